@@ -18,18 +18,6 @@ static const hy_jinja_string *text_of(hy_jinja_run *run, value v) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-static value trim(hy_jinja_run *run, call c) {
-    const hy_jinja_string *chars = NULL;
-    if (is_given(c->given[0])) {
-        chars = hy_jinja_as_string(run, c->given[0], "the value to trim");
-    }
-    return hy_jinja_strip(run, text_of(run, c->self), chars, true, true);
-}
-
-static value change_case(hy_jinja_run *run, call c) {
-    return hy_jinja_change_case(run, text_of(run, c->self), (hy_jinja_case)c->how);
-}
-
 static value string(hy_jinja_run *run, call c) { return hy_jinja_to_string(run, c->self); }
 
 static value safe(hy_jinja_run *run, call c) {
@@ -102,8 +90,9 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* Reads a string as Python reads a number: digits with single _ between them, inf and nan, nothing
  * else. Returns a copy for strtod(); NULL: it is not a number. */
-static const char *number_text(hy_jinja_run *run, const hy_jinja_string *text, bool *is_whole) {
-    const hy_jinja_string *s = hy_jinja_strip(run, text, NULL, true, true).as.string;
+static const char *number_text(hy_jinja_run *run, value text, bool *is_whole) {
+    hy_jinja_call strip = {.self = text, .how = HY_LEFT | HY_RIGHT};
+    const hy_jinja_string *s = hy_jinja_strip(run, &strip).as.string;
     char *out = hy_jinja_copy(run, s->data, s->size);
     size_t size = 0, digits = 0;
     for (size_t i = 0; i < s->size; i++) {
@@ -131,7 +120,7 @@ static bool read_number(hy_jinja_run *run, value v, double *out) {
         *out = hy_jinja_as_double(v);
         return true;
     }
-    const char *text = v.type == HY_JINJA_STRING ? number_text(run, v.as.string, &is_whole) : NULL;
+    const char *text = v.type == HY_JINJA_STRING ? number_text(run, v, &is_whole) : NULL;
     if (!text) return false;
     *out = strtod(text, &end);
     return *end == 0;
@@ -142,7 +131,7 @@ static value to_int(hy_jinja_run *run, call c) {
     double number;
     const char *text = NULL;
     if (c->self.type == HY_JINJA_INT) return c->self;
-    if (c->self.type == HY_JINJA_STRING) text = number_text(run, c->self.as.string, &is_whole);
+    if (c->self.type == HY_JINJA_STRING) text = number_text(run, c->self, &is_whole);
     if (text && is_whole) {
         errno = 0;
         long long whole = strtoll(text, NULL, 10);
@@ -278,7 +267,7 @@ static value reverse(hy_jinja_run *run, call c) {
 static value sort_key(hy_jinja_run *run, value v, value path, value is_case_sensitive) {
     v = part_of(run, v, path);
     if (v.type != HY_JINJA_STRING || is_on(is_case_sensitive)) return v;
-    return hy_jinja_change_case(run, v.as.string, HY_LOWER);
+    return hy_jinja_change_case(run, &(hy_jinja_call){.self = v, .how = HY_LOWER});
 }
 
 /* A stable sort of `out` by `keys`. */
@@ -418,11 +407,11 @@ static value choose(hy_jinja_run *run, call c) {
 }
 
 static const hy_jinja_function filters[] = {
-    {"trim", "chars", 0, trim, 0},
-    {"upper", "", 0, change_case, HY_UPPER},
-    {"lower", "", 0, change_case, HY_LOWER},
-    {"title", "", 0, change_case, HY_WORDS},
-    {"capitalize", "", 0, change_case, HY_CAPITAL},
+    {"trim", "chars", 0, hy_jinja_strip, HY_LEFT | HY_RIGHT},
+    {"upper", "", 0, hy_jinja_change_case, HY_UPPER},
+    {"lower", "", 0, hy_jinja_change_case, HY_LOWER},
+    {"title", "", 0, hy_jinja_change_case, HY_WORDS},
+    {"capitalize", "", 0, hy_jinja_change_case, HY_CAPITAL},
     {"string", "", 0, string, 0},
     {"safe", "", 0, safe, 0},
     {"replace", "old new count", 2, replace, 0},

@@ -32,13 +32,7 @@ static bool has(const lexer *l, size_t at, const char *mark) {
 }
 
 static size_t skip_blanks(const lexer *l, size_t at) {
-    uint32_t code;
-    while (at < l->size) {
-        int length = hy_unicode_next(l->text + at, l->size - at, &code);
-        if (!hy_jinja_is_space(code)) break;
-        at += (size_t)length;
-    }
-    return at;
+    return hy_jinja_skip(l->text, l->size, at, true);
 }
 
 /* Moves to `to` and counts lines. */
@@ -208,9 +202,9 @@ static void put_text(lexer *l, size_t begin, size_t end, bool begins_line, char 
     uint32_t code;
     if (sign == '-') {
         while (end > begin) {
-            int length = hy_unicode_previous(text + begin, end - begin, &code);
+            size_t length = hy_unicode_previous(text + begin, end - begin, &code);
             if (!hy_jinja_is_space(code)) break;
-            end -= (size_t)length;
+            end -= length;
         }
     } else if (sign != '+' && strips) {
         size_t line = end;

@@ -10,43 +10,17 @@ typedef const hy_jinja_call *call;
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-enum { LEFT = 1, RIGHT = 2 };
-
-static const hy_jinja_string *text_or_null(hy_jinja_run *run, value v, const char *what) {
-    bool is_none = v.type == HY_JINJA_ABSENT || v.type == HY_JINJA_NONE;
-    return is_none ? NULL : hy_jinja_as_string(run, v, what);
-}
-
 static int64_t count_or(hy_jinja_run *run, value v, int64_t fallback) {
     return v.type == HY_JINJA_ABSENT ? fallback : hy_jinja_as_int(run, v, "a count");
-}
-
-static value strip(hy_jinja_run *run, call c) {
-    const hy_jinja_string *chars = text_or_null(run, c->given[0], "the characters to strip");
-    return hy_jinja_strip(run, c->self.as.string, chars, c->how & LEFT, c->how & RIGHT);
-}
-
-static value change_case(hy_jinja_run *run, call c) {
-    return hy_jinja_change_case(run, c->self.as.string, (hy_jinja_case)c->how);
-}
-
-/* Skips blanks, or characters that are not blanks, from a position on. */
-static size_t skip(const hy_jinja_string *s, size_t at, bool blanks) {
-    uint32_t code;
-    while (at < s->size) {
-        size_t length = (size_t)hy_unicode_next(s->data + at, s->size - at, &code);
-        if (hy_jinja_is_space(code) != blanks) break;
-        at += length;
-    }
-    return at;
 }
 
 /* Splits at runs of blanks, at most `most` times; negative: no limit. */
 static value split_blanks(hy_jinja_run *run, const hy_jinja_string *s, int64_t most) {
     value out = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
-    for (size_t at = skip(s, 0, true), end; at < s->size; at = skip(s, end, true)) {
-        end = most-- == 0 ? s->size : skip(s, at, false);
+    for (size_t at = hy_jinja_skip(s->data, s->size, 0, true), end; at < s->size;) {
+        end = most-- == 0 ? s->size : hy_jinja_skip(s->data, s->size, at, false);
         hy_jinja_append(run, out, hy_jinja_part(run, s, at, end));
+        at = hy_jinja_skip(s->data, s->size, end, true);
     }
     return out;
 }
@@ -64,14 +38,15 @@ static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_ji
 
 static value split(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *by = text_or_null(run, c->given[0], "the separator");
+    const hy_jinja_string *by = hy_jinja_string_or_null(run, c->given[0], "the separator");
     int64_t most = count_or(run, c->given[1], -1);
     hy_jinja_spend(run, s->size / 8);
-    if (!by && c->how == LEFT) return split_blanks(run, s, most);
+    if (!by && c->how == HY_LEFT) return split_blanks(run, s, most);
     if (!by || by->size == 0) hy_jinja_fail(run, "split by an empty string is not supported");
     value out = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
     size_t at = 0, end = s->size, found;
-    if (c->how == RIGHT && most >= 0) { /* only the last ones split, so the first piece is longer */
+    if (c->how == HY_RIGHT &&
+        most >= 0) { /* only the last ones split, so the first piece is longer */
         for (at = end; most > 0 && (found = find_last(run, s, by, at)) != SIZE_MAX; most--)
             at = found;
         if (at < end) hy_jinja_append(run, out, hy_jinja_part(run, s, 0, at));
@@ -98,7 +73,7 @@ static value ends_with(hy_jinja_run *run, call c) {
     bool is_tuple = v.type == HY_JINJA_TUPLE, has_any = false;
     for (size_t i = 0; i < (is_tuple ? v.as.list->count : 1) && !has_any; i++) {
         value end = is_tuple ? v.as.list->items[i] : v;
-        has_any = has_end(run, c->self.as.string, end, c->how == LEFT);
+        has_any = has_end(run, c->self.as.string, end, c->how == HY_LEFT);
     }
     return hy_jinja_bool(has_any);
 }
@@ -106,9 +81,9 @@ static value ends_with(hy_jinja_run *run, call c) {
 static value remove_end(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
     const hy_jinja_string *part = hy_jinja_as_string(run, c->given[0], "the string to remove");
-    size_t cut = has_end(run, s, c->given[0], c->how == LEFT) ? part->size : 0;
-    return c->how == LEFT ? hy_jinja_part(run, s, cut, s->size)
-                          : hy_jinja_part(run, s, 0, s->size - cut);
+    size_t cut = has_end(run, s, c->given[0], c->how == HY_LEFT) ? part->size : 0;
+    return c->how == HY_LEFT ? hy_jinja_part(run, s, cut, s->size)
+                             : hy_jinja_part(run, s, 0, s->size - cut);
 }
 
 static value replace(hy_jinja_run *run, call c) {
@@ -122,7 +97,7 @@ static value find(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
     const hy_jinja_string *part = hy_jinja_as_string(run, c->given[0], "the string to find");
     hy_jinja_spend(run, s->size / 8);
-    size_t at = c->how == LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
+    size_t at = c->how == HY_LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
     if (at == SIZE_MAX) return hy_jinja_int(-1);
     return hy_jinja_int((int64_t)hy_jinja_length(&(hy_jinja_string){.data = s->data, .size = at}));
 }
@@ -144,7 +119,7 @@ static value all_are(hy_jinja_run *run, call c) {
     bool are = s->size > 0;
     uint32_t code;
     for (size_t i = 0; i < s->size && are;) {
-        i += (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        i += hy_unicode_next(s->data + i, s->size - i, &code);
         are = c->how == HY_UNICODE_SPACE ? hy_jinja_is_space(code)
                                          : (int)hy_unicode_class_of(code) == c->how;
         if (are && c->how == HY_UNICODE_NUMBER && code >= 0x80) {
@@ -216,22 +191,22 @@ static value format(hy_jinja_run *run, call c) {
 }
 
 static const hy_jinja_function text_methods[] = {
-    {"strip", "chars", 0, strip, LEFT | RIGHT},
-    {"lstrip", "chars", 0, strip, LEFT},
-    {"rstrip", "chars", 0, strip, RIGHT},
-    {"split", "sep maxsplit", 0, split, LEFT},
-    {"rsplit", "sep maxsplit", 1, split, RIGHT},
-    {"startswith", "prefix", 1, ends_with, LEFT},
-    {"endswith", "suffix", 1, ends_with, RIGHT},
-    {"removeprefix", "prefix", 1, remove_end, LEFT},
-    {"removesuffix", "suffix", 1, remove_end, RIGHT},
+    {"strip", "chars", 0, hy_jinja_strip, HY_LEFT | HY_RIGHT},
+    {"lstrip", "chars", 0, hy_jinja_strip, HY_LEFT},
+    {"rstrip", "chars", 0, hy_jinja_strip, HY_RIGHT},
+    {"split", "sep maxsplit", 0, split, HY_LEFT},
+    {"rsplit", "sep maxsplit", 1, split, HY_RIGHT},
+    {"startswith", "prefix", 1, ends_with, HY_LEFT},
+    {"endswith", "suffix", 1, ends_with, HY_RIGHT},
+    {"removeprefix", "prefix", 1, remove_end, HY_LEFT},
+    {"removesuffix", "suffix", 1, remove_end, HY_RIGHT},
     {"replace", "old new count", 2, replace, 0},
-    {"upper", "", 0, change_case, HY_UPPER},
-    {"lower", "", 0, change_case, HY_LOWER},
-    {"title", "", 0, change_case, HY_TITLE},
-    {"capitalize", "", 0, change_case, HY_CAPITAL},
-    {"find", "sub", 1, find, LEFT},
-    {"rfind", "sub", 1, find, RIGHT},
+    {"upper", "", 0, hy_jinja_change_case, HY_UPPER},
+    {"lower", "", 0, hy_jinja_change_case, HY_LOWER},
+    {"title", "", 0, hy_jinja_change_case, HY_TITLE},
+    {"capitalize", "", 0, hy_jinja_change_case, HY_CAPITAL},
+    {"find", "sub", 1, find, HY_LEFT},
+    {"rfind", "sub", 1, find, HY_RIGHT},
     {"count", "sub", 1, count, 0},
     {"isdigit", "", 0, all_are, HY_UNICODE_NUMBER},
     {"isalpha", "", 0, all_are, HY_UNICODE_LETTER},

@@ -79,6 +79,8 @@ void hy_jinja_need_defined(hy_jinja_run *run, value v); /* fails if v is undefin
 int64_t hy_jinja_as_int(hy_jinja_run *run, value v, const char *what);
 double hy_jinja_as_double(value v); /* v must be a number */
 const hy_jinja_string *hy_jinja_as_string(hy_jinja_run *run, value v, const char *what);
+/* NULL: v is absent or none */
+const hy_jinja_string *hy_jinja_string_or_null(hy_jinja_run *run, value v, const char *what);
 bool hy_jinja_is_true(value v);
 bool hy_jinja_equal(hy_jinja_run *run, value a, value b);
 int hy_jinja_order(hy_jinja_run *run, value a, value b); /* fails if Python cannot compare them */
@@ -165,12 +167,16 @@ bool hy_jinja_is_space(uint32_t code);
 /* The end of the line that begins at `at`, and the beginning of the next: lines as in
  * splitlines(). */
 size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next);
-value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *chars,
-                     bool left, bool right);
+/* The first character from `at` on that is not a blank; or, with blanks false, that is one. */
+size_t hy_jinja_skip(const char *text, size_t size, size_t at, bool blanks);
 value hy_jinja_replace(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *from,
                        const hy_jinja_string *to, int64_t count);
 typedef enum hy_jinja_case { HY_UPPER, HY_LOWER, HY_TITLE, HY_CAPITAL, HY_WORDS } hy_jinja_case;
-value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_string *s, hy_jinja_case how);
+/* Used as filters, which convert their value to a string, and as methods. `how` is a set of ends,
+ * and a hy_jinja_case. */
+enum { HY_LEFT = 1, HY_RIGHT = 2 };
+value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_call *call);
+value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_call *call);
 
 /* ---- tokens (lexer.c) ------------------------------------------------------------------------ */
 

@@ -9,32 +9,39 @@ bool hy_jinja_is_space(uint32_t code) {
     return (code >= 0x1C && code <= 0x1F) || hy_unicode_class_of(code) == HY_UNICODE_SPACE;
 }
 
-/* Whether the character at `at` of `s` is one of `chars`; NULL: whether it is a blank. */
-static bool is_stripped(const hy_jinja_string *s, size_t at, size_t length,
-                        const hy_jinja_string *chars) {
+size_t hy_jinja_skip(const char *text, size_t size, size_t at, bool blanks) {
     uint32_t code;
-    if (!chars) {
-        hy_unicode_next(s->data + at, length, &code);
-        return hy_jinja_is_space(code);
+    for (size_t length; at < size; at += length) {
+        length = hy_unicode_next(text + at, size - at, &code);
+        if (hy_jinja_is_space(code) != blanks) break;
     }
-    return memmem(chars->data, chars->size, s->data + at, length) != NULL;
+    return at;
 }
 
-value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *chars,
-                     bool left, bool right) {
+/* Whether a character is one of `chars`; NULL: whether it is a blank. */
+static bool is_stripped(uint32_t code, const char *at, size_t length,
+                        const hy_jinja_string *chars) {
+    if (!chars) return hy_jinja_is_space(code);
+    return memmem(chars->data, chars->size, at, length) != NULL;
+}
+
+value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_call *c) {
+    const hy_jinja_string *s = hy_jinja_to_string(run, c->self).as.string;
+    const hy_jinja_string *chars =
+        hy_jinja_string_or_null(run, c->given[0], "the characters to strip");
     size_t begin = 0, end = s->size;
     uint32_t code;
     size_t price = chars ? chars->size / 64 : 0; /* cost of testing one character */
-    while (left && begin < end) {
+    while (c->how & HY_LEFT && begin < end) {
         hy_jinja_spend(run, price);
-        size_t length = (size_t)hy_unicode_next(s->data + begin, end - begin, &code);
-        if (!is_stripped(s, begin, length, chars)) break;
+        size_t length = hy_unicode_next(s->data + begin, end - begin, &code);
+        if (!is_stripped(code, s->data + begin, length, chars)) break;
         begin += length;
     }
-    while (right && end > begin) {
+    while (c->how & HY_RIGHT && end > begin) {
         hy_jinja_spend(run, price);
-        size_t length = (size_t)hy_unicode_previous(s->data, end, &code);
-        if (!is_stripped(s, end - length, length, chars)) break;
+        size_t length = hy_unicode_previous(s->data, end, &code);
+        if (!is_stripped(code, s->data + end - length, length, chars)) break;
         end -= length;
     }
     hy_jinja_spend(run, (s->size - (end - begin)) / 64);
@@ -60,7 +67,7 @@ value hy_jinja_replace(hy_jinja_run *run, const hy_jinja_string *s, const hy_jin
 size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next) {
     uint32_t code;
     for (size_t length; at < s->size; at += length) {
-        length = (size_t)hy_unicode_next(s->data + at, s->size - at, &code);
+        length = hy_unicode_next(s->data + at, s->size - at, &code);
         bool is_end = (code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) ||
                       code == 0x85 || code == 0x2028 || code == 0x2029;
         if (!is_end) continue;
@@ -112,12 +119,14 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         hy_jinja_add_part(b, s, begin, end);
 }
 
-value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_string *s, hy_jinja_case how) {
+value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_call *c) {
+    const hy_jinja_string *s = hy_jinja_to_string(run, c->self).as.string;
+    hy_jinja_case how = (hy_jinja_case)c->how;
     hy_jinja_builder b = {.run = run};
     bool begins = true; /* the next letter begins a word */
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
-        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        length = hy_unicode_next(s->data + i, s->size - i, &code);
         bool is_letter = (code < 0x80 && ((code | 32) - 'a') < 26) || may_have_case(code);
         bool is_large = how == HY_UPPER || (how != HY_LOWER && begins);
         if (is_large)

@@ -50,6 +50,11 @@ const hy_jinja_string *hy_jinja_as_string(hy_jinja_run *run, value v, const char
     hy_jinja_fail(run, "%s is %s; expected a string", what, hy_jinja_type_name(v));
 }
 
+const hy_jinja_string *hy_jinja_string_or_null(hy_jinja_run *run, value v, const char *what) {
+    bool is_none = v.type == HY_JINJA_ABSENT || v.type == HY_JINJA_NONE;
+    return is_none ? NULL : hy_jinja_as_string(run, v, what);
+}
+
 bool hy_jinja_is_true(value v) {
     switch (v.type) {
     case HY_JINJA_ABSENT:
@@ -303,7 +308,7 @@ static const hy_jinja_list *characters(hy_jinja_run *run, const hy_jinja_string 
     uint32_t code;
     plain.is_safe = false;
     for (size_t i = 0, length; i < s->size; i += length) {
-        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        length = hy_unicode_next(s->data + i, s->size - i, &code);
         hy_jinja_append(run, list, hy_jinja_part(run, &plain, i, i + length));
     }
     return list.as.list;

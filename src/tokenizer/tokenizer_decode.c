@@ -34,7 +34,7 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
     size_t before = out->size;
     for (size_t i = 0; i < size;) {
         uint32_t code;
-        i += (size_t)hy_unicode_next(text + i, size - i, &code);
+        i += hy_unicode_next(text + i, size - i, &code);
         int byte = hy_byte_of_spelling(code);
         if (byte < 0) {
             out->size = before;

@@ -33,7 +33,7 @@ static inline hy_unicode_class class_at(const char *text, size_t size, size_t at
     *length = 1;
     if (byte < 0x80) return ascii_class(byte);
     uint32_t code;
-    *length = (size_t)hy_unicode_next(text + at, size - at, &code);
+    *length = hy_unicode_next(text + at, size - at, &code);
     return hy_unicode_class_of(code);
 }
 
@@ -73,7 +73,7 @@ static size_t contraction(const char *text, size_t size, bool any_case) {
 static size_t blanks(const char *text, size_t size, size_t end) {
     if (end == size) return end;
     uint32_t code;
-    size_t last = (size_t)hy_unicode_previous(text, end, &code);
+    size_t last = hy_unicode_previous(text, end, &code);
     return end > last ? end - last : end;
 }
 

@@ -179,7 +179,7 @@ static hy_status add_matches(joiner *j, int number, size_t size, bool is_inverte
         if (end == SIZE_MAX) break;
         if (begin == end && end == last_end) {
             uint32_t code;
-            from += from < size ? (size_t)hy_unicode_next(j->text + from, size - from, &code) : 1;
+            from += from < size ? hy_unicode_next(j->text + from, size - from, &code) : 1;
             continue;
         }
         if (begin > done) HY_TRY(add_piece(j, done, begin, is_inverted));
@@ -198,7 +198,7 @@ static hy_status add_digits(joiner *j, size_t size) {
     for (size_t i = 0, length; i < size; i += length) {
         uint32_t code;
         size_t begin = i;
-        length = (size_t)hy_unicode_next(j->text + i, size - i, &code);
+        length = hy_unicode_next(j->text + i, size - i, &code);
         bool is_number = hy_unicode_class_of(code) == HY_UNICODE_NUMBER;
         /* Other characters stay together: only digits can be isolated. */
         bool goes_on = j->behavior == HY_ISOLATED && !is_number && j->has_piece && !j->is_match;
