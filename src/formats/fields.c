@@ -78,6 +78,20 @@ static void put_layers(hy_json_writer *w, const char *key, const hy_layer_values
     hy_json_close_array(w);
 }
 
+/* The array at `at` as an object by name. */
+static void put_members(hy_json_writer *w, const hy_field *field, const void *at) {
+    const char *name;
+    hy_json_open_object(w, field->key);
+    for (int i = 0; strcmp(name = name_of(field->kind, i), UNNAMED) != 0; i++) {
+        if (field->kind == HY_FIELD_LEVELS) {
+            hy_json_put_double(w, name, ((const double *)at)[i]);
+        } else if (((const int64_t *)at)[i] > 0) {
+            hy_json_put_int(w, name, ((const int64_t *)at)[i]);
+        }
+    }
+    hy_json_close_object(w);
+}
+
 void hy_fields_put(const hy_field *table, size_t count, const void *from, unsigned holds,
                    hy_json_writer *w) {
     for (const hy_field *field = table; field < table + count; field++) {
@@ -94,22 +108,9 @@ void hy_fields_put(const hy_field *table, size_t count, const void *from, unsign
         case HY_FIELD_STATUS:
             hy_json_put_string(w, field->key, name_of(field->kind, *(const int *)at));
             break;
-        case HY_FIELD_CLASSES:
-            hy_json_open_object(w, field->key);
-            for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-                int64_t bytes = ((const int64_t *)at)[cls];
-                if (bytes > 0) hy_json_put_int(w, hy_class_name((hy_class)cls), bytes);
-            }
-            hy_json_close_object(w);
-            break;
         case HY_FIELD_LAYERS: put_layers(w, field->key, at); break;
-        case HY_FIELD_LEVELS:
-            hy_json_open_object(w, field->key);
-            for (int i = 0; i < 4; i++) {
-                hy_json_put_double(w, name_of(field->kind, i), ((const double *)at)[i]);
-            }
-            hy_json_close_object(w);
-            break;
+        case HY_FIELD_CLASSES:
+        case HY_FIELD_LEVELS: put_members(w, field, at); break;
         }
     }
 }

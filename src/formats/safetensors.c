@@ -365,6 +365,8 @@ bool hy_safetensors_can_name(const char *string) {
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, hy_text *text, uint64_t *total) {
     hy_json_writer json;
+    uint8_t length[8] = {0};
+    hy_text_add_bytes(text, length, sizeof length); /* known at the end */
     hy_json_begin(&json, text, false);
     hy_json_open_object(&json, NULL);
     if (metadata && metadata[0]) {
@@ -378,13 +380,13 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
         const hy_safetensors_entry *entry = &entries[i];
         HY_FAIL_IF(!hy_safetensors_can_name(entry->name), HY_ERR_INPUT,
                    "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
-        HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
+        HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT, TENSOR "unknown dtype %d",
+                   path, entry->name, (int)entry->dtype);
         HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
-                   entry->ndim, HY_SAFETENSORS_DIMS);
+                   TENSOR "%d dimensions, expected 0 to %d", path, entry->name, entry->ndim,
+                   HY_SAFETENSORS_DIMS);
         HY_FAIL_IF(!bytes_of(entry, entry->dtype, &bytes), HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": the shape is negative or too large", path, entry->name);
+                   TENSOR "the shape is negative or too large", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
         hy_json_open_object(&json, entry->name);
@@ -399,21 +401,14 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
         hy_json_close_object(&json);
     }
     hy_json_close_object(&json);
-    while ((8 + text->size) % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
+    while (text->size % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
     HY_TRY(hy_text_status(text));
-    HY_FAIL_IF(text->size > HEADER_MAX, HY_ERR_INPUT,
-               "%s: a header of %zu bytes is too long, at most %d are allowed", path, text->size,
+    size_t size = text->size - sizeof length;
+    HY_FAIL_IF(size > HEADER_MAX, HY_ERR_INPUT,
+               "%s: a header of %zu bytes is too long, at most %d are allowed", path, size,
                HEADER_MAX);
+    for (int i = 0; i < 8; i++) text->data[i] = (char)((uint64_t)size >> (8 * i));
     return HY_OK;
-}
-
-static hy_status start_file(hy_safetensors_writer *w, const hy_text *header) {
-    uint8_t length[8];
-    HY_TRY(hy_writer_create(w->path, &w->out));
-    HY_TRY(hy_writer_expect(w->out, sizeof length + header->size + w->promised));
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header->size >> (8 * i));
-    HY_TRY(hy_writer_put(w->out, length, sizeof length));
-    return hy_writer_put(w->out, header->data, header->size);
 }
 
 hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
@@ -429,7 +424,9 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
     if (status == HY_OK) {
         status = hy_safetensors_header(path, entries, count, metadata, &header, &w->promised);
     }
-    if (status == HY_OK) status = start_file(w, &header);
+    if (status == HY_OK) status = hy_writer_create(path, &w->out);
+    if (status == HY_OK) status = hy_writer_expect(w->out, header.size + w->promised);
+    if (status == HY_OK) status = hy_writer_put(w->out, header.data, header.size);
     hy_text_free(&header);
     if (status == HY_OK) *out = w;
     if (status != HY_OK) hy_safetensors_abandon(w);

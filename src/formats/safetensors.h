@@ -59,8 +59,8 @@ const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
 /* Is this a valid tensor name: UTF-8, and not reserved by the format? */
 bool hy_safetensors_can_name(const char *name);
 
-/* The header of a file of these tensors, after the 8 bytes of its length, and the total bytes of
- * the tensors after it. The path is for messages. */
+/* The beginning of a file of these tensors: the header and its length, and the total bytes of the
+ * tensors after it. The path is for messages. */
 struct hy_text;
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, struct hy_text *text, uint64_t *total);

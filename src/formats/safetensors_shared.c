@@ -31,14 +31,11 @@ hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *e
     int fd = -1;
     hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
     if (status == HY_OK && (fd = hy_disk_create(path)) < 0) status = fail_path(path);
-    uint8_t length[8], zero = 0;
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header.size >> (8 * i));
-    uint64_t data = sizeof length + header.size;
-    bool is_written = status == HY_OK && hy_disk_reserve(fd, data + total) == 0 &&
-                      hy_disk_write(fd, length, sizeof length) == 0 &&
+    uint64_t size = header.size + total;
+    bool is_written = status == HY_OK && hy_disk_reserve(fd, size) == 0 &&
                       hy_disk_write(fd, header.data, header.size) == 0;
     /* If no space could be reserved, the last byte sets the file's size. */
-    if (is_written && total > 0) is_written = hy_disk_write_at(fd, &zero, 1, data + total - 1) == 0;
+    if (is_written && total > 0) is_written = hy_disk_write_at(fd, "", 1, size - 1) == 0;
     if (is_written) is_written = hy_disk_sync(fd) == 0;
     if (status == HY_OK && !is_written) status = fail_path(path);
     if (fd >= 0 && hy_disk_close(fd) != 0 && status == HY_OK) status = fail_path(path);
@@ -62,7 +59,7 @@ hy_status hy_shared_tensors_open(const char *path, const hy_safetensors_entry *e
     s->count = count;
     s->fd = -1;
     hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
-    s->begin[0] = 8 + header.size;
+    s->begin[0] = header.size;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         int64_t elements = 1;
         for (int k = 0; k < entries[i].ndim; k++) elements *= entries[i].shape[k];
