@@ -37,33 +37,31 @@ void hy_vocab_fini(hy_vocab *vocab) {
     *vocab = (hy_vocab){0};
 }
 
+/* The slot of a text, or the empty slot where it belongs. */
+static uint64_t *slot_of(const hy_vocab *vocab, const char *text, size_t size, uint64_t hash) {
+    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
+        uint64_t slot = vocab->slots[i];
+        if (!slot) return &vocab->slots[i];
+        if (slot >> 32 != hash >> 32) continue;
+        const hy_token_place *place = &vocab->places[(uint32_t)slot - 1];
+        bool is_it = place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
+        if (is_it) return &vocab->slots[i];
+    }
+}
+
 bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id) {
-    uint64_t hash = hy_vocab_hash(text, size);
-    if (vocab->places[id].start != UINT32_MAX) return false;
-    if (hy_vocab_find_hashed(vocab, hash, text, size) >= 0) return false;
-    uint32_t i = (uint32_t)hash & vocab->mask;
-    while (vocab->slots[i]) i = (i + 1) & vocab->mask;
-    vocab->slots[i] = (hash >> 32) << 32 | (uint32_t)(id + 1);
+    uint64_t hash = hy_vocab_hash(text, size), *slot = slot_of(vocab, text, size, hash);
+    if (*slot || vocab->places[id].start != UINT32_MAX) return false;
+    *slot = (hash >> 32) << 32 | (uint32_t)(id + 1);
     memcpy(vocab->bytes + vocab->used, text, size);
     vocab->bytes[vocab->used + size] = '\0';
-    vocab->places[id].start = (uint32_t)vocab->used;
-    vocab->places[id].size = (uint32_t)size;
+    vocab->places[id] = (hy_token_place){(uint32_t)vocab->used, (uint32_t)size};
     vocab->used += size + 1;
     return true;
 }
 
-int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size) {
-    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
-        uint64_t slot = vocab->slots[i];
-        if (!slot) return -1;
-        if (slot >> 32 != hash >> 32) continue;
-        int32_t id = (int32_t)((uint32_t)slot - 1);
-        if (hy_vocab_is(vocab, id, text, size)) return id;
-    }
-}
-
 int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size) {
-    return hy_vocab_find_hashed(vocab, hy_vocab_hash(text, size), text, size);
+    return (int32_t)(uint32_t)*slot_of(vocab, text, size, hy_vocab_hash(text, size)) - 1;
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */

@@ -66,25 +66,6 @@ void hy_vocab_fini(hy_vocab *vocab);
 /* Adds a token; false if the text or the id is already in use. */
 bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id);
 int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size); /* -1: none */
-/* As above, for a known hash. hy_vocab_touch prefetches its slot. */
-int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size);
-static inline void hy_vocab_touch(const hy_vocab *vocab, uint64_t hash) {
-    __builtin_prefetch(&vocab->slots[hash & vocab->mask]);
-}
-/* The id that a text with this hash probably has, to be confirmed by hy_vocab_is; -1: certainly
- * none. */
-static inline int32_t hy_vocab_guess(const hy_vocab *vocab, uint64_t hash) {
-    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
-        uint64_t slot = vocab->slots[i];
-        if (!slot) return -1;
-        if (slot >> 32 == hash >> 32) return (int32_t)((uint32_t)slot - 1);
-    }
-}
-static inline bool hy_vocab_is(const hy_vocab *vocab, int32_t id, const char *text, size_t size) {
-    const hy_token_place *place = &vocab->places[id];
-    return place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
-}
-
 /* ---- byte-pair merges (tokenizer_merges.c) --------------------------------------------------- */
 
 #define HY_NO_RANK UINT32_MAX
