@@ -72,9 +72,10 @@ static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, siz
         hy_text_add_bytes(out, &c, 1);
         return;
     }
-    if (d->from) {
-        size_t to_size = is_first && d->strips_first ? 0 : d->to_size;
-        hy_add_replaced(out, text, size, d->from, d->from_size, d->to, to_size, most);
+    if (d->text.from) {
+        hy_replacement by = d->text;
+        if (is_first && d->strips_first) by.to_size = 0;
+        hy_add_replaced(out, text, size, &by, most);
     } else {
         hy_text_add_bytes(out, text, size);
     }

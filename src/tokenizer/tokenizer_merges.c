@@ -5,6 +5,7 @@
  * list and a heap, so n symbols take n log n steps. Both give the same symbols. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 
@@ -142,16 +143,6 @@ typedef struct heap {
     size_t count;
 } heap;
 
-static void sink(heap *h, size_t i) {
-    uint64_t item = h->items[i];
-    for (size_t child; (child = 2 * i + 1) < h->count; i = child) {
-        if (child + 1 < h->count && h->items[child + 1] < h->items[child]) child++;
-        if (item <= h->items[child]) break;
-        h->items[i] = h->items[child];
-    }
-    h->items[i] = item;
-}
-
 static void heap_put(heap *h, uint64_t item) {
     size_t i = h->count++;
     for (size_t parent; i > 0 && item < h->items[parent = (i - 1) / 2]; i = parent) {
@@ -161,9 +152,14 @@ static void heap_put(heap *h, uint64_t item) {
 }
 
 static uint64_t heap_take(heap *h) {
-    uint64_t least = h->items[0];
-    h->items[0] = h->items[--h->count];
-    if (h->count) sink(h, 0);
+    uint64_t least = h->items[0], item = h->items[--h->count];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < h->count; i = child) {
+        if (child + 1 < h->count && h->items[child + 1] < h->items[child]) child++;
+        if (item <= h->items[child]) break;
+        h->items[i] = h->items[child];
+    }
+    h->items[i] = item;
     return least;
 }
 
@@ -185,33 +181,20 @@ static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap
     pair_up(merges, symbols, at, h);
 }
 
-/* Each merge adds at most two candidates, and there are fewer merges than symbols. So room for
- * three times as many candidates as symbols is enough. */
-static bool reserve(hy_merge_memory *memory, size_t count) {
-    if (memory->room >= count) return memory->data != NULL;
-    free(memory->data);
-    *memory = (hy_merge_memory){0};
-    memory->data = malloc(count * (sizeof(symbol) + 3 * sizeof(uint64_t)));
-    if (!memory->data) return false;
-    memory->room = count;
-    return true;
-}
-
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
                             hy_merge_memory *memory) {
-    HY_FAIL_IF(!reserve(memory, *count), HY_ERR_MEMORY,
-               "not enough memory for a word of %zu symbols", *count);
+    /* Each merge adds at most two candidates, and there are fewer merges than symbols. So room for
+     * three times as many candidates as symbols is enough. */
+    HY_TRY(hy_array_reserve(&memory->data, &memory->room, *count,
+                            sizeof(symbol) + 3 * sizeof(uint64_t), "a long word"));
     heap h = {.items = memory->data};
     symbol *symbols = (symbol *)(h.items + 3 * memory->room);
     uint32_t last = (uint32_t)(*count - 1);
     for (uint32_t i = 0; i <= last; i++) {
-        neighbours pair =
-            i < last ? look_up(merges, ids[i], ids[i + 1]) : (neighbours){HY_NO_RANK, -1};
-        uint32_t next = i < last ? i + 1 : NO_SYMBOL;
-        symbols[i] = (symbol){ids[i], i ? i - 1 : NO_SYMBOL, next, pair};
-        if (pair.rank != HY_NO_RANK) h.items[h.count++] = (uint64_t)pair.rank << 32 | i;
+        symbols[i] = (symbol){
+            .id = ids[i], .previous = i ? i - 1 : NO_SYMBOL, .next = i < last ? i + 1 : NO_SYMBOL};
     }
-    for (size_t i = h.count / 2; i-- > 0;) sink(&h, i);
+    for (uint32_t i = 0; i <= last; i++) pair_up(merges, symbols, i, &h);
     while (h.count) {
         uint64_t item = heap_take(&h);
         uint32_t at = (uint32_t)item;
