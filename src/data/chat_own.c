@@ -60,12 +60,6 @@ static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, con
     return list;
 }
 
-static const char *role_of(const hy_turn *turn) {
-    if (turn->name) return turn->name;
-    if (turn->role == HY_ROLE_ASSISTANT) return "assistant";
-    return turn->role == HY_ROLE_SYSTEM ? "system" : turn->role == HY_ROLE_TOOL ? "tool" : "user";
-}
-
 /* Data sets use several names for the reasoning of a turn, and templates read one of them. */
 static const hy_json_node *thought_of(const hy_json_node *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -79,7 +73,7 @@ static const hy_json_node *thought_of(const hy_json_node *message) {
 static hy_jinja_value message_of(hy_jinja_run *run, const own_template *own, const hy_turn *turn,
                                  unsigned mark) {
     hy_jinja_value out = hy_jinja_dict_new(run), content = content_of(run, own, turn, mark);
-    const char *role = role_of(turn);
+    const char *role = turn->name ? turn->name : hy_role_name(turn->role);
     hy_jinja_value role_text = hy_jinja_text(run, role, strlen(role), 0);
     const hy_json_node *thought = thought_of(turn->message);
     if (thought) hy_jinja_put(run, out, "thinking", hy_jinja_json(run, thought, mark));

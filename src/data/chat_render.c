@@ -84,7 +84,7 @@ static size_t add_user(hy_rendered *r, const hy_turn *turns, size_t i, size_t co
 
 /* ---- templates that mark every turn ---------------------------------------------------------- */
 
-static const char *role_name(hy_role role) {
+const char *hy_role_name(hy_role role) {
     static const char *const names[] = {[HY_ROLE_SYSTEM] = "system",
                                         [HY_ROLE_USER] = "user",
                                         [HY_ROLE_INPUT] = "user",
@@ -96,7 +96,7 @@ static const char *role_name(hy_role role) {
 static void add_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
     bool is_chatml = chat->kind == HY_CHAT_CHATML;
     hy_rendered_add_token(r, is_chatml ? chat->tokens.im_start : chat->tokens.header_start, false);
-    add_string(r, role_name(role));
+    add_string(r, hy_role_name(role));
     if (!is_chatml) hy_rendered_add_token(r, chat->tokens.header_end, false);
     add_string(r, is_chatml ? "\n" : "\n\n");
 }
@@ -213,8 +213,8 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
             if (turns[i].role == HY_ROLE_INPUT) continue;
             HY_FAIL_IF(turns[i].role != expected, HY_ERR_INPUT,
                        "turn %zu is %s, but the chat template %s expects %s", i + 1,
-                       role_name(turns[i].role), hy_chat_kind_name(chat->kind),
-                       role_name(expected));
+                       hy_role_name(turns[i].role), hy_chat_kind_name(chat->kind),
+                       hy_role_name(expected));
             expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
         }
     }

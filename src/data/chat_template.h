@@ -41,6 +41,7 @@ typedef enum hy_role {
     HY_ROLE_ASSISTANT,
     HY_ROLE_TOOL
 } hy_role;
+const char *hy_role_name(hy_role role); /* as templates write it */
 
 /* INPUT is the text that a user's instruction refers to; it follows the USER turn it belongs to. */
 typedef struct hy_turn {

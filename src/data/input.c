@@ -176,23 +176,23 @@ static hy_status unpack_head(const hy_input_file *file, head *h) {
     return status;
 }
 
+/* The length of the first `size` bytes of a path without one of these endings; `size`: it has
+ * none. */
+static size_t without_ending(const char *path, size_t size, const char *const *endings) {
+    for (; *endings; endings++) {
+        size_t ending = strlen(*endings);
+        bool fits = size > ending && !strncasecmp(path + size - ending, *endings, ending);
+        if (fits) return size - ending;
+    }
+    return size;
+}
+
 /* Whether the name has one of these endings, before the ending of a compressor: "rows.jsonl.gz". */
 static bool is_named(const hy_input_file *file, const char *const *endings) {
     static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd", NULL};
     size_t size = strlen(file->path);
-    for (int i = 0; file->packer && packed[i]; i++) {
-        size_t ending = strlen(packed[i]);
-        bool fits = size > ending && !strcasecmp(file->path + size - ending, packed[i]);
-        if (fits) size -= ending;
-        if (fits) break;
-    }
-    for (int i = 0; endings[i]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (size > ending && !strncasecmp(file->path + size - ending, endings[i], ending)) {
-            return true;
-        }
-    }
-    return false;
+    if (file->packer) size = without_ending(file->path, size, packed);
+    return without_ending(file->path, size, endings) < size;
 }
 
 static void choose_kind(hy_input_file *file, const head *h) {

@@ -211,17 +211,12 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
 static hy_status begin_rows(job *j) {
     hy_row_kind kind = HY_ROWS_TEXT;
     hy_row row;
-    hy_json *json;
     hy_status status = HY_OK;
     hy_rows_begin(&j->scan, j->text, j->size);
     if (j->file->is_csv) {
         status = hy_csv_begin(&j->scan, j->text, j->size, &j->csv, &kind);
     } else if (hy_rows_next(&j->scan, &row)) {
-        status = hy_row_parse(&row, &json);
-        if (status == HY_OK) {
-            status = hy_row_recognise(hy_json_root(json), &kind);
-            hy_json_free(json);
-        }
+        status = hy_row_kind_of(&row, &kind);
         hy_rows_begin(&j->scan, j->text, j->size);
     }
     if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);
