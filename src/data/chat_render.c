@@ -101,11 +101,6 @@ static void add_head(const hy_chat_template *chat, hy_rendered *r, hy_role role)
     add_string(r, is_chatml ? "\n" : "\n\n");
 }
 
-static void add_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
-    hy_rendered_add_token(r, hy_chat_template_end(chat), is_answer);
-    if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
-}
-
 /* chatml and llama3. llama3 strips blanks around texts. */
 static void render_marked(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
@@ -115,7 +110,8 @@ static void render_marked(const hy_chat_template *chat, const hy_turn *turns, si
         bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
         add_head(chat, r, turns[i].role);
         i = add_user(r, turns, i, count, is_llama3);
-        add_tail(chat, r, is_answer);
+        hy_rendered_add_token(r, hy_chat_template_end(chat), is_answer);
+        if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
     }
     if (asks) add_head(chat, r, HY_ROLE_ASSISTANT);
 }

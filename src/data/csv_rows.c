@@ -186,23 +186,19 @@ bool hy_csv_is_header(const char *text, size_t size) {
     return is_header;
 }
 
-/* Whether lines end with carriage returns only, as some Mac programs write them. Split at line
- * feeds, such a file would have one long header, and its rows would begin inside texts. Carriage
- * returns at the end of the header belong to a doubled line end. */
-static bool has_lines_by_returns(const hy_row *header) {
-    size_t size = header->size;
-    while (size > 0 && header->data[size - 1] == '\r') size--;
-    return size > 0 && memchr(header->data, '\r', size) != NULL;
-}
-
 hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv *csv,
                        hy_row_kind *kind) {
     hy_row row;
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
                "the file has no line with column names");
+    /* Some Mac programs end lines with carriage returns only. Split at line feeds, such a file would
+     * have one long header, and its rows would begin inside texts. Carriage returns at the end of
+     * the header belong to a doubled line end. */
+    size_t header = row.size;
+    while (header > 0 && row.data[header - 1] == '\r') header--;
     HY_FAIL_IF(
-        has_lines_by_returns(&row), HY_ERR_INPUT,
+        header > 0 && memchr(row.data, '\r', header), HY_ERR_INPUT,
         "the lines end with carriage returns; expected line feeds (convert them: tr '\\r' '\\n')");
     HY_TRY(choose_separator(&row, csv, kind));
     scan->csv = csv;

@@ -18,21 +18,14 @@
  * with the row is HY_ERR_INPUT and becomes the reason in a warning. Other failures (out of memory,
  * an id outside the model's vocabulary) end the reading. */
 
-/* ---- one row --------------------------------------------------------------------------------- */
-
-static hy_status parse_csv(const hy_row *row, hy_json **out) {
-    hy_text text = {0};
-    hy_status status = hy_csv_to_json(row, &text);
-    if (status == HY_OK) status = hy_json_parse(text.data, text.size, "", out);
-    hy_text_free(&text);
-    return status;
-}
-
 hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     if (row->broken) return hy_fail(HY_ERR_INPUT, "%s", row->broken);
-    if (row->csv) return parse_csv(row, out);
-    hy_status status = hy_json_parse(row->data, row->size, "", out);
-    if (status != HY_ERR_INPUT) return status;
+    hy_text text = {0};
+    hy_status status = row->csv ? hy_csv_to_json(row, &text) : HY_OK;
+    const char *json = row->csv ? text.data : row->data;
+    if (status == HY_OK) status = hy_json_parse(json, row->csv ? text.size : row->size, "", out);
+    hy_text_free(&text);
+    if (status != HY_ERR_INPUT || row->csv) return status;
     /* The parser writes ":LINE:COLUMN: reason", counted from the beginning of the row. */
     unsigned long long line, column;
     int at = 0;
@@ -163,20 +156,6 @@ typedef struct reading {
     char first_reason[HY_REASON_MAX + 64];
 } reading;
 
-/* ---- the kind of rows ------------------------------------------------------------------------ */
-
-/* Documents have no turns. A prompt is used without a template unless the user chose one. */
-static hy_status choose_template(reading *r) {
-    const hy_encoding *e = r->encoding;
-    r->chat = e->chat;
-    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
-    if (r->kind == HY_ROWS_TEXT || (is_pair && e->options->chat_template == HY_CHAT_AUTO))
-        r->chat.kind = HY_CHAT_PLAIN;
-    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
-    hy_status status = hy_chat_template_check(&r->chat);
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
-}
-
 /* ---- batches --------------------------------------------------------------------------------- */
 
 static bool next_batch(void *context, void *slot) {
@@ -298,7 +277,16 @@ static hy_status find_kind(reading *r) {
 
 static hy_status read_mapped(reading *r) {
     HY_TRY(find_kind(r));
-    HY_TRY(choose_template(r));
+    /* Documents have no turns. A prompt is used without a template unless the user chose one. */
+    const hy_encoding *e = r->encoding;
+    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
+    bool is_plain =
+        r->kind == HY_ROWS_TEXT || (is_pair && e->options->chat_template == HY_CHAT_AUTO);
+    r->chat = e->chat;
+    if (is_plain) r->chat.kind = HY_CHAT_PLAIN;
+    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
+    hy_status status = hy_chat_template_check(&r->chat);
+    if (status != HY_OK) return hy_fail_context(status, "%s", r->path);
     HY_TRY(begin_rows(r));
     HY_TRY(run_workers(r));
     HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s",

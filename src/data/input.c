@@ -107,12 +107,6 @@ static const struct {
 #undef TABLE
 };
 
-/* A safetensors file begins with the length of its header in 8 bytes, then the header in JSON. */
-static bool is_safetensors(const head *h) {
-    static const uint8_t no_terabytes[4] = {0};
-    return h->size > 9 && memcmp(h->bytes + 4, no_terabytes, 4) == 0 && h->bytes[8] == '{';
-}
-
 /* Counts bytes that are not part of a UTF-8 character, except a character cut at the end. */
 static size_t count_invalid(const head *h) {
     size_t invalid = 0;
@@ -130,7 +124,9 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
     static const char raw[] = "use --data-format bytes to train on its bytes";
     *is_data = false;
     if (h->size == 0) return HY_OK;
-    if (is_safetensors(h)) {
+    /* A safetensors file begins with the length of its header in 8 bytes, then the header in JSON. */
+    bool is_safetensors = h->size > 9 && memcmp(h->bytes + 4, "\0\0\0\0{", 5) == 0;
+    if (is_safetensors) {
         return hy_fail(HY_ERR_INPUT, "%s is a safetensors file (weights), not plain text; %s", path,
                        raw);
     }
@@ -344,19 +340,16 @@ void hy_file_list_free(hy_file_list *list) {
 
 /* ---- the kind of a list ---------------------------------------------------------------------- */
 
-/* A file for people, not for training; published data sets contain such files. */
-static bool is_note(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
-           hy_has_ending(name, ".md");
-}
-
+/* Removes files for people, which published data sets contain, from a list with rows. */
 static void drop_notes(hy_file_list *list) {
     size_t kept = 0, rows = 0;
     for (size_t i = 0; i < list->count; i++) rows += list->files[i].kind == HY_DATA_ROWS;
     for (size_t i = 0; rows > 0 && i < list->count; i++) {
         hy_input_file file = list->files[i];
-        if (file.kind == HY_DATA_TEXT && is_note(file.path)) {
+        const char *slash = strrchr(file.path, '/'), *name = slash ? slash + 1 : file.path;
+        bool is_note = strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
+                       hy_has_ending(name, ".md");
+        if (file.kind == HY_DATA_TEXT && is_note) {
             free(file.path);
             list->skipped++;
         } else {

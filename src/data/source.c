@@ -69,14 +69,6 @@ static hy_status read_bytes(const hy_source_piece *piece, uint64_t first, uint64
     return HY_OK;
 }
 
-/* Adds the bytes of a small piece. */
-static hy_status gather(gatherer *g, const hy_source_piece *piece) {
-    if (!hy_text_reserve(&g->gathered, piece->count)) return hy_text_status(&g->gathered);
-    HY_TRY(read_bytes(piece, 0, piece->count, g->gathered.data + g->gathered.size));
-    g->gathered.size += piece->count;
-    return HY_OK;
-}
-
 /* On success, takes over the content of a large piece and returns true in *is_taken. */
 static hy_status add_text(gatherer *g, const hy_source_piece *piece, bool is_alone,
                           bool *is_taken) {
@@ -85,7 +77,12 @@ static hy_status add_text(gatherer *g, const hy_source_piece *piece, bool is_alo
     HY_TRY(read_bytes(piece, piece->count - 1, 1, &last));
     if (g->needs_newline) hy_text_add(&g->gathered, "\n");
     g->needs_newline = last != '\n';
-    if (!is_alone && piece->count <= SMALL_FILE) return gather(g, piece);
+    if (!is_alone && piece->count <= SMALL_FILE) {
+        if (!hy_text_reserve(&g->gathered, piece->count)) return hy_text_status(&g->gathered);
+        HY_TRY(read_bytes(piece, 0, piece->count, g->gathered.data + g->gathered.size));
+        g->gathered.size += piece->count;
+        return HY_OK;
+    }
     HY_TRY(finish_block(g));
     HY_TRY(hy_source_add_piece(g->source, *piece));
     *is_taken = true;
@@ -192,16 +189,6 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
     return &source->pieces[low];
 }
 
-/* The bytes are read into the last quarter of the token array, so each byte is read before its
- * token overwrites it. */
-static hy_status read_text(const hy_shared_file *text, uint64_t first, uint64_t count,
-                           int32_t *out) {
-    const uint8_t *bytes = (const uint8_t *)out + 3 * count;
-    HY_TRY(hy_shared_file_read(text, first, (uint8_t *)out + 3 * count, count));
-    for (uint64_t i = 0; i < count; i++) out[i] = bytes[i];
-    return HY_OK;
-}
-
 static hy_status read_shard(const hy_source *source, const hy_shard *shard, uint64_t first,
                             uint64_t count, int32_t *out) {
     int32_t largest = 0;
@@ -224,10 +211,13 @@ hy_status hy_source_read(const hy_source *source, uint64_t first, uint64_t count
             HY_TRY(read_shard(source, piece->shard, inside, here, out));
         } else if (piece->ids) {
             memcpy(out, piece->ids + inside, here * sizeof *out);
-        } else if (piece->text) {
-            HY_TRY(read_text(piece->text, inside, here, out));
         } else {
-            for (uint64_t i = 0; i < here; i++) out[i] = piece->bytes[inside + i];
+            /* A file is read into the last quarter of the token array, so each byte is read before
+             * its token overwrites it. */
+            uint8_t *last = (uint8_t *)out + 3 * here;
+            if (piece->text) HY_TRY(hy_shared_file_read(piece->text, inside, last, here));
+            const uint8_t *bytes = piece->text ? last : piece->bytes + inside;
+            for (uint64_t i = 0; i < here; i++) out[i] = bytes[i];
         }
         first += here;
         count -= here;

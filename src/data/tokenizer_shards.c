@@ -168,9 +168,15 @@ static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     return eos >= 0 ? hy_ids_append(ids, &eos, 1) : HY_OK;
 }
 
-static hy_status encode_rows(const job *j, unit *u) {
+static hy_status encode_unit(void *context, void *slot) {
+    const job *j = context;
+    unit *u = slot;
     hy_row row;
     hy_row_scan scan = u->rows;
+    int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
+    if (u->row_count == 0) {
+        return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
+    }
     for (size_t i = 0; i < u->row_count && hy_rows_next(&scan, &row); i++) {
         hy_status status = encode_row(j, &row, &u->ids);
         if (status != HY_OK) {
@@ -178,14 +184,6 @@ static hy_status encode_rows(const job *j, unit *u) {
         }
     }
     return HY_OK;
-}
-
-static hy_status encode_unit(void *context, void *slot) {
-    const job *j = context;
-    unit *u = slot;
-    if (u->row_count > 0) return encode_rows(j, u);
-    int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
-    return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
 }
 
 static hy_status report_progress(const job *j) {

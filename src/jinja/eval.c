@@ -176,12 +176,11 @@ static value add_texts(hy_jinja_run *run, value a, value b) {
 }
 
 static value add_lists(hy_jinja_run *run, value a, value b) {
-    value out = hy_jinja_new_list(run, a.type, a.as.list->count + b.as.list->count);
-    for (size_t i = 0; i < a.as.list->count; i++) {
-        hy_jinja_append(run, out, a.as.list->items[i]);
-    }
-    for (size_t i = 0; i < b.as.list->count; i++) {
-        hy_jinja_append(run, out, b.as.list->items[i]);
+    size_t count = a.as.list->count + b.as.list->count;
+    value out = hy_jinja_new_list(run, a.type, count);
+    for (size_t i = 0; i < count; i++) {
+        const hy_jinja_list *from = i < a.as.list->count ? a.as.list : b.as.list;
+        hy_jinja_append(run, out, from->items[from == a.as.list ? i : i - a.as.list->count]);
     }
     return out;
 }

@@ -257,16 +257,6 @@ static void lex_comment(lexer *l) {
     hy_jinja_fail(l->run, "{# has no end");
 }
 
-static void check_text(lexer *l) {
-    for (size_t i = 0, length; i < l->size; i += length) {
-        length = (size_t)hy_utf8_length((const uint8_t *)l->text + i, l->size - i);
-        if (length == 0 || l->text[i] == 0) {
-            move(l, i);
-            hy_jinja_fail(l->run, "the template is not valid UTF-8");
-        }
-    }
-}
-
 /* Line ends become \n, and a last one at the end of the template is dropped. */
 static void take_text(lexer *l, const char *text, size_t size) {
     char *copy = hy_jinja_take(l->run, size + 1);
@@ -276,13 +266,18 @@ static void take_text(lexer *l, const char *text, size_t size) {
         if (!is_pair) copy[l->size++] = text[i] == '\r' ? '\n' : text[i];
     }
     if (l->size > 0 && copy[l->size - 1] == '\n') copy[--l->size] = 0;
+    for (size_t i = 0, length; i < l->size; i += length) {
+        length = (size_t)hy_utf8_length((const uint8_t *)copy + i, l->size - i);
+        if (length > 0 && copy[i] != 0) continue;
+        move(l, i);
+        hy_jinja_fail(l->run, "the template is not valid UTF-8");
+    }
 }
 
 hy_jinja_token *hy_jinja_lex(hy_jinja_run *run, const char *text, size_t size) {
     lexer l = {.run = run};
     run->line = 1;
     take_text(&l, text, size);
-    check_text(&l);
     while (l.at < l.size) {
         size_t begin = l.at, tag = begin;
         bool begins_line = begin == 0 || l.text[begin - 1] == '\n';

@@ -27,28 +27,25 @@ void hy_jinja_fail(hy_jinja_run *run, const char *format, ...) {
     longjmp(run->failed, 1);
 }
 
-static block *add_block(hy_jinja_run *run, size_t bytes) {
-    size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-    if (room > BYTES_MOST - run->bytes) {
-        hy_jinja_fail(run, "the template needs more than %zu MiB of memory", BYTES_MOST >> 20);
-    }
-    block *added = malloc(sizeof *added + room);
-    if (!added) {
-        run->status = hy_fail(HY_ERR_MEMORY, "not enough memory for %s", run->name);
-        longjmp(run->failed, 1);
-    }
-    *added = (block){.next = run->blocks, .room = room};
-    run->blocks = added;
-    run->bytes += room;
-    return added;
-}
-
 void *hy_jinja_take(hy_jinja_run *run, size_t bytes) {
     size_t whole = sizeof(max_align_t);
     if (bytes > BYTES_MOST) hy_jinja_fail(run, "a value of %zu bytes is too large", bytes);
     bytes = (bytes + whole - 1) / whole * whole;
     block *b = run->blocks;
-    if (!b || b->room - b->used < bytes) b = add_block(run, bytes);
+    if (!b || b->room - b->used < bytes) {
+        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        if (room > BYTES_MOST - run->bytes) {
+            hy_jinja_fail(run, "the template needs more than %zu MiB of memory", BYTES_MOST >> 20);
+        }
+        b = malloc(sizeof *b + room);
+        if (!b) {
+            run->status = hy_fail(HY_ERR_MEMORY, "not enough memory for %s", run->name);
+            longjmp(run->failed, 1);
+        }
+        *b = (block){.next = run->blocks, .room = room};
+        run->blocks = b;
+        run->bytes += room;
+    }
     void *out = (char *)b->data + b->used;
     b->used += bytes;
     return memset(out, 0, bytes);

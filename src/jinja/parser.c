@@ -109,16 +109,12 @@ static node *constant(parser *p, value v) {
     return n;
 }
 
-static bool ends_tuple(const parser *p) {
-    return p->at->type == HY_TOKEN_PRINT_END || p->at->type == HY_TOKEN_BLOCK_END ||
-           is(p->at, ")") || is(p->at, "=") || is(p->at, "in") || is(p->at, "recursive");
-}
-
 /* Parses one expression, or several separated by commas, which form a tuple. */
 static node *parse_tuple(parser *p, node *(*parse)(parser *), bool may_be_empty) {
     node *tuple = make(p, HY_NODE_TUPLE), **last = &tuple->a;
     bool has_comma = false;
-    while (!ends_tuple(p)) {
+    while (p->at->type != HY_TOKEN_PRINT_END && p->at->type != HY_TOKEN_BLOCK_END &&
+           !is(p->at, ")") && !is(p->at, "=") && !is(p->at, "in") && !is(p->at, "recursive")) {
         last = append(last, parse(p));
         if (!skip(p, ",")) break;
         has_comma = true;

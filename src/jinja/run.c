@@ -174,13 +174,8 @@ static void with(hy_jinja_run *run, const node *n) {
     run->scope = outer;
 }
 
-static void define_macro(hy_jinja_run *run, const node *n) {
-    hy_jinja_macro *macro = hy_jinja_take(run, sizeof *macro);
-    *macro = (hy_jinja_macro){n, run->scope};
-    hy_jinja_set_name(run, n->name, (value){HY_JINJA_MACRO, {.macro = macro}});
-}
-
 static void execute_one(hy_jinja_run *run, const node *n) {
+    hy_jinja_macro *macro;
     switch (n->kind) {
     case HY_NODE_TEXT: write_value(run, n->constant); break;
     case HY_NODE_PRINT: write_value(run, hy_jinja_evaluate(run, n->a)); break;
@@ -192,7 +187,11 @@ static void execute_one(hy_jinja_run *run, const node *n) {
     case HY_NODE_SET_BLOCK: assign(run, n->a, filtered(run, n)); break;
     case HY_NODE_FILTERED: write_value(run, filtered(run, n)); break;
     case HY_NODE_WITH: with(run, n); break;
-    case HY_NODE_MACRO: define_macro(run, n); break;
+    case HY_NODE_MACRO:
+        macro = hy_jinja_take(run, sizeof *macro);
+        *macro = (hy_jinja_macro){n, run->scope};
+        hy_jinja_set_name(run, n->name, (value){HY_JINJA_MACRO, {.macro = macro}});
+        break;
     case HY_NODE_GENERATION: generation(run, n); break;
     default: run->leaves = n->kind; break; /* break, continue */
     }

@@ -168,18 +168,14 @@ uint16_t hy_jinja_mark_at(const hy_jinja_string *s, size_t byte) {
     return s->marks ? s->marks[byte] : s->mark;
 }
 
-static void reserve(hy_jinja_builder *b, size_t more) {
-    if (b->room - b->size >= more) return;
-    size_t room = 2 * b->room + more + 64;
-    b->data = hy_jinja_grow(b->run, b->data, b->size, room, 1);
-    b->marks = hy_jinja_grow(b->run, b->marks, b->size, room, sizeof *b->marks);
-    b->room = room;
-}
-
 void hy_jinja_add(hy_jinja_builder *b, const char *text, size_t size, uint16_t mark) {
     if (size == 0) return;
     hy_jinja_spend(b->run, size / 256);
-    reserve(b, size);
+    if (b->room - b->size < size) {
+        b->room = 2 * b->room + size + 64;
+        b->data = hy_jinja_grow(b->run, b->data, b->size, b->room, 1);
+        b->marks = hy_jinja_grow(b->run, b->marks, b->size, b->room, sizeof *b->marks);
+    }
     memcpy(b->data + b->size, text, size);
     for (size_t i = 0; i < size; i++) b->marks[b->size + i] = mark;
     b->size += size;

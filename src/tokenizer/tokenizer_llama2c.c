@@ -219,14 +219,6 @@ hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
     return status;
 }
 
-/* Weights of a model have the same ending, but they do not contain pieces up to the exact end. */
-static bool has_pieces(const char *path, int32_t vocab) {
-    piece_list list;
-    if (read_pieces(path, &list) != HY_OK) return false;
-    free_pieces(&list);
-    return list.count == vocab && vocab > SPECIALS;
-}
-
 hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size) {
     char **names;
     size_t count;
@@ -236,7 +228,11 @@ hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *pat
     for (size_t i = 0; i < count && status == HY_OK && !is_found; i++) {
         if (!hy_llama2c_tokenizer_is_named(names[i])) continue;
         status = hy_path_join(path, size, folder, names[i]);
-        if (status == HY_OK) is_found = has_pieces(path, vocab);
+        /* Weights of a model have the same ending, but no pieces up to the exact end. */
+        piece_list list;
+        if (status != HY_OK || read_pieces(path, &list) != HY_OK) continue;
+        is_found = list.count == vocab && vocab > SPECIALS;
+        free_pieces(&list);
     }
     hy_dir_list_free(names, count);
     if (!is_found) path[0] = 0;

@@ -143,14 +143,6 @@ typedef struct heap {
     size_t count;
 } heap;
 
-static void heap_put(heap *h, uint64_t item) {
-    size_t i = h->count++;
-    for (size_t parent; i > 0 && item < h->items[parent = (i - 1) / 2]; i = parent) {
-        h->items[i] = h->items[parent];
-    }
-    h->items[i] = item;
-}
-
 static uint64_t heap_take(heap *h) {
     uint64_t least = h->items[0], item = h->items[--h->count];
     size_t i = 0;
@@ -163,22 +155,18 @@ static uint64_t heap_take(heap *h) {
     return least;
 }
 
+/* Looks up the pair of a symbol and the next, and adds it to the heap. */
 static void pair_up(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
     symbol *s = &symbols[at];
     s->pair = s->next == NO_SYMBOL ? (neighbours){HY_NO_RANK, -1}
                                    : look_up(merges, s->id, symbols[s->next].id);
-    if (s->pair.rank != HY_NO_RANK) heap_put(h, (uint64_t)s->pair.rank << 32 | at);
-}
-
-static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
-    symbol *s = &symbols[at], *gone = &symbols[s->next];
-    s->id = s->pair.id;
-    s->next = gone->next;
-    gone->id = -1;
-    gone->pair.rank = HY_NO_RANK;
-    if (s->next != NO_SYMBOL) symbols[s->next].previous = at;
-    if (s->previous != NO_SYMBOL) pair_up(merges, symbols, s->previous, h);
-    pair_up(merges, symbols, at, h);
+    if (s->pair.rank == HY_NO_RANK) return;
+    uint64_t item = (uint64_t)s->pair.rank << 32 | at;
+    size_t i = h->count++;
+    for (size_t parent; i > 0 && item < h->items[parent = (i - 1) / 2]; i = parent) {
+        h->items[i] = h->items[parent];
+    }
+    h->items[i] = item;
 }
 
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
@@ -198,7 +186,16 @@ static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count
     while (h.count) {
         uint64_t item = heap_take(&h);
         uint32_t at = (uint32_t)item;
-        if (symbols[at].pair.rank == item >> 32) merge_at(merges, symbols, at, &h);
+        symbol *s = &symbols[at];
+        if (s->pair.rank != item >> 32) continue;
+        symbol *gone = &symbols[s->next];
+        s->id = s->pair.id;
+        s->next = gone->next;
+        gone->id = -1;
+        gone->pair.rank = HY_NO_RANK;
+        if (s->next != NO_SYMBOL) symbols[s->next].previous = at;
+        if (s->previous != NO_SYMBOL) pair_up(merges, symbols, s->previous, &h);
+        pair_up(merges, symbols, at, &h);
     }
     size_t kept = 0;
     for (uint32_t i = 0; i != NO_SYMBOL; i = symbols[i].next) ids[kept++] = symbols[i].id;

@@ -64,18 +64,6 @@ static inline const void *row_of(const void *table, size_t rows, size_t size, ui
     return low > 0 ? (const char *)table + (low - 1) * size : NULL;
 }
 
-static uint32_t combining_of(uint32_t code) {
-    const hy_unicode_run *run =
-        row_of(hy_unicode_combining, HY_UNICODE_COMBINING_RUNS, sizeof *run, code);
-    return run && code <= run->last ? run->combining : 0;
-}
-
-static const hy_unicode_pair *decomposition_of(uint32_t code) {
-    const hy_unicode_pair *pair =
-        row_of(hy_unicode_decomposition, HY_UNICODE_DECOMPOSITIONS, sizeof *pair, code);
-    return pair && pair->code == code ? pair : NULL;
-}
-
 /* The syllable of two Hangul parts; 0: none. */
 static uint32_t compose_hangul(uint32_t first, uint32_t second) {
     uint32_t l = first - HANGUL_L, v = second - HANGUL_V, t = second - HANGUL_T;
@@ -112,8 +100,11 @@ typedef struct stretch {
 } stretch;
 
 static void push(stretch *s, uint32_t code) {
+    const hy_unicode_run *run =
+        row_of(hy_unicode_combining, HY_UNICODE_COMBINING_RUNS, sizeof *run, code);
+    uint32_t class = run && code <= run->last ? run->combining : 0;
     if (hy_array_reserve(&s->codes, &s->room, s->count + 1, sizeof code, "a text") == HY_OK) {
-        s->codes[s->count++] = combining_of(code) << MARK_SHIFT | code;
+        s->codes[s->count++] = class << MARK_SHIFT | code;
     } else {
         s->has_failed = true;
     }
@@ -127,8 +118,9 @@ static void push_decomposed(stretch *s, uint32_t code) {
         if (syllable % HANGUL_TS) push(s, HANGUL_T + syllable % HANGUL_TS);
         return;
     }
-    const hy_unicode_pair *pair = decomposition_of(code);
-    if (!pair) {
+    const hy_unicode_pair *pair =
+        row_of(hy_unicode_decomposition, HY_UNICODE_DECOMPOSITIONS, sizeof *pair, code);
+    if (!pair || pair->code != code) {
         push(s, code);
         return;
     }
