@@ -99,24 +99,24 @@ static hy_status take_token(download *d, const char *text, const char *from) {
     return HY_OK;
 }
 
+/* The token, or the path of a file with it: the first that the environment has. */
 static hy_status find_token(download *d) {
-    static const char *const variables[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
     static const struct {
-        const char *variable, *below;
-    } files[] = {
-        {"HF_TOKEN_PATH", ""}, {"HF_HOME", "/token"}, {"HOME", "/.cache/huggingface/token"}};
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *value = getenv(variables[i]);
-        if (value && *value) return take_token(d, value, variables[i]);
-    }
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        const char *value = getenv(files[i].variable);
+        const char *variable,
+            *file; /* the file's path after the value; NULL: the value is a token */
+    } places[] = {{"HF_TOKEN", NULL},
+                  {"HUGGING_FACE_HUB_TOKEN", NULL},
+                  {"HF_TOKEN_PATH", ""},
+                  {"HF_HOME", "/token"},
+                  {"HOME", "/.cache/huggingface/token"}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const char *value = getenv(places[i].variable);
         char path[HY_HF_PATH_MAX], *text;
         size_t size;
         if (!value || !*value) continue;
-        if (snprintf(path, sizeof path, "%s%s", value, files[i].below) >= (int)sizeof path)
-            continue;
-        if (!hy_path_exists(path)) continue;
+        if (!places[i].file) return take_token(d, value, places[i].variable);
+        int length = snprintf(path, sizeof path, "%s%s", value, places[i].file);
+        if (length >= (int)sizeof path || !hy_path_exists(path)) continue;
         HY_TRY(hy_file_read(path, &text, &size));
         hy_status status = take_token(d, text, path);
         free(text);

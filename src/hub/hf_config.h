@@ -51,10 +51,6 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
 /* A generation_config.json with these tokens. */
 hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
 
-/* hf_config_quant.c: the quantisation in the root of a config.json. HY_ERR_INPUT names an
- * unsupported method. */
-hy_status hy_hf_quant_read(const hy_json_node *root, const char *name, hy_hf_quant *out);
-
 /* hf_config_fields.c: does the shape of such a model contain the value of this key? */
 bool hy_hf_is_used(const hy_family *family, const char *key);
 /* Checks the other fields of config.json: rejects values that would change the result, and adds

@@ -9,17 +9,6 @@
 
 /* ---- fields that follow from the shape ------------------------------------------------------- */
 
-static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
-    hy_json_put_string(w, "activation_function", "gelu_new");
-    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
-    hy_json_put_int(w, "n_ctx", s->context);
-    hy_json_put_int(w, "n_embd", s->width);
-    hy_json_put_int(w, "n_head", s->heads);
-    hy_json_put_int(w, "n_inner", s->mlp_width);
-    hy_json_put_int(w, "n_layer", s->layers);
-    hy_json_put_int(w, "n_positions", s->context);
-}
-
 static void put_rope(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_double(w, "rope_theta", s->rope_theta);
     if (!s->has_llama3_rope) {
@@ -89,9 +78,16 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     hy_json_put_double(w, "initializer_range", s->init_std);
     if (family->is_rotary) {
         put_llama(w, family, s);
-    } else {
-        put_gpt2(w, s);
+        return;
     }
+    hy_json_put_string(w, "activation_function", "gelu_new");
+    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
+    hy_json_put_int(w, "n_ctx", s->context);
+    hy_json_put_int(w, "n_embd", s->width);
+    hy_json_put_int(w, "n_head", s->heads);
+    hy_json_put_int(w, "n_inner", s->mlp_width);
+    hy_json_put_int(w, "n_layer", s->layers);
+    hy_json_put_int(w, "n_positions", s->context);
 }
 
 /* ---- fields of the source -------------------------------------------------------------------- */

@@ -41,10 +41,6 @@ typedef struct export_job {
     uint64_t total_bytes;
 } export_job;
 
-static uint64_t bytes_of(const export_job *e, int32_t i) {
-    return (uint64_t)(e->names[i].rows * e->names[i].cols) * hy_dtype_size(e->w->dtype);
-}
-
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
 /* ---- what goes where ------------------------------------------------------------------------- */
@@ -84,7 +80,8 @@ static hy_status cut_shards(export_job *e) {
     e->shards = calloc((size_t)e->count, sizeof *e->shards);
     if (!e->shards) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
     for (int32_t i = 0; i < e->count; i++) {
-        uint64_t bytes = bytes_of(e, i);
+        uint64_t elements = (uint64_t)(e->names[i].rows * e->names[i].cols);
+        uint64_t bytes = elements * hy_dtype_size(e->w->dtype);
         bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size && !e->w->is_adapter;
         if (i == 0 || is_full) {
             e->shards[e->shard_count++] = (shard){.first = i};
@@ -347,14 +344,6 @@ static hy_status take_partial(const export_job *e, hy_lock **lock) {
     return status;
 }
 
-static hy_status read_tokens(const char *tokenizer, hy_hf_tokens *out) {
-    hy_tokenizer *t;
-    HY_TRY(hy_tokenizer_open(tokenizer, &t));
-    *out = (hy_hf_tokens){.bos = hy_tokenizer_bos(t), .eos = hy_tokenizer_eos(t)};
-    hy_tokenizer_close(t);
-    return HY_OK;
-}
-
 static hy_status fill_partial(const export_job *e) {
     if (e->w->is_adapter) {
         hy_text text = {0};
@@ -370,7 +359,10 @@ static hy_status fill_partial(const export_job *e) {
     hy_text config = {0}, generation = {0};
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
-        HY_TRY(read_tokens(e->w->tokenizer, &tokens));
+        hy_tokenizer *t;
+        HY_TRY(hy_tokenizer_open(e->w->tokenizer, &t));
+        tokens = (hy_hf_tokens){.bos = hy_tokenizer_bos(t), .eos = hy_tokenizer_eos(t)};
+        hy_tokenizer_close(t);
         has_tokens = tokens.eos >= 0;
     }
     HY_TRY(
@@ -380,8 +372,7 @@ static hy_status fill_partial(const export_job *e) {
                         &generation));
     }
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
-    HY_TRY(write_index(e));
-    return HY_OK;
+    return write_index(e);
 }
 
 /* Files that a user added to the old folder are moved to the new one. */

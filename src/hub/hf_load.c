@@ -39,7 +39,7 @@ typedef struct loading {
     pthread_mutex_t gate; /* around sending */
 } loading;
 
-/* A thread's job and its own memory: what the file has, and the same as the store wants it. */
+/* A thread's job, and its buffers: rows as in the file, and as in the store. */
 typedef struct worker {
     const job *job;
     hy_part_room room;
@@ -92,39 +92,6 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-static hy_status send_bytes(loading *l, uint64_t at, const void *data, uint64_t bytes) {
-    pthread_mutex_lock(&l->gate);
-    hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
-    pthread_mutex_unlock(&l->gate);
-    return status;
-}
-
-/* The numbers of a job; of several ranks this one may have some of them. */
-static hy_status send_numbers(loading *l, int32_t item, const job *j, const char *data) {
-    int64_t first = (j->part->row + j->first) * j->part->cols, count = j->rows * j->part->cols;
-    pthread_mutex_lock(&l->gate);
-    hy_status status = hy_store_put(l->store, l->stream, item, first, count, data);
-    pthread_mutex_unlock(&l->gate);
-    return status;
-}
-
-/* Whether the store has all of the numbers of a job, or none. */
-static bool has_all(const hy_layout_item *entry, int64_t first, int64_t count) {
-    return first >= entry->begin && first + count <= entry->begin + entry->count;
-}
-static bool has_none(const hy_layout_item *entry, int64_t first, int64_t count) {
-    return first + count <= entry->begin || first >= entry->begin + entry->count;
-}
-
-/* The same where another rank has bytes of the whole: of what is not coded each number lies by
- * itself. */
-static bool is_elsewhere(const loading *l, int32_t item, int64_t first, int64_t count) {
-    const hy_layout_item *entry = &l->store->layout.items[item];
-    uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(entry->dtype, first);
-    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
-    return l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
-}
-
 static hy_status do_job(loading *l, worker *w) {
     const job *j = w->job;
     const hy_weight_part *p = j->part;
@@ -132,16 +99,24 @@ static hy_status do_job(loading *l, worker *w) {
     const hy_layout_item *entry = &l->store->layout.items[item];
     hy_dtype wanted = entry->dtype;
     int64_t elements = j->rows * p->cols, first = (p->row + j->first) * p->cols;
+    uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, first);
+    uint64_t bytes = hy_dtype_bytes(wanted, elements);
     const char *data;
     if (is_kept(p, wanted)) {
         HY_TRY(hy_part_fetch(p, j->first, j->rows, &w->room, NULL, &data));
-        uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, first);
-        return send_bytes(l, at, data, hy_dtype_bytes(wanted, elements));
+        pthread_mutex_lock(&l->gate);
+        hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
+        pthread_mutex_unlock(&l->gate);
+        return status;
     }
-    if (has_none(entry, first, elements) || is_elsewhere(l, item, first, elements)) return HY_OK;
+    /* Other ranks may have some or all of these numbers. */
+    bool has_none = first + elements <= entry->begin || first >= entry->begin + entry->count;
+    bool has_all = first >= entry->begin && first + elements <= entry->begin + entry->count;
+    bool is_elsewhere = l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
+    if (has_none || is_elsewhere) return HY_OK;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
-    if (!has_all(entry, first, elements)) backing = NULL;
+    if (!has_all) backing = NULL;
     if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);
     hy_dtype from = p->coded ? HY_F32 : p->dtype;
     if (p->coded) {
@@ -155,7 +130,11 @@ static hy_status do_job(loading *l, worker *w) {
     if (data == backing && backing) return HY_OK;
     char *to = backing ? backing : w->room.made;
     hy_convert(data, from, elements, to, wanted);
-    return backing ? HY_OK : send_numbers(l, item, j, to);
+    if (backing) return HY_OK;
+    pthread_mutex_lock(&l->gate);
+    hy_status status = hy_store_put(l->store, l->stream, item, first, elements, to);
+    pthread_mutex_unlock(&l->gate);
+    return status;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

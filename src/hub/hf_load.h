@@ -74,8 +74,7 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
 /* The prefix of these files; a bare model has none. */
 const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family);
 
-/* hf_shape.c: the shape of a model's files, without loading weights, and how the weights are
- * stored. */
+/* The shape of a model's files, without loading weights, and how the weights are stored. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
