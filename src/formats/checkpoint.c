@@ -111,7 +111,7 @@ static hy_status look_up(const hy_branches *branches, const char *parent, int64_
     HY_TRY(make_name(path, parent, step, ""));
     hy_status status = branch_of(path, &branch);
     *is_current = status != HY_OK || hy_branches_hold(branches, branch, step);
-    return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
+    return status == HY_ERR_MEMORY ? status : HY_OK; /* running out of memory is not damage */
 }
 
 /* The checkpoints of the current branch. */
@@ -153,7 +153,7 @@ typedef struct file_record {
 struct hy_checkpoint {
     int64_t step, branch;
     char parent[PATH_MAX], partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
-    char path[PATH_MAX]; /* what hy_checkpoint_path gave out last */
+    char path[PATH_MAX]; /* the last result of hy_checkpoint_path */
     file_record *files;
     size_t count, capacity;
     bool holds_old; /* the partial folder holds the old checkpoint, which may still be needed */
@@ -299,7 +299,7 @@ static hy_status publish_over_old(hy_checkpoint *c) {
         return hy_fail_context(status, "%s", c->partial);
     }
     hy_status status = hy_dir_sync(c->parent);
-    /* Not durable: until it is, the old one must not be removed. Swap back, or keep both. */
+    /* If the swap is not durable, the old one must not be removed: swap back, or keep both. */
     if (status != HY_OK) c->holds_old = hy_disk_exchange(c->partial, c->final) != 0;
     return status;
 }
@@ -311,14 +311,15 @@ static hy_status set_aside(const hy_checkpoint *c) {
     hy_branches branches;
     int64_t branch = -1;
     hy_status status = hy_path_exists(c->final) ? branch_of(c->final, &branch) : HY_OK;
-    if (status == HY_ERR_MEMORY || status == HY_ERR_IO) return status; /* it may be whole */
+    if (status == HY_ERR_MEMORY || status == HY_ERR_IO) return status; /* it may be complete */
     if (branch < 0 || branch == c->branch) return HY_OK;
     HY_TRY(hy_branches_read(c->parent, &branches));
     bool is_left = !hy_branches_hold(&branches, branch, c->step);
     hy_branches_free(&branches);
     snprintf(aside, sizeof aside, "%s.branch-%" PRId64, c->final, branch);
     if (!is_left || hy_path_exists(aside)) return HY_OK;
-    if (hy_checkpoint_verify(c->final, false) != HY_OK) return HY_OK; /* of no use to anybody */
+    if (hy_checkpoint_verify(c->final, false) != HY_OK)
+        return HY_OK; /* damaged: it may be replaced */
     return hy_path_rename(c->final, aside);
 }
 
@@ -396,7 +397,8 @@ static hy_status choose_gone(const char *parent, int keep, int64_t spared, listi
     *gone = (listing){0};
     if (keep <= 0) return HY_OK;
     HY_TRY(list_current(parent, &list));
-    for (size_t i = 0; i < list.count; i++) { /* the manifest, the last file, has the time */
+    for (size_t i = 0; i < list.count;
+         i++) { /* the time of the commit: the manifest is written last */
         char folder[PATH_MAX], path[PATH_MAX];
         struct stat info = {0};
         bool is_known = make_name(folder, parent, list.steps[i], "") == HY_OK &&

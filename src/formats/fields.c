@@ -12,7 +12,7 @@ _Static_assert(sizeof(hy_phase) == sizeof(int) && sizeof(hy_dtype) == sizeof(int
                    sizeof(hy_memory_status) == sizeof(int),
                "enumerations are written and read as int");
 
-#define UNNAMED "?" /* what lists of names return past their end */
+#define UNNAMED "?" /* the functions below return it after the last name */
 
 static const char *name_of(hy_field_kind kind, int i) {
     static const char *const levels[] = {"target", "warning", "critical", "emergency", UNNAMED};

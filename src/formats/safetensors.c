@@ -70,7 +70,7 @@ struct hy_safetensors {
     hy_json *header;
     const hy_json_node *metadata;       /* NULL: none */
     uint64_t data_start;                /* in the file */
-    uint64_t data_size;                 /* from there to the end */
+    uint64_t data_size;                 /* bytes from data_start to the end of the file */
     hy_safetensors_entry *entries;      /* by offset */
     const hy_safetensors_entry **names; /* by name */
     size_t count;
@@ -92,7 +92,8 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     size_t at = 0;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &type, NULL), HY_ERR_INPUT,
                TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
-    while (at < TYPES && strcmp(type, types[at].name) != 0) at++; /* all have names: a test */
+    while (at < TYPES && strcmp(type, types[at].name) != 0)
+        at++; /* a test checks that all types have names */
     HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
                TENSOR "dtype %.40s is unknown; expected F32, BF16, I64, ...", file->path,
                entry->name, type);
@@ -177,8 +178,8 @@ static hy_status load_header(hy_safetensors *file) {
 
 /* ---- all entries together -------------------------------------------------------------------- */
 
-/* By offset; empty tensors come before the one at the same offset. Equal ones keep the header's
- * order: their names are in its text. */
+/* By offset; empty tensors come before the one at the same offset. Tensors that are equal in
+ * both keep the order of the header: their names point into its text. */
 static int compare_offsets(const void *a, const void *b) {
     const hy_safetensors_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -257,7 +258,7 @@ void hy_safetensors_close(hy_safetensors *file) {
     free(file);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 const char *hy_safetensors_type(const hy_safetensors_entry *entry) {
     return entry->other_type ? entry->other_type : hy_dtype_name(entry->dtype);

@@ -15,9 +15,9 @@
 
 typedef struct hy_safetensors_entry {
     const char *name;
-    /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2 F4; HY_DTYPE_COUNT: another, */
+    /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2 F4; HY_DTYPE_COUNT: another type */
     hy_dtype dtype;
-    const char *other_type; /* and its name: I64, BOOL, ...; NULL: none */
+    const char *other_type; /* the name of another type: I64, BOOL, ...; otherwise NULL */
     int ndim;
     int64_t shape[HY_SAFETENSORS_DIMS];
     uint64_t offset, bytes; /* from the start of the data; set by reader and writer */
@@ -38,7 +38,7 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
-/* Do two tensors have the same type and bytes? */
+/* Whether two tensors have the same type and bytes. */
 hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
                                  const hy_safetensors *other_file,
                                  const hy_safetensors_entry *other, bool *is_same);

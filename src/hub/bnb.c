@@ -17,7 +17,7 @@
 #include "kernels/nf4.h"
 
 #define STATE ".quant_state.bitsandbytes__"
-#define MOST_STATE 4096 /* bytes of JSON; it has some 170 */
+#define MOST_STATE 4096 /* bytes of JSON; real files have about 170 */
 #define NAME_MAX_BYTES 256
 
 static const char *const endings[] = {
@@ -66,8 +66,8 @@ static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, co
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
-#define MOST_BLOCK 4096         /* the largest that bitsandbytes makes */
-#define MOST_LENGTH (1LL << 31) /* of a side, so that products fit */
+#define MOST_BLOCK 4096         /* the largest block of bitsandbytes */
+#define MOST_LENGTH (1LL << 31) /* of a side, so that products fit 64 bits */
 
 /* Scales that are quantised themselves, with one common offset. */
 static hy_status read_nested(const hy_json *json, const char *name, hy_bnb_state *out) {
@@ -126,7 +126,7 @@ hy_status hy_bnb_state_parse(const char *text, size_t size, const char *name, hy
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int64_t blocks_of(const hy_bnb_state *s) { /* theirs */
+static int64_t blocks_of(const hy_bnb_state *s) { /* blocks of bitsandbytes */
     int64_t block = (int64_t)s->repeat * HY_NF4_BLOCK;
     return (s->rows * s->cols + block - 1) / block;
 }
@@ -204,7 +204,7 @@ static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, flo
     return HY_OK;
 }
 
-#define SCALES 1024 /* at a time */
+#define SCALES 1024 /* read at a time */
 
 /* The fp32 scales of up to SCALES blocks of bitsandbytes. */
 static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
@@ -217,7 +217,7 @@ static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     HY_TRY(read_floats(m->nested, begin, end - begin, nested));
     for (int64_t i = 0; i < count; i++) {
         float above = m->map[codes[i]] * nested[(first + i) / HY_NF4_NESTED - begin];
-        out[i] = above + m->state.offset; /* two roundings, as bitsandbytes has them */
+        out[i] = above + m->state.offset; /* rounded twice, as in bitsandbytes */
     }
     return HY_OK;
 }

@@ -28,7 +28,7 @@
 
 #define INDEX "model.safetensors.index.json"
 #define LISTING_MOST ((uint64_t)16 << 20)
-#define DISK_MARGIN ((uint64_t)64 << 20) /* left free */
+#define DISK_MARGIN ((uint64_t)64 << 20) /* stays free on the disk */
 #define TELL_SECONDS 0.25
 #define CHUNK ((size_t)256 << 10)
 enum { MOST_TRIES = 5, LIST_TRIES = 2, TEXT_BYTES = 512, TOKEN_BYTES = 4096, ADDRESS_BYTES = 2048 };
@@ -42,12 +42,12 @@ typedef struct download {
     char folder[HY_HF_PATH_MAX];
     hy_hub_listing listing;
     uint64_t total, done; /* bytes that are needed, and how many of them exist */
-    uint64_t fetched;     /* by this call */
+    uint64_t fetched;     /* bytes downloaded by this call */
     double told_at, rate; /* bytes per second, smoothed */
     uint64_t told_fetched;
 } download;
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- name, server and token ------------------------------------------------------------------ */
 
 /* Branches, tags and commits: no part begins with a dot, so refs/REVISION stays inside its
  * folder. */
@@ -125,9 +125,9 @@ static hy_status find_token(download *d) {
     return HY_OK;
 }
 
-/* ---- talking to the hub ---------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* Explains an answer other than success, and what to do. */
+/* The error for an answer other than success, and what to do. */
 static hy_status refused(const download *d, const char *what, const hy_http_answer *answer) {
     const char *code = answer->error_code;
     bool is_gated = strcmp(code, "GatedRepo") == 0 || (!*code && answer->status == 403);
@@ -238,7 +238,7 @@ static hy_status start_over(arrival *a) {
     return a->fd >= 0 ? HY_OK : hy_fail_path("cannot create", a->path);
 }
 
-/* Hashes a file that is there. */
+/* Hashes an existing file. */
 static hy_status hash_file(arrival *a, const char *path) {
     hy_reader *reader;
     char *chunk = malloc(CHUNK);
@@ -280,7 +280,8 @@ static hy_status open_arrival(arrival *a) {
 
 static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t size) {
     arrival *a = user;
-    if (offset == 0 && a->at > 0) HY_TRY(start_over(a)); /* the server gives no parts */
+    if (offset == 0 && a->at > 0)
+        HY_TRY(start_over(a)); /* the server sends the file from its beginning */
     HY_FAIL_IF(
         offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
         "%s: the server sent bytes from offset %llu, but the download is at byte %llu of %llu",
@@ -298,7 +299,7 @@ static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t
 
 /* Requests the file until all bytes have arrived; gives up after several attempts in a row
  * without progress. Bytes that were discarded do not count again as progress: otherwise a server
- * that always starts over would never be given up. */
+ * that always starts over would be asked forever. */
 static hy_status receive(arrival *a) {
     download *d = a->download;
     char url[ADDRESS_BYTES];
@@ -395,7 +396,7 @@ static hy_status fetch(download *d, hy_hub_file *file) {
     return status == HY_OK ? hy_path_sync_parent(path) : status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all files ------------------------------------------------------------------------------- */
 
 /* The index lists the files with the weights, so it is downloaded before they are counted. */
 static hy_status choose_weights(download *d) {

@@ -9,11 +9,11 @@
 
 #define LARGEST_SIZE (1 << 24)
 
-/* ---- single fields: null is as good as absent ------------------------------------------------ */
+/* ---- single fields: null counts as absent ---------------------------------------------------- */
 
 typedef struct reader {
     const char *name;         /* of the file */
-    const hy_json_node *node; /* the object in hand */
+    const hy_json_node *node; /* the object that is being read */
     const char *within;       /* "" at the top, "rope_scaling." inside */
     hy_hf_config *out;
     const hy_family *family;
@@ -191,7 +191,8 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     s->sliding_window = window;
     if (!has_full) return HY_OK;
     for (size_t i = period; i < layers; i++) {
-        if (letters[i] != letters[i - period]) i = period++; /* from the start again, one longer */
+        if (letters[i] != letters[i - period])
+            i = period++; /* try again with a period that is one longer */
     }
     HY_FAIL_IF(period >= sizeof s->sliding_layers, HY_ERR_INPUT,
                "%s: the pattern of sliding windows in its %d layers repeats after %zu layers; "

@@ -190,7 +190,8 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), key) == 0 || depth_of(m) > DEEPEST) continue;
         if (tokens && is_token(hy_json_key(m))) continue;
-        if (strcmp(hy_json_key(m), "quantization_config") == 0) continue; /* it is numbers now */
+        if (strcmp(hy_json_key(m), "quantization_config") == 0)
+            continue; /* the weights are not quantised any more */
         put_node(&w, hy_json_key(m), m);
     }
     if (tokens) put_tokens(&w, tokens);

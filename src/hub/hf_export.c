@@ -43,7 +43,7 @@ typedef struct export_job {
 
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
-/* ---- what goes where ------------------------------------------------------------------------- */
+/* ---- names and files ------------------------------------------------------------------------- */
 
 /* A model from a folder keeps its tensor names, and its architecture if that still describes the
  * model: a setting may have added a window. */
@@ -287,7 +287,7 @@ hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_obser
     return copy_side_files(from, from, to, observer);
 }
 
-/* ---- whole or nothing ------------------------------------------------------------------------ */
+/* ---- replacing the folder -------------------------------------------------------------------- */
 
 static hy_status name_partial(export_job *e) {
     char parent[HY_HF_PATH_MAX], name[HY_HF_PATH_MAX + 16];
@@ -445,7 +445,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status == HY_OK) status = fill_partial(&e);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
-            hy_error first; /* the one to report */
+            hy_error first; /* removing files may fail, too */
             hy_error_save(&first, status);
             (void)hy_dir_remove(e.partial);
             (void)hy_error_restore(&first);

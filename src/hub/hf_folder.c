@@ -52,7 +52,7 @@ static hy_status main_revision(const char *folder, char out[128]) {
     return is_plain ? HY_OK : hy_fail(HY_ERR_INPUT, "%s does not contain a revision", path);
 }
 
-/* Without refs/main: the only snapshot there is. */
+/* Without refs/main, the only snapshot is used. */
 static hy_status only_revision(const char *snapshots, char out[128]) {
     char **names;
     size_t count;

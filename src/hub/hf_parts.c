@@ -155,7 +155,7 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
 
 /* ---- llama2.c files -------------------------------------------------------------------------- */
 
-/* Values that the format lacks are those that llama2.c uses. */
+/* Values that the file does not contain are constants of llama2.c. */
 static hy_status llama2c_shape(const char *path, hy_shape *out) {
     hy_llama2c file;
     HY_TRY(hy_llama2c_open(path, &file));
@@ -241,7 +241,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     return HY_OK;
 }
 
-/* ---- either ---------------------------------------------------------------------------------- */
+/* ---- both formats ---------------------------------------------------------------------------- */
 
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out) {
     hy_hf_config config;

@@ -16,7 +16,7 @@
 
 enum { MOST_FILES = 1024 }; /* no model has more; a linear search stays fast */
 
-/* Small hexadecimal digits, `size` of them. */
+/* Whether the text is `size` lower-case hexadecimal digits. */
 static bool is_hash(const char *text, size_t size) {
     return strlen(text) == size && strspn(text, "0123456789abcdef") == size;
 }
@@ -118,7 +118,7 @@ hy_hub_file *hy_hub_listing_find(const hy_hub_listing *listing, const char *name
     return NULL;
 }
 
-/* The loader takes model.safetensors if it exists, and else the index. */
+/* The loader reads model.safetensors if it exists, otherwise the files of the index. */
 hy_status hy_hub_listing_want_weights(hy_hub_listing *listing, const char *index, size_t size) {
     hy_hub_file *single = hy_hub_listing_find(listing, SINGLE);
     hy_json *json;

@@ -49,7 +49,7 @@ static bool module_of(const hy_params *params, const hy_hf_name *name, char out[
     return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
 }
 
-/* Its weight comes first and names the module of both. */
+/* Whether the tensor is the bias of a weight before it, which already names the module. */
 static bool is_named_by_weight(const hy_params *params, const hy_hf_name *name) {
     const hy_param *param = &params->list[name->param], *before = param - 1;
     bool is_bias = param->ndim == 1 && name->param > 0 && before->unit == param->unit &&
@@ -184,7 +184,7 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
     free(all);
     if (status != HY_OK) {
         free(*out);
-        *out = NULL; /* an export frees its part of it */
+        *out = NULL; /* the caller frees it even on failure */
     }
     return status;
 }

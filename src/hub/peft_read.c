@@ -10,7 +10,7 @@
 
 #define PIECE (1 << 20) /* elements read at a time */
 
-/* ---- what there has to be -------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
@@ -134,11 +134,11 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
                              hy_stream *stream) {
     const hy_hf_name *name = &file->names[i];
     int32_t item = hy_store_item_of(store, name->param);
-    if (item < 0) return HY_OK; /* another rank's */
+    if (item < 0) return HY_OK; /* another rank has it */
     hy_dtype dtype = store->layout.items[item].dtype;
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
-    float *made = numbers + most * name->cols; /* the store's type, which is not wider */
+    float *made = numbers + most * name->cols; /* in the type of the store, which is not wider */
     hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;
