@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "data/loader.h"
-#include "formats/safetensors_shared.h"
+#include "formats/safetensors.h"
 #include "memory/store.h"
 #include "model/model.h"
 #include "state/rows.h"

@@ -5,16 +5,20 @@
  * offsets from the start of the data; "__metadata__", if present, maps strings to strings.
  * hy_safetensors_open checks everything in the header; after that, an entry's bytes are inside
  * the file. Names and metadata are in the header's JSON tree, which lives as long as the file. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "formats/safetensors.h"
+#include "kernels/tensor.h"
 
 #define HEADER_MAX 100000000 /* the format's own limit */
 #define METADATA "__metadata__"
@@ -85,30 +89,28 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                             hy_safetensors_entry *entry) {
     *entry = (hy_safetensors_entry){.name = hy_json_key(info)};
     HY_FAIL_IF(strlen(entry->name) != hy_json_key_size(info), HY_ERR_INPUT,
-               TENSOR "a zero byte in a name is not supported", file->path, entry->name);
+               "a zero byte in a name is not supported");
     HY_FAIL_IF(hy_json_type_of(info) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               TENSOR "its description is not an object", file->path, entry->name);
+               "its description is not an object");
     const char *type;
     size_t at = 0;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &type, NULL), HY_ERR_INPUT,
-               TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
+               "\"dtype\" is missing or not a string");
     while (at < TYPES && strcmp(type, types[at].name) != 0)
         at++; /* a test checks that all types have names */
-    HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
-               TENSOR "dtype %.40s is unknown; expected F32, BF16, I64, ...", file->path,
-               entry->name, type);
+    HY_FAIL_IF(at == TYPES, HY_ERR_INPUT, "dtype %.40s is unknown; expected F32, BF16, I64, ...",
+               type);
     entry->dtype = at < HY_DTYPE_COUNT ? (hy_dtype)at : HY_DTYPE_COUNT;
     if (at >= HY_DTYPE_COUNT) entry->other_type = types[at].name;
     const hy_json_node *shape = hy_json_get(info, "shape");
     HY_FAIL_IF(hy_json_type_of(shape) != HY_JSON_ARRAY, HY_ERR_INPUT,
-               TENSOR "\"shape\" is missing or not an array", file->path, entry->name);
+               "\"shape\" is missing or not an array");
     HY_FAIL_IF(hy_json_size(shape) > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
-               TENSOR "%zu dimensions, at most %d are supported", file->path, entry->name,
-               hy_json_size(shape), HY_SAFETENSORS_DIMS);
+               "%zu dimensions, at most %d are supported", hy_json_size(shape),
+               HY_SAFETENSORS_DIMS);
     for (const hy_json_node *d = hy_json_first(shape); d; d = hy_json_next(d)) {
         HY_FAIL_IF(!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0,
-                   HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
-                   file->path, entry->name, entry->ndim);
+                   HY_ERR_INPUT, "dimension %d is not a whole number of at least 0", entry->ndim);
         entry->ndim++;
     }
     const hy_json_node *offsets = hy_json_get(info, "data_offsets"),
@@ -117,19 +119,17 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     HY_FAIL_IF(hy_json_type_of(offsets) != HY_JSON_ARRAY || hy_json_size(offsets) != 2 ||
                    !hy_json_as_int(first, &begin) || !hy_json_as_int(hy_json_next(first), &end) ||
                    begin < 0 || end < begin,
-               HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
-               file->path, entry->name);
+               HY_ERR_INPUT, "\"data_offsets\" is not [begin, end] with begin <= end");
     HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
-               TENSOR "its data ends at byte %lld, but the file has only %llu", file->path,
-               entry->name, (long long)end, (ull)file->data_size);
+               "its data ends at byte %lld, but the file has only %llu", (long long)end,
+               (ull)file->data_size);
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT,
-               TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
+    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT, "its shape has more than 2^64 bytes");
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
-               TENSOR "shape and dtype need %llu bytes, but data_offsets has %llu", file->path,
-               entry->name, (ull)needed, (ull)entry->bytes);
+               "shape and dtype need %llu bytes, but data_offsets has %llu", (ull)needed,
+               (ull)entry->bytes);
     return HY_OK;
 }
 
@@ -210,7 +210,11 @@ static hy_status read_entries(hy_safetensors *file) {
         if (strcmp(hy_json_key(m), METADATA) == 0) {
             HY_TRY(check_metadata(file, m));
         } else {
-            HY_TRY(read_entry(file, m, &file->entries[file->count++]));
+            hy_status status = read_entry(file, m, &file->entries[file->count]);
+            if (status != HY_OK) {
+                return hy_fail_context(status, "%s: tensor \"%.200s\"", file->path, hy_json_key(m));
+            }
+            file->count++;
         }
     }
     qsort(file->entries, file->count, sizeof *file->entries, compare_offsets);
@@ -478,4 +482,85 @@ void hy_safetensors_abandon(hy_safetensors_writer *w) {
     hy_writer_abandon(w->out);
     free(w->path);
     free(w);
+}
+
+/* ---- one file, written by several processes -------------------------------------------------- */
+
+struct hy_shared_tensors {
+    int fd;
+    uint64_t *begin; /* (count + 1) offsets of tensors in the file, and its end */
+    size_t count;
+    char path[]; /* for messages */
+};
+
+static hy_status fail_path(const char *path) {
+    return hy_fail(HY_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata) {
+    hy_text header = {0};
+    uint64_t total = 0;
+    int fd = -1;
+    hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
+    if (status == HY_OK && (fd = hy_disk_create(path)) < 0) status = fail_path(path);
+    uint64_t size = header.size + total;
+    bool is_written = status == HY_OK && hy_disk_reserve(fd, size) == 0 &&
+                      hy_disk_write(fd, header.data, header.size) == 0;
+    /* If no space could be reserved, the last byte sets the file's size. */
+    if (is_written && total > 0) is_written = hy_disk_write_at(fd, "", 1, size - 1) == 0;
+    if (is_written) is_written = hy_disk_sync(fd) == 0;
+    if (status == HY_OK && !is_written) status = fail_path(path);
+    if (fd >= 0 && hy_disk_close(fd) != 0 && status == HY_OK) status = fail_path(path);
+    hy_text_free(&header);
+    return status;
+}
+
+hy_status hy_shared_tensors_open(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata,
+                                 hy_shared_tensors **out) {
+    hy_text header = {0};
+    uint64_t total = 0;
+    *out = NULL;
+    hy_shared_tensors *s = calloc(1, sizeof *s + strlen(path) + 1);
+    if (s) s->begin = calloc(count + 1, sizeof *s->begin);
+    if (!s || !s->begin) {
+        free(s);
+        return hy_fail(HY_ERR_MEMORY, "no memory to write %s", path);
+    }
+    memcpy(s->path, path, strlen(path) + 1);
+    s->count = count;
+    s->fd = -1;
+    hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
+    s->begin[0] = header.size;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        int64_t elements = 1;
+        for (int k = 0; k < entries[i].ndim; k++) elements *= entries[i].shape[k];
+        s->begin[i + 1] = s->begin[i] + hy_dtype_bytes(entries[i].dtype, elements);
+    }
+    hy_text_free(&header);
+    if (status == HY_OK && (s->fd = hy_disk_open(path, O_WRONLY)) < 0) status = fail_path(path);
+    if (status == HY_OK) *out = s;
+    if (status != HY_OK) (void)hy_shared_tensors_close(s);
+    return status;
+}
+
+hy_status hy_shared_tensors_put(hy_shared_tensors *s, size_t entry, uint64_t first,
+                                const void *data, uint64_t size) {
+    uint64_t bytes = entry < s->count ? s->begin[entry + 1] - s->begin[entry] : 0;
+    HY_FAIL_IF(entry >= s->count || size > bytes || first > bytes - size, HY_ERR_STATE,
+               "%s: bytes were written beyond tensor %zu", s->path, entry);
+    uint64_t at = s->begin[entry] + first;
+    return hy_disk_write_at(s->fd, data, size, at) == 0 ? HY_OK : fail_path(s->path);
+}
+
+hy_status hy_shared_tensors_close(hy_shared_tensors *s) {
+    if (!s) return HY_OK;
+    bool is_open = s->fd >= 0;
+    bool is_done = !is_open || hy_disk_sync(s->fd) == 0;
+    if (is_open) is_done &= hy_disk_close(s->fd) == 0;
+    hy_status status = is_done ? HY_OK : fail_path(s->path);
+    free(s->begin);
+    free(s);
+    return status;
 }
