@@ -207,18 +207,6 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static hy_status check_field(const char *name, const hy_text *field) {
-    const char *text = hy_text_string(field);
-    HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT,
-               "the column \"%.40s\" contains a zero byte", name);
-    for (size_t i = 0; i < field->size;) {
-        int length = hy_utf8_length((const uint8_t *)text + i, field->size - i);
-        HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not valid UTF-8", name);
-        i += (size_t)length;
-    }
-    return HY_OK;
-}
-
 static hy_status add_fields(const hy_row *row, hy_json_writer *w, hy_text *field) {
     const hy_csv *csv = row->csv;
     const char *at = row->data, *end = row->data + row->size;
@@ -228,8 +216,15 @@ static hy_status add_fields(const hy_row *row, hy_json_writer *w, hy_text *field
         HY_FAIL_IF(reason, HY_ERR_INPUT, "%s", reason);
         HY_TRY(hy_text_status(field));
         if (i >= csv->count || !csv->names[i][0]) continue;
-        HY_TRY(check_field(csv->names[i], field));
-        hy_json_put_string(w, csv->names[i], hy_text_string(field));
+        const char *text = hy_text_string(field), *name = csv->names[i];
+        HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT,
+                   "the column \"%.40s\" contains a zero byte", name);
+        for (size_t k = 0; k < field->size;) {
+            int length = hy_utf8_length((const uint8_t *)text + k, field->size - k);
+            HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not valid UTF-8", name);
+            k += (size_t)length;
+        }
+        hy_json_put_string(w, name, text);
     }
     HY_FAIL_IF(i != csv->count, HY_ERR_INPUT,
                "the row has %zu columns, but the first line names %zu", i, csv->count);

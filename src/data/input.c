@@ -191,16 +191,6 @@ static bool is_named(const hy_input_file *file, const char *const *endings) {
     return without_ending(file->path, size, endings) < size;
 }
 
-static void choose_kind(hy_input_file *file, const head *h) {
-    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
-    static const char *const csv[] = {".csv", ".tsv", NULL};
-    const char *text = (const char *)h->bytes;
-    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
-    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h->size);
-    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h->size);
-    if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
-}
-
 /* Detects the kind of a file. Fails if it is not text. */
 static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *is_data) {
     head h;
@@ -216,7 +206,14 @@ static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *i
     file->packer = hy_packer_of(h.bytes, h.size);
     if (file->packer) HY_TRY(unpack_head(file, &h));
     HY_TRY(check_text(file->path, &h, is_data));
-    if (format == HY_FORMAT_AUTO) choose_kind(file, &h);
+    if (format != HY_FORMAT_AUTO) return HY_OK;
+    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
+    static const char *const csv[] = {".csv", ".tsv", NULL};
+    const char *text = (const char *)h.bytes;
+    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
+    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h.size);
+    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h.size);
+    if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
     return HY_OK;
 }
 

@@ -135,18 +135,6 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-static hy_status check_metadata(hy_safetensors *file, const hy_json_node *metadata) {
-    HY_FAIL_IF(hy_json_type_of(metadata) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: \"__metadata__\" is not an object", file->path);
-    for (const hy_json_node *m = hy_json_first(metadata); m; m = hy_json_next(m)) {
-        HY_FAIL_IF(hy_json_type_of(m) != HY_JSON_STRING, HY_ERR_INPUT,
-                   "%s: \"__metadata__\": the value of \"%.200s\" is not a string", file->path,
-                   hy_json_key(m));
-    }
-    file->metadata = metadata;
-    return HY_OK;
-}
-
 static hy_status load_header(hy_safetensors *file) {
     uint64_t file_size = hy_reader_size(file->reader);
     HY_FAIL_IF(file_size < 8, HY_ERR_INPUT, "%s: %llu bytes are too few for a safetensors file",
@@ -208,14 +196,20 @@ static hy_status read_entries(hy_safetensors *file) {
                members);
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), METADATA) == 0) {
-            HY_TRY(check_metadata(file, m));
-        } else {
-            hy_status status = read_entry(file, m, &file->entries[file->count]);
-            if (status != HY_OK) {
-                return hy_fail_context(status, "%s: tensor \"%.200s\"", file->path, hy_json_key(m));
-            }
-            file->count++;
+            file->metadata = m;
+            continue;
         }
+        hy_status status = read_entry(file, m, &file->entries[file->count++]);
+        if (status != HY_OK) {
+            return hy_fail_context(status, "%s: tensor \"%.200s\"", file->path, hy_json_key(m));
+        }
+    }
+    HY_FAIL_IF(file->metadata && hy_json_type_of(file->metadata) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: \"__metadata__\" is not an object", file->path);
+    for (const hy_json_node *m = hy_json_first(file->metadata); m; m = hy_json_next(m)) {
+        HY_FAIL_IF(hy_json_type_of(m) != HY_JSON_STRING, HY_ERR_INPUT,
+                   "%s: \"__metadata__\": the value of \"%.200s\" is not a string", file->path,
+                   hy_json_key(m));
     }
     qsort(file->entries, file->count, sizeof *file->entries, compare_offsets);
     file->names = sort_names(file->entries, file->count);

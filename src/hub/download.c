@@ -23,10 +23,10 @@
 #include "base/say.h"
 #include "base/sized.h"
 #include "hub/hf_folder.h"
+#include "hub/hf_tensors.h"
 #include "hub/http.h"
 #include "hub/hub_listing.h"
 
-#define INDEX "model.safetensors.index.json"
 #define LISTING_MOST ((uint64_t)16 << 20)
 #define DISK_MARGIN ((uint64_t)64 << 20) /* stays free on the disk */
 #define TELL_SECONDS 0.25
@@ -400,13 +400,13 @@ static hy_status fetch(download *d, hy_hub_file *file) {
 
 /* The index lists the files with the weights, so it is downloaded before they are counted. */
 static hy_status choose_weights(download *d) {
-    hy_hub_file *index = hy_hub_listing_find(&d->listing, INDEX);
+    hy_hub_file *index = hy_hub_listing_find(&d->listing, HY_HF_INDEX);
     char path[HY_HF_PATH_MAX], *text = NULL;
     size_t size = 0;
-    bool has_single = hy_hub_listing_find(&d->listing, "model.safetensors");
+    bool has_single = hy_hub_listing_find(&d->listing, HY_HF_SINGLE);
     if (!has_single) {
-        HY_FAIL_IF(index->size > HY_FILE_READ_MOST, HY_ERR_INPUT, "%s: " INDEX " has %s", d->name,
-                   hy_bytes_as_text(index->size).text);
+        HY_FAIL_IF(index->size > HY_FILE_READ_MOST, HY_ERR_INPUT, "%s: " HY_HF_INDEX " has %s",
+                   d->name, hy_bytes_as_text(index->size).text);
         HY_TRY(fetch(d, index));
         HY_TRY(place_of(d, index, path));
         HY_TRY(hy_file_read(path, &text, &size));

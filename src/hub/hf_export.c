@@ -94,7 +94,7 @@ static hy_status cut_shards(export_job *e) {
     for (int32_t i = 0; i < e->shard_count; i++) {
         if (e->shard_count == 1) {
             snprintf(e->shards[i].name, SHARD_NAME_MAX, "%s",
-                     e->w->is_adapter ? HY_PEFT_TENSORS : "model.safetensors");
+                     e->w->is_adapter ? HY_PEFT_TENSORS : HY_HF_SINGLE);
         } else {
             snprintf(e->shards[i].name, SHARD_NAME_MAX, "model-%05d-of-%05d.safetensors", i + 1,
                      e->shard_count);
@@ -214,7 +214,7 @@ static hy_status write_index(const export_job *e) {
     hy_json_close_object(&w);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    return put_text(e, "model.safetensors.index.json", HY_OK, &text);
+    return put_text(e, HY_HF_INDEX, HY_OK, &text);
 }
 
 /* Does a source's config.json describe this model? Compares what would be written for both. The

@@ -19,13 +19,6 @@ static bool is_shared(const hy_shape *shape, const hy_param *param) {
     return param->kind == HY_P_TOKENS && shape->has_tied_head;
 }
 
-static bool trains_shared(const hy_shape *shape, const hy_params *params) {
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].is_beside && is_shared(shape, &params->list[i])) return true;
-    }
-    return false;
-}
-
 static bool is_in_all_layers(const hy_params *params, hy_param_kind kind) {
     for (int32_t unit = 1; unit + 1 < params->units; unit++) {
         int32_t at = hy_params_find(params, unit, kind);
@@ -104,7 +97,11 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
     for (int i = 0; modules[i]; i++) hy_json_put_string(&w, NULL, modules[i]);
     hy_json_close_array(&w);
     put_modules(&w, params, names, count);
-    if (trains_shared(shape, params)) hy_json_put_bool(&w, "ensure_weight_tying", true);
+    bool trains_shared = false;
+    for (const hy_param *p = params->list; p < params->list + params->count; p++) {
+        trains_shared |= p->is_beside && is_shared(shape, p);
+    }
+    if (trains_shared) hy_json_put_bool(&w, "ensure_weight_tying", true);
     hy_json_close_object(&w);
     hy_text_add(text, "\n");
     free(names);

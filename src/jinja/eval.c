@@ -395,23 +395,6 @@ value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *f, value self,
     return f->code(run, &call);
 }
 
-static void bind_macro(hy_jinja_run *run, const hy_jinja_macro *macro,
-                       const hy_jinja_arguments *all) {
-    size_t place = 0, used = 0;
-    for (const node *p = macro->node->a; p; p = p->next, place++) {
-        value v = argument(all, place, p->name, strlen(p->name));
-        used += v.type != HY_JINJA_ABSENT;
-        if (v.type == HY_JINJA_ABSENT) {
-            v = p->a ? hy_jinja_evaluate(run, p->a) : hy_jinja_undefined(p->name);
-        }
-        hy_jinja_set_name(run, p->name, v);
-    }
-    if (used < all->count + all->named_count) {
-        hy_jinja_fail(run, "the macro %s does not have the argument it is called with",
-                      macro->node->name);
-    }
-}
-
 static value call_node(hy_jinja_run *run, const node *n) {
     value of = hy_jinja_evaluate(run, n->a);
     hy_jinja_arguments all = arguments_of(run, n->b);
@@ -420,7 +403,19 @@ static value call_node(hy_jinja_run *run, const node *n) {
         hy_jinja_scope *outer = run->scope;
         run->scope = hy_jinja_take(run, sizeof *run->scope);
         run->scope->parent = of.as.macro->scope;
-        bind_macro(run, of.as.macro, &all);
+        size_t place = 0, used = 0;
+        for (const node *p = of.as.macro->node->a; p; p = p->next, place++) {
+            value v = argument(&all, place, p->name, strlen(p->name));
+            used += v.type != HY_JINJA_ABSENT;
+            if (v.type == HY_JINJA_ABSENT) {
+                v = p->a ? hy_jinja_evaluate(run, p->a) : hy_jinja_undefined(p->name);
+            }
+            hy_jinja_set_name(run, p->name, v);
+        }
+        if (used < all.count + all.named_count) {
+            hy_jinja_fail(run, "the macro %s does not have the argument it is called with",
+                          of.as.macro->node->name);
+        }
         value out = hy_jinja_call_macro(run, of.as.macro);
         run->scope = outer;
         return out;

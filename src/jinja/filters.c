@@ -10,7 +10,6 @@ typedef const hy_jinja_call *call;
 
 static bool is_given(value v) { return v.type != HY_JINJA_ABSENT && v.type != HY_JINJA_NONE; }
 static value or_else(value v, value other) { return v.type == HY_JINJA_ABSENT ? other : v; }
-static bool is_on(value v) { return hy_jinja_is_true(v); }
 
 static const hy_jinja_string *text_of(hy_jinja_run *run, value v) {
     return hy_jinja_to_string(run, v).as.string;
@@ -49,10 +48,11 @@ static value indent(hy_jinja_run *run, call c) {
         blanks_of(run, is_given(c->given[0]) ? c->given[0] : hy_jinja_int(4));
     hy_jinja_builder b = {.run = run};
     size_t at = 0, end, next;
-    if (is_on(c->given[1])) hy_jinja_add_part(&b, by, 0, by->size);
+    if (hy_jinja_is_true(c->given[1])) hy_jinja_add_part(&b, by, 0, by->size);
     do {
         bool is_empty = (end = hy_jinja_line_end(s, at, &next)) == at;
-        if (at > 0 && (is_on(c->given[2]) || !is_empty)) hy_jinja_add_part(&b, by, 0, by->size);
+        if (at > 0 && (hy_jinja_is_true(c->given[2]) || !is_empty))
+            hy_jinja_add_part(&b, by, 0, by->size);
         hy_jinja_add_part(&b, s, at, end);
         if (next > end) hy_jinja_add(&b, "\n", 1, hy_jinja_mark_at(s, end));
         hy_jinja_spend(run, 1);
@@ -68,8 +68,8 @@ static value format(hy_jinja_run *run, call c) {
 static value tojson(hy_jinja_run *run, call c) {
     hy_jinja_builder b = {.run = run};
     bool has_indent = is_given(c->given[1]);
-    hy_jinja_json_style style = {.ensures_ascii = is_on(c->given[0]),
-                                 .sorts = is_on(c->given[3]),
+    hy_jinja_json_style style = {.ensures_ascii = hy_jinja_is_true(c->given[0]),
+                                 .sorts = hy_jinja_is_true(c->given[3]),
                                  .indent = has_indent ? blanks_of(run, c->given[1]) : NULL,
                                  .comma =
                                      hy_jinja_string_of(run, has_indent ? "," : ", ").as.string,
@@ -154,7 +154,8 @@ static value to_float(hy_jinja_run *run, call c) {
 /* ---- any value ------------------------------------------------------------------------------- */
 
 static value fallback(hy_jinja_run *run, call c) {
-    bool is_missing = c->self.type == HY_JINJA_UNDEFINED || (is_on(c->given[1]) && !is_on(c->self));
+    bool is_missing = c->self.type == HY_JINJA_UNDEFINED ||
+                      (hy_jinja_is_true(c->given[1]) && !hy_jinja_is_true(c->self));
     if (!is_missing) return c->self;
     return or_else(c->given[0], hy_jinja_string_of(run, ""));
 }
@@ -193,10 +194,6 @@ static value part_or(hy_jinja_run *run, value v, value path, value otherwise) {
         at = end + 1;
     }
     return v;
-}
-
-static value part_of(hy_jinja_run *run, value v, value path) {
-    return part_or(run, v, path, (value){0});
 }
 
 static value copy_list(hy_jinja_run *run, value from, hy_jinja_type type) {
@@ -243,7 +240,7 @@ static value join(hy_jinja_run *run, call c) {
     hy_jinja_builder b = {.run = run};
     for (size_t i = 0; i < all->count; i++) {
         if (i && is_given(c->given[0])) hy_jinja_print(&b, c->given[0]);
-        hy_jinja_print(&b, part_of(run, all->items[i], c->given[1]));
+        hy_jinja_print(&b, part_or(run, all->items[i], c->given[1], (value){0}));
     }
     return hy_jinja_built(&b);
 }
@@ -265,8 +262,8 @@ static value reverse(hy_jinja_run *run, call c) {
 
 /* The value to compare: strings in lower case unless case_sensitive is set. */
 static value sort_key(hy_jinja_run *run, value v, value path, value is_case_sensitive) {
-    v = part_of(run, v, path);
-    if (v.type != HY_JINJA_STRING || is_on(is_case_sensitive)) return v;
+    v = part_or(run, v, path, (value){0});
+    if (v.type != HY_JINJA_STRING || hy_jinja_is_true(is_case_sensitive)) return v;
     return hy_jinja_change_case(run, &(hy_jinja_call){.self = v, .how = HY_LOWER});
 }
 
@@ -308,7 +305,7 @@ static value dictsort(hy_jinja_run *run, call c) { /* case_sensitive, by, revers
         value key = out.as.list->items[i].as.list->items[by_value];
         keys[i] = sort_key(run, key, (value){0}, c->given[0]);
     }
-    return sort_by(run, out, keys, is_on(c->given[2]));
+    return sort_by(run, out, keys, hy_jinja_is_true(c->given[2]));
 }
 
 static value unique(hy_jinja_run *run, call c) { /* case_sensitive, attribute */
@@ -398,10 +395,10 @@ static value choose(hy_jinja_run *run, call c) {
     const hy_jinja_function *test =
         c->all->count > used ? function_of(run, c->all->items[used], hy_jinja_test, "test") : NULL;
     for (size_t i = 0; i < all->count; i++) {
-        value v = part_of(run, all->items[i], path);
+        value v = part_or(run, all->items[i], path, (value){0});
         hy_jinja_spend(run, 1);
         if (test) v = hy_jinja_apply(run, test, v, &rest);
-        if (is_on(v) == (c->how & PASSING)) hy_jinja_append(run, out, all->items[i]);
+        if (hy_jinja_is_true(v) == (c->how & PASSING)) hy_jinja_append(run, out, all->items[i]);
     }
     return out;
 }

@@ -146,16 +146,6 @@ static value number_of(parser *p) {
     return hy_jinja_int(whole);
 }
 
-/* Adjacent strings are joined. */
-static node *parse_string(parser *p) {
-    hy_jinja_builder b = {.run = p->run};
-    node *n = make(p, HY_NODE_CONST);
-    for (; p->at->type == HY_TOKEN_STRING; next(p)) hy_jinja_add(&b, p->at->text, p->at->size, 0);
-    n->constant = hy_jinja_new_string(
-        p->run, (hy_jinja_string){.data = b.data ? b.data : "", .size = b.size});
-    return n;
-}
-
 static node *parse_primary(parser *p) {
     node *n;
     if (p->at->type == HY_TOKEN_NAME) {
@@ -173,7 +163,12 @@ static node *parse_primary(parser *p) {
         }
         next(p);
     } else if (p->at->type == HY_TOKEN_STRING) {
-        n = parse_string(p);
+        hy_jinja_builder b = {.run = p->run}; /* adjacent strings are joined */
+        n = make(p, HY_NODE_CONST);
+        for (; p->at->type == HY_TOKEN_STRING; next(p)) {
+            hy_jinja_add(&b, p->at->text, p->at->size, 0);
+        }
+        n->constant = hy_jinja_text(p->run, b.data ? b.data : "", b.size, 0);
     } else if (p->at->type == HY_TOKEN_INT || p->at->type == HY_TOKEN_FLOAT) {
         n = constant(p, number_of(p));
         next(p);

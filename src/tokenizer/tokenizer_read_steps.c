@@ -257,24 +257,21 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
     return copy_text(t, decoder, node, "content", &d->text.to, &d->text.to_size);
 }
 
-static hy_status read_decoder(hy_tokenizer *t, const hy_json_node *node) {
+hy_status hy_tokenizer_read_steps(hy_tokenizer *t, const hy_json_node *root) {
+    const hy_json_node *normalizer = hy_json_get(root, "normalizer");
+    const hy_json_node *splitting = hy_json_get(root, "pre_tokenizer");
+    if (hy_json_type_of(normalizer) != HY_JSON_NULL) HY_TRY(add_normalizer(t, normalizer, 0));
+    if (hy_json_type_of(splitting) != HY_JSON_NULL) HY_TRY(add_pre_tokenizer(t, splitting, 0));
+    const hy_json_node *decoding = hy_json_get(root, "decoder");
     int rank = 0;
-    t->decoder.joins_with_blanks = hy_json_type_of(node) == HY_JSON_NULL;
+    t->decoder.joins_with_blanks = hy_json_type_of(decoding) == HY_JSON_NULL;
     if (t->decoder.joins_with_blanks) return HY_OK;
-    if (strcmp(type_of(node), "Sequence") != 0) return add_decoder(t, node, &rank);
-    const hy_json_node *list = hy_json_get(node, "decoders");
+    if (strcmp(type_of(decoding), "Sequence") != 0) return add_decoder(t, decoding, &rank);
+    const hy_json_node *list = hy_json_get(decoding, "decoders");
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY, HY_ERR_INPUT,
                "%s: decoder Sequence needs the array \"decoders\"", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add_decoder(t, list, &rank));
     }
     return HY_OK;
-}
-
-hy_status hy_tokenizer_read_steps(hy_tokenizer *t, const hy_json_node *root) {
-    const hy_json_node *normalizer = hy_json_get(root, "normalizer");
-    const hy_json_node *splitting = hy_json_get(root, "pre_tokenizer");
-    if (hy_json_type_of(normalizer) != HY_JSON_NULL) HY_TRY(add_normalizer(t, normalizer, 0));
-    if (hy_json_type_of(splitting) != HY_JSON_NULL) HY_TRY(add_pre_tokenizer(t, splitting, 0));
-    return read_decoder(t, hy_json_get(root, "decoder"));
 }
