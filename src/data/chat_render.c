@@ -1,7 +1,7 @@
 /* chat_render.c: renders conversations with the built-in templates. See chat_template.h.
  *
- * A template is a row of texts around the turns. They are exactly those that the models were trained
- * with, spaces included, and come from the templates published with the models. */
+ * A template is a row of texts around the turns. They are exactly those that the models were
+ * trained with, spaces included, and come from the templates published with the models. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -192,9 +192,9 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
                "the file has no line with column names");
-    /* Some Mac programs end lines with carriage returns only. Split at line feeds, such a file would
-     * have one long header, and its rows would begin inside texts. Carriage returns at the end of
-     * the header belong to a doubled line end. */
+    /* Some Mac programs end lines with carriage returns only. Split at line feeds, such a file
+     * would have one long header, and its rows would begin inside texts. Carriage returns at the
+     * end of the header belong to a doubled line end. */
     size_t header = row.size;
     while (header > 0 && row.data[header - 1] == '\r') header--;
     HY_FAIL_IF(

@@ -124,7 +124,7 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
     static const char raw[] = "use --data-format bytes to train on its bytes";
     *is_data = false;
     if (h->size == 0) return HY_OK;
-    /* A safetensors file begins with the length of its header in 8 bytes, then the header in JSON. */
+    /* A safetensors file begins with 8 bytes, the length of its header, and the header in JSON. */
     bool is_safetensors = h->size > 9 && memcmp(h->bytes + 4, "\0\0\0\0{", 5) == 0;
     if (is_safetensors) {
         return hy_fail(HY_ERR_INPUT, "%s is a safetensors file (weights), not plain text; %s", path,

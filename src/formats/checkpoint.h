@@ -42,7 +42,8 @@ hy_status hy_checkpoint_peek(const char *parent, char *path, size_t path_size);
 hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size);
 /* Removes all but the newest `keep` checkpoints of the current branch (keep 0: remove nothing). The
  * one of step `spared` stays (-1: none), and so does the one written last: after a resume from an
- * older step it may not be the newest. Those of abandoned branches neither count nor are removed. */
+ * older step it may not be the newest. Checkpoints of abandoned branches neither count nor are
+ * removed. */
 hy_status hy_checkpoint_prune(const char *parent, int keep, int64_t spared);
 /* The bytes on the disk that hy_checkpoint_prune would free. */
 hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes);

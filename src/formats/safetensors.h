@@ -79,9 +79,9 @@ hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64
 /* Closes without finishing; the file stays partial. w may be NULL. */
 void hy_safetensors_abandon(hy_safetensors_writer *w);
 
-/* One file that several processes write together. One process creates the file with header and size;
- * then each opens it and writes bytes of tensors at their offsets. The result equals a file written
- * by one process. */
+/* One file that several processes write together. One process creates the file with header and
+ * size; then each opens it and writes bytes of tensors at their offsets. The result equals a file
+ * written by one process. */
 typedef struct hy_shared_tensors hy_shared_tensors;
 
 /* Creates the file, all zero after its header, synced. */

@@ -1,7 +1,7 @@
 /* bnb.c: reads the tensors of a matrix quantised by bitsandbytes. See bnb.h.
  *
- * hf_parts.c opens such matrices, hf_load.c and part_read.c read them. Everything is checked against
- * the model before anything is read. */
+ * hf_parts.c opens such matrices, hf_load.c and part_read.c read them. Everything is checked
+ * against the model before anything is read. */
 #include "hub/bnb.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h.
  *
- * A model is in a Hugging Face folder or in a llama2.c file. Names and shapes are checked before any
- * weights are read. */
+ * A model is in a Hugging Face folder or in a llama2.c file. Names and shapes are checked before
+ * any weights are read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  *   w2 (down), w3 (up), final norm, cosines and sines (context, D/2 each), and its own head if any
  *
  * Rows of wq and wk are rotated in neighbouring pairs (2i, 2i+1), ours in halves (i, i + D/2):
- * readers reorder the rows. There is no magic number: a file is accepted if its sizes are those of a
- * model and its length is exactly what these sizes need. */
+ * readers reorder the rows. There is no magic number: a file is accepted if its sizes are those of
+ * a model and its length is exactly what these sizes need. */
 #pragma once
 
 #include "base/file.h"

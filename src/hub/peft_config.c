@@ -55,8 +55,8 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
                    "%s: %s is set (%s), which is not supported", path, refused[i].key,
                    refused[i].why);
     }
-    /* The initialisation of adapters matters only if it changed the base matrices: PEFT changes them
-     * again when it loads such an adapter, so the plain base would be wrong. */
+    /* The initialisation of adapters matters only if it changed the base matrices: PEFT changes
+     * them again when it loads such an adapter, so the plain base would be wrong. */
     const char *init = NULL;
     bool is_plain = !hy_json_as_string(hy_json_get(root, "init_lora_weights"), &init, NULL) ||
                     hy_word_is_in(" gaussian orthogonal eva ", init);

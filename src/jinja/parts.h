@@ -1,8 +1,9 @@
 /* parts.h: shared by the files of the jinja module: memory, values, the tree of a template.
  *
  * Parsing and rendering each have one hy_jinja_run, which owns all their memory. On failure they
- * jump back to their start (hy_jinja_fail), so functions in between neither hold resources nor check
- * for errors. The jump never leaves the module: hy_jinja_parse and hy_jinja_render catch it. */
+ * jump back to their start (hy_jinja_fail), so functions in between neither hold resources nor
+ * check for errors. The jump never leaves the module: hy_jinja_parse and hy_jinja_render catch it.
+ * */
 #pragma once
 
 #include <setjmp.h>
