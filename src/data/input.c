@@ -1,4 +1,8 @@
-/* input.c: finds files, detects their kind and decompresses them. See input.h. */
+/* input.c: finds files, detects their kind and decompresses them. See input.h.
+ *
+ * The dataset (part.c), the tokenizer program (tokenizer_shards.c) and fingerprints read files
+ * through it. A file that is not text never becomes training data silently: it is skipped and
+ * counted in a folder, and an error otherwise. */
 #include "data/input.h"
 
 #include <errno.h>

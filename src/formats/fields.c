@@ -1,4 +1,7 @@
-/* fields.c: writes and reads structs by a table. See fields.h. */
+/* fields.c: writes and reads structs by a table. See fields.h.
+ *
+ * Writers (record) and readers (report) of metrics use it. A value that was written is read back to
+ * the same field; a value of another type leaves its field unknown. */
 #include "formats/fields.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* hf_config.c: config.json becomes a shape. See hf_config.h. */
+/* hf_config.c: reads config.json into a shape. See hf_config.h.
+ *
+ * Loading, planning and export call it through hy_hf_config_read and hy_hf_config_look. After HY_OK
+ * the shape is complete (hy_shape_complete), and every field that changes the computation was used
+ * or has the only supported value (hf_config_fields.c). */
 #include "hub/hf_config.h"
 
 #include <stdlib.h>

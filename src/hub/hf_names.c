@@ -1,4 +1,7 @@
-/* hf_names.c: the tensor names in a model folder. See hf_names.h. */
+/* hf_names.c: the tensor names in a model folder. See hf_names.h.
+ *
+ * Loading, export and adapters use the same list. The modules of a family come from its table
+ * (model/arch); together the rows of its tensors cover each parameter exactly. */
 #include "hub/hf_names.h"
 
 #include <stdio.h>

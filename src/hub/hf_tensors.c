@@ -1,4 +1,7 @@
-/* hf_tensors.c: opens the weights of a model's folder. See hf_tensors.h. */
+/* hf_tensors.c: opens the weights of a model's folder. See hf_tensors.h.
+ *
+ * Loading (hf_parts.c), quantised folders (bnb.c) and export use it. A name in the index never
+ * leads out of the folder, and each tensor is in exactly one file. */
 #include "hub/hf_tensors.h"
 
 #include <stdlib.h>

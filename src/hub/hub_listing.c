@@ -1,4 +1,6 @@
-/* hub_listing.c: reads the hub's list of a model's files. See hub_listing.h. */
+/* hub_listing.c: reads the hub's list of a model's files. See hub_listing.h.
+ *
+ * Only download.c calls it. Every listed file has a plain name, a size and a checksum. */
 #include "hub/hub_listing.h"
 
 #include <ctype.h>

@@ -1,4 +1,6 @@
-/* peft.c: adapters in PEFT's files. See peft.h. */
+/* peft.c: names of the tensors in PEFT's files, and their config. See peft.h.
+ *
+ * Export writes these names and this config; peft_read.c expects the same names. */
 #include "hub/peft.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h. */
+/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h.
+ *
+ * Set-up and inference call it before a model is built, because rank and modules belong to the
+ * model's shape. An option that would change the computation is rejected by name. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,7 @@
-/* peft_read.c: reads the tensors of an adapter's folder. See peft.h. */
+/* peft_read.c: reads the tensors of an adapter's folder. See peft.h.
+ *
+ * Training and inference load adapters with it. Names and shapes are checked before anything is
+ * read, and every number is finite. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* peft_set.c: several adapters that are used together. See peft_set.h. */
+/* peft_set.c: several adapters that are used together. See peft_set.h.
+ *
+ * Inference switches between them by name. Each adapter has a name that no other one has. */
 #include "hub/peft_set.h"
 
 #include <limits.h>

@@ -1,4 +1,7 @@
-/* eval.c: evaluates expressions. See parts.h. */
+/* eval.c: evaluates expressions. See parts.h.
+ *
+ * run.c calls hy_jinja_evaluate for every expression of a statement. Each evaluation is one step
+ * and one level of depth, so nested and repeated expressions reach the limits of memory.c. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,7 @@
-/* filters.c: the filters, used after "|". See parts.h. */
+/* filters.c: the filters, used after "|". See parts.h.
+ *
+ * The parser looks a filter up by its name in the table at the end, and hy_jinja_apply (eval.c)
+ * calls it. Loops over values count steps, so no filter runs without limit. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

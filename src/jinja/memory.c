@@ -1,4 +1,7 @@
-/* memory.c: memory that is freed all at once, limits, and the jump on failure. See parts.h. */
+/* memory.c: memory that is freed all at once, limits, and the jump on failure. See parts.h.
+ *
+ * Every file of the module allocates here. Memory, steps and depth never exceed the constants
+ * below; exceeding one is an error of the template. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

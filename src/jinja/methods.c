@@ -1,4 +1,7 @@
-/* methods.c: methods of strings, mappings and lists, and the global functions of templates. */
+/* methods.c: methods of strings, mappings and lists, and the global functions of templates.
+ *
+ * eval.c looks them up in the tables when an attribute or a name is used, and hy_jinja_apply calls
+ * them. A method of Python that is not supported is an error, never an undefined value. */
 #include <string.h>
 
 #include "jinja/parts.h"

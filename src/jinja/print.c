@@ -1,4 +1,7 @@
-/* print.c: prints values as Python does: str(), repr() and json.dumps(). See parts.h. */
+/* print.c: prints values as Python does: str(), repr() and json.dumps(). See parts.h.
+ *
+ * run.c prints the output with it, eval.c joins strings, and the filter tojson writes JSON. Strings
+ * keep their marks; quotes, commas and brackets have the mark 0. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* run.c: executes statements, and a whole rendering. See parts.h. */
+/* run.c: executes statements, and a whole rendering. See parts.h.
+ *
+ * hy_jinja_render is the entry: it catches the jump of a failure and frees all memory. A scope is
+ * closed by the function that opened it, and `leaves` is CONST outside of loops. */
 #include <stdlib.h>
 #include <string.h>
 

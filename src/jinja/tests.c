@@ -1,4 +1,7 @@
-/* tests.c: the tests, used after "is". See parts.h. */
+/* tests.c: the tests, used after "is". See parts.h.
+ *
+ * The parser looks a test up by its name in the table at the end, and hy_jinja_apply (eval.c) calls
+ * it. A test returns a boolean and changes nothing. */
 #include "jinja/parts.h"
 
 typedef const hy_jinja_call *call;

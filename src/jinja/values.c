@@ -1,4 +1,7 @@
-/* values.c: strings with marks, lists, dicts, and their behaviour in Python. See parts.h. */
+/* values.c: strings with marks, lists, dicts, and their behaviour in Python. See parts.h.
+ *
+ * All other files of the module use it; callers of the module create their values here. Values are
+ * never freed one by one: they live until the rendering ends. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
