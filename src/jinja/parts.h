@@ -2,8 +2,8 @@
  *
  * Parsing and rendering each have one hy_jinja_run, which owns all their memory. On failure they
  * jump back to their start (hy_jinja_fail), so functions in between neither hold resources nor
- * check for errors. The jump never leaves the module: hy_jinja_parse and hy_jinja_render catch it.
- * */
+ * check for errors. hy_jinja_parse and hy_jinja_render catch the jump; it never leaves the
+ * module. */
 #pragma once
 
 #include <setjmp.h>

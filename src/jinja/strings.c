@@ -1,7 +1,6 @@
 /* strings.c: Python's string functions: strip, replace, upper and lower case, formats. See parts.h.
  *
- * Filters and methods share them. Every byte of a result keeps the mark of the byte it came from.
- * */
+ * Filters and methods share them. Every byte of a result has the mark of the byte it came from. */
 #include <string.h>
 
 #include "jinja/parts.h"
