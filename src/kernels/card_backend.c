@@ -60,7 +60,7 @@ static size_t embed_bwd_workspace(const hy_op_call *call) {
  * rows each. */
 static size_t adafactor_workspace(const hy_op_call *call) {
     enum { TILE = 256, BLOCKS = 256, ROWS = 64 };
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     bool is_factored = call->attr.adafactor.is_factored;
     int64_t width = is_factored ? hy_tensor_width(param) : TILE;
     int64_t rows = ceil_div(hy_tensor_count(param), width), tiles = ceil_div(width, TILE);

@@ -11,7 +11,7 @@
 
 #include "kernels/kernels.h"
 
-#define HY_CUDA_LINK_VERSION 8
+#define HY_CUDA_LINK_VERSION 9
 #define HY_CUDA_ENTRY "hy_cuda_entry"
 #define HY_CUDA_LIBRARY "libhybrid_cuda.so"
 

@@ -30,7 +30,7 @@ const hy_optimizer_kind *hy_optimizer_kind_for(const hy_optimizer *o, const hy_p
 static hy_param_extent extent_of(const hy_optimizer *o, const hy_param *param, int array) {
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
     if (!param->is_trainable || !kind->arrays[array]) return (hy_param_extent){0};
-    return kind->extent(o, param, array);
+    return kind->extent ? kind->extent(o, param, array) : (hy_param_extent){.count = param->count};
 }
 
 int hy_optimizer_arrays(const hy_optimizer *o, const hy_params *params) {
@@ -339,6 +339,17 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
         update.arrays[i] = tensor_of(state, state->arrays[i], index);
     }
     return update;
+}
+
+hy_op_call hy_optimizer_call(const hy_param_update *u, hy_op_kind kind) {
+    return (hy_op_call){.kind = kind,
+                        .attr = {.seed = u->seed, .first = (uint64_t)u->first},
+                        .t = {[HY_UPDATE_PARAM] = u->weight,
+                              [HY_UPDATE_GRAD] = u->grad,
+                              [HY_UPDATE_CLIP] = u->clip,
+                              [HY_UPDATE_MASTER] = u->master,
+                              [HY_UPDATE_M] = u->arrays[0],
+                              [HY_UPDATE_V] = u->arrays[1]}};
 }
 
 /* Updates the window at the cursor: first the work ahead, then its parameters in order. The work
