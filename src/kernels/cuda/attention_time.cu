@@ -75,8 +75,7 @@ static hy_status run_before(bench *b) {
 }
 
 static hy_status fill(bench *b) {
-    const hy_tensor *t = b->call.t, *dout = &t[HY_ATTENTION_BWD_DOUT];
-    const hy_tensor *qkv = is_forward(b) ? &t[HY_ATTENTION_QKV] : &t[HY_ATTENTION_BWD_QKV];
+    const hy_tensor *qkv = hy_attention_qkv(&b->call), *dout = &b->call.t[HY_ATTENTION_BWD_DOUT];
     hy_matmul_fill(qkv->data, qkv->dtype, hy_tensor_count(qkv), 1, b->timing.stream);
     if (is_forward(b)) return HY_OK;
     hy_matmul_fill(dout->data, dout->dtype, hy_tensor_count(dout), 2, b->timing.stream);

@@ -192,7 +192,7 @@ static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
         return hy_cuda_fail(cuda, HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
                             cuda->host.op_name(call->kind), given, needed);
     }
-    hy_cuda_run run = {call, cuda, hy_cuda_stream_handle(s)};
+    hy_cuda_run run = {call, cuda, (cudaStream_t)hy_cuda_stream_driver(s)};
     return op.run(&run);
 }
 

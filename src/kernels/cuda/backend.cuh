@@ -17,7 +17,6 @@ hy_status hy_cuda_capture_begin(hy_stream *s);
 hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out);
 hy_status hy_cuda_replay(hy_stream *s, hy_graph *graph);
 void hy_cuda_graph_destroy(hy_graph *graph);
-cudaStream_t hy_cuda_stream_handle(hy_stream *s);
 hy_cuda *hy_cuda_stream_owner(hy_stream *s);
 
 hy_status hy_cuda_event_create(hy_backend *b, hy_event **out);

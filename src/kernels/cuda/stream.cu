@@ -50,7 +50,6 @@ struct hy_event {
     bool was_recorded;
 };
 
-cudaStream_t hy_cuda_stream_handle(hy_stream *s) { return s->handle; }
 hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
 
 /* ---- streams --------------------------------------------------------------------------------- */
