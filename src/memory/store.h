@@ -149,8 +149,6 @@ static inline bool hy_store_holds(const hy_store *store, int32_t unit) {
 /* The bytes that each of these needs. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* without resident units */
-/* The kind of buffer that each unit uses. */
-void hy_store_ring_kinds(const hy_layout *layout, int32_t resident, hy_buffer_kind *out);
 
 /* Writes changes back and waits for copies in flight. The arenas own the bytes; those of resident
  * units belong to the ring. */
