@@ -345,12 +345,7 @@ typedef struct hy_spread_attr {
 } hy_spread_attr;
 
 /* The row of b that row m of full comes from, -1: none; *column is its first column. */
-static inline
-#ifdef __CUDACC__
-    __host__ __device__
-#endif
-        int64_t
-        hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, int64_t *column) {
+HY_BOTH int64_t hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, int64_t *column) {
     int64_t row = 0, begin = 0;
     *column = 0;
     for (int32_t i = 0; i < a->count; i++) {
