@@ -30,7 +30,8 @@ HY_BOTH int hy_fp8_exponent(hy_dtype dtype, float largest) {
     return scale < -120 ? -120 : scale > 120 ? 120 : scale;
 }
 
-/* 2^exponent, or 2^-exponent, of the scale; 1 if all numbers are zero, NaN if amax is not finite. */
+/* 2^exponent, or 2^-exponent, of the scale; 1 if all numbers are zero, NaN if amax is not
+ * finite. */
 HY_BOTH float hy_fp8_power(hy_dtype dtype, float largest, int sign) {
     if (largest == 0) return 1;
     if (!((hy_float_bits(largest) & 0x7fffffff) < 0x7f800000)) return hy_bits_float(0x7fc00000);

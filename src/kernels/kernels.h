@@ -360,8 +360,8 @@ HY_BOTH int64_t hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, 
 
 typedef struct hy_op_attr {
     bool accumulate; /* for the tensors marked `+` */
-    /* For noise (stochastic rounding of an update, or HY_OP_COMBINE): its key, and the logical index
-     * of element 0. */
+    /* For noise (stochastic rounding of an update, or HY_OP_COMBINE): its key, and the logical
+     * index of element 0. */
     uint64_t seed, first;
     union {
         struct {

@@ -595,6 +595,25 @@ hy_status hy_op_check(const hy_op_call *call) {
     return check_rules_of_kind(call);
 }
 
+hy_status hy_op_check_fp8(const hy_op_call *call, const char *card, int capability) {
+    enum { FIRST_WITH_FP8 = 89 };
+    const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D];
+    const hy_tensor *bias = &call->t[HY_MATMUL_BIAS];
+    int64_t M = hy_tensor_height(d), N = hy_tensor_width(d), K = hy_tensor_width(a);
+    if (!hy_is_fp8(a->dtype)) return HY_OK;
+    HY_FAIL_IF(capability < FIRST_WITH_FP8, HY_ERR_INPUT,
+               "matmul: %s is sm_%d; fp8 needs sm_%d or newer (RTX 40, L4, H100 or later)", card,
+               capability, FIRST_WITH_FP8);
+    HY_FAIL_IF(
+        M % 16 != 0 || N % 16 != 0 || K % 16 != 0, HY_ERR_INPUT,
+        "matmul: the sizes %lld x %lld x %lld are not supported in fp8; expected multiples of 16",
+        (long long)M, (long long)N, (long long)K);
+    HY_FAIL_IF(bias->data && d->dtype == HY_F32 && bias->dtype != HY_BF16, HY_ERR_INPUT,
+               "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
+               hy_dtype_name(bias->dtype));
+    return HY_OK;
+}
+
 /* ---- accounting ------------------------------------------------------------------------------ */
 
 double hy_op_flops(const hy_op_call *call) {

@@ -4,8 +4,8 @@
  * of need), get (from now on the stream may use it), release (the stream's use ends here). The
  * backing store is where units are kept. If that is the device, the calls return at once. Otherwise
  * units pass through a ring of device buffers on copy streams, with events, and a changed unit is
- * written back when it is released. Resident units have a permanent device buffer of their own and
- * take no space in the backing store. The calls and the results are the same for every place; a
+ * written back when it is released. Each resident unit has a permanent device buffer and
+ * takes no space in the backing store. The calls and the results are the same for every place; a
  * unit without bytes takes no buffer. All users of a store compute on one stream. */
 #pragma once
 

@@ -49,7 +49,8 @@ struct hy_optimizer_kind {
     bool is_exact; /* its state is always fp32 */
     bool is_whole; /* it updates whole parameters: no rank has a part of one */
     const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: no such array */
-    /* The elements of an array for this parameter; NULL: one for each of its own. */
+    /* The elements of an array for this parameter; NULL: one per element of the
+     * parameter. */
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
     /* The optimizer that updates this parameter; NULL: always this one. */
     const hy_optimizer_kind *(*delegate)(const hy_optimizer *optimizer, const hy_param *param);

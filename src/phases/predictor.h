@@ -8,7 +8,8 @@
  *     outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D),
  *             D = theta - phi (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
  *     line    phi: theta + length (theta - phi)
- * In both of them phi is the weights after the last jump, so D is the displacement by true steps. */
+ * In both of them phi is the weights after the last jump, so D is the displacement by true
+ * steps. */
 #pragma once
 
 #include "hybrid_types.h"

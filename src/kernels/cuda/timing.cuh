@@ -1,8 +1,8 @@
 /* timing.cuh: scratch memory, a stream and a clock to time kernels with.
  *
  * Used by op_time.cu, attention_time.cu and matmul_tune.cu. The caller lays out its tensors twice:
- * before hy_timing_open the parts are only counted, after it they have addresses. Everything is freed
- * after the timing, before the arenas are allocated. */
+ * before hy_timing_open the parts are only counted, after it they have addresses. Everything is
+ * freed after the timing, before the arenas are allocated. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -24,7 +24,8 @@ static inline int hy_clamp(float x, int least, int most) {
     return x < (float)least ? least : x > (float)most ? most : (int)x;
 }
 
-/* Microseconds of one `run`, averaged over `repeats`; negative: it fails. `run` returns hy_status. */
+/* Microseconds of one `run`, averaged over `repeats`; negative: it fails. `run` returns
+ * hy_status. */
 template <typename F> static float hy_time_runs(const hy_timing *t, int repeats, F run) {
     float milliseconds = -1.0f;
     cudaEventRecord(t->begin, t->stream);
