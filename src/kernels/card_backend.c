@@ -133,30 +133,11 @@ static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
 
 /* ---- functions that a plan does not use ------------------------------------------------------ */
 
-static hy_status refuse(void) {
-    return hy_fail(HY_ERR_STATE,
-                   "this card is only simulated for planning; it cannot run anything");
-}
-
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b, (void)place, (void)bytes;
     *out = NULL;
-    return refuse();
-}
-
-static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
-    (void)s, (void)dst, (void)src, (void)bytes;
-    return refuse();
-}
-
-static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
-    (void)s, (void)call;
-    return refuse();
-}
-
-static hy_status card_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
-    (void)s, (void)function, (void)argument;
-    return refuse();
+    return hy_fail(HY_ERR_STATE,
+                   "this card is only simulated for planning; it cannot run anything");
 }
 
 /* Streams and events are NULL; code that holds one passes it on. */
@@ -207,9 +188,6 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
         .alloc = card_alloc,
         .stream_create = card_stream_create,
         .event_create = card_event_create,
-        .copy = card_copy,
-        .enqueue = card_enqueue,
-        .call = card_call,
         .supports = card_supports,
         .workspace = card_workspace,
         .prepare = card_prepare,
