@@ -1,4 +1,5 @@
-/* timing.cu: opens and closes what kernels are timed with. See timing.cuh. */
+/* timing.cu: allocates and frees the scratch memory, the stream and the events of a timing. See
+ * timing.cuh. */
 #include "kernels/cuda/timing.cuh"
 
 void *hy_timing_take(hy_timing *t, size_t bytes) {
