@@ -26,8 +26,8 @@ typedef struct options {
     hy_inference_options inference;
     hy_generate_options generate;
     bool is_quiet, without_colour;
-    const char *device, *precision, *threads,
-        *max_gpu_mem; /* of the configuration; NULL: unchanged */
+    /* keys of the configuration; NULL: unchanged */
+    const char *device, *precision, *threads, *max_gpu_mem;
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
@@ -176,16 +176,6 @@ static hy_status answer(chat *it, const char *words, bool is_text, hy_generated 
     return status;
 }
 
-static int answer_once(chat *it) {
-    hy_generated info;
-    hy_inference_facts facts;
-    hy_inference_describe(it->model, &facts);
-    bool is_message = strcmp(facts.chat_template, "plain") != 0 || it->options->messages;
-    hy_status status = answer(it, it->options->prompt, !is_message, &info);
-    if (status != HY_OK) return hy_cli_fail(status);
-    return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
-}
-
 /* ---- talking --------------------------------------------------------------------------------- */
 
 enum { MESSAGE_MOST = 16 << 20 };
@@ -250,15 +240,6 @@ static bool read_message(chat *it, char **message) {
     return *message != NULL;
 }
 
-/* Lists the adapters and marks the one in use. */
-static void list_adapters(const chat *it) {
-    const char *used = hy_inference_adapter_used(it->model), *name;
-    for (size_t i = 0; (name = hy_inference_adapter(it->model, i)) != NULL; i++) {
-        hy_cli_printf(it->terminal.out, "%c %s\n", strcmp(name, used) == 0 ? '*' : ' ', name);
-    }
-    fprintf(it->terminal.out, "%c none\n", used[0] == '\0' ? '*' : ' ');
-}
-
 typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT, COMMAND_WRONG } command;
 
 /* A wrong name ends the program unless a person types: the next lines of a file or pipe would be
@@ -277,18 +258,24 @@ __attribute__((format(printf, 2, 3))) static command refuse(const chat *it, cons
     return it->is_talking ? COMMAND_DONE : COMMAND_WRONG;
 }
 
-/* Handles "/adapter" and "/adapter NAME". An unknown name changes nothing. */
+/* "/adapter" lists the adapters and marks the one in use; "/adapter NAME" uses another. An unknown
+ * name changes nothing. */
 static command change_adapter(chat *it, const char *name) {
+    FILE *out = it->terminal.out;
+    const char *used = hy_inference_adapter_used(it->model), *listed;
     if (hy_inference_adapter(it->model, 0) == NULL)
         return refuse(
             it,
             "no adapters are loaded; start hybrid-chat with --adapter A,B to switch between them");
-    if (name[0] == '\0')
-        list_adapters(it);
-    else if (hy_inference_use_adapter(it->model, name) != HY_OK)
+    if (name[0] == '\0') {
+        for (size_t i = 0; (listed = hy_inference_adapter(it->model, i)) != NULL; i++)
+            hy_cli_printf(out, "%c %s\n", strcmp(listed, used) == 0 ? '*' : ' ', listed);
+        fprintf(out, "%c none\n", used[0] == '\0' ? '*' : ' ');
+    } else if (hy_inference_use_adapter(it->model, name) != HY_OK) {
         return refuse(it, "%s", hy_error_message());
-    else if (it->is_talking)
-        hy_cli_printf(it->terminal.out, "adapter: %s; the conversation continues\n", name);
+    } else if (it->is_talking) {
+        hy_cli_printf(out, "adapter: %s; the conversation continues\n", name);
+    }
     return COMMAND_DONE;
 }
 
@@ -325,16 +312,6 @@ static command obey(chat *it, const char *message) {
     return COMMAND_DONE;
 }
 
-/* A message that cannot be answered (too long) is reported; the conversation continues. */
-static int talk_about(chat *it, const char *message) {
-    hy_generated info;
-    if (message[0] == '\0') return HY_EXIT_DONE;
-    hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);
-    if (status == HY_OK) return HY_EXIT_DONE;
-    int code = hy_cli_fail(status);
-    return status == HY_ERR_INPUT && it->is_talking ? HY_EXIT_DONE : code;
-}
-
 /* Ctrl-C at the prompt shows how to leave. */
 static bool goes_on_waiting(const chat *it) {
     if (!it->is_talking || feof(stdin) || !atomic_exchange(&was_interrupted, false)) return false;
@@ -352,7 +329,13 @@ static int talk(chat *it) {
             break;
         }
         command what = obey(it, message);
-        if (what == NO_COMMAND) code = talk_about(it, message);
+        if (what == NO_COMMAND && message[0] != '\0') {
+            hy_generated info;
+            hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);
+            if (status != HY_OK) code = hy_cli_fail(status);
+            /* a message that is too long does not end the conversation */
+            if (status == HY_ERR_INPUT && it->is_talking) code = HY_EXIT_DONE;
+        }
         free(message);
         if (what == COMMAND_WRONG) return HY_EXIT_USAGE;
         if (what == COMMAND_EXIT || code != HY_EXIT_DONE) return code;
@@ -366,17 +349,10 @@ static int talk(chat *it) {
 static hy_status load_messages(chat *it) {
     const char *path = it->options->messages;
     FILE *file = fopen(path, "rb");
-    char *text = NULL, *longer;
-    size_t size = 0, room = 0, more = 1;
-    while (file && more > 0 && size < MESSAGE_MOST) {
-        if (!(longer = realloc(text, room = 2 * size + 4096))) break;
-        text = longer;
-        more = fread(text + size, 1, room - size, file);
-        size += more;
-    }
-    bool is_read = file && more == 0 && !ferror(file);
+    size_t size;
+    char *text = file ? hy_cli_read_all(file, MESSAGE_MOST, &size) : NULL;
     if (file) fclose(file);
-    if (!is_read) {
+    if (!text) {
         hy_cli_error("%s cannot be read, or is larger than %d MiB", path, MESSAGE_MOST >> 20);
         exit(HY_EXIT_USAGE);
     }
@@ -478,7 +454,16 @@ int main(int argc, char **argv) {
         hy_cli_handle(SIGPIPE, SIG_IGN, 0);
         greet(&it);
         bool answers_first = o.prompt != NULL || o.messages != NULL;
-        code = answers_first ? answer_once(&it) : HY_EXIT_DONE;
+        if (answers_first) {
+            hy_generated info;
+            hy_inference_facts facts;
+            hy_inference_describe(it.model, &facts);
+            bool is_text = strcmp(facts.chat_template, "plain") == 0 && !o.messages;
+            status = answer(&it, o.prompt, is_text, &info);
+            code = status != HY_OK              ? hy_cli_fail(status)
+                   : info.end == HY_END_STOPPED ? HY_EXIT_STOPPED
+                                                : HY_EXIT_DONE;
+        }
         if (it.is_talking || !answers_first) code = talk(&it);
     }
     hy_inference_close(it.model);

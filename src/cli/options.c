@@ -22,67 +22,74 @@
  * in a file also works as a flag. */
 
 static const hy_cli_flag own_flags[] = {
-    {"--help", 'h', HY_CLI_IS_HELP, HY_CLI_OPTIONAL_VALUE, "topic",
-     "a flag, a group of keys, or all",
-     .help = "Show help. With a topic, show all of its details."},
-    {"--version", 'V', HY_CLI_IS_VERSION, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print the version."},
-    {"--config", 'c', HY_CLI_IS_CONFIG, HY_CLI_VALUE, "file",
-     "a libconfig file or the name of a built-in one; may be repeated",
-     .help = "Read settings from a file. Later files override earlier ones.", .builtin = "gpu"},
-    {"--set", 0, HY_CLI_IS_SET, HY_CLI_VALUE, "key=value", "key=value, with a configuration key",
-     .help = "Set one key. Overrides files; flags override it."},
-    {"--print-config", 0, HY_CLI_IS_PRINT_CONFIG, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print every setting and its origin, then exit."},
-    {"--plan", 0, HY_CLI_IS_PLAN, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show where the run would keep its state in each phase, its speed and whether it "
-             "fits, then exit. Without a model: show what fits on this machine with all "
-             "parameters, LoRA or QLoRA, and the commands to train it. --json prints JSON."},
-    {"--plan-shapes", 0, HY_CLI_IS_PLAN_SHAPES, HY_CLI_VALUE, "path",
-     "a file with the name and dimensions of one parameter per line, or - for standard input",
-     .help = "Plan a custom model that is trained through the library: what is kept besides its "
-             "weights and gradients. --precision sets their type."},
-    {"--eval-only", 0, HY_CLI_IS_EVAL_ONLY, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, "
-             "then exit. Writes no files. --json prints JSON."},
-    {"--doctor", 0, HY_CLI_IS_DOCTOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, "
-             "then exit."},
-    {"--selftest", 0, HY_CLI_IS_SELFTEST, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With "
-             "--gpus or --ranks: also test their communication; --out FOLDER writes the report."},
-    {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show the built-in models with parameters and shape, then exit."},
-    {"--download", 0, HY_CLI_IS_DOWNLOAD, HY_CLI_VALUE, "name",
-     "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION",
-     .help = "Download a model into the hub cache, where --model finds it by name, or into --out. "
-             "Continues an interrupted download. Gated models need HF_TOKEN."},
-    {"--quiet", 'q', HY_CLI_IS_QUIET, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print only errors."},
-    {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "At the end, also show the memory of each phase, the savings, and the results of "
-             "prediction. With --plan and no model: the types and places of each model."},
-    {"--no-color", 0, HY_CLI_IS_NO_COLOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print without colours, as with the environment variable NO_COLOR."},
-    {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Print the summary as JSON on standard output; all other output goes to standard error."},
-    {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun "
-             "or torchrun, which start the ranks: the expected number."},
-    {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train with this many processes on this machine, on the CPU or sharing a GPU."},
-    {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last "
-             "checkpoint, up to this many times."},
-    {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Keep all activations; same as --recompute none.", .key = "recompute",
-     .value = "none"},
-    {"--checkpoint-every-layer", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Recompute every layer in the backward pass; same as --recompute all.",
-     .key = "recompute", .value = "all"},
-    {"--complete", 0, HY_CLI_IS_COMPLETE, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print all flags for shell completion.", .is_hidden = true},
+    {"--help", HY_CLI_IS_HELP, "Show help. With a topic, show all of its details.", .letter = 'h',
+     .takes = HY_CLI_OPTIONAL_VALUE, .type = "topic",
+     .accepted = "a flag, a group of keys, or all"},
+    {"--version", HY_CLI_IS_VERSION, "Print the version.", .letter = 'V', .type = "action"},
+    {"--config", HY_CLI_IS_CONFIG, "Read settings from a file. Later files override earlier ones.",
+     .letter = 'c', .takes = HY_CLI_VALUE, .type = "file", .builtin = "gpu",
+     .accepted = "a libconfig file or the name of a built-in one; may be repeated"},
+    {"--set", HY_CLI_IS_SET, "Set one key. Overrides files; flags override it.",
+     .takes = HY_CLI_VALUE, .type = "key=value", .accepted = "key=value, with a configuration key"},
+    {"--print-config", HY_CLI_IS_PRINT_CONFIG, "Print every setting and its origin, then exit.",
+     .type = "action"},
+    {"--plan", HY_CLI_IS_PLAN,
+     "Show where the run would keep its state in each phase, its speed and whether it fits, then "
+     "exit. Without a model: show what fits on this machine with all parameters, LoRA or QLoRA, "
+     "and the commands to train it. --json prints JSON.",
+     .type = "action"},
+    {"--plan-shapes", HY_CLI_IS_PLAN_SHAPES,
+     "Plan a custom model that is trained through the library: what is kept besides its weights "
+     "and gradients. --precision sets their type.",
+     .takes = HY_CLI_VALUE, .type = "path",
+     .accepted =
+         "a file with the name and dimensions of one parameter per line, or - for standard input"},
+    {"--eval-only", HY_CLI_IS_EVAL_ONLY,
+     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, then "
+     "exit. Writes no files. --json prints JSON.",
+     .type = "action"},
+    {"--doctor", HY_CLI_IS_DOCTOR,
+     "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, then exit.",
+     .type = "action"},
+    {"--selftest", HY_CLI_IS_SELFTEST,
+     "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With --gpus or "
+     "--ranks: also test their communication; --out FOLDER writes the report.",
+     .type = "action"},
+    {"--list-models", HY_CLI_IS_LIST_MODELS,
+     "Show the built-in models with parameters and shape, then exit.", .type = "action"},
+    {"--download", HY_CLI_IS_DOWNLOAD,
+     "Download a model into the hub cache, where --model finds it by name, or into --out. "
+     "Continues an interrupted download. Gated models need HF_TOKEN.",
+     .takes = HY_CLI_VALUE, .type = "name",
+     .accepted = "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION"},
+    {"--quiet", HY_CLI_IS_QUIET, "Print only errors.", .letter = 'q', .type = "action"},
+    {"--verbose", HY_CLI_IS_VERBOSE,
+     "At the end, also show the memory of each phase, the savings, and the results of prediction. "
+     "With --plan and no model: the types and places of each model.",
+     .letter = 'v', .type = "action"},
+    {"--no-color", HY_CLI_IS_NO_COLOR,
+     "Print without colours, as with the environment variable NO_COLOR.", .type = "action"},
+    {"--json", HY_CLI_IS_JSON,
+     "Print the summary as JSON on standard output; all other output goes to standard error.",
+     .type = "action"},
+    {"--gpus", HY_CLI_IS_GPUS,
+     "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun or "
+     "torchrun, which start the ranks: the expected number.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
+    {"--ranks", HY_CLI_IS_RANKS,
+     "Train with this many processes on this machine, on the CPU or sharing a GPU.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
+    {"--restarts", HY_CLI_IS_RESTARTS,
+     "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last checkpoint, "
+     "up to this many times.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
+    {"--no-checkpointing", HY_CLI_IS_ALIAS, "Keep all activations; same as --recompute none.",
+     .key = "recompute", .value = "none", .type = "action"},
+    {"--checkpoint-every-layer", HY_CLI_IS_ALIAS,
+     "Recompute every layer in the backward pass; same as --recompute all.", .key = "recompute",
+     .value = "all", .type = "action"},
+    {"--complete", HY_CLI_IS_COMPLETE, "Print all flags for shell completion.", .is_hidden = true,
+     .type = "action"},
 };
 
 #define OWN_COUNT (sizeof own_flags / sizeof own_flags[0])
@@ -125,9 +132,8 @@ bool hy_cli_flag_at(size_t i, hy_cli_flag *out) {
         return true;
     }
     const hy_config_key_info *key = hy_config_key(i - OWN_COUNT);
-    if (key == NULL) return false;
-    *out = flag_of_key(key);
-    return true;
+    if (key != NULL) *out = flag_of_key(key);
+    return key != NULL;
 }
 
 static bool is_same_name(const char *flag, const char *name, size_t length) {
@@ -219,10 +225,10 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
 static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out) {
     char *end;
     long number = strtol(value, &end, 10);
-    bool is_right = end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST;
-    if (is_right) *out = (int32_t)number;
-    if (!is_right) hy_cli_error("%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
-    return is_right;
+    *out = (int32_t)number;
+    if (end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST) return true;
+    hy_cli_error("%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
+    return false;
 }
 
 /* `value` is the value of the flag, or NULL. */
@@ -313,9 +319,7 @@ static const struct {
 static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        if (strlen(foreign[i].flag) != (size_t)length ||
-            strncmp(argument, foreign[i].flag, (size_t)length) != 0)
-            continue;
+        if (!is_same_name(foreign[i].flag, argument, (size_t)length)) continue;
         hy_cli_error("unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
         return false;
     }
@@ -418,10 +422,11 @@ const char *hy_cli_value(const hy_config *config, const char *key) {
     return hy_config_get(config, key, &value, NULL) == HY_OK && value != NULL ? value : "";
 }
 
-void hy_cli_print(FILE *out, hy_status status, char *text) {
-    if (status != HY_OK) return;
-    fputs(text, out);
-    hy_free(text);
+hy_status hy_cli_print(FILE *out, hy_status status, char *const *text) {
+    if (status != HY_OK) return hy_cli_checked(status);
+    fputs(*text, out);
+    hy_free(*text);
+    return HY_OK;
 }
 
 hy_status hy_cli_checked(hy_status status) {
@@ -431,20 +436,15 @@ hy_status hy_cli_checked(hy_status status) {
 
 /* ---- applying the options -------------------------------------------------------------------- */
 
-/* "key=value"; the parser has checked the "=". */
-static hy_status apply_set(hy_config *config, const char *text) {
-    char key[NAME_BYTES];
-    const char *equals = strchr(text, '=');
-    snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
-    return hy_config_set(config, key, equals + 1, HY_FROM_SET);
-}
-
 static hy_status apply_one(hy_config *config, const hy_cli_setting *setting) {
-    switch (setting->meaning) {
-    case HY_CLI_IS_SET: return apply_set(config, setting->value);
-    case HY_CLI_IS_CONFIG: return hy_config_load(config, setting->value);
-    default: return hy_config_set(config, setting->key, setting->value, HY_FROM_FLAG);
-    }
+    const char *value = setting->value;
+    if (setting->meaning == HY_CLI_IS_CONFIG) return hy_config_load(config, value);
+    if (setting->meaning == HY_CLI_IS_KEY)
+        return hy_config_set(config, setting->key, value, HY_FROM_FLAG);
+    char key[NAME_BYTES]; /* of --set key=value; the parser has checked the "=" */
+    size_t length = strcspn(value, "=");
+    snprintf(key, sizeof key, "%.*s", (int)length, value);
+    return hy_config_set(config, key, value + length + 1, HY_FROM_SET);
 }
 
 /* Files first, so that their errors are reported before those of flags. */
@@ -483,22 +483,73 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
     return HY_ERR_INPUT;
 }
 
-static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
-    /* The folder of the run to resume; "" if there is none. */
-    const char *resume = hy_cli_value(asked, "resume"), *out = hy_cli_value(asked, "out");
-    bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
-    const char *folder = strcmp(resume, "auto") == 0 && has_out ? out : resume;
-    if (folder[0] == '\0') return HY_OK;
-    hy_status status = hy_cli_checked(hy_config_load_run(run, folder));
-    return status == HY_OK ? check_model(asked, run, folder) : status;
+/* ---- flags that need adapters ---------------------------------------------------------------- */
+
+/* Keys that only make sense with adapters, and the value that is allowed without them. */
+static const struct {
+    const char *key, *nothing;
+} for_adapters[] = {{"lora.lora_rank", NULL},       {"lora.lora_targets", NULL},
+                    {"lora.lora_alpha", "0"},       {"lora.rslora", "false"},
+                    {"lora.lora_dropout", "0"},     {"lora.lora_modules", "none"},
+                    {"train.frozen_dtype", "auto"}, {"lora.base", ""}};
+
+/* Whether a flag or --set of the command sets this key. */
+static bool sets_key(const hy_cli_options *options, const char *key) {
+    for (size_t i = 0; i < options->setting_count; i++) {
+        const hy_cli_setting *s = &options->settings[i];
+        char name[NAME_BYTES];
+        const char *text = s->meaning == HY_CLI_IS_KEY ? s->key : s->value;
+        if (s->meaning == HY_CLI_IS_CONFIG) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
+        const hy_config_key_info *info = hy_config_find(name);
+        if (info != NULL && strcmp(info->key, key) == 0) return true;
+    }
+    return false;
 }
+
+hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {
+    bool is_eval = options->action == HY_CLI_IS_EVAL_ONLY;
+    bool has_run = hy_cli_value(config, is_eval ? "init_from" : "save.resume")[0] != '\0';
+    if (!has_run && sets_key(options, "lora.base")) {
+        hy_cli_error("--base %s has no effect without a run with adapters: use --resume RUN, or "
+                     "--eval-only --model RUN. To name a model, use --model",
+                     hy_cli_value(config, "lora.base"));
+        return HY_ERR_INPUT;
+    }
+    if (strcmp(hy_cli_value(config, "lora.lora"), "true") == 0) return HY_OK;
+    /* Weights can be frozen without adapters; --eval-only can store a model in any type. */
+    bool has_frozen = is_eval || strcmp(hy_cli_value(config, "train.train"), "all") != 0 ||
+                      strstr(hy_cli_value(config, "optimizer.groups"), "frozen") != NULL;
+    bool is_resumed = hy_cli_value(config, "save.resume")[0] != '\0';
+    for (size_t i = 0; i < sizeof for_adapters / sizeof for_adapters[0]; i++) {
+        const char *key = for_adapters[i].key, *nothing = for_adapters[i].nothing;
+        bool is_dtype = strcmp(key, "train.frozen_dtype") == 0;
+        if (!sets_key(options, key) || (is_dtype && has_frozen)) continue;
+        if (nothing != NULL && strcmp(hy_cli_value(config, key), nothing) == 0) continue;
+        hy_cli_error("%s %s has no effect without %s: %s", hy_config_find(key)->flag,
+                     hy_cli_value(config, key), is_dtype ? "frozen weights" : "adapters",
+                     is_resumed ? "the resumed run has no adapters"
+                     : is_eval  ? "add --adapter FOLDER"
+                                : "add --lora or --qlora");
+        return HY_ERR_INPUT;
+    }
+    return HY_OK;
+}
+
+/* ---- everything ------------------------------------------------------------------------------ */
 
 hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out) {
     hy_config *asked = NULL, *config = NULL;
     hy_status status = hy_cli_checked(hy_config_create(&asked));
     if (status == HY_OK) status = apply(options, asked, model);
     if (status == HY_OK) status = hy_cli_checked(hy_config_create(&config));
-    if (status == HY_OK) status = begin_from_run(asked, config);
+    if (status == HY_OK) {
+        const char *resume = hy_cli_value(asked, "resume"), *folder = hy_cli_value(asked, "out");
+        bool has_out = folder[0] != '\0' && strcmp(folder, "none") != 0;
+        if (strcmp(resume, "auto") != 0 || !has_out) folder = resume;
+        if (folder[0] != '\0') status = hy_cli_checked(hy_config_load_run(config, folder));
+        if (folder[0] != '\0' && status == HY_OK) status = check_model(asked, config, folder);
+    }
     if (status == HY_OK) status = apply(options, config, model);
     hy_config_destroy(asked);
     if (status == HY_OK)

@@ -133,7 +133,7 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     hy_trainer_summary(trainer, &summary);
     hy_trainer_plan_facts(trainer, &facts);
     hy_cli_opening(terminal, config, trainer);
-    hy_cli_planned_memory(terminal, &summary);
+    hy_cli_show_memory(terminal, &summary, true);
     planned_activations(terminal, trainer);
     show_sentences(terminal, "why", facts.reasons, facts.reason_count);
     show_allocations(out, &facts);
@@ -157,12 +157,10 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_cli_options *opt
         status = hy_cli_checked(
             ranks > 1 ? hy_trainer_plan_ranks(config, ranks, options->gpus > 0, NULL, &trainer)
                       : hy_trainer_plan(config, NULL, &trainer));
-    if (status == HY_OK && options->wants_json) {
-        status = hy_cli_checked(hy_trainer_plan_json(trainer, &text));
-        hy_cli_print(terminal->out, status, text);
-    } else if (status == HY_OK) {
+    if (status == HY_OK && options->wants_json)
+        status = hy_cli_print(terminal->out, hy_trainer_plan_json(trainer, &text), &text);
+    else if (status == HY_OK)
         show_plan(terminal, config, trainer);
-    }
     hy_trainer_destroy(trainer);
     return status;
 }

@@ -81,6 +81,26 @@ void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns) 
     fputc('\n', out);
 }
 
+char *hy_cli_read_all(FILE *file, size_t most, size_t *size) {
+    size_t room = 1 << 16, got;
+    char *text = malloc(room);
+    *size = 0;
+    while (text && (got = fread(text + *size, 1, room - *size - 1, file)) > 0) {
+        *size += got;
+        if (*size + 1 < room) continue;
+        char *larger = *size > most ? NULL : realloc(text, room *= 2);
+        if (!larger) free(text);
+        if (*size > most) errno = EFBIG;
+        text = larger;
+    }
+    if (text && !ferror(file)) {
+        text[*size] = '\0';
+        return text;
+    }
+    free(text);
+    return NULL;
+}
+
 /* ---- mistyped names -------------------------------------------------------------------------- */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }

@@ -15,8 +15,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
  * ...". */
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer);
 
-/* The planned memory of all phases. */
-void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
+/* The memory by phase and class: planned for all phases, or planned and measured for those that
+ * ran. */
+void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summary, bool is_plan);
 
 /* Phases, prediction, losses and a sample, unless the run was stopped; then the files and the next
  * commands. */

@@ -80,8 +80,8 @@ void hy_top_state_text(const hy_top_view *view, char *text, size_t size) {
 
 /* Recent seconds per unit of compute: a predicted step costs none, a paired test several. */
 static double seconds_per_unit(const hy_top_view *view) {
-    size_t points = hy_run_points(view->run);
-    const hy_run_point *first = at(view, first_recent(points)), *last = view->last;
+    const hy_run_point *first = at(view, first_recent(hy_run_points(view->run))),
+                       *last = view->last;
     double spent = last->spent - first->spent, elapsed = last->elapsed - first->elapsed;
     if (spent > 0 && elapsed > 0) return elapsed / spent;
     return last->spent > 0 ? last->elapsed / last->spent : NAN;
@@ -172,24 +172,18 @@ static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
 
 /* ---- losses and speeds ----------------------------------------------------------------------- */
 
-static double mean_loss(const hy_top_view *view, size_t begin, size_t end) {
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++) {
-        double loss = at(view, i)->loss;
-        if (!isfinite(loss)) continue;
-        sum += loss;
-        count++;
-    }
-    return count > 0 ? sum / (double)count : NAN;
-}
-
 int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high) {
     size_t points = hy_run_points(view->run);
     int count = points < (size_t)columns ? (int)points : columns;
     for (int i = 0; i < count; i++) {
-        size_t begin = points * (size_t)i / (size_t)count;
-        values[i] = mean_loss(view, begin, points * ((size_t)i + 1) / (size_t)count);
+        size_t end = points * ((size_t)i + 1) / (size_t)count, known = 0;
+        double sum = 0;
+        for (size_t k = points * (size_t)i / (size_t)count; k < end; k++) {
+            bool is_known = isfinite(at(view, k)->loss);
+            sum += is_known ? at(view, k)->loss : 0;
+            known += is_known;
+        }
+        values[i] = known > 0 ? sum / (double)known : NAN;
     }
     *low = *high = NAN;
     for (int i = count / STEEP_PART; i < count; i++) {
@@ -199,12 +193,6 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
     double least = LEAST_RANGE * fabs(*high);
     if (*high - *low < least) *high = *low + least;
     return count;
-}
-
-/* A jump is not a step: its time is not a step's time. */
-static double speed_of(const hy_top_view *view, const hy_run_point *point) {
-    if (view->facts->has_tokens) return point->tokens_per_second;
-    return point->phase != HY_PREDICT && point->seconds > 0 ? 1 / point->seconds : NAN;
 }
 
 double hy_top_speed(const hy_top_view *view) {
@@ -217,7 +205,11 @@ int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *
     size_t count = points < (size_t)columns ? points : (size_t)columns;
     *high = 0;
     for (size_t i = 0; i < count; i++) {
-        values[i] = speed_of(view, at(view, points - count + i));
+        const hy_run_point *point = at(view, points - count + i);
+        bool is_step = point->phase != HY_PREDICT && point->seconds > 0; /* a jump is not a step */
+        values[i] = view->facts->has_tokens ? point->tokens_per_second
+                    : is_step               ? 1 / point->seconds
+                                            : NAN;
         if (values[i] > *high) *high = values[i];
     }
     return (int)count;
@@ -242,14 +234,14 @@ static double share_of_step(double part, double step) {
 }
 
 static bool look_at_rank(const hy_top_view *view, int32_t rank, hy_top_rank *out) {
+    hy_rank_cost *info = &out->info;
     *out = (hy_top_rank){.rank = rank, .what = ""};
-    if (!hy_run_rank(view->run, rank, true, &out->info)) return false;
-    out->info.seconds = fmax(0, within_reason(out->info.seconds));
-    out->info.memory = within_reason(out->info.memory);
-    out->info.bytes = within_reason(out->info.bytes);
-    out->waited = share_of_step(out->info.waited, out->info.seconds);
-    out->exchanged =
-        isnan(out->info.exchanged) ? NAN : share_of_step(out->info.exchanged, out->info.seconds);
+    if (!hy_run_rank(view->run, rank, true, info)) return false;
+    info->seconds = fmax(0, within_reason(info->seconds));
+    info->memory = within_reason(info->memory);
+    info->bytes = within_reason(info->bytes);
+    out->waited = share_of_step(info->waited, info->seconds);
+    out->exchanged = isnan(info->exchanged) ? NAN : share_of_step(info->exchanged, info->seconds);
     return true;
 }
 
@@ -269,12 +261,12 @@ int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_ran
         least = fmin(least, all[count].info.memory);
         largest = fmax(largest, all[count].info.memory);
     }
-    if (memory != NULL) memory[0] = least;
-    if (memory != NULL) memory[1] = largest;
+    memory[0] = least;
+    memory[1] = largest;
     if (count == 0) return 0;
     qsort(all, (size_t)count, sizeof all[0], by_work);
     all[0].what = "slowest";
-    if (slowest != NULL) *slowest = all[0];
+    *slowest = all[0];
     if (count <= most) { /* sorted by rank */
         for (int i = 0; i < count; i++) out[all[i].rank] = all[i];
         return count;
@@ -316,7 +308,8 @@ static size_t lines_per_cell(const hy_top_view *view, size_t columns) {
     return moves_among(view, smaller(points, each * columns)) > 0 ? each : 1;
 }
 
-int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines) {
+int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int columns,
+                  int64_t *lines) {
     size_t points = hy_run_points(view->run);
     size_t each = columns > 0 ? lines_per_cell(view, (size_t)columns) : 1;
     /* Cells start at multiples, so that they do not change while the strip moves. */
@@ -326,7 +319,7 @@ int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns
         const hy_run_point *chosen = at(view, cell * each);
         for (size_t i = cell * each + 1; i < smaller(points, (cell + 1) * each); i++)
             if (notability(at(view, i)) > notability(chosen)) chosen = at(view, i);
-        cells[cell - first] = (hy_top_phase_cell){chosen->phase, chosen->was_rejected};
+        cells[cell - first] = chosen;
     }
     *lines = (int64_t)(points - first * each);
     return (int)(last - first);
@@ -380,34 +373,23 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
 
 /* ---- the newest run -------------------------------------------------------------------------- */
 
-static bool is_newer(struct timespec a, struct timespec b) {
-    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
-/* The time of the last write to a run; its configuration exists before its metrics. */
-static bool find_time(const char *folder, struct timespec *out) {
-    static const char *const files[] = {"metrics.jsonl", "config.cfg"};
-    char path[PATH_BYTES + 32];
-    struct stat info;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        if (stat(path, &info) != 0) continue;
-        *out = info.st_mtim;
-        return true;
-    }
-    return false;
-}
-
+/* Compares the times of the last write. A run has a configuration before it has metrics. */
 static bool find_newest(char newest[PATH_BYTES]) {
     DIR *folder = opendir(RUNS_FOLDER);
-    struct timespec latest = {0}, time;
-    char path[PATH_BYTES];
+    struct stat info;
+    double latest = -INFINITY;
     newest[0] = '\0';
     if (folder == NULL) return false;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[PATH_BYTES], file[PATH_BYTES + 32];
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, RUNS_FOLDER "/%s", entry->d_name);
-        if (!find_time(path, &time) || (newest[0] != '\0' && !is_newer(time, latest))) continue;
+        snprintf(file, sizeof file, "%s/metrics.jsonl", path);
+        bool is_run = stat(file, &info) == 0;
+        snprintf(file, sizeof file, "%s/config.cfg", path);
+        if (!is_run && stat(file, &info) != 0) continue;
+        double time = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
+        if (time <= latest) continue;
         latest = time;
         memcpy(newest, path, sizeof path);
     }

@@ -64,23 +64,17 @@ typedef struct hy_top_rank {
 
 /* The ranks of a run: all of them if there are at most `most`; else the slowest, the median and the
  * one that waits most, up to `most`. Sorted by the time they work in a step, without waiting.
- * Returns their number; *slowest (may be NULL): the slowest rank; memory (may be NULL): least and
- * most. */
+ * Returns their number; *slowest: the slowest rank; memory: least and most. */
 #define HY_TOP_RANKS_ALL 8 /* up to this many ranks are shown one by one, more as extremes */
 int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
                  double memory[2]);
 /* The number of ranks; 0: there is only one, or none are reported. */
 int hy_top_rank_count(const hy_top_view *view);
 
-/* One cell of the strip of phases: the most notable of its lines. */
-typedef struct hy_top_phase_cell {
-    hy_phase phase;
-    bool was_rejected;
-} hy_top_phase_cell;
-
-/* The phases of the latest lines. Up to eight lines share a cell if this shows a second jump.
- * Returns the number of cells; *lines: the number of lines in them. */
-int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines);
+/* The phases of the latest lines: each cell is the most notable of its lines. Up to eight lines
+ * share a cell if this shows a second jump. Returns the number of cells; *lines: the number of
+ * lines in them. */
+int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int columns, int64_t *lines);
 
 /* An event of the run. */
 typedef struct hy_top_happening {
