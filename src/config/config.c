@@ -18,7 +18,7 @@
 #include "config/config_file.h"
 #include "config/config_model.h"
 #include "config/config_values.h"
-#include "config/recipe.h"
+#include "config/derived.h"
 #include "config/settings.h"
 #include "hub/peft_set.h"
 #include "optim/groups.h"
@@ -418,14 +418,6 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
-/* Presets hold values for our own models, and profiles split the steps of our own batches. A custom
- * model uses neither. */
-static void drop_presets(hy_config *config) {
-    size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
-    clear_rank(config, HY_FROM_PRESET);
-    *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
-}
-
 /* Cleared first, so that equal values give equal bytes. */
 static void store_all(hy_config *config) {
     hy_settings *s = &config->settings;
@@ -443,37 +435,28 @@ static void store_all(hy_config *config) {
     }
 }
 
-/* The learning rate of an optimizer that defines it as a multiple of the preset's. A custom model
- * has no preset. */
-static void resolve_rate(hy_config *config) {
-    double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
-    if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
-    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
-    config->own_lr[0] = 0;
-    if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
-}
-
-/* Jumps stop where the learning rate of wsd begins to decay. */
-static void resolve_until(hy_config *config) {
-    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
-    double falls_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
-    bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
-    config->own_until[0] = 0;
-    if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
-}
-
 /* Computes `settings` from all values. Replacing `auto` needs settings with a usual recipe
  * first. */
 static hy_status resolve_values(hy_config *config) {
     bool is_open = hy_config_is(config, "optimizer.optimizer", "auto");
     bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto");
+    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
+    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
+    double decays_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
     config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
     for (int round = 0; round < (is_auto ? 2 : 1); round++) {
-        if (round) {
+        if (round)
             HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));
-        }
-        resolve_rate(config);
-        resolve_until(config);
+        /* The learning rate of some optimizers is a multiple of the preset's. A custom model has no
+         * preset. */
+        double factor = chosen_optimizer(config)->lr_factor;
+        factor = config->is_own ? 0 : hy_config_adapter_rate(config, factor);
+        config->own_lr[0] = config->own_until[0] = 0;
+        if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
+        /* Jumps stop where the learning rate of wsd begins to decay. */
+        bool is_wsd = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd");
+        if (is_wsd && decays_from < until)
+            snprintf(config->own_until, sizeof config->own_until, "%.6g", decays_from);
         store_all(config);
     }
     return HY_OK;
@@ -488,7 +471,13 @@ static hy_status resolve(hy_config *config) {
     is_other |= strcmp(adapter, config->loaded_adapter) != 0;
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
-    if (config->is_own) drop_presets(config);
+    /* Presets hold values for our own models, and profiles split the steps of our own batches. A
+     * custom model uses neither. */
+    if (config->is_own) {
+        size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
+        clear_rank(config, HY_FROM_PRESET);
+        *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
+    }
     return resolve_values(config);
 }
 
@@ -589,16 +578,6 @@ hy_status hy_config_load(hy_config *config, const char *path) {
     return end_change(config, &before, fill_from_file(config, path));
 }
 
-/* Features that are newer than the run's program stay off: its file does not set their keys. */
-static hy_status add_unknown(hy_config *config) {
-    static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        if (hy_config_raw_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
-        HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
-    }
-    return HY_OK;
-}
-
 static hy_status load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
     hy_config before;
     HY_TRY(begin_change(config, &before));
@@ -614,8 +593,11 @@ static hy_status load_kept(hy_config *config, const char *path, const hy_kept_or
 }
 
 hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
+    /* A feature that is newer than the run's program stays off: its file does not set the key. */
+    static const char newer[] = "optimizer.muon_momentum_warmup";
     HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
-    return add_unknown(config);
+    bool is_set = hy_config_raw_rank(config, newer) >= HY_FROM_FILE;
+    return is_set ? HY_OK : hy_config_set(config, newer, "0", HY_FROM_FILE);
 }
 
 hy_status hy_config_use_custom(hy_config *config) {

@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "config/settings.h"
@@ -165,6 +166,21 @@ const char *hy_setting_format(const hy_setting *setting, const hy_settings *sett
     case HY_VALUE_TEXT: snprintf(text, HY_TEXT_MAX, "%s", field); break;
     }
     return text;
+}
+
+uint64_t hy_settings_agreed(const hy_settings *settings) {
+    hy_hash hash;
+    hy_hash_init(&hash, 0);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *setting = hy_setting_at(i);
+        char text[HY_TEXT_MAX];
+        if (setting->is_local) continue;
+        hy_setting_format(setting, settings, text);
+        /* The terminating zeros count too, so that no two lists of values give the same bytes. */
+        hy_hash_add(&hash, setting->info.key, strlen(setting->info.key) + 1);
+        hy_hash_add(&hash, text, strlen(text) + 1);
+    }
+    return hy_hash_value(&hash);
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */

@@ -19,14 +19,6 @@
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
 
-static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
-    hy_hf_config config;
-    HY_TRY(hy_hf_config_read(folder, &config));
-    if (config.has_dtype) *out = config.dtype;
-    hy_hf_config_free(&config);
-    return HY_OK;
-}
-
 /* The tokenizer of the data if it is not in the model folder: a tokenizer that was named, or the
  * file of llama2.c. */
 static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind,
@@ -60,8 +52,23 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     }
     HY_TRY(find_tokenizer(settings, kind, out));
     if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
-    bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
-    return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+    if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(out->source, &config));
+    if (config.has_dtype) out->dtype = config.dtype;
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
+                          hy_hf_writing writing) {
+    writing.source = plan->source;
+    writing.prefix = plan->prefix;
+    writing.tokenizer = plan->tokenizer;
+    writing.dtype = plan->dtype;
+    writing.shape = &model->shape;
+    writing.params = &model->params;
+    return hy_hf_write(&writing);
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {
@@ -166,21 +173,15 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     char base[HY_PATH_MAX];
     hy_export_base_name(s->lora.base[0] ? s->lora.base : s->model, base);
     if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->plan.types.master);
-    hy_status status = hy_hf_write(&(hy_hf_writing){
-        .folder = folder,
-        .source = plan.source,
-        .prefix = plan.prefix,
-        .tokenizer = plan.tokenizer,
-        .shape = &e->model->shape,
-        .params = &e->model->params,
-        .dtype = plan.dtype,
-        .shard_size = (uint64_t)s->save.max_shard_size,
-        .read = is_adapter ? read_store : hy_merge_read,
-        .context = is_adapter ? (void *)&reader : &merge,
-        .is_adapter = is_adapter,
-        .base = base,
-        .observer = e->observer,
-    });
+    hy_status status =
+        hy_export_write(&plan, e->model,
+                        (hy_hf_writing){.folder = folder,
+                                        .shard_size = (uint64_t)s->save.max_shard_size,
+                                        .read = is_adapter ? read_store : hy_merge_read,
+                                        .context = is_adapter ? (void *)&reader : &merge,
+                                        .is_adapter = is_adapter,
+                                        .base = base,
+                                        .observer = e->observer});
     hy_merge_end(&merge);
     free(reader.raw);
     return status;

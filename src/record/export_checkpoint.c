@@ -38,22 +38,19 @@ enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
 /* ---- opening it ------------------------------------------------------------------------------ */
 
-static hy_status open_weights(saved *s) {
-    char path[HY_PATH_MAX];
-    HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
-    HY_TRY(hy_safetensors_open(path, &s->weights));
-    HY_TRY(hy_checkpoint_lacks_base(s->path, &s->lacks_base));
-    return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
-}
-
-/* It holds every value of the run, so the preset and its files are not needed. */
-static hy_status open_model(saved *s) {
+/* The checkpoint has every value of the run, so the preset and its files are not needed. */
+static hy_status open_saved(saved *s) {
     hy_shape shape;
+    char path[HY_PATH_MAX];
     HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
     const hy_settings *settings = hy_config_settings(s->said.config);
     HY_TRY(hy_shape_from_settings(settings, &shape));
     HY_TRY(hy_model_create(&shape, &s->model));
-    return shape.adapter.rank == 0 ? HY_OK : hy_settings_select(settings, s->model);
+    if (shape.adapter.rank > 0) HY_TRY(hy_settings_select(settings, s->model));
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
+    HY_TRY(hy_safetensors_open(path, &s->weights));
+    HY_TRY(hy_checkpoint_lacks_base(s->path, &s->lacks_base));
+    return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
 /* ---- its tensors ----------------------------------------------------------------------------- */
@@ -74,14 +71,12 @@ static hy_status check_tensors(const saved *s) {
         const hy_safetensors *file;
         const hy_safetensors_entry *e = entry_of(s, i, &file);
         if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
-        if (!e)
-            return hy_fail(HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
-        bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
-                        (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
-        bool fits = is_known && e->bytes == hy_dtype_bytes(e->dtype, param->stored);
-        if (fits) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which does not match the model",
-                       s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
+        HY_FAIL_IF(!e, HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
+        bool is_known =
+            hy_is_real(e->dtype) || (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
+        HY_FAIL_IF(!is_known || e->bytes != hy_dtype_bytes(e->dtype, param->stored), HY_ERR_INPUT,
+                   "%s: %s has %llu bytes of %s, which does not match the model", s->path, e->name,
+                   (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
     }
     return HY_OK;
 }
@@ -176,21 +171,25 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
     return HY_OK;
 }
 
-static void tell_onto(const saved *s, bool as_files, const hy_observer *observer) {
+/* Says which weights the adapters were merged into, and how to compare them with the others. */
+static void report_base(const saved *s, bool as_files, const hy_observer *observer) {
     const char *from = s->lacks_base ? s->base_path : s->path;
-    hy_dtype codes = s->model->params.frozen_codes;
-    if (!hy_is_coded(codes)) {
+    const char *type = hy_settings_frozen_name(hy_config_settings(s->said.config));
+    const char *hint = s->lacks_base
+                           ? "; --eval-batches 20 measures the difference to the folder's "
+                             "weights (--merge-onto folder)"
+                           : "";
+    if (!hy_is_coded(s->model->params.frozen_codes))
         hy_say_to(observer, HY_NOTE, "merged into the weights of %s", from);
-        return;
-    }
-    hy_say_to(observer, HY_NOTE, "merged into %s of %s%s%s%s",
-              as_files ? "the weights" : "the quantised base of the training: the weights", from,
-              as_files ? " as stored in the folder, not the " : " in ",
-              hy_settings_frozen_name(hy_config_settings(s->said.config)),
-              !s->lacks_base ? ""
-              : as_files     ? " base of the training; --eval-batches 20 measures the difference"
-                         : "; --eval-batches 20 measures the difference to the folder's weights "
-                           "(--merge-onto folder)");
+    else if (as_files)
+        hy_say_to(observer, HY_NOTE,
+                  "merged into the original weights of %s; training used them in %s; "
+                  "--eval-batches 20 measures the difference",
+                  from, type);
+    else
+        hy_say_to(observer, HY_NOTE,
+                  "merged into the weights of %s, quantised to %s as in training%s", from, type,
+                  hint);
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,
@@ -206,11 +205,6 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
                             is_recoded ? (void *)&m->base : s);
     return HY_OK;
-}
-
-static void end_merge(merging *m) {
-    hy_merge_end(&m->sum);
-    hy_requantise_end(&m->base);
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
@@ -232,23 +226,19 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
-    hy_status status = hy_hf_write(&(hy_hf_writing){
-        .folder = options->out,
-        .source = plan.source,
-        .prefix = plan.prefix,
-        .tokenizer = plan.tokenizer,
-        .shape = &s->model->shape,
-        .params = &s->model->params,
-        .dtype = plan.dtype,
-        .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-        .read = is_merged ? hy_merge_read : read_saved,
-        .context = is_merged ? (void *)&merge.sum : s,
-        .is_adapter = is_adapter,
-        .base = name,
-        .observer = observer,
-    });
-    end_merge(&merge);
-    if (status == HY_OK && is_merged) tell_onto(s, as_files, observer);
+    hy_status status = hy_export_write(
+        &plan, s->model,
+        (hy_hf_writing){.folder = options->out,
+                        .shard_size =
+                            options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
+                        .read = is_merged ? hy_merge_read : read_saved,
+                        .context = is_merged ? (void *)&merge.sum : s,
+                        .is_adapter = is_adapter,
+                        .base = name,
+                        .observer = observer});
+    hy_merge_end(&merge.sum);
+    hy_requantise_end(&merge.base);
+    if (status == HY_OK && is_merged) report_base(s, as_files, observer);
     return status;
 }
 
@@ -268,8 +258,7 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     }
     if (status == HY_OK && !realpath(found, s.path))
         status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
-    if (status == HY_OK) status = open_model(&s);
-    if (status == HY_OK) status = open_weights(&s);
+    if (status == HY_OK) status = open_saved(&s);
     if (status == HY_OK) status = check_tensors(&s);
     if (status == HY_OK) status = write_model(&s, options, observer);
     free(s.raw);

@@ -135,16 +135,15 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
         snprintf(path, sizeof path, "runs/%s", names[i]);
         int64_t step;
         if (strcmp(stamp, best_stamp) <= 0) continue;
-        if (hy_checkpoint_latest(path, checkpoint, sizeof checkpoint, &step, NULL) != HY_OK) {
+        if (hy_checkpoint_latest(path, checkpoint, sizeof checkpoint, &step, NULL) != HY_OK)
             continue;
-        }
         snprintf(best_stamp, sizeof best_stamp, "%s", stamp);
         snprintf(out, HY_PATH_MAX, "%s", path);
     }
     hy_dir_list_free(names, count);
-    if (out[0]) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
+    HY_FAIL_IF(!out[0], HY_ERR_INPUT,
+               "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
+    return HY_OK;
 }
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {
@@ -181,15 +180,12 @@ static hy_status check_files(const char *path) {
 
 static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_run) {
     HY_TRY(holds_run(r->out, has_run));
-    if (!*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours) {
-        return check_files(r->out);
-    }
-    HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
-               HY_ERR_INPUT,
+    if (s->save.resume[0] || s->save.overwrite || r->is_out_ours) return HY_OK;
+    HY_FAIL_IF(*has_run, HY_ERR_INPUT,
                "%s already holds a run; add --resume to continue it, --overwrite to start over, or "
                "choose another --out",
                r->out);
-    return HY_OK;
+    return check_files(r->out);
 }
 
 /* --overwrite must not remove what the new run starts from. */

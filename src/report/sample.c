@@ -55,25 +55,20 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
 
 /* ---- smoothing ------------------------------------------------------------------------------- */
 
-static double mean_of(const double *column, size_t begin, size_t end) {
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++) {
-        if (!isfinite(column[i])) continue;
-        sum += column[i];
-        count++;
-    }
-    return count > 0 ? sum / (double)count : NAN;
-}
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* At the ends, a single value would be as noisy as the column, so an eighth of the reach is used,
  * on the one side that exists. */
 static double mean_around(const double *column, size_t rows, size_t at, size_t reach) {
     size_t after = rows - 1 - at, room = least(at, after);
-    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8);
-    return mean_of(column, at - least(at, reach_here), at + least(after, reach_here) + 1);
+    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8), count = 0;
+    double sum = 0;
+    for (size_t i = at - least(at, reach_here); i <= at + least(after, reach_here); i++) {
+        if (!isfinite(column[i])) continue;
+        sum += column[i];
+        count++;
+    }
+    return count > 0 ? sum / (double)count : NAN;
 }
 
 void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out) {
@@ -125,19 +120,15 @@ void hy_put_values(hy_text *out, const double *column, const size_t *kept, size_
 
 /* ---- filling columns ------------------------------------------------------------------------- */
 
-static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : NAN; }
-
-/* Classes add up to the total; lines without classes have only the total. */
-static double class_bytes(const int64_t *bytes, hy_class cls) {
+static double metric(const hy_field *field, const hy_run_point *p, hy_class cls) {
+    const void *at = (const char *)p + field->into;
+    if (field->kind != HY_FIELD_CLASSES)
+        return (field->kind == HY_FIELD_SHARE ? 100 : 1) * hy_field_number(field, at);
+    /* Classes add up to the total; lines without classes have only the total. */
+    const int64_t *bytes = at;
     int64_t all = 0;
     for (int c = 0; c < HY_CLASS_COUNT; c++) all += bytes[c];
     return all > 0 ? (double)bytes[cls] : NAN;
-}
-
-static double metric(const hy_field *field, const hy_run_point *p, hy_class cls) {
-    const void *at = (const char *)p + field->into;
-    if (field->kind == HY_FIELD_CLASSES) return class_bytes(at, cls);
-    return (field->kind == HY_FIELD_SHARE ? 100 : 1) * hy_field_number(field, at);
 }
 
 static void fill_predicted(const hy_run *run, double *out) {
@@ -153,17 +144,13 @@ static void fill_predicted(const hy_run *run, double *out) {
     }
 }
 
-/* The speed of a run is in tokens, or in steps if tokens are not reported. */
-static bool is_other_speed(const hy_run *run, const hy_column *column) {
-    bool has_tokens = hy_run_describe(run)->has_tokens;
-    return strcmp(column->key, has_tokens ? "steps_per_second" : "tokens_per_second") == 0;
-}
-
 void hy_column_fill(const hy_run *run, const hy_column *column, double *out) {
     bool is_undone = strcmp(column->key, "undone") == 0;
     bool is_waited = strcmp(column->key, "waited") == 0;
-    bool is_pace = strcmp(column->key, "steps_per_second") == 0,
-         is_other = is_other_speed(run, column);
+    bool is_pace = strcmp(column->key, "steps_per_second") == 0;
+    /* The speed of a run is in tokens, or in steps if tokens are not reported. */
+    const char *other = hy_run_describe(run)->has_tokens ? "steps_per_second" : "tokens_per_second";
+    bool is_other = strcmp(column->key, other) == 0;
     const hy_field *field = hy_step_field(column->key);
     if (strcmp(column->key, "predicted") == 0) {
         fill_predicted(run, out);
@@ -176,7 +163,7 @@ void hy_column_fill(const hy_run *run, const hy_column *column, double *out) {
         out[i] = is_left_out ? NAN
                  : is_undone ? (p->was_rejected || p->was_rolled_back ? 1 : NAN)
                  : is_pace   ? (p->seconds > 0 ? 1 / p->seconds : NAN)
-                 : is_waited ? share(p->wait_seconds, p->seconds)
+                 : is_waited ? (p->seconds > 0 ? 100 * p->wait_seconds / p->seconds : NAN)
                              : metric(field, p, column->cls);
     }
 }

@@ -109,26 +109,15 @@ static hy_status open_device(hy_ranks_run *run) {
     return d->backend->stream_create(d->backend, "self-test", &d->stream);
 }
 
-static void close_device(hy_selftest_device *d) {
-    if (d->stream) d->backend->stream_destroy(d->stream);
-    if (d->backend) d->backend->destroy(d->backend);
-    *d = (hy_selftest_device){0};
-}
-
 /* ---- the test -------------------------------------------------------------------------------- */
 
-static hy_status test_devices(hy_ranks_run *run) {
-    hy_rank_settle(&run->settings, run->team);
-    HY_TRY(open_device(run));
-    HY_TRY(hy_ranks_test_machines(run));
-    HY_TRY(hy_ranks_test_exchanges(run));
-    return hy_ranks_test_overlap(run);
-}
-
-/* training opens the device itself */
 static hy_status test_all(hy_ranks_run *run) {
-    hy_status status = test_devices(run);
-    close_device(&run->device);
+    hy_rank_settle(&run->settings, run->team);
+    hy_status status = open_device(run);
+    if (status == HY_OK) status = hy_ranks_test_machines(run);
+    if (status == HY_OK) status = hy_ranks_test_exchanges(run);
+    if (status == HY_OK) status = hy_ranks_test_overlap(run);
+    hy_selftest_close_device(&run->device); /* training opens the device itself */
     return status == HY_OK ? hy_ranks_test_training(run) : status;
 }
 
