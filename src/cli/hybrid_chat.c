@@ -287,7 +287,7 @@ static const char *words_of(const char *message, const char *word) {
     return message + length + strspn(message + length, " ");
 }
 
-static command obey(chat *it, const char *message) {
+static command run_command(chat *it, const char *message) {
     if (message[0] != '/' || message[1] == '/') return NO_COMMAND;
     if (strcmp(message, "/exit") == 0 || strcmp(message, "/quit") == 0) return COMMAND_EXIT;
     if (strcmp(message, "/reset") == 0) {
@@ -328,7 +328,7 @@ static int talk(chat *it) {
             if (goes_on_waiting(it)) continue;
             break;
         }
-        command what = obey(it, message);
+        command what = run_command(it, message);
         if (what == NO_COMMAND && message[0] != '\0') {
             hy_generated info;
             hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);

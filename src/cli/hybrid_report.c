@@ -61,9 +61,7 @@ static void print_result(const hy_run *const *runs, int count, const char *path)
     double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
     hy_cli_printf(stdout, "wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count,
                   count == 1 ? "run" : "runs", steps, bytes / 1024);
-    if (unreadable > 0) {
-        hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
-    }
+    if (unreadable > 0) hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
 }
 
 /* The default is RUN/report.html for one run, report.html for several. */

@@ -177,9 +177,8 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .is_plain = o->is_plain,
                                .on_progress = on_progress,
                                .user = &progress};
-    if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
+    if (hy_tokenizer_eos(t) < 0 && !o->is_quiet)
         hy_cli_warning("%s has no eos token: documents will not be separated", o->tokenizer);
-    }
     hy_status status = hy_tokenize_files(&job, &result);
     if (status != HY_OK) return hy_cli_fail(status);
     static const char *const names[] = {"train", "val"};
@@ -202,9 +201,8 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                           (unsigned long long)result.tokens[i],
                           (unsigned long long)result.shards[i]);
         }
-        if (o->val_fraction > 0 && result.shards[1] == 0) {
+        if (o->val_fraction > 0 && result.shards[1] == 0)
             hy_cli_warning("nothing was held out: no document starts in the last part of the text");
-        }
     }
     return HY_EXIT_DONE;
 }

@@ -5,6 +5,7 @@
  * wrong usage or input, 75 stopped by a signal. */
 #include <errno.h>
 #include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -77,7 +78,6 @@ typedef struct viewer {
     hy_top_canvas drawn, shown; /* the page being drawn, and the page on the screen */
     bool is_known;              /* what the screen shows */
     bool shows_help;
-    double next; /* last update, in monotonic seconds */
 } viewer;
 
 static double seconds_of(clockid_t clock) {
@@ -86,14 +86,14 @@ static double seconds_of(clockid_t clock) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static void look(viewer *v) { hy_top_runs_look(&v->runs, seconds_of(CLOCK_REALTIME)); }
+static void refresh(viewer *v) { hy_top_runs_refresh(&v->runs, seconds_of(CLOCK_REALTIME)); }
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
 static int print_once(viewer *v, const options *o) {
     int columns = o->width > 0 ? o->width : hy_cli_terminal_columns(&v->terminal);
     int rows_wanted = o->height > 0 ? o->height : ONCE_ROWS + v->runs.count;
-    look(v);
+    refresh(v);
     if (v->runs.problem[0] != '\0') {
         hy_cli_error("%s", v->runs.problem);
         return HY_EXIT_FAILED;
@@ -152,7 +152,7 @@ static void choose(viewer *v, int which) {
 }
 
 /* False: the key quits. */
-static bool obey(viewer *v, int key) {
+static bool handle_key(viewer *v, int key) {
     switch (key) {
     case 'q':
     case 'Q': return false;
@@ -176,29 +176,25 @@ static bool obey(viewer *v, int key) {
 }
 
 static int watch(viewer *v) {
-    look(v);
-    v->next = seconds_of(CLOCK_MONOTONIC) + v->page.interval;
-    while (draw(v)) {
-        int key = hy_top_screen_wait(v->next - seconds_of(CLOCK_MONOTONIC));
-        if (key == HY_TOP_END) return HY_EXIT_STOPPED;
-        if (!obey(v, key)) return HY_EXIT_DONE;
-        double now = seconds_of(CLOCK_MONOTONIC);
-        if (v->next > now + v->page.interval) v->next = now + v->page.interval;
-        if (now < v->next) continue;
-        if (!v->page.is_paused) look(v);
-        v->next = now + v->page.interval;
-    }
-    return HY_EXIT_STOPPED; /* the terminal is gone */
-}
-
-static int run_screen(viewer *v) {
+    bool is_quit = false;
     if (!hy_top_screen_enter()) {
         hy_cli_error("cannot change the terminal mode: %s", strerror(errno));
         return HY_EXIT_FAILED;
     }
-    int code = watch(v);
+    refresh(v);
+    double next = seconds_of(CLOCK_MONOTONIC) + v->page.interval; /* time of the next update */
+    while (!is_quit && draw(v)) {
+        int key = hy_top_screen_wait(next - seconds_of(CLOCK_MONOTONIC));
+        if (key == HY_TOP_END) break;
+        is_quit = !handle_key(v, key);
+        double now = seconds_of(CLOCK_MONOTONIC);
+        next = fmin(next, now + v->page.interval);
+        if (is_quit || now < next) continue;
+        if (!v->page.is_paused) refresh(v);
+        next = now + v->page.interval;
+    }
     hy_top_screen_leave();
-    return code;
+    return is_quit ? HY_EXIT_DONE : HY_EXIT_STOPPED; /* stopped: by a signal, or no terminal */
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -218,7 +214,7 @@ int main(int argc, char **argv) {
                           &is_input))
         code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;
     else
-        code = v.page.is_live ? run_screen(&v) : print_once(&v, &o);
+        code = v.page.is_live ? watch(&v) : print_once(&v, &o);
     hy_top_runs_close(&v.runs);
     hy_top_canvas_fini(&v.drawn);
     hy_top_canvas_fini(&v.shown);

@@ -266,7 +266,7 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
  * read "fits". */
 static int plan(job *it) {
     bool has_shapes = it->options->action == HY_CLI_IS_PLAN_SHAPES;
-    bool has_model = has_shapes || hy_cli_names(it->config, "model");
+    bool has_model = has_shapes || hy_cli_is_set(it->config, "model");
     hy_status status = HY_OK;
     if (!hy_cli_check_ranks(it->options, it->config, has_model)) return HY_EXIT_USAGE;
     if (has_model) {
@@ -363,7 +363,7 @@ int main(int argc, char **argv) {
     hy_cli_open_streams();
     if (hy_cli_options_parse(argc, argv, &options)) {
         char *command = hy_cli_command_line(argc, argv);
-        if (hy_cli_warns()) hy_cli_options_warn(&options);
+        if (hy_cli_prints_warnings()) hy_cli_options_warn(&options);
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
                   .command = command ? command : "",
                   .argv = argv,

@@ -119,16 +119,14 @@ const char *hy_cli_cpu_name(const hy_machine *machine) {
 
 static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
                       const char *folder) {
-    bool is_here = strcmp(folder, ".") == 0;
-    if (machine->disk_problem[0] != '\0') {
-        hy_cli_field(terminal, "disk", "%s", machine->disk_problem);
-        return;
-    }
-    hy_cli_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
-                 hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
-                 is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
-                 1e-9 * machine->disk_write_bytes_per_second);
-    if (machine->disk_free < LOW_DISK)
+    bool is_here = strcmp(folder, ".") == 0, is_known = machine->disk_problem[0] == '\0';
+    if (!is_known) hy_cli_field(terminal, "disk", "%s", machine->disk_problem);
+    if (is_known)
+        hy_cli_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+                     hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
+                     is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
+                     1e-9 * machine->disk_write_bytes_per_second);
+    if (is_known && machine->disk_free < LOW_DISK)
         hint(terminal, "little space for checkpoints: choose an --out folder on another disk");
 }
 
@@ -136,7 +134,7 @@ hy_status hy_cli_doctor_begin(hy_config *config, hy_machine *machine, char folde
     const char *named = hy_cli_value(config, "memory.offload_folder");
     snprintf(folder, 512, "%s", named[0] ? named : ".");
     hy_status status = hy_machine_probe(folder, machine);
-    if (status != HY_OK || hy_cli_names(config, "profile")) return status;
+    if (status != HY_OK || hy_cli_is_set(config, "profile")) return status;
     return hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
 }
 
@@ -179,30 +177,20 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options
 /* The completion scripts ask the program for this list each time, so they never become outdated.
  * One line per flag, in the format of program.c. */
 
-static void write_builtin_names(FILE *out, const char *kind) {
-    const char *name;
-    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
-        fprintf(out, "%s%s", i > 0 ? ", " : "", name);
-}
-
-/* A choice like cuda:N is a pattern, not a value to offer; it is always the last choice. */
-static void write_choices(FILE *out, const char *accepted) {
-    const char *pattern = strstr(accepted, ":N");
-    size_t length = strlen(accepted);
-    while (pattern && length > 0 && accepted[length] != ',') length--;
-    fprintf(out, "%.*s", (int)length, accepted);
-}
-
 int hy_cli_complete(FILE *out) {
     hy_cli_flag flag;
+    const char *name;
     for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
         if (flag.is_hidden) continue;
         fprintf(out, "%s\t%s\t", flag.flag, flag.type);
-        if (flag.builtin != NULL)
-            write_builtin_names(out, flag.builtin);
-        else
-            write_choices(out, flag.accepted != NULL ? flag.accepted : "");
-        fprintf(out, "\t%s\n", flag.help);
+        for (size_t k = 0; flag.builtin && (name = hy_builtin_name(flag.builtin, k)) != NULL; k++)
+            fprintf(out, "%s%s", k > 0 ? ", " : "", name);
+        /* A choice like cuda:N is a pattern, not a value to offer; it is always the last choice. */
+        const char *accepted = flag.builtin || !flag.accepted ? "" : flag.accepted;
+        size_t length = strlen(accepted);
+        bool has_pattern = strstr(accepted, ":N") != NULL;
+        while (has_pattern && length > 0 && accepted[length] != ',') length--;
+        fprintf(out, "%.*s\t%s\n", (int)length, accepted, flag.help);
         if (strcmp(flag.type, "switch") == 0)
             fprintf(out, "--no-%s\tswitch\t\tTurn off: %s\n", flag.flag + 2, flag.help);
     }

@@ -46,7 +46,7 @@ int hy_cli_complete(FILE *out);
 hy_status hy_cli_doctor_begin(hy_config *config, hy_machine *machine, char folder[512]);
 
 /* Whether a flag, a file, --set or a resumed run sets a key. */
-bool hy_cli_names(const hy_config *config, const char *key);
+bool hy_cli_is_set(const hy_config *config, const char *key);
 
 /* Prints the plan of one run, or of the shapes of --plan-shapes, as text or JSON; prints errors
  * too. A plan that does not fit is a result, not a failure. --plan-shapes changes the

@@ -188,9 +188,8 @@ int hy_cli_list_models_json(void) {
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         hy_config *config = NULL;
         status = hy_config_create(&config);
-        if (status == HY_OK) {
+        if (status == HY_OK)
             status = hy_config_set(config, "model", models[i].name, HY_FROM_CALLER);
-        }
         if (status == HY_OK) {
             put_texts("model", models[i].name, i == 0 ? "{\"models\":[{" : ",{");
             put_count("parameters", (uint64_t)models[i].parameters);

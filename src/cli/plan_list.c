@@ -46,7 +46,7 @@ static void describe_state(const hy_summary *summary, char state[HY_CLI_STATE_TE
                  is_any_here ? " " : "");
 }
 
-static void note_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary *summary) {
+static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary *summary) {
     hy_plan_facts facts;
     hy_trainer_summary(trainer, summary);
     hy_trainer_plan_facts(trainer, &facts);
@@ -76,7 +76,7 @@ static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli
     *out = (hy_cli_planned){0};
     hy_status status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
     if (status == HY_OK) status = hy_trainer_plan(config, NULL, &trainer);
-    if (status == HY_OK) note_plan(trainer, out, summary);
+    if (status == HY_OK) read_plan(trainer, out, summary);
     hy_trainer_destroy(trainer);
     if (status != HY_ERR_INPUT) return status;
     *refused = status;
@@ -92,7 +92,8 @@ static hy_status set_card(hy_config *config, const char *name, const char *memor
 
 /* Plans with the data sheet of the card that would be used. A card without a data sheet is opened
  * for each model instead. */
-static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy_cli_plans *plans) {
+static hy_status use_data_sheet(hy_config *config, const hy_machine *machine,
+                                const hy_cli_plans *plans) {
     hy_cli_planned plan = {0};
     hy_summary unused;
     hy_status refused = HY_OK;
@@ -104,16 +105,15 @@ static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy
     snprintf(memory, sizeof memory, "%" PRIu64, machine->vram_free);
     bool is_free = strcmp(limit, "0") == 0;
     hy_status status = set_card(config, machine->gpu, is_free ? memory : limit);
-    for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++) {
+    for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++)
         status = plan_model(config, &plans->models[i], &plan, &unused, &refused);
-    }
     return status == HY_OK && plan.is_planned ? HY_OK : set_card(config, "", limit);
 }
 
 /* All three ways, unless the settings fix one: adapters, no adapters, or a part of the model. */
 static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
-    bool is_set = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
-                  hy_cli_names(config, "train.train");
+    bool is_set = hy_cli_is_set(config, "lora") || hy_cli_is_set(config, "qlora") ||
+                  hy_cli_is_set(config, "train.train");
     bool is_qlora = strcmp(hy_cli_value(config, "qlora"), "true") == 0;
     bool is_lora = strcmp(hy_cli_value(config, "lora"), "true") == 0;
     int only = is_qlora ? HY_CLI_QLORA : is_lora ? HY_CLI_LORA : HY_CLI_FULL;
@@ -121,10 +121,10 @@ static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
 }
 
 /* Set by a flag, a file or --set. Values of presets change from model to model. */
-static bool is_users(const hy_config *config, const char *key) {
+static bool is_set_by_user(const hy_config *config, const char *key) {
     const char *origin = "";
     (void)hy_config_get(config, key, NULL, &origin);
-    return hy_cli_names(config, key) && strncmp(origin, "preset ", 7) != 0 &&
+    return hy_cli_is_set(config, key) && strncmp(origin, "preset ", 7) != 0 &&
            strncmp(origin, "profile ", 8) != 0;
 }
 
@@ -135,9 +135,8 @@ static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
     const char *qlora = way == HY_CLI_QLORA ? "true" : "false";
     hy_status status = hy_config_set(config, "lora", lora, HY_FROM_CALLER);
     if (status == HY_OK) status = hy_config_set(config, "qlora", qlora, HY_FROM_CALLER);
-    for (size_t i = 0; i < out->count && status == HY_OK; i++) {
+    for (size_t i = 0; i < out->count && status == HY_OK; i++)
         status = plan_model(config, &out->models[i], &out->plans[i][way], &summary, refused);
-    }
     const char *stored = hy_cli_value(config, "frozen_dtype");
     out->base[way] = strncmp(stored, "nf4", 3) == 0 ? HY_NF4
                      : strcmp(stored, "int8") == 0  ? HY_I8
@@ -156,10 +155,10 @@ hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli
     hy_status status = hy_cli_models_by_size(out->models, &out->count);
     /* Each plan generates the built-in text, but does not depend on its length. This length is
      * enough for the sequences of every preset. */
-    bool is_fixed = is_users(config, "builtin_bytes") || is_users(config, "seq_len");
+    bool is_fixed = is_set_by_user(config, "builtin_bytes") || is_set_by_user(config, "seq_len");
     if (status == HY_OK && !is_fixed)
         status = hy_config_set(config, "builtin_bytes", "100000", HY_FROM_CALLER);
-    if (status == HY_OK) status = stand_in(config, machine, out);
+    if (status == HY_OK) status = use_data_sheet(config, machine, out);
     for (int w = 0; w < HY_CLI_WAYS && status == HY_OK; w++) {
         if (out->has_way[w]) status = plan_way(config, (hy_cli_way)w, out, &refused);
         for (size_t i = 0; i < out->count; i++) is_any |= out->plans[i][w].is_planned;
@@ -171,9 +170,8 @@ hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli
 }
 
 const hy_cli_model *hy_cli_plans_largest(const hy_cli_plans *plans, hy_cli_way way) {
-    for (size_t i = plans->count; i > 0; i--) {
+    for (size_t i = plans->count; i > 0; i--)
         if (plans->plans[i - 1][way].fits) return &plans->models[i - 1];
-    }
     return NULL;
 }
 
@@ -207,9 +205,8 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
         const hy_cli_model *model = &plans->models[i];
         hy_cli_table_row(&table, model->name, hy_cli_short_count((double)model->parameters).text,
                          NULL);
-        for (int w = 0; w < HY_CLI_WAYS; w++) {
+        for (int w = 0; w < HY_CLI_WAYS; w++)
             if (plans->has_way[w]) add_cells(&table, &plans->plans[i][w]);
-        }
     }
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
@@ -354,7 +351,7 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
     hy_status status = hy_cli_plans_make(config, machine, &plans);
     if (status != HY_OK) return status;
     const char *trained = hy_cli_value(config, "train.train");
-    bool is_part = is_users(config, "train.train");
+    bool is_part = is_set_by_user(config, "train.train");
     snprintf(heading, sizeof heading, "what fits, profile %.30s%s%.60s",
              hy_cli_value(config, "profile"), is_part ? ", training " : "", is_part ? trained : "");
     hy_cli_section(terminal, heading);
@@ -368,9 +365,8 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
                 : base == HY_E4M3 ? "fp8"
                                   : hy_dtype_name(base));
     }
-    for (int w = 0; w < HY_CLI_WAYS; w++) {
+    for (int w = 0; w < HY_CLI_WAYS; w++)
         if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
-    }
     show_largest(terminal, options, config, &plans);
     return HY_OK;
 }

@@ -62,9 +62,8 @@ static hy_status read_shapes(const char *path, shapes *s) {
         hy_cli_error("%s: %s", path, strerror(errno));
         return HY_ERR_INPUT;
     }
-    for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++) {
+    for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++)
         status = add_line(s, line, path, number);
-    }
     bool is_broken = ferror(file); /* such as a folder */
     int why = errno;
     free(line);

@@ -148,15 +148,6 @@ static void write_row(const char *name, const char *value, const char *help) {
     hy_cli_write_wrapped(stdout, help, NAME_COLUMNS, HELP_COLUMNS);
 }
 
-static void write_help(const hy_cli_program *program) {
-    const hy_cli_row *row;
-    fputs(program->before, stdout);
-    if (program->word) write_row(program->word, NULL, program->word_help);
-    for (size_t i = 0; (row = row_at(program, i)) != NULL; i++)
-        write_row(row->name, row->value, row->help);
-    fputs(program->after, stdout);
-}
-
 static const char *completion_type(const hy_cli_row *row) {
     if (row->kind == HY_CLI_SWITCH) return "action";
     if (row->kind == HY_CLI_NUMBER) return "number";
@@ -177,15 +168,22 @@ static void write_completion(const hy_cli_program *program) {
         printf("%s\t%s\t\t%s\n", program->word, program->word_type, program->word_help);
 }
 
+/* Whether the argument is a flag of all programs; prints what it asks for. */
 static bool answers(const hy_cli_program *program, const char *argument) {
-    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
-        write_help(program);
-    else if (strcmp(argument, "--version") == 0)
+    const hy_cli_row *row;
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        fputs(program->before, stdout);
+        if (program->word) write_row(program->word, NULL, program->word_help);
+        for (size_t i = 0; (row = row_at(program, i)) != NULL; i++)
+            write_row(row->name, row->value, row->help);
+        fputs(program->after, stdout);
+    } else if (strcmp(argument, "--version") == 0) {
         printf("%s " HYBRID_VERSION "\n", program->name);
-    else if (strcmp(argument, "--complete") == 0)
+    } else if (strcmp(argument, "--complete") == 0) {
         write_completion(program);
-    else
+    } else {
         return false;
+    }
     return true;
 }
 

@@ -220,9 +220,8 @@ static void end_line(hy_cli_progress *progress) {
 
 /* Whether a text is new; remembers it. */
 static bool is_new_text(hy_cli_progress *progress, const char *text) {
-    for (int i = 0; i < progress->shown_count; i++) {
+    for (int i = 0; i < progress->shown_count; i++)
         if (strcmp(progress->shown[i], text) == 0) return false;
-    }
     if (progress->shown_count < HY_CLI_SHOWN_MAX) progress->shown[progress->shown_count++] = text;
     return true;
 }

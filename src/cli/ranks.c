@@ -160,7 +160,7 @@ hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal) {
     return HY_OK;
 }
 
-bool hy_cli_warns(void) {
+bool hy_cli_prints_warnings(void) {
     hy_rank_info who;
     return hy_find_rank(&who) != HY_OK || (who.rank == 0 && !is_by_us(&who));
 }

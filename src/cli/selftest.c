@@ -249,7 +249,7 @@ int hy_cli_selftest_ranks(const hy_cli_terminal *terminal, const hy_config *conf
     hy_ranks_observer observer = {.user = &r, .on_check = on_check, .on_progress = on_progress};
     hy_ranks_result result;
     const char *out =
-        who->rank == 0 && hy_cli_names(config, "out") ? hy_cli_value(config, "out") : "";
+        who->rank == 0 && hy_cli_is_set(config, "out") ? hy_cli_value(config, "out") : "";
     hy_cli_progress_init(&r.progress, terminal);
     if (out[0] != '\0' && !open_file(&r, out)) return HY_EXIT_USAGE;
     hy_status status = hy_selftest_ranks(config, &observer, &result);

@@ -332,9 +332,9 @@ static hy_cli_colour colour_of_kind(const char *kind) {
 }
 
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view) {
-    hy_top_happening found[EVENTS_MOST];
+    hy_top_event found[EVENTS_MOST];
     int most = box->rows < EVENTS_MOST ? box->rows : EVENTS_MOST;
-    int count = hy_top_happenings(view, box->canvas->terminal->is_utf8, found, most);
+    int count = hy_top_events(view, box->canvas->terminal->is_utf8, found, most);
     label(box, 0, HY_CLI_BOLD, "Events");
     if (count == 0) hy_top_text(box, 0, label_columns(box), HY_CLI_DIM, "none yet");
     for (int i = 0; i < count; i++) {

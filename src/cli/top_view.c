@@ -134,7 +134,7 @@ static void measure_lines(hy_top_view *view) {
 }
 
 /* `now`: unix seconds. */
-static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
+static void compute_view(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     size_t points = hy_run_points(run);
     const hy_run_facts *facts = hy_run_describe(run);
     *out = (hy_top_view){.run = run,
@@ -328,7 +328,7 @@ int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int colum
 /* ---- events ---------------------------------------------------------------------------------- */
 
 /* The event in the line of a step; false: an ordinary step. */
-static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
+static bool describe_step(const hy_run_point *point, hy_top_event *out) {
     static const char *const words[][2] = {
         {"undone", "the step diverged; the last jump was undone"},
         {"rejected", "the guard rejected a jump"},
@@ -336,23 +336,23 @@ static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
     };
     if (!point->was_rolled_back && !point->was_rejected && !point->was_skipped) return false;
     const char *const *chosen = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
-    *out = (hy_top_happening){.kind = chosen[0], .step = point->step};
+    *out = (hy_top_event){.kind = chosen[0], .step = point->step};
     snprintf(out->text, sizeof out->text, "%s", chosen[1]);
     return true;
 }
 
-int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most) {
+int hy_top_events(const hy_top_view *view, bool is_utf8, hy_top_event *out, int most) {
     size_t points = hy_run_points(view->run), events = hy_run_events(view->run);
-    hy_top_happening of_step;
+    hy_top_event of_step;
     bool has_step = false;
     int count = 0;
     while (count < most) {
-        while (!has_step && points > 0) has_step = tell_of_step(at(view, --points), &of_step);
+        while (!has_step && points > 0) has_step = describe_step(at(view, --points), &of_step);
         const hy_run_event *event = events > 0 ? hy_run_event_at(view->run, events - 1) : NULL;
         if (!has_step && event == NULL) break;
-        hy_top_happening *next = &out[count++];
+        hy_top_event *next = &out[count++];
         if (event != NULL && !(has_step && points >= event->points_before)) {
-            *next = (hy_top_happening){.kind = event->kind, .step = event->step};
+            *next = (hy_top_event){.kind = event->kind, .step = event->step};
             hy_cli_copy_safely(next->text, sizeof next->text, event->text, is_utf8);
             events--;
         } else {
@@ -433,13 +433,13 @@ void hy_top_runs_close(hy_top_runs *runs) {
     free(runs->views);
 }
 
-void hy_top_runs_look(hy_top_runs *runs, double now) {
+void hy_top_runs_refresh(hy_top_runs *runs, double now) {
     runs->problem[0] = '\0';
     for (int i = 0; i < runs->count; i++) {
         hy_run *run = runs->views[i].run;
         if (hy_run_refresh(run, NULL) != HY_OK)
             hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(),
                                runs->is_utf8);
-        look(run, now, runs->is_utf8, &runs->views[i]);
+        compute_view(run, now, runs->is_utf8, &runs->views[i]);
     }
 }

@@ -77,15 +77,15 @@ int hy_top_rank_count(const hy_top_view *view);
 int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int columns, int64_t *lines);
 
 /* An event of the run. */
-typedef struct hy_top_happening {
+typedef struct hy_top_event {
     /* name of an event, or "rejected", "undone", "skipped"; the run's text or ours */
     const char *kind;
     char text[HY_TOP_TEXT];
     int64_t step;
-} hy_top_happening;
+} hy_top_event;
 
 /* The latest `most` events, newest first. Returns their number. */
-int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most);
+int hy_top_events(const hy_top_view *view, bool is_utf8, hy_top_event *out, int most);
 
 typedef struct hy_top_runs {
     int count;
@@ -101,4 +101,4 @@ bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, 
 void hy_top_runs_close(hy_top_runs *runs);
 
 /* Reads the new lines of each run and updates its view. `now`: unix seconds. */
-void hy_top_runs_look(hy_top_runs *runs, double now);
+void hy_top_runs_refresh(hy_top_runs *runs, double now);

@@ -205,9 +205,8 @@ static const char *resolved_warmup(const hy_config *config, size_t setting) {
     int steps = hy_config_raw_rank(config, "optimizer.lr_warmup_steps");
     int ratio = hy_config_raw_rank(config, "optimizer.lr_warmup_ratio");
     bool has_steps = !hy_config_is(config, "optimizer.lr_warmup_steps", "-1");
-    if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
+    if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio)
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
-    }
     bool is_ratio_set = ratio >= HY_FROM_FILE && ratio > steps;
     return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_set ? "-1" : NULL;
 }
@@ -430,9 +429,8 @@ static void store_all(hy_config *config) {
     hy_config_adapter_resolve(config, s);
     if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
-    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
+    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer))
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
-    }
 }
 
 /* Computes `settings` from all values. Replacing `auto` needs settings with a usual recipe
@@ -540,11 +538,10 @@ hy_status hy_config_create(hy_config **out) {
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
     }
     if (status == HY_OK) status = resolve(config);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         *out = config;
-    } else {
+    else
         hy_config_destroy(config);
-    }
     return status;
 }
 
@@ -620,9 +617,8 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
         const value *v = &config->values[i];
         copy->values[i] = (value){0};
         if (v->text) status = keep_text(copy, v->text, &copy->values[i].text);
-        if (v->text && status == HY_OK) {
+        if (v->text && status == HY_OK)
             status = keep_text(copy, v->origin, &copy->values[i].origin);
-        }
     }
     memcpy(copy->loaded_model, config->loaded_model, sizeof copy->loaded_model);
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
@@ -642,9 +638,8 @@ static void name_as_flag(const char *name, char *flag, size_t size) {
     const char *dot = strrchr(name, '.');
     const char *leaf = dot ? dot + 1 : name + (strncmp(name, "--", 2) ? 0 : 2);
     snprintf(flag, size, "--%s", leaf);
-    for (char *c = flag; *c; c++) {
+    for (char *c = flag; *c; c++)
         if (*c == '_') *c = '-';
-    }
 }
 
 static hy_status refuse_unknown_key(const char *key, hy_origin origin) {

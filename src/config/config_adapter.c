@@ -33,9 +33,8 @@ hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *u
                                {"lora.rslora", c.is_root_scaled ? "true" : "false"},
                                {"lora.lora_targets", c.targets},
                                {"lora.lora_modules", c.modules[0] ? c.modules : "none"}};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         HY_TRY(sink(user, values[i][0], values[i][1], 0));
-    }
     return HY_OK;
 }
 

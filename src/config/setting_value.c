@@ -197,9 +197,8 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
                strlen(text), setting->size - 1);
     const char *words[MAX_CHOICES];
     size_t count = 0;
-    for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++) {
+    for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++)
         words[count++] = c->name;
-    }
     /* Short words are all similar: "gpu" is not a misspelt "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
     if (near && numbered_stem(near)) near = NULL; /* a pattern such as cuda:N is not a suggestion */

@@ -84,9 +84,8 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
         const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor.name);
         if (entry) is_known[entry - hy_safetensors_at(st, 0)] = true;
     }
-    for (size_t i = 0; is_known && i < count && !name; i++) {
+    for (size_t i = 0; is_known && i < count && !name; i++)
         if (!is_known[i]) name = hy_safetensors_at(st, i)->name;
-    }
     free(is_known);
     return name;
 }
@@ -136,9 +135,8 @@ static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
 }
 
 static bool has_adapters(const hy_safetensors *st) {
-    for (size_t i = 0; i < hy_safetensors_count(st); i++) {
+    for (size_t i = 0; i < hy_safetensors_count(st); i++)
         if (strstr(hy_safetensors_at(st, i)->name, ADAPTER)) return true;
-    }
     return false;
 }
 
@@ -235,9 +233,8 @@ static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_en
     int32_t group = is_plain ? 0 : hy_param_group(param, entry->dtype);
     hy_scale_span span = hy_coded_span(blocks, group, first, count);
     char *held = (char *)(out + count);
-    if (span.pairs_bytes > 0) {
+    if (span.pairs_bytes > 0)
         HY_TRY(hy_safetensors_read(file, scales, span.pairs_at, held, span.pairs_bytes));
-    }
     HY_TRY(
         hy_safetensors_read(file, scales, span.rest_at, held + span.pairs_bytes, span.rest_bytes));
     hy_coded_open_scales(group, first, count, held, out);
@@ -372,9 +369,8 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
                                : load_elements(e, from, &tensor, staging);
     }
     free(staging);
-    for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++) {
+    for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++)
         status = hy_store_settle(hy_store_of(e, row)); /* rows on disk already have their data */
-    }
     return status;
 }
 
@@ -415,9 +411,7 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     HY_TRY(hy_json_read_file(file, &json));
     hy_status status = hy_checkpoint_must_be_ours(hy_json_root(json), path);
-    if (status == HY_OK) {
-        status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
-    }
+    if (status == HY_OK) status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
     hy_json_free(json);
     HY_TRY(status);
     if (samples == 0) return HY_OK;

@@ -118,9 +118,8 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
     hy_stream *stream = r->e->device.compute;
     HY_TRY(hy_store_read(store, stream, at + hy_dtype_bytes(entry->dtype, first), r->raw, bytes));
     at += hy_layout_scales_at(entry);
-    if (span.pairs_bytes > 0) {
+    if (span.pairs_bytes > 0)
         HY_TRY(hy_store_read(store, stream, at + span.pairs_at, held, span.pairs_bytes));
-    }
     HY_TRY(
         hy_store_read(store, stream, at + span.rest_at, held + span.pairs_bytes, span.rest_bytes));
     hy_coded_open_scales(entry->group, block, blocks, held, scales);

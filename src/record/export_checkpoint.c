@@ -24,7 +24,7 @@
 
 typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */
-    hy_saved_config said;
+    hy_saved_config config;
     hy_model *model;
     hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
     double scale;                  /* of the sum */
@@ -42,8 +42,8 @@ enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 static hy_status open_saved(saved *s) {
     hy_shape shape;
     char path[HY_PATH_MAX];
-    HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
-    const hy_settings *settings = hy_config_settings(s->said.config);
+    HY_TRY(hy_checkpoint_read_config(s->path, &s->config));
+    const hy_settings *settings = hy_config_settings(s->config.config);
     HY_TRY(hy_shape_from_settings(settings, &shape));
     HY_TRY(hy_model_create(&shape, &s->model));
     if (shape.adapter.rank > 0) HY_TRY(hy_settings_select(settings, s->model));
@@ -116,12 +116,12 @@ static hy_dtype dtype_held(const saved *s) {
 static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
-    const char *model = base && base[0] ? base : s->said.model;
+    const char *model = base && base[0] ? base : s->config.model;
     bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
     HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
     strcpy(settings->model, model);
-    if (model != s->said.model) settings->lora.base[0] = 0; /* it has moved again */
-    if (model == s->said.model) {
+    if (model != s->config.model) settings->lora.base[0] = 0; /* it has moved again */
+    if (model == s->config.model) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));
     }
@@ -167,14 +167,14 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
     HY_FAIL_IF(*as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
                "%s holds its base weights only as %s, so there is no folder with the original "
                "weights; use --merge-onto trained",
-               s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
+               s->path, hy_settings_frozen_name(hy_config_settings(s->config.config)));
     return HY_OK;
 }
 
 /* Says which weights the adapters were merged into, and how to compare them with the others. */
 static void report_base(const saved *s, bool as_files, const hy_observer *observer) {
     const char *from = s->lacks_base ? s->base_path : s->path;
-    const char *type = hy_settings_frozen_name(hy_config_settings(s->said.config));
+    const char *type = hy_settings_frozen_name(hy_config_settings(s->config.config));
     const char *hint = s->lacks_base
                            ? "; --eval-batches 20 measures the difference to the folder's "
                              "weights (--merge-onto folder)"
@@ -211,7 +211,7 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
 
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
-    hy_settings settings = *hy_config_settings(s->said.config);
+    hy_settings settings = *hy_config_settings(s->config.config);
     hy_export_plan plan;
     char name[HY_PATH_MAX];
     hy_dtype_choice dtype;
@@ -266,6 +266,6 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     hy_safetensors_close(s.weights);
     hy_safetensors_close(s.sum);
     hy_model_destroy(s.model);
-    hy_saved_config_free(&s.said);
+    hy_saved_config_free(&s.config);
     return status;
 }

@@ -96,9 +96,8 @@ void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     }
     hy_clock_stamp(stamp, sizeof stamp);
     snprintf(out, HY_PATH_MAX, "runs/%s-%s", last, stamp);
-    for (int i = 2; hy_path_exists(out) && i < 1000; i++) {
+    for (int i = 2; hy_path_exists(out) && i < 1000; i++)
         snprintf(out, HY_PATH_MAX, "runs/%s-%s-%d", last, stamp, i);
-    }
 }
 
 /* The run's folder, if `from` is the folder or one of its checkpoints. */
@@ -111,11 +110,10 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     if (strncmp(last, "checkpoint-", 11) != 0 &&
         !(strcmp(last, HY_BEST) == 0 && hy_path_is_link(out)))
         return;
-    if (slash) {
+    if (slash)
         *slash = 0;
-    } else {
+    else
         snprintf(out, HY_PATH_MAX, ".");
-    }
 }
 
 /* The newest run in runs/ that has a checkpoint. Names end in the date but begin with the model,
@@ -148,11 +146,10 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {
     char run[HY_PATH_MAX], path[HY_PATH_MAX];
-    if (strcmp(folder, "auto") == 0) {
+    if (strcmp(folder, "auto") == 0)
         HY_TRY(newest_run(run));
-    } else {
+    else
         run_folder_of(folder, run);
-    }
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT, "%s is not a run folder: it has no config.cfg",
                run);
@@ -218,15 +215,14 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
         r->out[0] = 0;
         return HY_OK;
     }
-    if (s->out[0]) {
+    if (s->out[0])
         snprintf(r->out, sizeof r->out, "%s", s->out);
-    } else if (is_auto) {
+    else if (is_auto)
         HY_TRY(newest_run(r->out));
-    } else if (is_resumed) {
+    else if (is_resumed)
         run_folder_of(s->save.resume, r->out); /* it goes on where it was */
-    } else {
+    else
         hy_default_folder(s->name[0] ? s->name : s->model, r->out);
-    }
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));
     if (s->save.overwrite && !r->is_out_ours) HY_TRY(check_sources(r, s));
@@ -250,11 +246,10 @@ static hy_status clear_run(const char *path) {
             status = hy_path_join(manifest, sizeof manifest, inside, "manifest.json");
             if (status == HY_OK && !hy_path_exists(manifest)) continue; /* somebody else's */
         }
-        if (status == HY_OK && hy_path_is_dir(inside) && !is_best) {
+        if (status == HY_OK && hy_path_is_dir(inside) && !is_best)
             status = hy_dir_remove(inside);
-        } else if (status == HY_OK && unlink(inside) != 0) {
+        else if (status == HY_OK && unlink(inside) != 0)
             status = hy_fail(HY_ERR_IO, "cannot remove %s: %s", inside, strerror(errno));
-        }
     }
     hy_dir_list_free(names, count);
     return status;

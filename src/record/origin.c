@@ -95,9 +95,8 @@ static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origi
                 !strchr(tokenizer, '/');
     HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
                "%s/" HY_ORIGIN_FOLDER "/origin.json was not written by this program", run);
-    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
+    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f))
         HY_TRY(check_file(run, json, f));
-    }
     out->kind = (hy_model_files)kind;
     strcpy(out->prefix, prefix);
     strcpy(out->weights, weights);
@@ -293,9 +292,8 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         }
     }
     HY_TRY(hy_origin_read(r->out, &s->kept));
-    if (s->kept.tokenizer[0]) {
+    if (s->kept.tokenizer[0])
         memcpy(s->input.tokenizer, s->kept.tokenizer, sizeof s->input.tokenizer);
-    }
     return HY_OK;
 }
 

@@ -251,9 +251,8 @@ static void put_chart(hy_page *page, const chart *it) {
                                                              : facts->host_budget_bytes);
         hy_json_open_array(page->json, "limits");
         put_limit(page, "budget", budget);
-        for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++) {
+        for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++)
             put_limit(page, names[i], budget * facts->thresholds[i]);
-        }
         hy_json_close_array(page->json);
     }
     hy_json_open_array(page->json, "curves");
@@ -271,8 +270,7 @@ static void put_chart(hy_page *page, const chart *it) {
 
 void hy_page_charts(hy_page *page) {
     hy_json_open_array(page->json, "charts");
-    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++) {
+    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++)
         if (is_worth_drawing(page, &charts[i])) put_chart(page, &charts[i]);
-    }
     hy_json_close_array(page->json);
 }

@@ -55,11 +55,10 @@ static void add_short(hy_text *out, double value) {
 /* Short times keep a decimal digit, because waits are mostly below a second. */
 static void add_duration(hy_text *out, double seconds) {
     char buffer[32];
-    if (seconds >= 0.0005 && seconds < 9.95) {
+    if (seconds >= 0.0005 && seconds < 9.95)
         hy_text_addf(out, "%.*f s", seconds < 0.095 ? 3 : 1, seconds);
-    } else {
+    else
         hy_text_add(out, hy_format_duration(seconds, buffer, sizeof buffer));
-    }
 }
 
 const char *hy_figure_name(hy_figure figure) {

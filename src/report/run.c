@@ -16,18 +16,16 @@
 
 const char *hy_words_keep(hy_run_words *words, const char *text) {
     if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,
-                         "words of a run") != HY_OK) {
+                         "words of a run") != HY_OK)
         return NULL;
-    }
     char *copy = strdup(text);
     if (copy) words->word[words->count++] = copy;
     return copy;
 }
 
 const char *hy_words_share(hy_run_words *words, const char *text) {
-    for (size_t i = 0; i < words->count; i++) {
+    for (size_t i = 0; i < words->count; i++)
         if (strcmp(words->word[i], text) == 0) return words->word[i];
-    }
     return words->count < SHARED_MAX ? hy_words_keep(words, text) : "";
 }
 
@@ -133,9 +131,8 @@ hy_status hy_run_refresh(hy_run *run, bool *has_changed) {
     hy_status status = hy_follow_read(&run->lines, &sink);
     if (status == HY_OK) status = hy_run_read_files(run, &are_files_new);
     hy_run_gather_facts(run);
-    if (has_changed) {
+    if (has_changed)
         *has_changed = run->was_restarted || are_files_new || run->line_count != lines_before;
-    }
     return status;
 }
 

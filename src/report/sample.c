@@ -39,9 +39,8 @@ static size_t keep_extremes(const double *column, size_t *kept, size_t begin, si
 
 size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept) {
     size_t count = 0;
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = 0; i < rows; i++)
         if (isfinite(column[i])) kept[count++] = i;
-    }
     if (limit < 4) limit = 4;
     if (count <= limit) return count;
     size_t last = kept[count - 1], inner = count - 2, buckets = (limit - 2) / 2, to = 1;
@@ -91,13 +90,12 @@ static double rounded(double value) {
 
 void hy_put_number(hy_text *out, double value) {
     char digits[HY_NUMBER_MAX];
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         hy_text_add(out, "null");
-    } else if (value == floor(value) && fabs(value) < 0x1p53) {
+    else if (value == floor(value) && fabs(value) < 0x1p53)
         hy_text_addf(out, "%lld", (long long)value);
-    } else {
+    else
         hy_text_add(out, hy_number_format(rounded(value), digits));
-    }
 }
 
 void hy_put_rows(hy_text *out, const size_t *kept, size_t count) {
@@ -137,9 +135,8 @@ static void fill_predicted(const hy_run *run, double *out) {
     for (size_t i = 0; i < hy_run_points(run); i++) {
         const hy_run_point *p = hy_run_point_at(run, i);
         has_jumped |= p->phase == HY_PREDICT;
-        if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0) {
+        if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0)
             sum += p->predicted_steps;
-        }
         out[i] = has_jumped ? sum : NAN;
     }
 }

@@ -24,9 +24,8 @@ static bool next_setting(const char **at, setting *out) {
         const char *rest = line + name;
         if (*line == '}') out->group[0] = 0;
         if (name == 0) continue;
-        if (strncmp(rest, ": {", 3) == 0) {
+        if (strncmp(rest, ": {", 3) == 0)
             snprintf(out->group, sizeof out->group, "%.*s.", (int)(name < 60 ? name : 60), line);
-        }
         if (strncmp(rest, " = ", 3) != 0) continue;
         snprintf(out->key, sizeof out->key, "%s%.*s", out->group, (int)(name < 60 ? name : 60),
                  line);
@@ -47,9 +46,8 @@ static bool next_setting(const char **at, setting *out) {
 static bool find(const hy_run *run, const char *key, setting *out) {
     const char *at = run->config ? run->config : "";
     *out = (setting){0};
-    while (next_setting(&at, out)) {
+    while (next_setting(&at, out))
         if (strcmp(out->key, key) == 0) return true;
-    }
     return false;
 }
 

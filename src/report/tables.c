@@ -67,11 +67,10 @@ static void add_phases(hy_page *page, int r) {
 
 /* Seconds of a step, with enough digits to tell ranks apart. */
 static void add_seconds(hy_text *html, double seconds) {
-    if (isnan(seconds)) {
+    if (isnan(seconds))
         hy_html_cell(html, HY_FIGURE_TIME, seconds);
-    } else {
+    else
         hy_text_addf(html, "<td>%.3g s", seconds);
-    }
 }
 
 #define RANKS_UNFOLDED 16 /* with more ranks, the table starts closed */

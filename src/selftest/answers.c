@@ -29,7 +29,7 @@ static void report_result(hy_selftest_run *run, const answer *a) {
     if (isnan(op.error)) op.error = INFINITY;
     op.is_ok = op.error <= op.allowed;
     if (!op.is_ok) op.message = "differs from the known answer";
-    hy_selftest_tell_op(run, &op);
+    hy_selftest_report_op(run, &op);
 }
 
 static float sum_of(const float *x, int64_t count) {
@@ -79,11 +79,9 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
 static hy_status test_attention(hy_selftest_run *run, float *memory) {
     enum { TOKENS = 100, HEAD = 32 };
     float *qkv = memory, *out = qkv + TOKENS * 3 * HEAD, *lse = out + TOKENS * HEAD;
-    for (int token = 0; token < TOKENS; token++) {
-        for (int i = 0; i < 3 * HEAD; i++) {
+    for (int token = 0; token < TOKENS; token++)
+        for (int i = 0; i < 3 * HEAD; i++)
             qkv[token * 3 * HEAD + i] = i < 2 * HEAD ? 1 : (float)token;
-        }
-    }
     hy_op_call call = {.kind = HY_OP_ATTENTION};
     call.attr.heads.batch = call.attr.heads.heads = call.attr.heads.kv_heads = 1;
     call.attr.heads.seq = TOKENS;
@@ -168,9 +166,8 @@ hy_status hy_selftest_answers(hy_selftest_run *run) {
     float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
     hy_status status = HY_OK;
     if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++) {
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++)
         status = tests[i](run, memory);
-    }
     free(memory);
     return status;
 }

@@ -235,9 +235,8 @@ static void fill_scales(const hy_tensor *t) {
         for (int64_t i = 0; i < blocks; i++) codes[i] = (uint8_t)(i * 37 % 256);
         return;
     }
-    for (size_t i = 0; i < scale_bytes(t) / sizeof(float); i++) {
+    for (size_t i = 0; i < scale_bytes(t) / sizeof(float); i++)
         t->quant.scale[i] = hy_is_fp8(t->dtype) ? 0.5f : 0.01f * (float)(1 + i % 3);
-    }
 }
 
 /* Creates the tensor of a word; false: no memory. */

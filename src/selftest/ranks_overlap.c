@@ -13,16 +13,16 @@
 #define SECONDS 0.3 /* seconds of each part alone */
 enum { MOST_TIMES = 2000 };
 
-typedef struct rivals {
+typedef struct overlap_test {
     hy_bench bench;
     hy_selftest_memory memory; /* of the matmul */
     hy_op_call matmul;
     hy_stream *free; /* a stream without work, so that exchanges wait for nothing */
     int matmuls, exchanges;
-} rivals;
+} overlap_test;
 
 /* Enqueues some matmuls for each exchange, so that neither queue runs empty. */
-static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
+static hy_status enqueue_both(overlap_test *r, int matmuls, int exchanges) {
     hy_selftest_device *d = &r->bench.run->device;
     int rounds = exchanges > 0 ? exchanges : 1;
     hy_comm_op *op;
@@ -35,7 +35,7 @@ static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
     return HY_OK;
 }
 
-static hy_status seconds_of(rivals *r, int matmuls, int exchanges, double *seconds) {
+static hy_status seconds_of(overlap_test *r, int matmuls, int exchanges, double *seconds) {
     HY_TRY(hy_bench_sync(&r->bench));
     HY_TRY(hy_control_barrier(r->bench.run->team->control));
     double begin = hy_clock();
@@ -51,7 +51,7 @@ static int times_for(double seconds) {
     return times > MOST_TIMES ? MOST_TIMES : times < 2 ? 2 : (int)times;
 }
 
-static hy_status measure(rivals *r) {
+static hy_status measure(overlap_test *r) {
     hy_ranks_run *run = r->bench.run;
     double matmul, exchange, both;
     HY_TRY(seconds_of(r, 1, 1, &both));       /* the first of each is slow */
@@ -74,7 +74,7 @@ static hy_status measure(rivals *r) {
 
 /* ---- the part -------------------------------------------------------------------------------- */
 
-static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
+static hy_status open_and_measure(overlap_test *r, hy_ranks_run *run) {
     hy_selftest_device *d = &run->device;
     const hy_device_facts *facts = &d->backend->facts;
     hy_dtype narrow = facts->capability >= 80 ? HY_BF16 : HY_F16;
@@ -87,7 +87,7 @@ static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
 }
 
 hy_status hy_ranks_test_overlap(hy_ranks_run *run) {
-    rivals r = {.memory.backend = run->device.backend, .matmuls = 4, .exchanges = 4};
+    overlap_test r = {.memory.backend = run->device.backend, .matmuls = 4, .exchanges = 4};
     snprintf(run->part, sizeof run->part, "exchanges over %s in parallel with matmuls",
              hy_ranks_way(run, run->has_nccl));
     hy_ranks_progress(run, "timing");

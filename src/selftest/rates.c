@@ -31,14 +31,14 @@ static hy_status seconds_of(const hy_selftest_device *device, const hy_op_call *
 }
 
 /* The rates of a CPU are small in TFLOP/s, so they get more digits. */
-static void tell_flops(hy_selftest_run *run, const char *name, double flops) {
+static void report_flops(hy_selftest_run *run, const char *name, double flops) {
     bool is_tera = flops >= 1e12;
-    hy_selftest_tell_rate(run, name, flops * (is_tera ? 1e-12 : 1e-9),
-                          is_tera ? "TFLOP/s" : "GFLOP/s");
+    hy_selftest_report_rate(run, name, flops * (is_tera ? 1e-12 : 1e-9),
+                            is_tera ? "TFLOP/s" : "GFLOP/s");
 }
 
-static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *device, hy_dtype dtype,
-                             int64_t size) {
+static hy_status report_matmul(hy_selftest_run *run, const hy_selftest_device *device,
+                               hy_dtype dtype, int64_t size) {
     hy_selftest_memory m = {.backend = device->backend};
     hy_op_call call;
     char name[96];
@@ -48,7 +48,7 @@ static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *dev
     if (status == HY_OK) {
         snprintf(name, sizeof name, "matmul, %s, %lld x %lld x %lld", hy_dtype_name(dtype),
                  (long long)size, (long long)size, (long long)size);
-        tell_flops(run, name, hy_op_flops(&call) / seconds);
+        report_flops(run, name, hy_op_flops(&call) / seconds);
     }
     hy_selftest_release(&m);
     return status;
@@ -88,7 +88,7 @@ static hy_status time_fp8(const hy_selftest_device *device, hy_selftest_memory *
     return HY_OK;
 }
 
-static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device, int64_t size) {
+static hy_status report_fp8(hy_selftest_run *run, const hy_selftest_device *device, int64_t size) {
     hy_selftest_memory m = {.backend = device->backend};
     double bytes, flops;
     char name[96];
@@ -96,10 +96,10 @@ static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device
     if (status == HY_OK) {
         snprintf(name, sizeof name, "matmul, e4m3, %lld x %lld x %lld", (long long)size,
                  (long long)size, (long long)size);
-        tell_flops(run, name, flops);
+        report_flops(run, name, flops);
         snprintf(name, sizeof name, "bf16 to fp8, as it is and transposed, %lld x %lld",
                  (long long)size, (long long)size);
-        hy_selftest_tell_rate(run, name, bytes * 1e-9, "GB/s");
+        hy_selftest_report_rate(run, name, bytes * 1e-9, "GB/s");
     }
     hy_selftest_release(&m);
     return status;
@@ -141,8 +141,8 @@ static hy_status time_attention(const hy_selftest_device *device, hy_selftest_me
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *device, const char *name,
-                           void *to, const void *from, double factor) {
+static hy_status report_copy(hy_selftest_run *run, const hy_selftest_device *device,
+                             const char *name, void *to, const void *from, double factor) {
     enum { TIMES = 8 };
     double start = 0;
     for (int i = -1; i < TIMES; i++) { /* the first is a warm-up */
@@ -152,23 +152,24 @@ static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *devic
     }
     HY_TRY(device->backend->stream_sync(device->stream));
     double rate = TIMES * (double)COPY_BYTES / (hy_clock() - start);
-    hy_selftest_tell_rate(run, name, factor * rate * 1e-9, "GB/s");
+    hy_selftest_report_rate(run, name, factor * rate * 1e-9, "GB/s");
     return HY_OK;
 }
 
-static hy_status tell_copies(hy_selftest_run *run, const hy_selftest_device *device) {
+static hy_status report_copies(hy_selftest_run *run, const hy_selftest_device *device) {
     hy_selftest_memory m = {.backend = device->backend};
     void *a = NULL, *b = NULL, *pinned = NULL;
     hy_status status;
     HY_TRY_TO(end, status, hy_selftest_take(&m, COPY_BYTES, &a));
     HY_TRY_TO(end, status, hy_selftest_take(&m, COPY_BYTES, &b));
     HY_TRY_TO(end, status,
-              tell_copy(run, device, "copy within device memory, read and write", b, a, 2));
+              report_copy(run, device, "copy within device memory, read and write", b, a, 2));
     if (!run->result->is_gpu) goto end;
     HY_TRY_TO(end, status, m.backend->alloc(m.backend, HY_PINNED, COPY_BYTES, &pinned));
-    HY_TRY_TO(end, status, tell_copy(run, device, "copy to the card, pinned memory", a, pinned, 1));
     HY_TRY_TO(end, status,
-              tell_copy(run, device, "copy from the card, pinned memory", pinned, a, 1));
+              report_copy(run, device, "copy to the card, pinned memory", a, pinned, 1));
+    HY_TRY_TO(end, status,
+              report_copy(run, device, "copy from the card, pinned memory", pinned, a, 1));
 end:
     device->backend->release(device->backend, HY_PINNED, pinned, COPY_BYTES);
     hy_selftest_release(&m);
@@ -179,9 +180,9 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
     bool is_gpu = run->result->is_gpu;
     const hy_selftest_device *device = is_gpu ? &run->gpu : &run->cpu;
     hy_dtype narrow = !is_gpu ? HY_F32 : run->result->capability >= 80 ? HY_BF16 : HY_F16;
-    if (is_gpu) HY_TRY(tell_matmul(run, device, narrow, 4096));
-    if (is_gpu && run->result->capability >= 89) HY_TRY(tell_fp8(run, device, 8192));
-    HY_TRY(tell_matmul(run, device, HY_F32, is_gpu ? 2048 : 1024));
+    if (is_gpu) HY_TRY(report_matmul(run, device, narrow, 4096));
+    if (is_gpu && run->result->capability >= 89) HY_TRY(report_fp8(run, device, 8192));
+    HY_TRY(report_matmul(run, device, HY_F32, is_gpu ? 2048 : 1024));
     int32_t batch = is_gpu ? 4 : 1;
     int32_t seq = is_gpu ? 2048 : 256;
     static const char *const ways[] = {"forward", "backward"};
@@ -200,9 +201,9 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
         const char *whose = !is_gpu ? "" : is_cudnn[i] ? ", cuDNN's" : ", our kernels";
         snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128%s", ways[i],
                  hy_dtype_name(narrow), batch, seq, whose);
-        tell_flops(run, name, rates[i]);
+        report_flops(run, name, rates[i]);
     }
     hy_selftest_release(&m);
     HY_TRY(status);
-    return tell_copies(run, device);
+    return report_copies(run, device);
 }

@@ -6,13 +6,14 @@
 #include "config/derived.h"
 #include "selftest/selftest.h"
 
-void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op) {
+void hy_selftest_report_op(hy_selftest_run *run, const hy_selftest_op *op) {
     run->result->ops++;
     run->result->failures += !op->is_ok;
     if (run->observer && run->observer->on_op) run->observer->on_op(run->observer->user, op);
 }
 
-void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit) {
+void hy_selftest_report_rate(hy_selftest_run *run, const char *name, double value,
+                             const char *unit) {
     hy_selftest_rate rate = {.size = sizeof rate, .name = name, .value = value, .unit = unit};
     if (run->observer && run->observer->on_rate) run->observer->on_rate(run->observer->user, &rate);
 }
@@ -102,9 +103,8 @@ hy_status hy_selftest_sized(const char *device, const hy_selftest_observer *obse
     hy_selftest_result result = {0};
     hy_selftest_run run = {.observer = observer, .result = &result};
     hy_status status = open_all(device, &run);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         status = run.gpu.backend ? hy_selftest_parity(&run) : hy_selftest_answers(&run);
-    }
     if (status == HY_OK) status = hy_selftest_rates(&run);
     hy_selftest_close_device(&run.gpu);
     hy_selftest_close_device(&run.cpu);

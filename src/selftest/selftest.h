@@ -56,8 +56,9 @@ void hy_selftest_release(hy_selftest_memory *m);
 /* Prepares, runs and waits; the workspace is allocated for this call only. */
 hy_status hy_selftest_run_call(const hy_selftest_device *device, hy_op_call *call);
 
-void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op);
-void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit);
+void hy_selftest_report_op(hy_selftest_run *run, const hy_selftest_op *op);
+void hy_selftest_report_rate(hy_selftest_run *run, const char *name, double value,
+                             const char *unit);
 
 hy_status hy_selftest_parity(hy_selftest_run *run); /* parity.c: compares GPU and CPU */
 /* answers.c: compares the CPU with known answers */
