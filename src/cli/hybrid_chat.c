@@ -433,16 +433,14 @@ int main(int argc, char **argv) {
     chat it = {.options = &o};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
-    if (o.model == NULL) {
-        hy_cli_error("--model is missing; give a run folder, a checkpoint or a model folder "
-                     "(\"hybrid-chat --help\" shows examples)");
-        return HY_EXIT_USAGE;
-    }
-    if (o.system && o.messages) {
-        hy_cli_error(
+    if (o.model == NULL)
+        return hy_cli_refuse(
+            HY_EXIT_USAGE, "--model is missing; give a run folder, a checkpoint or a model folder "
+                           "(\"hybrid-chat --help\" shows examples)");
+    if (o.system && o.messages)
+        return hy_cli_refuse(
+            HY_EXIT_USAGE,
             "--system cannot be used with --messages; put a system message into that file");
-        return HY_EXIT_USAGE;
-    }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
     it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);

@@ -72,10 +72,7 @@ static int write_page(const options *o, const hy_run *const *runs, int count) {
     char *path;
     int written = o->out ? asprintf(&path, "%s", o->out)
                          : asprintf(&path, "%s%sreport.html", folder, needs_slash ? "/" : "");
-    if (written < 0) {
-        hy_cli_error("out of memory");
-        return HY_EXIT_FAILED;
-    }
+    if (written < 0) return hy_cli_refuse(HY_EXIT_FAILED, "out of memory");
     hy_status status = hy_report_write(runs, count, path);
     int code = status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
     if (code == HY_EXIT_DONE && !o->is_quiet) print_result(runs, count, path);

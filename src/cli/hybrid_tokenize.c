@@ -78,8 +78,7 @@ static const hy_cli_program program = {
 };
 
 static int fail_on(const char *what) {
-    hy_cli_error("%s: %s", what, strerror(errno));
-    return HY_EXIT_FAILED;
+    return hy_cli_refuse(HY_EXIT_FAILED, "%s: %s", what, strerror(errno));
 }
 
 /* ---- ids and text ---------------------------------------------------------------------------- */
@@ -119,10 +118,8 @@ static bool parse_ids(const char *text, int32_t *ids, size_t *count) {
         char *end;
         errno = 0;
         long id = strtol(text, &end, 10);
-        if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end))) {
-            hy_cli_error("standard input: \"%.20s\" is not a token id", text);
-            return false;
-        }
+        if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end)))
+            return hy_cli_refuse(false, "standard input: \"%.20s\" is not a token id", text);
         ids[(*count)++] = (int32_t)id;
         text = end;
     }

@@ -94,14 +94,9 @@ static int print_once(viewer *v, const options *o) {
     int columns = o->width > 0 ? o->width : hy_cli_terminal_columns(&v->terminal);
     int rows_wanted = o->height > 0 ? o->height : ONCE_ROWS + v->runs.count;
     refresh(v);
-    if (v->runs.problem[0] != '\0') {
-        hy_cli_error("%s", v->runs.problem);
-        return HY_EXIT_FAILED;
-    }
-    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted)) {
-        hy_cli_error("no memory for the page");
-        return HY_EXIT_FAILED;
-    }
+    if (v->runs.problem[0] != '\0') return hy_cli_refuse(HY_EXIT_FAILED, "%s", v->runs.problem);
+    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted))
+        return hy_cli_refuse(HY_EXIT_FAILED, "no memory for the page");
     hy_top_draw_page(&v->drawn, &v->page);
     hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), stdout);
     return HY_EXIT_DONE;
@@ -177,10 +172,9 @@ static bool handle_key(viewer *v, int key) {
 
 static int watch(viewer *v) {
     bool is_quit = false;
-    if (!hy_top_screen_enter()) {
-        hy_cli_error("cannot change the terminal mode: %s", strerror(errno));
-        return HY_EXIT_FAILED;
-    }
+    if (!hy_top_screen_enter())
+        return hy_cli_refuse(HY_EXIT_FAILED, "cannot change the terminal mode: %s",
+                             strerror(errno));
     refresh(v);
     double next = seconds_of(CLOCK_MONOTONIC) + v->page.interval; /* time of the next update */
     while (!is_quit && draw(v)) {

@@ -232,11 +232,10 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
     const char *folder = "", *name = options->topic;
     for (size_t i = 0; i < options->setting_count; i++) {
         const hy_cli_setting *setting = &options->settings[i];
-        if (setting->key == NULL || strcmp(setting->key, "out") != 0) {
-            hy_cli_error("--download can only be combined with --out FOLDER, but got %s",
-                         setting->key != NULL ? setting->key : setting->value);
-            return HY_ERR_INPUT;
-        }
+        if (setting->key == NULL || strcmp(setting->key, "out") != 0)
+            return hy_cli_refuse(HY_ERR_INPUT,
+                                 "--download can only be combined with --out FOLDER, but got %s",
+                                 setting->key != NULL ? setting->key : setting->value);
         folder = setting->value;
     }
     hy_cli_progress progress;

@@ -212,10 +212,7 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
     }
     size_t size = strlen(before->value) + strlen(value) + 2;
     char *joined = malloc(size);
-    if (joined == NULL) {
-        hy_cli_error("no memory for the paths of %s", flag->flag);
-        return false;
-    }
+    if (joined == NULL) return hy_cli_refuse(false, "no memory for the paths of %s", flag->flag);
     snprintf(joined, size, "%s,%s", before->value, value);
     free(before->joined);
     before->value = before->joined = joined;
@@ -227,17 +224,14 @@ static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out)
     long number = strtol(value, &end, 10);
     *out = (int32_t)number;
     if (end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST) return true;
-    hy_cli_error("%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
-    return false;
+    return hy_cli_refuse(false, "%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
 }
 
 /* `value` is the value of the flag, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
     /* probably an unset shell variable; it must not select the built-in text */
-    if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0) {
-        hy_cli_error("--data is empty; expected a file, a folder, - or builtin");
-        return false;
-    }
+    if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0)
+        return hy_cli_refuse(false, "--data is empty; expected a file, a folder, - or builtin");
     switch (flag->meaning) {
     case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
     case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;
@@ -248,8 +242,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_RESTARTS: return take_count(flag, value, &options->restarts);
     case HY_CLI_IS_SET:
         if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
-        hy_cli_error("--set needs key=value, but got \"%s\"", value);
-        return false;
+        return hy_cli_refuse(false, "--set needs key=value, but got \"%s\"", value);
     case HY_CLI_IS_KEY:
     case HY_CLI_IS_ALIAS:
     case HY_CLI_IS_CONFIG: break;
@@ -278,9 +271,8 @@ static bool fail_value_missing(const hy_cli_flag *flag) {
     const char *type = "";
     for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
         if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
-    hy_cli_error("%s needs a value: %s%s%s", flag->flag, type, *type != '\0' ? ", " : "",
-                 flag->accepted != NULL ? flag->accepted : "");
-    return false;
+    return hy_cli_refuse(false, "%s needs a value: %s%s%s", flag->flag, type,
+                         *type != '\0' ? ", " : "", flag->accepted != NULL ? flag->accepted : "");
 }
 
 /* Flags of other trainers, and what to use here. */
@@ -320,8 +312,7 @@ static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (!is_same_name(foreign[i].flag, argument, (size_t)length)) continue;
-        hy_cli_error("unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
-        return false;
+        return hy_cli_refuse(false, "unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
     }
     const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
     if (nearest != NULL)
@@ -367,10 +358,7 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
     hy_cli_flag flag = {0}; /* the flag before, for messages */
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
-    if (options->settings == NULL) {
-        hy_cli_error("no memory for %d arguments", argc);
-        return false;
-    }
+    if (options->settings == NULL) return hy_cli_refuse(false, "no memory for %d arguments", argc);
     /* --help wins over all other flags. */
     for (int i = 1; i < argc && options->action != HY_CLI_IS_HELP; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
@@ -379,11 +367,9 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument, &flag);
         if (!find_named(argument, &flag, &is_negated)) return fail_unknown(argument);
         bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
-        if (value != NULL && (is_negated || takes_none)) {
-            hy_cli_error("--%s%s takes no value, but got \"%s\"", is_negated ? "no-" : "",
-                         flag.flag + 2, value);
-            return false;
-        }
+        if (value != NULL && (is_negated || takes_none))
+            return hy_cli_refuse(false, "--%s%s takes no value, but got \"%s\"",
+                                 is_negated ? "no-" : "", flag.flag + 2, value);
         if (is_negated) value = "false";
         if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
             is_value_of(&flag, argv[i + 1]))
@@ -478,9 +464,9 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
     free(wanted_path);
     free(own_path);
     if (strcmp(origin, "default") == 0 || is_same) return HY_OK;
-    hy_cli_error("cannot resume: the run %s has the model %s, but model %s is set by %s", folder,
-                 own, wanted, origin);
-    return HY_ERR_INPUT;
+    return hy_cli_refuse(HY_ERR_INPUT,
+                         "cannot resume: the run %s has the model %s, but model %s is set by %s",
+                         folder, own, wanted, origin);
 }
 
 /* ---- flags that need adapters ---------------------------------------------------------------- */
@@ -510,12 +496,12 @@ static bool sets_key(const hy_cli_options *options, const char *key) {
 hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {
     bool is_eval = options->action == HY_CLI_IS_EVAL_ONLY;
     bool has_run = hy_cli_value(config, is_eval ? "init_from" : "save.resume")[0] != '\0';
-    if (!has_run && sets_key(options, "lora.base")) {
-        hy_cli_error("--base %s has no effect without a run with adapters: use --resume RUN, or "
-                     "--eval-only --model RUN. To name a model, use --model",
-                     hy_cli_value(config, "lora.base"));
-        return HY_ERR_INPUT;
-    }
+    if (!has_run && sets_key(options, "lora.base"))
+        return hy_cli_refuse(
+            HY_ERR_INPUT,
+            "--base %s has no effect without a run with adapters: use --resume RUN, or "
+            "--eval-only --model RUN. To name a model, use --model",
+            hy_cli_value(config, "lora.base"));
     if (strcmp(hy_cli_value(config, "lora.lora"), "true") == 0) return HY_OK;
     /* Weights can be frozen without adapters; --eval-only can store a model in any type. */
     bool has_frozen = is_eval || strcmp(hy_cli_value(config, "train.train"), "all") != 0 ||
@@ -526,12 +512,12 @@ hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_con
         bool is_dtype = strcmp(key, "train.frozen_dtype") == 0;
         if (!sets_key(options, key) || (is_dtype && has_frozen)) continue;
         if (nothing != NULL && strcmp(hy_cli_value(config, key), nothing) == 0) continue;
-        hy_cli_error("%s %s has no effect without %s: %s", hy_config_find(key)->flag,
-                     hy_cli_value(config, key), is_dtype ? "frozen weights" : "adapters",
-                     is_resumed ? "the resumed run has no adapters"
-                     : is_eval  ? "add --adapter FOLDER"
-                                : "add --lora or --qlora");
-        return HY_ERR_INPUT;
+        return hy_cli_refuse(HY_ERR_INPUT, "%s %s has no effect without %s: %s",
+                             hy_config_find(key)->flag, hy_cli_value(config, key),
+                             is_dtype ? "frozen weights" : "adapters",
+                             is_resumed ? "the resumed run has no adapters"
+                             : is_eval  ? "add --adapter FOLDER"
+                                        : "add --lora or --qlora");
     }
     return HY_OK;
 }

@@ -23,8 +23,7 @@ static hy_status add_name(shapes *s, const char *name) {
     }
     if (!copy || s->count == s->room) {
         free(copy);
-        hy_cli_error("no memory for a list of shapes");
-        return HY_ERR_MEMORY;
+        return hy_cli_refuse(HY_ERR_MEMORY, "no memory for a list of shapes");
     }
     s->list[s->count++] = (hy_parameter){.name = copy};
     return HY_OK;
@@ -42,12 +41,12 @@ static hy_status add_line(shapes *s, char *line, const char *path, long number) 
     while ((word = strtok_r(NULL, blanks, &rest)) != NULL) {
         errno = 0;
         long long size = strtoll(word, &end, 10);
-        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS) {
-            hy_cli_error("%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
-                         "integers above 0",
-                         path, number, p->name, word, HY_PARAMETER_DIMS);
-            return HY_ERR_INPUT;
-        }
+        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS)
+            return hy_cli_refuse(
+                HY_ERR_INPUT,
+                "%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
+                "integers above 0",
+                path, number, p->name, word, HY_PARAMETER_DIMS);
         p->shape[p->ndim++] = size;
     }
     return HY_OK;
@@ -58,10 +57,7 @@ static hy_status read_shapes(const char *path, shapes *s) {
     char *line = NULL;
     size_t size = 0;
     hy_status status = HY_OK;
-    if (!file) {
-        hy_cli_error("%s: %s", path, strerror(errno));
-        return HY_ERR_INPUT;
-    }
+    if (!file) return hy_cli_refuse(HY_ERR_INPUT, "%s: %s", path, strerror(errno));
     for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++)
         status = add_line(s, line, path, number);
     bool is_broken = ferror(file); /* such as a folder */

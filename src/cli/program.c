@@ -39,20 +39,18 @@ int hy_cli_exit_code(hy_status status) {
 }
 
 int hy_cli_fail(hy_status status) {
-    hy_cli_error("%s", hy_error_message());
-    return hy_cli_exit_code(status);
+    return hy_cli_refuse(hy_cli_exit_code(status), "%s", hy_error_message());
 }
 
 int hy_cli_flushed(int code) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (errno == EPIPE || code != HY_EXIT_DONE) return code;
-    hy_cli_error("cannot write to standard output: %s", strerror(errno));
-    return HY_EXIT_FAILED;
+    return hy_cli_refuse(HY_EXIT_FAILED, "cannot write to standard output: %s", strerror(errno));
 }
 
 int hy_cli_wrong_usage(const char *what, const char *value) {
-    hy_cli_error("%s%s; see \"%s --help\"", what, value, hy_cli_program_name());
-    return HY_EXIT_USAGE;
+    return hy_cli_refuse(HY_EXIT_USAGE, "%s%s; see \"%s --help\"", what, value,
+                         hy_cli_program_name());
 }
 
 void hy_cli_handle(int number, void (*handler)(int), int flags) {
@@ -240,11 +238,10 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
     for (int i = 1; i < *argc; i++) {
         const char *argument = argv[i];
         if (ends_flags || argument[0] != '-' || argument[1] == '\0') {
-            if (!program->word) {
-                hy_cli_error("unexpected argument \"%s\"; a value must follow a flag: %s %s",
-                             argument, program->rows[0].name, argument);
-                return HY_EXIT_USAGE;
-            }
+            if (!program->word)
+                return hy_cli_refuse(
+                    HY_EXIT_USAGE, "unexpected argument \"%s\"; a value must follow a flag: %s %s",
+                    argument, program->rows[0].name, argument);
             argv[words++] = argv[i];
             continue;
         }

@@ -33,19 +33,18 @@ static bool take_cards(int32_t gpus, hy_config *config) {
 
 static bool is_one_flag(const hy_cli_options *options) {
     if (options->gpus == 0 || options->ranks == 0) return true;
-    hy_cli_error("--gpus %d and --ranks %d cannot be combined: --gpus uses one card per rank; "
-                 "--ranks uses the CPU or shares a card",
-                 options->gpus, options->ranks);
-    return false;
+    return hy_cli_refuse(
+        false,
+        "--gpus %d and --ranks %d cannot be combined: --gpus uses one card per rank; "
+        "--ranks uses the CPU or shares a card",
+        options->gpus, options->ranks);
 }
 
 bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool has_model) {
     if (options->gpus == 0 && options->ranks == 0) return true;
     if (!is_one_flag(options)) return false;
-    if (!has_model) {
-        hy_cli_error("--plan with several ranks needs a model: add --model NAME");
-        return false;
-    }
+    if (!has_model)
+        return hy_cli_refuse(false, "--plan with several ranks needs a model: add --model NAME");
     /* a card that is not in this machine */
     bool is_named = hy_cli_value(config, "card")[0] != '\0';
     return options->gpus == 0 || is_named || take_cards(options->gpus, config);
@@ -62,8 +61,7 @@ static bool can_restart(const hy_cli_options *options, const hy_config *config, 
                           : !has_folder ? "needs a run folder to continue in: add --out FOLDER"
                                         : NULL;
     if (options->restarts == 0 || problem == NULL) return true;
-    hy_cli_error("--restarts %d %s", options->restarts, problem);
-    return false;
+    return hy_cli_refuse(false, "--restarts %d %s", options->restarts, problem);
 }
 
 /* A checkpoint saved by this run: with --overwrite, the folder may also contain checkpoints of an
@@ -140,10 +138,9 @@ int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *c
     if (gpus > 0 && !take_cards(gpus, config)) return HY_EXIT_USAGE;
     sscanf(hy_cli_value(config, "rank_timeout"), "%lf", &start.rank_timeout);
     hy_status status = start_and_restart(options, config, start, &has_started, &code);
-    if (status != HY_OK) {
-        hy_cli_error("%s %d: %s", flag, count, hy_error_message());
-        return hy_cli_exit_code(status);
-    }
+    if (status != HY_OK)
+        return hy_cli_refuse(hy_cli_exit_code(status), "%s %d: %s", flag, count,
+                             hy_error_message());
     return has_started ? code : HY_CLI_GO_ON;
 }
 

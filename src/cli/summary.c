@@ -335,10 +335,9 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
             summary->spent, (long long)summary->steps_total);
     fprintf(out, "  confidence that prediction pays: %.2f, from %s", summary->confidence,
             summary->forks ? "" : "the prior only, because no paired test was run");
-    if (summary->forks) {
+    if (summary->forks)
         fprintf(out, "%lld paired tests: %+.4f nats, %+.1f optimizer steps",
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
-    }
     fputc('\n', out);
 }
 

@@ -52,6 +52,8 @@ void hy_cli_report(const char *kind, const char *format, ...) __attribute__((for
 #define hy_cli_error(...) hy_cli_report("error", __VA_ARGS__)
 #define hy_cli_warning(...) hy_cli_report("warning", __VA_ARGS__)
 #define hy_cli_note(...) hy_cli_report("note", __VA_ARGS__)
+/* Prints an error and has the value `code`: return hy_cli_refuse(HY_EXIT_USAGE, "..."). */
+#define hy_cli_refuse(code, ...) (hy_cli_error(__VA_ARGS__), (code))
 
 /* Like fprintf, for text that contains foreign bytes: uses hy_cli_write_safely, so without colours.
  * Keeps UTF-8. */

@@ -405,25 +405,22 @@ bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, 
     const char *const found[] = {newest};
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
     *is_input = true;
-    if (count == 0 && !find_newest(newest)) {
-        hy_cli_error("no run found in " RUNS_FOLDER
-                     "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
-        return false;
-    }
+    if (count == 0 && !find_newest(newest))
+        return hy_cli_refuse(false,
+                             "no run found in " RUNS_FOLDER
+                             "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
     if (count == 0) folders = found;
     if (count == 0) count = 1;
     runs->views = calloc((size_t)count, sizeof *runs->views);
     if (runs->views == NULL) {
         *is_input = false;
-        hy_cli_error("no memory for %d runs", count);
-        return false;
+        return hy_cli_refuse(false, "no memory for %d runs", count);
     }
     for (; runs->count < count; runs->count++) {
         hy_status status = hy_run_open(folders[runs->count], &runs->views[runs->count].run);
         if (status == HY_OK) continue;
         *is_input = status == HY_ERR_INPUT;
-        hy_cli_error("%s", hy_error_message());
-        return false;
+        return hy_cli_refuse(false, "%s", hy_error_message());
     }
     return true;
 }

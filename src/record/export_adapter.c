@@ -119,10 +119,9 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
     HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "no adapter to merge was named");
     hy_status status = open_pair(&p, adapter, options->base);
     if (status == HY_OK) status = write_merged(&p, options, observer);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         hy_say_to(observer, HY_NOTE, "merged %s into the weights of %s",
                   hy_config_settings(p.config)->lora.adapter, p.base_path);
-    }
     hy_weight_files_close(&p.base);
     hy_peft_close(&p.adapter);
     hy_model_destroy(p.model);

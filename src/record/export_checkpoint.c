@@ -125,10 +125,9 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));
     }
-    if (settings->kept.tokenizer[0]) {
+    if (settings->kept.tokenizer[0])
         memcpy(settings->input.tokenizer, settings->kept.tokenizer,
                sizeof settings->kept.tokenizer);
-    }
     if (settings->kept.folder[0] || !has_files) return HY_OK;
     HY_TRY(hy_settings_model_files(settings, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
@@ -252,10 +251,9 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
     bool is_run = status == HY_OK && hy_path_is_dir(checkpoint) && !hy_path_exists(manifest);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         status = is_run ? hy_checkpoint_newest(checkpoint, found, sizeof found)
                         : hy_checkpoint_find(observer, checkpoint, found);
-    }
     if (status == HY_OK && !realpath(found, s.path))
         status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
     if (status == HY_OK) status = open_saved(&s);

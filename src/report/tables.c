@@ -15,10 +15,9 @@
 static void open_table(hy_text *html, const char *title, const char *const *columns,
                        int numbers_from) {
     hy_text_addf(html, "<h3>%s</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", title);
-    for (int i = 0; columns[i]; i++) {
+    for (int i = 0; columns[i]; i++)
         hy_text_addf(html, "<th scope=\"col\"%s>%s", i < numbers_from ? " class=\"text\"" : "",
                      columns[i]);
-    }
     hy_text_add(html, "</thead>\n<tbody>\n");
 }
 
