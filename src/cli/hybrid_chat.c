@@ -251,10 +251,7 @@ __attribute__((format(printf, 2, 3))) static command refuse(const chat *it, cons
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (it->is_talking)
-        hy_cli_warning("%s", text);
-    else
-        hy_cli_error("%s", text);
+    hy_cli_report(it->is_talking ? "warning" : "error", "%s", text);
     return it->is_talking ? COMMAND_DONE : COMMAND_WRONG;
 }
 

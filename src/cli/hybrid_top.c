@@ -60,15 +60,15 @@ static const hy_cli_program program = {
     .after =
         "\n"
         "Keys: q quit, p pause, + and - change the interval, arrows or 1-9 another run, ? help.\n"
-        "A run is \"stalled\" after 90 seconds and the time of 40 of its steps without a new "
-        "line.\n"
+        "A run is \"stalled\" if it has written no line for 90 seconds and for the time of 40 "
+        "steps.\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",
     .word_type = "folder",
-    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. A run without a "
-                 "step yet is waited for.",
+    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. If the run has no "
+                 "step yet, hybrid-top waits for it.",
 };
 
 typedef struct viewer {

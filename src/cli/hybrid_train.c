@@ -73,7 +73,7 @@ typedef struct job {
     hy_trainer *trainer;
     hy_cli_progress progress;
     hy_rank_info who;   /* this process among the ranks; rank 0 if it is alone */
-    bool shows_closing; /* only on rank 0 */
+    bool shows_closing; /* rank 0 prints the results, and all ranks sample its text */
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -99,10 +99,8 @@ static int run_trainer(job *it) {
         if (closed != HY_OK) return hy_cli_fail_as(&it->who, closed);
     }
     if (!it->terminal.is_quiet)
-        hy_cli_closing(&it->terminal, it->config, it->trainer,
-                       &(hy_cli_closing_options){.program = it->program,
-                                                 .was_stopped = ran == HY_STOPPED,
-                                                 .is_verbose = it->options->is_verbose});
+        hy_cli_closing(&it->terminal, it->config, it->trainer, it->program, ran == HY_STOPPED,
+                       it->options->is_verbose);
     char *text = NULL;
     hy_status printed = HY_OK;
     if (it->options->wants_json && it->who.rank == 0)

@@ -1,5 +1,8 @@
-/* inspect.h: the actions that print something and stop; the list of built-in models, smallest
- * first. */
+/* inspect.h: the actions of hybrid-train that print something and stop.
+ *
+ * hybrid_train.c calls them: help, plan, doctor, self-test, lists of models and flags. All output
+ * goes to the terminal's stream; errors go to standard error. --plan and --doctor change the
+ * configuration that they are given. */
 #pragma once
 
 #include "cli/options.h"

@@ -15,6 +15,7 @@
 
 #define TEXT_OF(number) #number
 #define TO(number) "1 to " TEXT_OF(number)
+#define AT(member) .option = offsetof(hy_cli_options, member)
 
 /* ---- the list of flags ----------------------------------------------------------------------- */
 
@@ -40,7 +41,7 @@ static const hy_cli_flag own_flags[] = {
      .type = "action"},
     {"--plan-shapes", HY_CLI_IS_PLAN_SHAPES,
      "Plan a custom model that is trained through the library: what is kept besides its weights "
-     "and gradients. --precision sets their type.",
+     "and gradients. --precision sets the type of both.",
      .takes = HY_CLI_VALUE, .type = "path",
      .accepted =
          "a file with the name and dimensions of one parameter per line, or - for standard input"},
@@ -62,27 +63,29 @@ static const hy_cli_flag own_flags[] = {
      "Continues an interrupted download. Gated models need HF_TOKEN.",
      .takes = HY_CLI_VALUE, .type = "name",
      .accepted = "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION"},
-    {"--quiet", HY_CLI_IS_QUIET, "Print only errors.", .letter = 'q', .type = "action"},
-    {"--verbose", HY_CLI_IS_VERBOSE,
+    {"--quiet", HY_CLI_IS_SWITCH, "Print only errors.", .letter = 'q', .type = "action",
+     AT(is_quiet)},
+    {"--verbose", HY_CLI_IS_SWITCH,
      "At the end, also show the memory of each phase, the savings, and the results of prediction. "
      "With --plan and no model: the types and places of each model.",
-     .letter = 'v', .type = "action"},
-    {"--no-color", HY_CLI_IS_NO_COLOR,
-     "Print without colours, as with the environment variable NO_COLOR.", .type = "action"},
-    {"--json", HY_CLI_IS_JSON,
+     .letter = 'v', .type = "action", AT(is_verbose)},
+    {"--no-color", HY_CLI_IS_SWITCH,
+     "Print without colours, as with the environment variable NO_COLOR.", .type = "action",
+     AT(without_colour)},
+    {"--json", HY_CLI_IS_SWITCH,
      "Print the summary as JSON on standard output; all other output goes to standard error.",
-     .type = "action"},
-    {"--gpus", HY_CLI_IS_GPUS,
+     .type = "action", AT(wants_json)},
+    {"--gpus", HY_CLI_IS_COUNT,
      "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun or "
      "torchrun, which start the ranks: the expected number.",
-     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
-    {"--ranks", HY_CLI_IS_RANKS,
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(gpus)},
+    {"--ranks", HY_CLI_IS_COUNT,
      "Train with this many processes on this machine, on the CPU or sharing a GPU.",
-     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
-    {"--restarts", HY_CLI_IS_RESTARTS,
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(ranks)},
+    {"--restarts", HY_CLI_IS_COUNT,
      "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last checkpoint, "
      "up to this many times.",
-     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST)},
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(restarts)},
     {"--no-checkpointing", HY_CLI_IS_ALIAS, "Keep all activations; same as --recompute none.",
      .key = "recompute", .value = "none", .type = "action"},
     {"--checkpoint-every-layer", HY_CLI_IS_ALIAS,
@@ -232,14 +235,10 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     /* probably an unset shell variable; it must not select the built-in text */
     if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0)
         return hy_cli_refuse(false, "--data is empty; expected a file, a folder, - or builtin");
+    void *option = (char *)options + flag->option;
     switch (flag->meaning) {
-    case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
-    case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;
-    case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
-    case HY_CLI_IS_JSON: options->wants_json = true; return true;
-    case HY_CLI_IS_GPUS: return take_count(flag, value, &options->gpus);
-    case HY_CLI_IS_RANKS: return take_count(flag, value, &options->ranks);
-    case HY_CLI_IS_RESTARTS: return take_count(flag, value, &options->restarts);
+    case HY_CLI_IS_SWITCH: *(bool *)option = true; return true;
+    case HY_CLI_IS_COUNT: return take_count(flag, value, option);
     case HY_CLI_IS_SET:
         if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
         return hy_cli_refuse(false, "--set needs key=value, but got \"%s\"", value);

@@ -25,14 +25,9 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_COMPLETE,
     HY_CLI_IS_CONFIG,
     HY_CLI_IS_SET,
-    HY_CLI_IS_QUIET,
-    HY_CLI_IS_VERBOSE,
-    HY_CLI_IS_NO_COLOR,
-    HY_CLI_IS_JSON,
-    HY_CLI_IS_GPUS,
-    HY_CLI_IS_RANKS,
-    HY_CLI_IS_RESTARTS,
-    HY_CLI_IS_ALIAS /* another name for key=value */
+    HY_CLI_IS_SWITCH, /* sets a bool of hy_cli_options */
+    HY_CLI_IS_COUNT,  /* sets an int32_t of hy_cli_options */
+    HY_CLI_IS_ALIAS   /* another name for key=value */
 } hy_cli_meaning;
 
 typedef enum hy_cli_takes { HY_CLI_NO_VALUE, HY_CLI_VALUE, HY_CLI_OPTIONAL_VALUE } hy_cli_takes;
@@ -46,6 +41,7 @@ typedef struct hy_cli_flag {
     const char *type;     /* as in hy_config_key_info, or name, path, file, folder, action */
     const char *accepted; /* as in hy_config_key_info; NULL: no value */
     const char *builtin;  /* the kind of hy_builtin_name that is accepted; NULL: none */
+    size_t option;        /* switch or count: offset in hy_cli_options */
     const char *key;      /* the key of a key flag or an alias, else NULL */
     const char *value;    /* the value that an alias, a switch or an optional value sets */
     const char *fallback; /* the default of a key, else NULL */

@@ -1,4 +1,7 @@
-/* plan.c: prints the plan of one run: placement, speed, time, disk and reasons. See inspect.h. */
+/* plan.c: prints the plan of one run: placement, speed, time, disk and reasons. See inspect.h.
+ *
+ * The library makes the plan without starting the run; this file only prints its figures. With
+ * several ranks, the plan is that of one rank. */
 #include "cli/inspect.h"
 
 #include <stdlib.h>

@@ -1,4 +1,8 @@
-/* ranks.c: starts ranks, or runs as one. See ranks.h. */
+/* ranks.c: starts ranks, or runs as one. See ranks.h.
+ *
+ * The process that starts the ranks only waits for them and returns their exit code; with
+ * --restarts it starts them again with the same command. A rank that another program started finds
+ * its number in the environment. */
 #include "cli/ranks.h"
 
 #include <dirent.h>

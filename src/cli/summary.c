@@ -1,4 +1,7 @@
-/* summary.c: describes a run before its first step, and its results at the end. See summary.h. */
+/* summary.c: describes a run before its first step, and its results at the end. See summary.h.
+ *
+ * All figures come from the trainer's summary and plan; nothing is measured here. Phases that did
+ * not run and figures that are not known are left out. */
 #include "cli/summary.h"
 
 #include <inttypes.h>
@@ -16,8 +19,6 @@
 #include "hybrid_tools.h"
 
 /* ---- command lines for the shell ------------------------------------------------------------- */
-
-/* To resume, the run folder is enough: it contains the whole configuration. */
 
 static void write_quoted(FILE *out, const char *word) {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
@@ -419,11 +420,10 @@ static void print_command(FILE *out, const char *what, const char *program, cons
     write_quoted(out, folder);
 }
 
-static void closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,
-                          const hy_cli_closing_options *options) {
+static void closing_files(FILE *out, const hy_summary *summary, const char *program,
+                          bool was_stopped) {
     char chat[4096];
-    FILE *out = terminal->out;
-    bool is_saved = summary->out[0] != '\0', was_stopped = options->was_stopped;
+    bool is_saved = summary->out[0] != '\0';
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
     if (was_stopped)
@@ -438,34 +438,34 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
     if (!is_saved) return;
     if (!was_stopped) {
         /* the other programs are in the folder that this program was started from */
-        const char *slash = strrchr(options->program, '/');
-        snprintf(chat, sizeof chat, "%.*shybrid-chat",
-                 slash ? (int)(slash + 1 - options->program) : 0, options->program);
+        const char *slash = strrchr(program, '/');
+        snprintf(chat, sizeof chat, "%.*shybrid-chat", slash ? (int)(slash + 1 - program) : 0,
+                 program);
         print_command(out, "talk to it:", chat, "--model", summary->out);
         fputc('\n', out);
     }
-    print_command(out, was_stopped ? "continue with:" : "train longer with:", options->program,
-                  "--resume", summary->out);
+    print_command(out, was_stopped ? "continue with:" : "train longer with:", program, "--resume",
+                  summary->out);
     if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }
 
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
-                    const hy_cli_closing_options *options) {
+                    const char *program, bool was_stopped, bool is_verbose) {
     hy_summary summary;
     hy_trainer_summary(trainer, &summary);
     closing_phases(terminal, &summary);
     closing_ranks(terminal, trainer);
-    if (!options->was_stopped) {
-        if (options->is_verbose) {
+    if (!was_stopped) {
+        if (is_verbose) {
             hy_cli_show_memory(terminal, &summary, false);
             closing_savings(terminal, trainer);
         }
-        closing_prediction(terminal, &summary, options->is_verbose);
+        closing_prediction(terminal, &summary, is_verbose);
         closing_losses(terminal, &summary);
         closing_sample(terminal, config, trainer);
     }
-    closing_files(terminal, &summary, options);
+    closing_files(terminal->out, &summary, program, was_stopped);
 }
 
 /* ---- OUT/report.html ------------------------------------------------------------------------- */

@@ -1,4 +1,7 @@
-/* table.c: short figures and aligned columns. See table.h. */
+/* table.c: short figures and aligned columns. See table.h.
+ *
+ * Figures are returned by value, so that several fit in one argument list. A value that is not
+ * known becomes "-". */
 #include "cli/table.h"
 
 #include <inttypes.h>

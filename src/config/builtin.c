@@ -1,4 +1,6 @@
-/* builtin.c: lookup in the embedded configuration files. See builtin.h. */
+/* builtin.c: lookup in the embedded configuration files. See builtin.h.
+ *
+ * The files are few, so each lookup goes through all of them. */
 #include "config/builtin.h"
 
 #include <string.h>

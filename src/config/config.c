@@ -350,7 +350,8 @@ static hy_status fill_from_builtin(filling *f, const char *kind, const char *nam
     return hy_config_file_read(text, strlen(text), shown, fill, f);
 }
 
-static bool stands_for(const char *kept, const char *text) { return kept && !strcmp(kept, text); }
+/* Whether the run stores the files that this text names. */
+static bool is_stored(const char *kept, const char *text) { return kept && !strcmp(kept, text); }
 
 static hy_status load_preset(hy_config *config, const char *model) {
     char origin[ORIGIN_MAX];
@@ -361,8 +362,7 @@ static hy_status load_preset(hy_config *config, const char *model) {
     char path[HY_HF_PATH_MAX];
     if (hy_builtin_text("model", model)) {
         HY_TRY(fill_from_builtin(&f, "model", model));
-    } else if (stands_for(config->kept_model, model)) { /* the run's configuration file sets every
-                                                         * key */
+    } else if (is_stored(config->kept_model, model)) { /* the run's file sets every key */
         snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
         return HY_OK;
     } else {
@@ -392,8 +392,8 @@ static hy_status load_adapter(hy_config *config, const char *adapter) {
     int rank = hy_config_raw_rank(config, "lora.adapter") - 1;
     snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
     for (size_t i = 0; i < count; i++) {
-        const char *said = config->values[i].origin;
-        bool is_older = said && !strncmp(said, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
+        const char *from = config->values[i].origin;
+        bool is_older = from && !strncmp(from, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
@@ -427,9 +427,9 @@ static void store_all(hy_config *config) {
         hy_setting_store(hy_setting_at(i), text, s);
     }
     hy_config_adapter_resolve(config, s);
-    if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
+    if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
-    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer))
+    if (has_tokenizer && is_stored(config->kept_tokenizer, s->input.tokenizer))
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
 }
 

@@ -1,4 +1,7 @@
-/* config_adapter.c: adapters in a configuration. See config_adapter.h. */
+/* config_adapter.c: how adapters change a configuration. See config_adapter.h.
+ *
+ * config.c asks for the values of an adapter's folder and for the defaults that lora and qlora
+ * change. A value that a file or flag sets always wins. */
 #include "config/config_adapter.h"
 
 #include <stdio.h>

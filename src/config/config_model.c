@@ -1,5 +1,7 @@
-/* config_model.c: the settings that a model's files bring: its shape, and values that suit
- * fine-tuning. See config_model.h. */
+/* config_model.c: the settings that a model's files bring. See config_model.h.
+ *
+ * These are the shape, and values that suit fine-tuning. They have the strength of a preset:
+ * profiles, files and flags win over them. */
 #include "config/config_model.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* derived.c: values that depend on several settings. See derived.h. */
+/* derived.c: values that depend on several settings. See derived.h.
+ *
+ * Nothing here is stored: each call computes its result from the settings alone, so all modules get
+ * the same answer. */
 #include "config/derived.h"
 
 #include <math.h>

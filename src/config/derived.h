@@ -1,4 +1,7 @@
-/* derived.h: values that depend on several settings. */
+/* derived.h: values that depend on several settings.
+ *
+ * Set-up, trainer, export and plan ask here for the shape, the optimizer, the schedule, the rules
+ * of phases and the model's files, instead of combining settings themselves. */
 #pragma once
 
 #include "config/settings.h"

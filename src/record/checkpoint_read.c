@@ -35,7 +35,7 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-/* Scales that we compute, because the file stores the tensor in another type. */
+/* Whether these scales are computed here, because the file stores the tensor in another type. */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     if (!tensor->is_scale) return false;
     char codes[HY_STATE_NAME_MAX];
@@ -61,7 +61,7 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
-               "%s is a checkpoint of another model: in it %s is %s, in this model %s", path,
+               "%s is a checkpoint of another model: the shape of %s is %s, in this model %s", path,
                tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
                hy_dims_to_text(tensor->shape, tensor->ndim).text);
     /* Quantised values in a file are stored with their scales. */
@@ -162,7 +162,7 @@ hy_status hy_checkpoint_has_adapters(const char *path, bool *out) {
     return look_at_names(path, out, &is_whole);
 }
 
-/* Checkpoints older than this field are recognised by their tensors. */
+/* For checkpoints without this field, which is newer than they are: their tensor names decide. */
 static hy_status looks_baseless(const char *path, bool *out) {
     bool is_adapted, is_whole;
     HY_TRY(look_at_names(path, &is_adapted, &is_whole));
@@ -176,9 +176,9 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     if (!hy_path_exists(file)) return looks_baseless(path, out); /* weights alone */
     HY_TRY(hy_json_read_file(file, &json));
-    bool is_said = hy_json_as_bool(hy_json_get(hy_json_root(json), HY_LACKS_BASE), out);
+    bool is_known = hy_json_as_bool(hy_json_get(hy_json_root(json), HY_LACKS_BASE), out);
     hy_json_free(json);
-    return is_said ? HY_OK : looks_baseless(path, out);
+    return is_known ? HY_OK : looks_baseless(path, out);
 }
 
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
@@ -195,8 +195,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
         if (is_made(st, &tensor) || is_left_out(e, st, &tensor)) continue;
         HY_TRY(check_tensor(path, st, &tensor));
         hy_dtype theirs = hy_safetensors_find(st, tensor.name)->dtype;
-        expected +=
-            hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1; /* with scales of its own */
+        /* quantised values in another type than ours come with their scales */
+        expected += hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1;
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     const char *other = first_unknown(e, file, st);

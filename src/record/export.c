@@ -51,7 +51,7 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
     HY_TRY(find_tokenizer(settings, kind, out));
-    if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
+    if (kind != HY_FILES_HF) out->source[0] = 0; /* there is only a weight file */
     if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
     hy_hf_config config;
     HY_TRY(hy_hf_config_read(out->source, &config));
@@ -92,7 +92,7 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
     char path[PATH_MAX];
     bool is_path = !hy_builtin_text("model", model) && realpath(model, path);
     bool fits = is_path && strlen(path) < HY_PATH_MAX;
-    bool is_known = fits || !hy_builtin_text("model", model); /* a preset is nobody's model */
+    bool is_known = fits || !hy_builtin_text("model", model); /* a preset has no weights */
     snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : is_known ? model : "");
 }
 

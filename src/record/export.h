@@ -1,4 +1,7 @@
-/* export.h: functions shared by the export of a run and of a checkpoint. */
+/* export.h: what the three exports share: of a run, of a checkpoint, and of an adapter.
+ *
+ * Each export checks its output folder, prepares a plan from the settings, and writes the folder
+ * with a function that reads the weights. The folder appears only when it is complete. */
 #pragma once
 
 #include "engine/engine.h"

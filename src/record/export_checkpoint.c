@@ -29,8 +29,8 @@ typedef struct saved {
     hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
     double scale;                  /* of the sum */
     char *raw;
-    bool lacks_base;      /* it holds only trained parameters; the others are in */
-    hy_weight_files base; /* the files of its base model, at this path */
+    bool lacks_base; /* the checkpoint has only trained parameters, the base model has the others */
+    hy_weight_files base; /* files of the base model */
     char base_path[HY_HF_PATH_MAX];
 } saved;
 
@@ -120,7 +120,7 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
     HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
     strcpy(settings->model, model);
-    if (model != s->config.model) settings->lora.base[0] = 0; /* it has moved again */
+    if (model != s->config.model) settings->lora.base[0] = 0; /* replaced by --base */
     if (model == s->config.model) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));

@@ -81,7 +81,7 @@ static hy_status check_writable(const char *path) {
 }
 
 /* The last part of a model's name: presets are plain names, files and folders are paths. */
-void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
+static void default_folder(const char *name, char out[HY_PATH_MAX]) {
     char last[128], stamp[32];
     size_t end = strlen(name);
     while (end > 1 && name[end - 1] == '/') end--;
@@ -159,7 +159,9 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
 }
 
-hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
+static hy_status lock_folder(hy_record *r) {
+    return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock);
+}
 
 /* The folder holds no run, but a file that a run would replace. */
 static hy_status check_files(const char *path) {
@@ -220,14 +222,14 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     else if (is_auto)
         HY_TRY(newest_run(r->out));
     else if (is_resumed)
-        run_folder_of(s->save.resume, r->out); /* it goes on where it was */
+        run_folder_of(s->save.resume, r->out); /* continues in the same folder */
     else
-        hy_default_folder(s->name[0] ? s->name : s->model, r->out);
+        default_folder(s->name[0] ? s->name : s->model, r->out);
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));
     if (s->save.overwrite && !r->is_out_ours) HY_TRY(check_sources(r, s));
     HY_TRY(check_writable(r->out));
-    return has_run ? hy_record_lock(r) : HY_OK;
+    return has_run ? lock_folder(r) : HY_OK;
 }
 
 static hy_status clear_run(const char *path) {
@@ -244,7 +246,7 @@ static hy_status clear_run(const char *path) {
         if (status == HY_OK && is_checkpoint(names[i]) && names[i][0] != '.') {
             char manifest[HY_PATH_MAX];
             status = hy_path_join(manifest, sizeof manifest, inside, "manifest.json");
-            if (status == HY_OK && !hy_path_exists(manifest)) continue; /* somebody else's */
+            if (status == HY_OK && !hy_path_exists(manifest)) continue; /* not our checkpoint */
         }
         if (status == HY_OK && hy_path_is_dir(inside) && !is_best)
             status = hy_dir_remove(inside);
@@ -264,7 +266,7 @@ hy_status hy_record_write(const hy_record *r, const char *name, const char *text
 hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     bool has_run;
     HY_TRY(hy_dir_make(r->out));
-    HY_TRY(hy_record_lock(r));
+    HY_TRY(lock_folder(r));
     /* again: another run may have started and ended meanwhile */
     HY_TRY(check_free(r, s, &has_run));
     bool is_anew = !r->is_out_ours;

@@ -1,4 +1,7 @@
-/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h. */
+/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h.
+ *
+ * Keys are never renamed, because reports and other programs read them. Numbers are bytes, seconds
+ * and counts. */
 #include "base/json.h"
 #include "plan/plan_value.h"
 #include "record/record.h"

@@ -1,4 +1,7 @@
-/* state_files.c: the files of a checkpoint, tensor by tensor. See state_files.h. */
+/* state_files.c: the files of a checkpoint, tensor by tensor. See state_files.h.
+ *
+ * A cursor visits the saved rows and their parameters in the same order on every rank. With several
+ * ranks, each knows all tensors of a file, and which of their elements it holds. */
 #include "record/state_files.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
-/* head.c: the top of the page: the run, its state and the most important figures; and the table
- * that compares several runs. See page.h. */
+/* head.c: the top of the page: the run, its state and the most important figures. See page.h.
+ *
+ * With several runs, the page begins with the table that compares them instead. Figures come from
+ * the totals; those that are not known are left out. */
 #include <math.h>
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,7 @@
-/* html.c: escaping and figures. See html.h. */
+/* html.c: escaping, and figures for people. See html.h.
+ *
+ * The script of the page formats its figures itself (page/figures.js), under the names of
+ * hy_figure_name: a new kind of figure is added in both. */
 #include "report/html.h"
 
 #include <math.h>

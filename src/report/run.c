@@ -1,4 +1,8 @@
-/* run.c: opens, refreshes and queries a run. See hybrid_report.h and run.h. */
+/* run.c: opens, refreshes and queries a run. See hybrid_report.h and run.h.
+ *
+ * A refresh reads the lines that were added since the last one. If the metrics file was replaced,
+ * everything that came from its lines is dropped first, so that points, events and ranks always
+ * belong to one file. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* sample.c: reduces columns and writes them. See sample.h. */
+/* sample.c: reduces columns and writes them as text. See sample.h.
+ *
+ * The charts and axes of the page use it. Columns are computed from the lines of a run each time;
+ * only the buffers of the page are reused. */
 #include "report/sample.h"
 
 #include <assert.h>

@@ -1,4 +1,7 @@
-/* totals.c: computes the totals of a run. See totals.h. */
+/* totals.c: computes the totals of a run. See totals.h.
+ *
+ * All lines are added first. If the summary describes the newest line, its values replace those of
+ * the lines. */
 #include "report/totals.h"
 
 #include <math.h>

@@ -1,5 +1,7 @@
-/* ranks.c: the self-test of several ranks: connects them, runs the parts, and collects their
- * results. See ranks.h. */
+/* ranks.c: the self-test of several ranks. See ranks.h.
+ *
+ * Connects the ranks, runs the parts one after the other, and collects their results. A failed
+ * check is counted and the test goes on; a failed call ends it on all ranks. */
 #include "selftest/ranks.h"
 #include "base/sized.h"
 

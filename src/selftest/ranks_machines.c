@@ -1,5 +1,8 @@
 /* ranks_machines.c: the machines and devices of the ranks, and the transport between them. See
- * ranks.h. */
+ * ranks.h.
+ *
+ * Each rank sends what it knows about its device; rank 0 reports all of them. All ranks then agree
+ * whether NCCL and bf16 can be used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

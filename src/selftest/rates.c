@@ -183,20 +183,16 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
     if (is_gpu) HY_TRY(report_matmul(run, device, narrow, 4096));
     if (is_gpu && run->result->capability >= 89) HY_TRY(report_fp8(run, device, 8192));
     HY_TRY(report_matmul(run, device, HY_F32, is_gpu ? 2048 : 1024));
-    int32_t batch = is_gpu ? 4 : 1;
-    int32_t seq = is_gpu ? 2048 : 256;
+    int32_t batch = is_gpu ? 4 : 1, seq = is_gpu ? 2048 : 256;
+    const hy_heads_attr heads = {
+        .batch = batch, .seq = seq, .heads = 16, .kv_heads = 16, .head_dim = 128, .scale = 0.088f};
     static const char *const ways[] = {"forward", "backward"};
     hy_selftest_memory m = {.backend = device->backend};
-    hy_op_attr attr = {0};
     double rates[2];
     bool is_cudnn[2];
     char name[96];
-    attr.heads.batch = batch;
-    attr.heads.seq = seq;
-    attr.heads.heads = attr.heads.kv_heads = 16;
-    attr.heads.head_dim = 128;
-    attr.heads.scale = 0.088f;
-    hy_status status = time_attention(device, &m, narrow, &attr, rates, is_cudnn);
+    hy_status status =
+        time_attention(device, &m, narrow, &(hy_op_attr){.heads = heads}, rates, is_cudnn);
     for (int i = 0; i < 2 && status == HY_OK; i++) {
         const char *whose = !is_gpu ? "" : is_cudnn[i] ? ", cuDNN's" : ", our kernels";
         snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128%s", ways[i],

@@ -1,4 +1,7 @@
-/* selftest.c: opens the device under test and runs the parts. See hybrid.h. */
+/* selftest.c: opens the device under test and runs the parts. See hybrid_tools.h.
+ *
+ * A GPU is compared with the CPU op by op; a CPU alone is compared with known answers. Then the
+ * main operations are timed. The memory of one test is released together. */
 #include <stdio.h>
 
 #include "base/error.h"
