@@ -196,7 +196,6 @@ static int watch(viewer *v) {
 int main(int argc, char **argv) {
     options o = {.interval = 1};
     viewer v = {.is_known = false};
-    bool is_input;
     setlocale(LC_CTYPE, "C.UTF-8"); /* for the widths of characters; see top_canvas.c */
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
@@ -204,11 +203,8 @@ int main(int argc, char **argv) {
     if (o.is_ascii) v.terminal.is_utf8 = false;
     v.page =
         (hy_top_page){&v.runs, .is_live = v.terminal.is_tty && !o.is_once, .interval = o.interval};
-    if (!hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8,
-                          &is_input))
-        code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;
-    else
-        code = v.page.is_live ? watch(&v) : print_once(&v, &o);
+    code = hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8);
+    if (code == HY_EXIT_DONE) code = v.page.is_live ? watch(&v) : print_once(&v, &o);
     hy_top_runs_close(&v.runs);
     hy_top_canvas_fini(&v.drawn);
     hy_top_canvas_fini(&v.shown);

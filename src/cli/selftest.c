@@ -151,18 +151,16 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
 
 /* Creates the folder with its parents, and the file. */
 static bool open_file(report *r, const char *folder) {
-    size_t length = strlen(folder);
-    snprintf(r->path, sizeof r->path, "%.990s/" REPORT_NAME, folder);
-    errno = ENAMETOOLONG;
-    for (char *at = r->path + 1; length < 990 && *at; at++) {
+    int length = snprintf(r->path, sizeof r->path, "%s/" REPORT_NAME, folder);
+    int problem = length < (int)sizeof r->path ? 0 : ENAMETOOLONG;
+    for (char *at = r->path + 1; problem != ENAMETOOLONG && *at; at++) {
         if (*at != '/') continue;
         *at = 0;
-        (void)mkdir(r->path, 0777); /* a failure shows when the file is created */
+        problem = mkdir(r->path, 0777) == 0 || errno == EEXIST ? 0 : errno;
         *at = '/';
     }
-    if (length < 990) r->file = fopen(r->path, "w");
-    if (r->file == NULL) hy_cli_error("cannot write %s: %s", r->path, strerror(errno));
-    return r->file != NULL;
+    if (problem == 0 && (r->file = fopen(r->path, "w")) == NULL) problem = errno;
+    return problem == 0 || hy_cli_refuse(false, "cannot write %s: %s", r->path, strerror(problem));
 }
 
 /* A failed write is reported once. */

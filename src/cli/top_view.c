@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -399,30 +400,23 @@ static bool find_newest(char newest[PATH_BYTES]) {
 
 /* ---- opening and updating -------------------------------------------------------------------- */
 
-bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
-                      bool *is_input) {
+int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8) {
     char newest[PATH_BYTES];
     const char *const found[] = {newest};
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
-    *is_input = true;
     if (count == 0 && !find_newest(newest))
-        return hy_cli_refuse(false,
+        return hy_cli_refuse(HY_EXIT_USAGE,
                              "no run found in " RUNS_FOLDER
                              "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
     if (count == 0) folders = found;
     if (count == 0) count = 1;
     runs->views = calloc((size_t)count, sizeof *runs->views);
-    if (runs->views == NULL) {
-        *is_input = false;
-        return hy_cli_refuse(false, "no memory for %d runs", count);
-    }
+    if (runs->views == NULL) return hy_cli_refuse(HY_EXIT_FAILED, "no memory for %d runs", count);
     for (; runs->count < count; runs->count++) {
         hy_status status = hy_run_open(folders[runs->count], &runs->views[runs->count].run);
-        if (status == HY_OK) continue;
-        *is_input = status == HY_ERR_INPUT;
-        return hy_cli_refuse(false, "%s", hy_error_message());
+        if (status != HY_OK) return hy_cli_fail(status);
     }
-    return true;
+    return HY_EXIT_DONE;
 }
 
 void hy_top_runs_close(hy_top_runs *runs) {

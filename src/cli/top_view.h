@@ -94,10 +94,9 @@ typedef struct hy_top_runs {
     char problem[256]; /* why the latest refresh of a run failed; "": it did not */
 } hy_top_runs;
 
-/* Opens the named runs, or the newest run in runs/ if count is 0. False: the error was printed;
- * *is_input: the named run is wrong, not the machine. Call hy_top_runs_close in both cases. */
-bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
-                      bool *is_input);
+/* Opens the named runs, or the newest run in runs/ if count is 0. Returns HY_EXIT_DONE, or the exit
+ * code of a failure, which was printed. Call hy_top_runs_close in both cases. */
+int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8);
 void hy_top_runs_close(hy_top_runs *runs);
 
 /* Reads the new lines of each run and updates its view. `now`: unix seconds. */
