@@ -4,6 +4,7 @@
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to
  * standard output; a file or pipe gets them byte for byte. Everything else goes to standard error.
  * The program uses only hybrid.h. */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -180,63 +181,56 @@ static hy_status answer(chat *it, const char *words, bool is_text, hy_generated 
 
 enum { MESSAGE_MOST = 16 << 20 };
 
-/* Reads a line on a terminal with libedit. */
-static bool edit_message(char **message) {
-    size_t size = 0;
-    *message = NULL;
-    for (bool goes_on = true; goes_on;) {
-        char *line = hy_cli_edit_line(*message ? ". " : "> ");
-        size_t more = line ? strlen(line) : 0;
-        char *longer = line ? realloc(*message, size + more + 1) : NULL;
-        /* Ctrl-C discards the lines typed so far */
-        if (!line && atomic_load(&was_interrupted)) {
-            free(*message);
-            *message = NULL;
+/* Reads a line of standard input without its end; NULL at the end of input. `before` bytes of the
+ * message are already there: a device that never ends must not fill the memory. */
+static char *read_line(size_t before) {
+    char *line = NULL;
+    size_t size = 0, room = 0;
+    int c;
+    while ((c = getc(stdin)) != EOF) {
+        if (size + 1 >= room) {
+            char *longer =
+                before + size < MESSAGE_MOST ? realloc(line, room = 2 * room + 256) : NULL;
+            if (!longer) {
+                hy_cli_error("the message has more than %zu bytes", before + size);
+                exit(HY_EXIT_USAGE);
+            }
+            line = longer;
         }
-        if (!longer) {
-            free(line);
-            break;
-        }
-        *message = longer;
-        memcpy(*message + size, line, more + 1);
-        size += more;
-        goes_on = more > 0 && line[more - 1] == '\\';
-        if (goes_on) (*message)[size - 1] = '\n';
-        free(line);
+        if (c == '\n') break;
+        line[size++] = (char)c;
     }
-    return *message != NULL;
+    if (line) line[size] = '\0';
+    return line;
 }
 
 /* Reads one message; false at the end of input. A line that ends in a backslash continues on the
  * next one. */
 static bool read_message(chat *it, char **message) {
-    size_t room = 0, size = 0;
-    if (it->is_talking && hy_cli_can_edit()) return edit_message(message);
-    int c = 0;
+    bool can_edit = it->is_talking && hy_cli_can_edit(), goes_on = true;
+    size_t size = 0;
     *message = NULL;
-    for (bool goes_on = true; goes_on && c != EOF;) {
-        if (it->is_talking) {
-            fputs(size == 0 ? "> " : ". ", it->terminal.out);
+    while (goes_on) {
+        const char *prompt = size > 0 ? ". " : "> ";
+        if (it->is_talking && !can_edit) {
+            fputs(prompt, it->terminal.out);
             fflush(it->terminal.out);
         }
-        size_t begin = size;
-        while ((c = getc(stdin)) != EOF) {
-            if (size + 1 >= room) {
-                char *longer =
-                    size < MESSAGE_MOST ? realloc(*message, room = 2 * room + 256) : NULL;
-                if (!longer) {
-                    hy_cli_error("the message has more than %zu bytes", size);
-                    exit(HY_EXIT_USAGE);
-                }
-                *message = longer;
-            }
-            if (c == '\n') break;
-            (*message)[size++] = (char)c;
+        char *line = can_edit ? hy_cli_edit_line(prompt) : read_line(size);
+        size_t more = line ? strlen(line) : 0;
+        char *longer = line ? realloc(*message, size + more + 1) : NULL;
+        goes_on = longer && more > 0 && line[more - 1] == '\\';
+        if (longer) {
+            *message = longer;
+            memcpy(longer + size, line, more + 1);
+            size += more;
+            if (goes_on) longer[size - 1] = '\n';
+        } else if (!line && atomic_load(&was_interrupted)) { /* Ctrl-C discards what was typed */
+            free(*message);
+            *message = NULL;
         }
-        goes_on = size > begin && (*message)[size - 1] == '\\';
-        if (goes_on) (*message)[size - 1] = '\n';
+        free(line);
     }
-    if (*message) (*message)[size] = '\0';
     return *message != NULL;
 }
 
@@ -348,11 +342,12 @@ static hy_status load_messages(chat *it) {
     FILE *file = fopen(path, "rb");
     size_t size;
     char *text = file ? hy_cli_read_all(file, MESSAGE_MOST, &size) : NULL;
-    if (file) fclose(file);
     if (!text) {
-        hy_cli_error("%s cannot be read, or is larger than %d MiB", path, MESSAGE_MOST >> 20);
+        hy_cli_error("cannot read %s: %s", path,
+                     errno == EFBIG ? "the file is larger than 16 MiB" : strerror(errno));
         exit(HY_EXIT_USAGE);
     }
+    fclose(file);
     hy_status status = hy_inference_set_messages(it->model, text, size);
     free(text);
     return status;

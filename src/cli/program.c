@@ -1,8 +1,8 @@
 /* program.c: exit codes, and parsing of command lines with a table of flags. See program.h.
  *
  * Every program begins in hy_cli_parse, except hybrid-train, which has its own parser (options.c)
- * and uses the other functions. A wrong command line is reported with the flag, the value and what
- * is accepted, and never ends in the middle of an action. */
+ * and uses the other functions. A wrong command line is reported, with the flag, the value and what
+ * is accepted, before the program does anything. */
 #include "cli/program.h"
 
 #include <errno.h>

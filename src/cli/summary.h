@@ -26,7 +26,7 @@ void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summa
  * failure here also fails on rank 0. */
 hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer);
 /* Phases, prediction, losses and a sample, unless the run was stopped; then the files and the next
- * commands. `program` is argv[0]. If it is verbose, also memory, its savings, and the cost of
+ * commands. `program` is argv[0]. With is_verbose also memory, its savings, and the cost of
  * prediction. */
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
                     const char *program, bool was_stopped, bool is_verbose);

@@ -487,7 +487,8 @@ int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view) {
     return rows;
 }
 
-/* Whether a class is among the `rows` largest with bytes; of equal ones, the first. */
+/* Whether a class is among the `rows` classes with the most bytes. Of equal classes the first
+ * count. */
 static bool is_among_largest(const layout *l, int cls, int rows) {
     int64_t weight = shown_weight(l, cls);
     for (int other = 0; other < HY_CLASS_COUNT; other++)

@@ -91,7 +91,7 @@ typedef struct hy_top_runs {
     int count;
     hy_top_view *views; /* one view per run, from the latest refresh */
     bool is_utf8;
-    char problem[256]; /* why the latest refresh of a run failed; "": it did not */
+    char problem[256]; /* why the latest refresh of a run failed; "": it succeeded */
 } hy_top_runs;
 
 /* Opens the named runs, or the newest run in runs/ if count is 0. Returns HY_EXIT_DONE, or the exit

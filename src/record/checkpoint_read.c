@@ -316,7 +316,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         hy_store *store = hy_store_of(e, tensor->row);
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
         uint64_t bytes = hy_dtype_bytes(tensor->dtype, count), own_offset = offset, own = bytes;
-        if (!hy_store_clip(store, &own_offset, &own)) continue; /* all bytes are another rank's */
+        if (!hy_store_clip(store, &own_offset, &own)) continue; /* another rank holds them */
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
         HY_TRY(hy_store_write(store, e->device.compute, offset, raw, bytes));
     }

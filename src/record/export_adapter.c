@@ -116,7 +116,7 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
-    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "no adapter to merge was named");
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
     hy_status status = open_pair(&p, adapter, options->base);
     if (status == HY_OK) status = write_merged(&p, options, observer);
     if (status == HY_OK)

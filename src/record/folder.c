@@ -156,7 +156,7 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     hy_kept_origin kept;
     HY_TRY(hy_origin_read(run, &kept));
     HY_TRY(hy_config_load_kept(config, path, &kept));
-    return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
+    return hy_config_set(config, "out", run, HY_FROM_FILE); /* the folder may have been moved */
 }
 
 static hy_status lock_folder(hy_record *r) {

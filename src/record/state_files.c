@@ -46,7 +46,7 @@ static bool is_shared(const hy_engine *e, const hy_row *row) {
 static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *out) {
     const hy_row *row = &e->state.rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
-    if (param->part_at > 0) return false; /* with the first of its parts */
+    if (param->part_at > 0) return false; /* it is saved with the first of its parts */
     if (row->kind->is_tiled) {
         *out = (hy_layout_item){.dtype = row->dtype, .count = param->count, .block = row->block};
         return param->is_trainable;

@@ -16,7 +16,7 @@
 
 /* ---- the strings of a run, in one list ------------------------------------------------------- */
 
-#define SHARED_MAX 64 /* reasons come from a short table; more must be foreign text */
+#define SHARED_MAX 64 /* hybrid-train writes fewer reasons; the file of another program may not */
 
 const char *hy_words_keep(hy_run_words *words, const char *text) {
     if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,

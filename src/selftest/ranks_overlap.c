@@ -67,7 +67,7 @@ static hy_status measure(overlap_test *r) {
     double longer = matmul > exchange ? matmul : exchange, ratio = both / longer;
     hy_ranks_report(run, "matmuls alone", "%8.3f s", matmul);
     hy_ranks_report(run, "exchanges alone", "%8.3f s", exchange);
-    hy_ranks_report(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
+    hy_ranks_report(run, "both together", "%8.3f s, %.2f times the longer one%s", both, ratio,
                     ratio > 1.5 ? ": they slow each other down" : "");
     return HY_OK;
 }
