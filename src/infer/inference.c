@@ -17,7 +17,7 @@
 
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
-    in->vocab = in->model->engine.model->shape.vocab;
+    in->vocab = in->model->engine->model->shape.vocab;
     HY_FAIL_IF(in->vocab < 256, HY_ERR_INPUT,
                "no tokenizer was found, and a vocabulary of %d tokens cannot represent all bytes; "
                "name a tokenizer.json",
@@ -26,10 +26,10 @@ static hy_status use_bytes(hy_inference *in) {
 }
 
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    HY_TRY(hy_model_tokenizer(in->model->engine.model, asked, folder, in->tokenizer_path));
+    HY_TRY(hy_model_tokenizer(in->model->engine->model, asked, folder, in->tokenizer_path));
     if (!in->tokenizer_path[0]) return use_bytes(in);
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
-    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine.model->shape.vocab;
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine->model->shape.vocab;
     if (ids > vocab) { /* often a padding token that was added later and never occurs */
         hy_say_to(&in->model->observer, HY_WARNING,
                   "%s has %d tokens and the model has %d: the extra tokens are never sampled",
@@ -42,7 +42,7 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static int32_t longest_context(const hy_inference *in, int32_t asked) {
-    int32_t model = in->model->engine.model->shape.context;
+    int32_t model = in->model->engine->model->shape.context;
     if (asked > 0) return asked;
     return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
 }
@@ -50,15 +50,15 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
 /* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    uint64_t limit = hy_budget_device(&m->engine.request);
+    uint64_t limit = hy_budget_device(&m->engine->request);
     hy_decoder_options options = {.context = longest_context(in, asked),
-                                  .dtype = m->engine.plan.types.of[HY_FULL],
-                                  .frozen_dtype = m->engine.plan.types.of[HY_FULL],
-                                  .is_unprepared = !m->engine.device.backend->facts.is_gpu,
+                                  .dtype = m->engine->plan->types.of[HY_FULL],
+                                  .frozen_dtype = m->engine->plan->types.of[HY_FULL],
+                                  .is_unprepared = !m->engine->device.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
         HY_TRY(
-            hy_decoder_create(m->engine.model, m->engine.device.backend, &options, &in->decoder));
+            hy_decoder_create(m->engine->model, m->engine->device.backend, &options, &in->decoder));
         bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
         if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
         hy_decoder_destroy(in->decoder);
@@ -96,13 +96,14 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
     hy_used_model *m = in->model;
-    size_t vocab = (size_t)m->engine.model->shape.vocab;
-    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.device.backend, &m->engine.state.ledger,
-                         HY_DEVICE, in->decoder->bytes, "keys and values"));
+    size_t vocab = (size_t)m->engine->model->shape.vocab;
+    HY_TRY(hy_arena_init(&m->engine->work->arena, m->engine->device.backend,
+                         &m->engine->state->ledger, HY_DEVICE, in->decoder->bytes,
+                         "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
     if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, m->engine.device.compute, m->engine.work.arena.data);
+    return hy_decoder_place(in->decoder, m->engine->device.compute, m->engine->work->arena.data);
 }
 
 hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
@@ -122,9 +123,9 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
 
 void hy_inference_close(hy_inference *in) {
     if (!in) return;
-    if (in->model && in->model->engine.device.compute) {
-        (void)in->model->engine.device.backend->stream_sync(
-            in->model->engine.device.compute); /* a failure was reported */
+    if (in->model && in->model->engine->device.compute) {
+        (void)in->model->engine->device.backend->stream_sync(
+            in->model->engine->device.compute); /* a failure was reported */
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);
@@ -143,16 +144,16 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
     hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
-        .device = m->engine.device.backend->facts.name,
+        .device = m->engine->device.backend->facts.name,
         .tokenizer = in->tokenizer_path,
         .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
-        .parameters = m->engine.model->params.elements,
-        .vocab = m->engine.model->shape.vocab,
+        .parameters = m->engine->model->params.elements,
+        .vocab = m->engine->model->shape.vocab,
         .context = d->options.context,
         .dtype = d->options.dtype,
-        .weights_place = hy_store_of(&m->engine, HY_ROW_MASTER)->place,
-        .weights_bytes = hy_store_of(&m->engine, HY_ROW_MASTER)->layout.bytes,
-        .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
+        .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
+        .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
+        .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
@@ -187,7 +188,7 @@ hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     if (i == a->used) return HY_OK;
     in->known.count = 0;
     hy_decoder_rewind(in->decoder, 0);
-    return hy_adapters_use(a, &in->model->engine, i);
+    return hy_adapters_use(a, in->model->engine, i);
 }
 
 /* ---- stopping -------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 typedef struct hy_used_model {
     hy_settings settings;
     hy_observer observer;
-    hy_engine engine;
+    hy_engine *engine;
     hy_adapters adapters; /* those that the settings name */
     hy_dataset *data;     /* evaluation only */
     bool looks_held_out;  /* evaluation: on the run's held-out data, not on all of its data */

@@ -64,17 +64,17 @@ static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
-                                  .dtype = e->plan.types.of[HY_FULL],
-                                  .frozen_dtype = e->plan.types.of[HY_FULL],
+                                  .dtype = e->plan->types.of[HY_FULL],
+                                  .frozen_dtype = e->plan->types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
     HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
     uint64_t idle =
-        e->work.passes.size; /* activations and workspace of a step, before the buffers */
+        e->work->passes.size; /* activations and workspace of a step, before the buffers */
     if (is_leading(s)) HY_TRY(fit_decoder(s, &options, idle));
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
-    void *memory = e->work.arena.data;
+    void *memory = e->work->arena.data;
     if (s->decoder->bytes > idle) { /* the smallest decoder, or rank 0's size: in its own memory */
         hy_status status =
             e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);

@@ -68,12 +68,12 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
 
 /* The first step also sends copies of weights, so the bytes of the last step count. */
 static hy_status make_steps(hy_trainer *t, case_run *c) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     hy_backend *b = e->device.backend;
     hy_plan_traffic traffic;
-    HY_TRY(
-        hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
-    c->expected = hy_plan_sent(&traffic, e->plan.choice.accum);
+    HY_TRY(hy_plan_traffic_of(e->state->rows, e->model, &e->plan->types, e->plan->zero_stage,
+                              &traffic));
+    c->expected = hy_plan_sent(&traffic, e->plan->choice.accum);
     for (uint64_t i = 0, before = 0, after = 0; i < STEPS; i++, before = after) {
         hy_step_info info;
         HY_TRY(hy_trainer_step(t, &info));
@@ -81,13 +81,13 @@ static hy_status make_steps(hy_trainer *t, case_run *c) {
         c->found.norm[i] = info.grad_norm;
         c->seconds = info.seconds;
         /* What is still in flight on the ranks' stream belongs to the step. */
-        if (t->team) HY_TRY(b->stream_sync(e->collectives.net.stream));
-        if (t->team) after = hy_exchange_sent(&e->collectives.net);
+        if (t->team) HY_TRY(b->stream_sync(e->collectives->net.stream));
+        if (t->team) after = hy_exchange_sent(&e->collectives->net);
         c->sent = after - before;
     }
     size_t free, total;
-    c->memory = e->state.ledger.peak_in[HY_DEVICE];
-    c->planned = t->facts.vram_bytes;
+    c->memory = e->state->ledger.peak_in[HY_DEVICE];
+    c->planned = t->facts->vram_bytes;
     if (!b->facts.is_gpu || !b->memory_now) return HY_OK;
     HY_TRY(b->memory_now(b, &free, &total));
     c->in_use = total - free;
