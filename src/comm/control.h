@@ -68,12 +68,10 @@ int32_t hy_control_failed_rank(hy_control *control);
 hy_status hy_control_fail(hy_control *control, hy_status status, const char *message);
 /* Becomes readable when something fails, and stays readable; for poll(). -1 with one rank. */
 int hy_control_failure_fd(const hy_control *control);
-/* The control's thread calls `function` once when something fails; at most 8 functions. One that
- * is added after a failure is called too. It may call hy_control_check and
- * hy_control_failed_rank. */
-hy_status hy_control_on_failure(hy_control *control, void (*function)(void *user), void *user);
-/* Removes it; after this returns, it is not running and will not be called. */
-void hy_control_off_failure(hy_control *control, void (*function)(void *user), void *user);
+/* Sets the function that the control's thread calls once when something fails, also if that was
+ * before this call; NULL: none. It may call hy_control_check and hy_control_failed_rank. After this
+ * returns, the previous function is not running and will not be called. */
+void hy_control_on_failure(hy_control *control, void (*function)(void *user), void *user);
 
 /* ---- calls: all ranks, in the same order ----------------------------------------------------- */
 
