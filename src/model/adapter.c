@@ -32,11 +32,9 @@ static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) 
     int count = 0;
     for (int m = 0; m < HY_LINEARS; m++) {
         const hy_modules *modules = &family->modules[matrices[m]];
-        bool is_one = !modules->part[1];
-        int32_t parts = m == 0   ? (is_one ? QKV : HY_ADAPT_Q)
-                        : m == 1 ? HY_ADAPT_O
-                        : m == 2 ? (is_one ? HY_ADAPT_UP : HY_ADAPT_GATE)
-                                 : HY_ADAPT_DOWN;
+        bool is_stacked = modules->part[1]; /* else one module holds q, k and v */
+        int32_t first = hy_adapter_first_part(matrices[m], is_stacked);
+        int32_t parts = m == 0 && !is_stacked ? QKV : first;
         for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
             out[count++] = (named){hy_module_last_name(modules->part[i]), parts << i};
         }

@@ -260,22 +260,21 @@ void hy_batch_plan_destroy(hy_batch_plan *plan) {
 }
 
 double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
-    static const hy_param_kind matrices[] = {
-        HY_P_QKV,   HY_P_OUT,   HY_P_UP,   HY_P_DOWN, HY_P_HEAD,   HY_P_QKV_A, HY_P_QKV_B,
-        HY_P_OUT_A, HY_P_OUT_B, HY_P_UP_A, HY_P_UP_B, HY_P_DOWN_A, HY_P_DOWN_B};
     const hy_shape *s = &model->shape;
     double sum = 0;
     if (!hy_model_has_passes(model)) return 0;
     for (int32_t unit = 1; unit < model->params.units; unit++) {
         bool goes_back = unit >= model->lowest_trained, goes_on = unit > model->lowest_trained;
-        for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
-            int32_t index = hy_params_find(&model->params, unit, matrices[i]);
-            if (index < 0) continue;
+        for (int i = 0; i < HY_P_KIND_COUNT; i++) {
+            hy_param_kind kind = (hy_param_kind)i;
+            int32_t index = hy_params_find(&model->params, unit, kind);
+            bool is_matrix = hy_linear_bit(kind) || hy_is_adapter(kind) || kind == HY_P_HEAD;
+            if (index < 0 || !is_matrix) continue;
             const hy_param *p = &model->params.list[index];
-            bool is_first = matrices[i] == HY_P_QKV ||
-                            matrices[i] == HY_P_QKV_A; /* what goes on from it leaves the unit */
-            int kinds = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
-            sum += 2.0 * kinds * (double)p->stored;
+            /* The gradient of its input leaves the unit. */
+            bool is_first = kind == HY_P_QKV || kind == HY_P_QKV_A;
+            int matmuls = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
+            sum += 2.0 * matmuls * (double)p->stored;
         }
         if (unit > s->layers) continue;
         int32_t window = hy_shape_window(s, unit - 1);

@@ -47,21 +47,13 @@ const char *hy_param_kind_name(hy_param_kind kind, bool is_gated) {
 }
 
 hy_param_kind hy_param_weight_of(hy_param_kind kind) {
-    switch (kind) {
-    case HY_P_NORM1_BIAS:
-    case HY_P_QKV_BIAS:
-    case HY_P_OUT_BIAS:
-    case HY_P_NORM2_BIAS:
-    case HY_P_UP_BIAS:
-    case HY_P_DOWN_BIAS:
-    case HY_P_FINAL_NORM_BIAS: return (hy_param_kind)(kind - 1);
-    default: return kind;
-    }
+    bool is_bias = kind < HY_P_KIND_COUNT && strstr(kind_names[kind], ".bias");
+    return is_bias ? (hy_param_kind)(kind - 1) : kind;
 }
 
 /* ---- lists of names -------------------------------------------------------------------------- */
 
-/* On a mismatch the last star takes one more letter; only the last star is retried, so no
+/* On a mismatch the last star matches one more letter. Only the last star is retried, so no
  * pattern is slow. */
 static bool matches(const char *pattern, const char *name) {
     const char *star = NULL, *after_star = NULL;
@@ -83,13 +75,6 @@ static bool matches(const char *pattern, const char *name) {
     return *pattern == 0;
 }
 
-static hy_status fail_no_match(const hy_params *p, const char *entry) {
-    const hy_param *last = &p->list[p->count - 1];
-    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s", entry,
-                   p->list[0].name, p->list[p->count / 2].name, last->name,
-                   p->count > 3 ? " and so on" : "");
-}
-
 /* Adds the parameters that one entry of a list means. A custom model has no blocks. */
 static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
     int32_t layers = p->units - 2, found = 0;
@@ -104,7 +89,10 @@ static hy_status match_entry(const hy_params *p, const char *entry, bool *is_cho
         is_chosen[i] |= is_meant;
         found += is_meant;
     }
-    return found ? HY_OK : fail_no_match(p, entry);
+    HY_FAIL_IF(found == 0, HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s",
+               entry, p->list[0].name, p->list[p->count / 2].name, p->list[p->count - 1].name,
+               p->count > 3 ? " and so on" : "");
+    return HY_OK;
 }
 
 hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen) {

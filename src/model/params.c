@@ -65,15 +65,16 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
     if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
 }
 
+int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated) {
+    int32_t up = is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
+    const int32_t parts[HY_LINEARS] = {HY_ADAPT_Q, HY_ADAPT_O, up, HY_ADAPT_DOWN};
+    return parts[hy_linear_index(matrix)];
+}
+
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
     hy_adapter_pieces out = {0};
+    int32_t first = hy_adapter_first_part(matrix, s->is_gated);
     out.count = hy_shape_pieces(s, matrix, out.rows);
-    /* The bit of the first piece; the others follow it. */
-    int32_t first = matrix == HY_P_QKV    ? HY_ADAPT_Q
-                    : matrix == HY_P_OUT  ? HY_ADAPT_O
-                    : matrix == HY_P_DOWN ? HY_ADAPT_DOWN
-                    : s->is_gated         ? HY_ADAPT_GATE
-                                          : HY_ADAPT_UP;
     if (matrix == HY_P_QKV && hy_shape_packs_adapter(s)) {
         out.count = 1;
         out.rows[0] = hy_shape_qkv(s);
@@ -140,10 +141,8 @@ static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
     int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
     add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
     add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
-    add_adapter(p, s, unit, HY_P_QKV);
-    add_adapter(p, s, unit, HY_P_OUT);
-    add_adapter(p, s, unit, HY_P_UP);
-    add_adapter(p, s, unit, HY_P_DOWN);
+    static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    for (int i = 0; i < HY_LINEARS; i++) add_adapter(p, s, unit, matrices[i]);
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {

@@ -45,20 +45,20 @@ typedef enum hy_param_kind {
 } hy_param_kind;
 
 #define HY_LINEARS 4 /* matrices of a block */
+/* The number of a block's matrix; -1: the kind is not one of them. */
+static inline int8_t hy_linear_index(hy_param_kind kind) {
+    return kind == HY_P_QKV    ? 0
+           : kind == HY_P_OUT  ? 1
+           : kind == HY_P_UP   ? 2
+           : kind == HY_P_DOWN ? 3
+                               : -1;
+}
 static inline uint32_t hy_linear_bit(hy_param_kind kind) {
-    switch (kind) {
-    case HY_P_QKV: return 1;
-    case HY_P_OUT: return 2;
-    case HY_P_UP: return 4;
-    case HY_P_DOWN: return 8;
-    default: return 0;
-    }
+    return hy_linear_index(kind) < 0 ? 0 : 1u << hy_linear_index(kind);
 }
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
-    int kind = HY_P_QKV_A;
-    for (uint32_t bit = hy_linear_bit(matrix); bit > 1; bit >>= 1) kind += 2;
-    return (hy_param_kind)kind;
+    return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));
 }
 static inline bool hy_is_adapter(hy_param_kind kind) {
     return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
@@ -88,6 +88,8 @@ typedef struct hy_adapter_pieces {
     bool is_there[HY_PARAM_PIECES]; /* which have one */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
+/* The hy_adapter_part of a matrix's first piece; the bits of its other pieces follow. */
+int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated);
 /* Rows of A and of B before those of a piece. */
 typedef struct hy_adapter_rows {
     int64_t a, b;
@@ -100,11 +102,10 @@ typedef struct hy_param {
     hy_param_kind kind;
     int32_t unit;
     int32_t ndim;
-    int64_t
-        shape[HY_PARAM_DIMS]; /* ours have one or two dimensions, a caller's have zero to eight */
+    int64_t shape[HY_PARAM_DIMS]; /* one or two dimensions; in a custom model zero to eight */
     int64_t count;
-    /* elements without padding: a vocabulary's last rows may be padding, which is and stays zero
-     * and is not written to files */
+    /* Elements without padding. A vocabulary's last rows may be padding: they are always zero and
+     * are not written to files. */
     int64_t stored;
     int64_t first;     /* index of element 0 among all parameters: the key of its random numbers */
     bool is_trainable; /* otherwise it is frozen: it has no gradient and never changes */

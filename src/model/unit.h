@@ -130,6 +130,10 @@ int8_t hy_unit_given(hy_unit *unit, hy_given given);
 /* A weight; *grad is the slot of its gradient. */
 int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, int8_t *grad);
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
+/* As above, from the op's kind and its other fields: HY_ADD_OP(unit, false, HY_OP_GELU,
+ * .slot[HY_GELU_X] = x, .slot[HY_GELU_Y] = y). */
+#define HY_ADD_OP(unit, is_backward, op_kind, ...)                                                 \
+    hy_unit_add_op(unit, is_backward, (hy_unit_op){.kind = op_kind, __VA_ARGS__})
 /* d = a b */
 hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b);
 

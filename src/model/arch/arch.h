@@ -38,11 +38,12 @@ typedef struct hy_family {
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
-extern const hy_modules
-    hy_llama_modules[HY_P_KIND_COUNT]; /* of Llama and all that copy its names */
+/* Of Llama and of the families that use its names. */
+extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
-#define HY_LIKE_LLAMA                                                                              \
-    .prefix = "model.", .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
+#define HY_LIKE_LLAMA(word)                                                                        \
+    .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
+    .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
 #define HY_LLAMA_KEYS                                                                              \
     " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
     " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \
