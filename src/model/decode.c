@@ -218,7 +218,7 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
                   .input = input,
                   .residual_out = hy_batch_eval_residual(plan, 0),
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
-    HY_TRY(hy_visit_begin(&f, 0));
+    HY_TRY(hy_visit_prepare(&f, 0));
     HY_TRY(run_unit(d, &f, 0));
     for (int32_t layer = 0; layer < s->layers; layer++) {
         f.residual_in = hy_batch_eval_residual(plan, layer % 2);

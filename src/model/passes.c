@@ -53,7 +53,7 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
-    HY_TRY(hy_visit_begin(&f, 0));
+    HY_TRY(hy_visit_prepare(&f, 0));
     if (offload && first == 0) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
     HY_TRY(run_unit(&f, 0, +1));
@@ -77,7 +77,7 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
     f.residual_grad = hy_batch_residual_grad(plan);
-    HY_TRY(hy_visit_begin(&f, layers + 1));
+    HY_TRY(hy_visit_prepare(&f, layers + 1));
     f.residual_in = hy_batch_residual(plan, layers);
     f.kept = hy_batch_kept(plan, layers);
     HY_TRY(run_unit(&f, layers + 1, -1));
@@ -119,7 +119,7 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
     int32_t first = is_back ? last : 0, direction = is_back ? -1 : +1;
     int32_t end = is_back ? model->lowest_trained : pass == HY_PASS_EVAL ? last : last - 1;
     unit.pass[pass].uses_params = true;
-    HY_TRY(hy_visit_begin(&f, first));
+    HY_TRY(hy_visit_prepare(&f, first));
     for (f.unit_index = first; f.unit_index != end + direction; f.unit_index += direction) {
         HY_TRY(hy_visit_enter(&f, direction));
         HY_TRY(hy_visit_leave(&f));
@@ -142,7 +142,7 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);
-    HY_TRY(hy_visit_begin(f, 0));
+    HY_TRY(hy_visit_prepare(f, 0));
     f->residual_out = hy_batch_eval_residual(plan, 0);
     HY_TRY(run_unit(f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
