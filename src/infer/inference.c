@@ -11,7 +11,7 @@
 #include "setup/setup.h"
 
 #define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
-#define SHORTEST_CONTEXT 64
+#define SHORTEST_CONTEXT 127 /* not halved further */
 
 /* ---- tokenizer ------------------------------------------------------------------------------- */
 
@@ -41,29 +41,19 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static int32_t longest_context(const hy_inference *in, int32_t asked) {
-    int32_t model = in->model->engine.model->shape.context;
-    if (asked > 0) return asked;
-    return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
-}
-
 /* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    uint64_t limit = hy_budget_device(&m->engine.request);
-    hy_decoder_options options = {.context = longest_context(in, asked),
+    int32_t context = m->engine.model->shape.context;
+    uint64_t limit = hy_budget_device(&m->engine.request); /* 0: no limit */
+    if (context > LONGEST_CONTEXT) context = LONGEST_CONTEXT;
+    hy_decoder_options options = {.context = asked > 0 ? asked : context,
                                   .dtype = m->engine.plan.types.of[HY_FULL],
-                                  .frozen_dtype = m->engine.plan.types.of[HY_FULL],
                                   .is_unprepared = !m->engine.device.backend->facts.is_gpu,
                                   .budget = limit};
-    for (;; options.context /= 2) {
-        HY_TRY(
-            hy_decoder_create(m->engine.model, m->engine.device.backend, &options, &in->decoder));
-        bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
-        if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
-        hy_decoder_destroy(in->decoder);
-        in->decoder = NULL;
-    }
+    uint64_t most = asked > 0 || limit == 0 ? UINT64_MAX : limit / 2;
+    return hy_decoder_create_within(m->engine.model, m->engine.device.backend, &options, most,
+                                    SHORTEST_CONTEXT, &in->decoder);
 }
 
 /* ---- the handle ------------------------------------------------------------------------------ */

@@ -39,8 +39,6 @@ typedef struct sampler {
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static bool is_leading(const sampler *s) { return !s->e->team || s->e->team->who.rank == 0; }
-
 /* All ranks get rank 0's number. */
 static hy_status share_number(sampler *s, int32_t *number) {
     hy_team *team = s->e->team;
@@ -49,29 +47,18 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
-/* Uses the longest context that fits into `idle` bytes, or the shortest one. */
-static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
-    hy_engine *e = s->e;
-    for (;; options->context /= 2) {
-        HY_TRY(hy_decoder_create(e->model, e->device.backend, options, &s->decoder));
-        if (s->decoder->bytes <= idle || options->context <= SHORTEST_CONTEXT) return HY_OK;
-        hy_decoder_destroy(s->decoder);
-        s->decoder = NULL;
-    }
-}
-
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
                                   .dtype = e->plan.types.of[HY_FULL],
-                                  .frozen_dtype = e->plan.types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
-    HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
-    uint64_t idle =
-        e->work.passes.size; /* activations and workspace of a step, before the buffers */
-    if (is_leading(s)) HY_TRY(fit_decoder(s, &options, idle));
+    HY_TRY(hy_engine_return_rings(e));   /* they use the same memory */
+    uint64_t idle = e->work.passes.size; /* activations and workspace of a step */
+    if (!e->team || e->team->who.rank == 0)
+        HY_TRY(hy_decoder_create_within(e->model, e->device.backend, &options, idle,
+                                        SHORTEST_CONTEXT, &s->decoder));
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
     void *memory = e->work.arena.data;

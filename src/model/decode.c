@@ -22,7 +22,7 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
                                 .chunks = rows, /* one row of logits */
                                 .dtype = d->options.dtype,
                                 .grad_dtype = d->options.dtype,
-                                .frozen_dtype = d->options.frozen_dtype,
+                                .frozen_dtype = d->options.dtype,
                                 .has_any_rows = true,
                                 .is_sizing = d->options.is_unprepared,
                                 .budget = d->options.budget};
@@ -140,6 +140,16 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
     }
     *out = d;
     return HY_OK;
+}
+
+hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,
+                                   hy_decoder_options *options, uint64_t limit, int32_t shortest,
+                                   hy_decoder **out) {
+    for (;; options->context /= 2) {
+        HY_TRY(hy_decoder_create(model, backend, options, out));
+        if ((*out)->bytes <= limit || options->context <= shortest) return HY_OK;
+        hy_decoder_destroy(*out);
+    }
 }
 
 void hy_decoder_destroy(hy_decoder *d) {

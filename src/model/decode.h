@@ -12,12 +12,11 @@
 #define HY_DECODE_ROWS 256 /* prompt tokens per pass, by default */
 
 typedef struct hy_decoder_options {
-    int32_t context;       /* tokens in the cache; at most the model's context */
-    int32_t rows;          /* prompt tokens per pass; 0: HY_DECODE_ROWS */
-    hy_dtype dtype;        /* activations, weights and cache */
-    hy_dtype frozen_dtype; /* of frozen weights that are not coded */
-    bool is_unprepared;    /* matmuls are not timed: no device memory is allocated for that */
-    uint64_t budget;       /* device bytes at hand; 0: all */
+    int32_t context;    /* tokens in the cache; at most the model's context */
+    int32_t rows;       /* prompt tokens per pass; 0: HY_DECODE_ROWS */
+    hy_dtype dtype;     /* activations, weights and cache */
+    bool is_unprepared; /* matmuls are not timed: no device memory is allocated for that */
+    uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_decoder_options;
 
 typedef struct hy_decoder {
@@ -41,6 +40,11 @@ typedef struct hy_decoder {
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
                             hy_decoder **out);
+/* As above, with options->context halved until the decoder needs at most `limit` bytes, or until
+ * it is `shortest` or less. */
+hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,
+                                   hy_decoder_options *options, uint64_t limit, int32_t shortest,
+                                   hy_decoder **out);
 void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
 
 /* Sets its memory: `bytes` of device memory, aligned to 256 bytes. The cache is empty

@@ -66,9 +66,8 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
 }
 
 int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated) {
-    int32_t up = is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
-    const int32_t parts[HY_LINEARS] = {HY_ADAPT_Q, HY_ADAPT_O, up, HY_ADAPT_DOWN};
-    return parts[hy_linear_index(matrix)];
+    if (matrix == HY_P_UP) return is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
+    return matrix == HY_P_QKV ? HY_ADAPT_Q : matrix == HY_P_OUT ? HY_ADAPT_O : HY_ADAPT_DOWN;
 }
 
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
