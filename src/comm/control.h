@@ -25,14 +25,14 @@ typedef struct hy_control_options {
     double open_timeout;     /* seconds within which all ranks must connect; 0: 600 */
     double say_after;        /* seconds of waiting before the observer is informed; 0: 10 */
     uint64_t agreed;         /* must be equal on all ranks, like a hash of the settings */
-    const char *agreed_name; /* what it stands for, in messages; NULL: "settings" */
+    const char *agreed_name; /* its name in messages; NULL: "settings" */
     hy_observer observer;    /* messages while ranks connect; called only by the opening thread */
 } hy_control_options;
 
 /* One process of the job, as all ranks know it. */
 typedef struct hy_member {
     char host[64];
-    char address[64]; /* where its host is reached from here */
+    char address[64]; /* of its host, as this rank reaches it */
     uint64_t machine; /* equal if processes reach each other over loopback: hy_net_machine() */
     int32_t pid;
     int32_t reserved;

@@ -3,9 +3,9 @@
  * A rank waits for the answer to a call before it makes the next, so rank 0 holds at most one
  * arrival per rank. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "comm/control_parts.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -30,16 +30,6 @@ static call_name name_call(const call_place *p) {
 
 /* ---- rank 0 collects ------------------------------------------------------------------------- */
 
-/* Makes *to at least this large. */
-static bool reserve(uint8_t **to, size_t *room, size_t size) {
-    if (size <= *room) return true;
-    uint8_t *data = realloc(*to, size);
-    if (!data) return false;
-    *to = data;
-    *room = size;
-    return true;
-}
-
 /* The number of bytes that this rank contributes to a call. */
 static size_t contributed(const call_place *p, int32_t rank) {
     bool has_part = p->kind == CALL_GATHER || (p->kind == CALL_SHARE && p->root == rank);
@@ -54,7 +44,7 @@ static size_t answer_bytes(const hy_control *c, const call_place *p) {
 static void finish_call(hy_control *c) {
     const call_place place = c->arrivals[0].place;
     size_t size = answer_bytes(c, &place), used = 0;
-    if (!reserve(&c->answer, &c->answer_room, size)) {
+    if (hy_array_reserve(&c->answer, &c->answer_room, size, 1, "an answer") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for the answer of a call");
         return;
     }
@@ -98,7 +88,7 @@ static void arrive(hy_control *c, int32_t rank, const call_place *place, const v
                    size_t size) {
     arrival *a = &c->arrivals[rank];
     if (c->has_failed) return;
-    if (!reserve(&a->data, &a->room, size)) {
+    if (hy_array_reserve(&a->data, &a->room, size, 1, "a call") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for a call");
         return;
     }
@@ -137,7 +127,7 @@ void hy_control_left(hy_control *c, int32_t rank) {
 }
 
 void hy_control_answer(hy_control *c, const hy_wire_message *m) {
-    if (!reserve(&c->answer, &c->answer_room, m->head.size)) {
+    if (hy_array_reserve(&c->answer, &c->answer_room, m->head.size, 1, "an answer") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for the answer of a call");
         return;
     }
@@ -152,8 +142,7 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
     HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has ended; rank %d is at %s",
                c->ranks.rank, name_call(place).text);
-    HY_FAIL_IF(!reserve(&c->call, &c->call_room, sizeof *place + size), HY_ERR_MEMORY,
-               "no memory for %zu bytes of a call", sizeof *place + size);
+    HY_TRY(hy_array_reserve(&c->call, &c->call_room, sizeof *place + size, 1, "a control call"));
     memcpy(c->call, place, sizeof *place);
     if (size) memcpy(c->call + sizeof *place, data, size);
     hy_wire_head head = {.kind = HY_WIRE_CALL,

@@ -61,7 +61,8 @@ static void enter(hy_control *c, const hello *h) {
     m->pid = h->pid;
 }
 
-/* Messages while waiting: the first after say_after, then whenever the waiting time has doubled. */
+/* While waiting, the observer gets a message after say_after seconds, and then whenever the waiting
+ * time has doubled. */
 typedef struct patience {
     double began, next, deadline;
 } patience;

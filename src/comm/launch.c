@@ -37,7 +37,7 @@ typedef struct rank_process {
     bool was_asked;   /* to end, by the launcher */
     bool was_stopped; /* once, by a signal */
     int status;
-    int pipe; /* what it prints; -1: rank 0, or over */
+    int pipe; /* its output; -1: rank 0, or closed */
     hy_text line;
 } rank_process;
 
@@ -55,7 +55,7 @@ typedef struct launcher {
     char address[64], job[24];
 } launcher;
 
-/* ---- what ranks print ------------------------------------------------------------------------ */
+/* ---- output of ranks ------------------------------------------------------------------------- */
 
 static void write_all(int fd, const char *data, size_t size) {
     while (size > 0) {

@@ -83,11 +83,6 @@ hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDR
     return HY_OK;
 }
 
-/* Systems assign ports from 32768 on; well-known ports are mostly below 10000. */
-uint16_t hy_port_of(uint64_t number) {
-    return (uint16_t)(15000 + hy_hash_bytes(&number, sizeof number, 0) % 15000);
-}
-
 /* ---- one launcher ---------------------------------------------------------------------------- */
 
 /* A step started by srun: a job's variables alone are also set in its script. */
@@ -212,7 +207,8 @@ static hy_status address_from_master(hy_ranks *out) {
 static hy_status find_address(hy_ranks *out) {
     const char *own = value_of("HYBRID_ADDRESS");
     out->job = job_of(out->source);
-    out->port = hy_port_of(out->job);
+    /* Systems assign ports from 32768 on; well-known ports are mostly below 10000. */
+    out->port = (uint16_t)(15000 + hy_hash_bytes(&out->job, sizeof out->job, 0) % 15000);
     if (own) return hy_address_parse("HYBRID_ADDRESS", own, out->address, &out->port);
     HY_FAIL_IF(out->source == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
                "HYBRID_RANK is set, but HYBRID_ADDRESS is not: set it to host:port of rank 0");

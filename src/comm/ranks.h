@@ -54,5 +54,3 @@ const char *hy_ranks_count_variable(hy_ranks_source source);
 /* Splits "host:port" or "[2001:db8::1]:port". `name`: the variable, for messages. */
 hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
                            uint16_t *port);
-/* A port below those that systems assign, computed from a number. */
-uint16_t hy_port_of(uint64_t number);

@@ -10,8 +10,8 @@
 #include "hybrid.h"
 #include "kernels/kernels.h"
 
-#define GRACE_SECONDS 15 /* longer than the timeout after which ranks notice by themselves */
-#define MOST_CARDS 250   /* that an exit code can tell */
+#define GRACE_SECONDS 15 /* added to the timeout after which ranks notice a lost rank */
+#define MOST_CARDS 250   /* an exit code holds no larger number */
 
 hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     hy_ranks who;
@@ -41,7 +41,7 @@ static hy_status must_start(const hy_start_options *options, bool *out) {
     return HY_OK;
 }
 
-/* In a child process: the driver's threads would take the signals that the launcher waits for. */
+/* Counts them in a child process: the driver's threads would receive the launcher's signals. */
 static int count_cards(void) {
     int status = 0;
     pid_t pid = fork();

@@ -13,7 +13,7 @@
 #include "record/record.h"
 #include "record/state_files.h"
 
-/* ---- one of them by itself ------------------------------------------------------------------- */
+/* ---- checks of each adapter ------------------------------------------------------------------ */
 
 /* The model with this adapter only. Flags apply to each adapter, as for a single one; rank and
  * names cover all adapters together. */
@@ -103,27 +103,20 @@ hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const hy_engine *e, int32_t param) {
-    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
-    const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, param)];
-    return hy_dtype_bytes(item->dtype, item->count);
-}
-
-static bool differs(const hy_param *param) {
-    return hy_is_adapter(param->kind) || param->is_beside;
-}
-
+/* Lists the parameters that differ between adapters, and allocates the copies. */
 static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
     const hy_params *params = &e->model->params;
+    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
     uint64_t bytes = 0;
     a->params = calloc((size_t)params->count, sizeof *a->params);
     a->at = calloc((size_t)params->count + 1, sizeof *a->at);
     a->copies = calloc((size_t)a->set.count + 1, sizeof *a->copies);
     bool is_there = a->params && a->at && a->copies;
     for (int32_t i = 0; i < params->count && is_there; i++) {
-        if (!differs(&params->list[i])) continue;
+        if (!hy_is_adapter(params->list[i].kind) && !params->list[i].is_beside) continue;
+        const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, i)];
+        bytes += hy_dtype_bytes(item->dtype, item->count);
         a->params[a->moved] = i;
-        bytes += bytes_of(e, i);
         a->at[++a->moved] = bytes;
     }
     for (int32_t i = 0; i <= a->set.count && is_there; i++) {
@@ -161,22 +154,15 @@ static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_h
     return 0; /* a module name of this model begins at one of its pieces */
 }
 
-/* Copies a tensor to its rows of the wider one; the other columns stay zero. */
+/* The rows of a parameter that a tensor is copied to. */
 typedef struct place {
     char *to; /* the parameter's bytes in a copy */
     hy_dtype dtype;
-    int64_t row, cols;
+    int64_t row, cols; /* the first row; columns of the parameter */
     float factor;
 } place;
 
-/* If the matrix is wider than the tensor, each row is copied separately. */
-static void put_rows(const place *p, int64_t row, int64_t rows, int64_t cols, const float *from) {
-    for (int64_t r = 0; r < rows; r++) {
-        char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
-        hy_convert(from + r * cols, HY_F32, cols, to, p->dtype);
-    }
-}
-
+/* If the parameter is wider than the tensor, its other columns stay zero. */
 static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p) {
     const hy_hf_name *name = &file->names[i];
     int64_t most = hy_peft_rows_at_once(file, i);
@@ -187,7 +173,10 @@ static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p)
         status = hy_peft_read(file, i, row, rows, numbers);
         if (status != HY_OK) break;
         for (int64_t k = 0; k < rows * name->cols && p->factor != 1; k++) numbers[k] *= p->factor;
-        put_rows(p, row, rows, name->cols, numbers);
+        for (int64_t r = 0; r < rows; r++) {
+            char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
+            hy_convert(numbers + r * name->cols, HY_F32, name->cols, to, p->dtype);
+        }
     }
     free(numbers);
     return status;

@@ -15,21 +15,20 @@
 
 /* ---- tokenizer ------------------------------------------------------------------------------- */
 
-static hy_status use_bytes(hy_inference *in) {
-    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
-    in->vocab = in->model->engine.model->shape.vocab;
-    HY_FAIL_IF(in->vocab < 256, HY_ERR_INPUT,
-               "no tokenizer was found, and a vocabulary of %d tokens cannot represent all bytes; "
-               "name a tokenizer.json",
-               in->vocab);
-    return HY_OK;
-}
-
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
     HY_TRY(hy_model_tokenizer(in->model->engine.model, asked, folder, in->tokenizer_path));
-    if (!in->tokenizer_path[0]) return use_bytes(in);
+    int32_t vocab = in->model->engine.model->shape.vocab;
+    if (!in->tokenizer_path[0]) {
+        snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
+        in->vocab = vocab;
+        HY_FAIL_IF(vocab < 256, HY_ERR_INPUT,
+                   "no tokenizer was found, and a vocabulary of %d tokens cannot represent all "
+                   "bytes; name a tokenizer.json",
+                   vocab);
+        return HY_OK;
+    }
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
-    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine.model->shape.vocab;
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer);
     if (ids > vocab) { /* often a padding token that was added later and never occurs */
         hy_say_to(&in->model->observer, HY_WARNING,
                   "%s has %d tokens and the model has %d: the extra tokens are never sampled",

@@ -35,21 +35,6 @@ static size_t find_layer(const char *module, size_t length, const char **digits)
     return 0;
 }
 
-/* Our name pattern for a module's contents: weight and bias, if it may have one. */
-static void write_pattern(const hy_family *family, hy_param_kind kind, const char *path,
-                          const char *layer, size_t digits, char *out, size_t size) {
-    bool is_gated = family->modules[HY_P_UP].part[1] != NULL;
-    const char *name = hy_param_kind_name(kind, is_gated);
-    bool may_have_bias = hy_param_weight_of((hy_param_kind)(kind + 1)) == kind;
-    int length = (int)(strlen(name) - (may_have_bias ? strlen("weight") : 0));
-    const char *rest = may_have_bias ? "*" : "";
-    if (strstr(path, "%d"))
-        snprintf(out, size, "blocks.%.*s.%.*s%s", digits ? (int)digits : 1, digits ? layer : "*",
-                 length, name, rest);
-    else
-        snprintf(out, size, "%.*s%s", length, name, rest);
-}
-
 /* The family's module that a path ends in: its kind, and its index in the kind. */
 static bool find_module(const hy_family *family, const char *module, size_t length, int *kind,
                         int *part) {
@@ -63,14 +48,22 @@ static bool find_module(const hy_family *family, const char *module, size_t leng
 }
 
 bool hy_adapter_module_params(const char *module, size_t length, char *out, size_t size) {
-    const char *digits;
-    size_t layer = find_layer(module, length, &digits);
+    const char *layer;
+    size_t digits = find_layer(module, length, &layer);
     int kind, part;
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
         const hy_family *family = hy_family_of((hy_arch)arch);
         if (!find_module(family, module, length, &kind, &part)) continue;
-        write_pattern(family, (hy_param_kind)kind, family->modules[kind].part[part], digits, layer,
-                      out, size);
+        bool is_gated = family->modules[HY_P_UP].part[1] != NULL;
+        const char *name = hy_param_kind_name((hy_param_kind)kind, is_gated);
+        /* "*" stands for weight and bias. */
+        bool may_have_bias = (int)hy_param_weight_of((hy_param_kind)(kind + 1)) == kind;
+        int stem = (int)(strlen(name) - (may_have_bias ? strlen("weight") : 0));
+        char block[48] = "";
+        if (strstr(family->modules[kind].part[part], "%d"))
+            snprintf(block, sizeof block, "blocks.%.*s.", digits ? (int)digits : 1,
+                     digits ? layer : "*");
+        snprintf(out, size, "%s%.*s%s", block, stem, name, may_have_bias ? "*" : "");
         return true;
     }
     bool is_table = is_end(module, length, "embed");

@@ -51,7 +51,7 @@ int32_t hy_batch_first_backward(const hy_batch_plan *plan) {
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* What all layers before this one keep. */
+/* The bytes that all layers before this one keep. */
 static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
     uint64_t bytes = 0;
     for (int32_t l = 0; l < layer; l++) bytes += hy_batch_unit(plan, l + 1)->kept_bytes;
@@ -79,7 +79,7 @@ static int32_t residual_count(const hy_batch_plan *plan) {
     return shared + (plan->options.offloads ? 0 : layers_of(plan) - first);
 }
 
-/* What is placed as activations, without the ring. */
+/* The bytes of the activations on the device, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
     if (!plan->options.is_training) return 2 * plan->residual_bytes;
     uint64_t kept = plan->options.offloads ? 0 : kept_before(plan, layers_of(plan));
@@ -202,7 +202,8 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {
     assert(plan->options.offloads && store->layout.unit_count == layers_of(plan));
-    for (int32_t layer = 0; layer < layers_of(plan); layer++) { /* it may be another plan's */
+    for (int32_t layer = 0; layer < layers_of(plan);
+         layer++) { /* the store may serve other plans */
         uint64_t kept = hy_batch_unit(plan, layer + 1)->kept_bytes;
         assert(kept <= (uint64_t)store->layout.items[2 * layer + 1].count);
         (void)kept;

@@ -196,25 +196,14 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
 /* The head's list begins with its norm and the logits matmul; the loss is omitted. */
 enum { HEAD_OPS = 2 };
 
-static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
-    f->unit = hy_batch_unit(f->plan, unit);
-    f->unit_index = unit;
-    bool is_head = f->unit->unit->traits.part == HY_PART_HEAD;
-    int32_t ops = is_head ? HEAD_OPS : f->unit->pass[HY_PASS_EVAL].op_count;
-    HY_TRY(hy_visit_enter(f, +1));
-    for (int32_t i = 0; i < ops; i++) {
-        hy_op_call call;
-        hy_frame_bind(f, i, 0, &call);
-        if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* made for more rows */
-        if (call.kind == HY_OP_ATTENTION) make_cached(d, unit - 1, d->length, &call);
-        hy_tensor *positions = &call.t[HY_EMBED_WPE];
-        if (call.kind == HY_OP_EMBED && positions->data) {
-            int64_t left = hy_tensor_height(positions) - d->length;
-            *positions = hy_tensor_rows(positions, d->length, left);
-        }
-        HY_TRY(d->backend->enqueue(f->input->stream, &call));
-    }
-    return hy_visit_leave(f);
+/* Makes a call fit the new tokens: their number, and the positions at which they begin. */
+static void adjust(const hy_frame *f, hy_op_call *call) {
+    const hy_decoder *d = f->context;
+    if (f->plan->size.seq != f->plan->options.seq) call->plan = NULL; /* made for more rows */
+    if (call->kind == HY_OP_ATTENTION) make_cached(d, f->unit_index - 1, d->length, call);
+    hy_tensor *positions = &call->t[HY_EMBED_WPE];
+    if (call->kind != HY_OP_EMBED || !positions->data) return;
+    *positions = hy_tensor_rows(positions, d->length, hy_tensor_height(positions) - d->length);
 }
 
 /* Runs `rows` tokens on the device, and computes the logits of the last. */
@@ -223,23 +212,15 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     hy_batch_plan *plan = rows == 1 ? d->one : d->many;
     input->rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL;
     set_rows(plan, rows);
-    hy_frame f = {.plan = plan,
-                  .pass = HY_PASS_EVAL,
-                  .input = input,
-                  .residual_out = hy_batch_eval_residual(plan, 0),
-                  .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
-    HY_TRY(hy_visit_prepare(&f, 0));
-    HY_TRY(run_unit(d, &f, 0));
-    for (int32_t layer = 0; layer < s->layers; layer++) {
-        f.residual_in = hy_batch_eval_residual(plan, layer % 2);
-        f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
-        HY_TRY(run_unit(d, &f, layer + 1));
-    }
+    hy_frame f = {
+        .plan = plan, .pass = HY_PASS_EVAL, .input = input, .adjust = adjust, .context = d};
+    HY_TRY(hy_run_stack(&f));
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
-    f.residual_in = hy_batch_eval_residual(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
+    f.residual_in = (char *)f.residual_in + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
     f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
-    return run_unit(d, &f, s->layers + 1);
+    f.op_limit = HEAD_OPS;
+    return hy_run_unit(&f, s->layers + 1, +1);
 }
 
 /* ---- taking tokens --------------------------------------------------------------------------- */

@@ -24,9 +24,9 @@ typedef struct hy_decoder {
     hy_backend *backend;
     hy_decoder_options options;
     hy_batch_plan *many, *one; /* many: made for options.rows, used for 2 .. options.rows */
-    uint64_t bytes;            /* that it needs on the device, all together */
-    int32_t length;            /* tokens it knows */
-    /* where they lie: */
+    uint64_t bytes;            /* device memory that it needs */
+    int32_t length;            /* tokens in the cache */
+    /* Its memory: */
     char *cache; /* (L, context, 2K D) */
     float *rope; /* (context, D/2, 2), NULL without rope */
     int32_t *tokens;

@@ -71,6 +71,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*x, *y);
 }
 
+/* Checks a sorted list: no two names are equal or conflict in files. */
 static hy_status check_sorted(const char *const *names, int32_t count) {
     static const char scale[] = ".scale"; /* of state in 8 bits, in files */
     for (int32_t i = 0; i < count; i++) {
@@ -89,7 +90,6 @@ static hy_status check_sorted(const char *const *names, int32_t count) {
     return HY_OK;
 }
 
-/* No two are alike. */
 static hy_status check_names(const hy_param_spec *list, int32_t count) {
     const char **names = malloc((size_t)count * sizeof *names);
     if (!names) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d names", count);

@@ -110,29 +110,29 @@ typedef struct hy_param {
     int64_t first;     /* index of element 0 among all parameters: the key of its random numbers */
     bool is_trainable; /* otherwise it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
-    bool is_beside;    /* trained whole beside adapters: it goes where they go */
-    bool stays_real;   /* not quantised although other frozen ones are, as in its files */
+    bool is_beside;    /* trained whole in addition to adapters, and stored with them */
+    bool stays_real;   /* not quantised in the model's files, although other matrices are */
     /* A large parameter of a custom model has several entries in the list, its parts, each with
      * the shape of the whole (param_list.h); all but the last have `part` elements. */
-    int32_t whole;         /* index of the caller's parameter that it is, or is a part of */
-    int64_t part, part_at; /* elements before this one; part 0: it is not a part */
+    int32_t whole;         /* index of the caller's parameter that this is, or is a part of */
+    int64_t part, part_at; /* elements of a part, and before this part; 0: not a part */
     /* Number of matrices stacked in this one: q, k and v; gate and up. 0: one. */
     int32_t pieces;
     int64_t piece_rows[HY_PARAM_PIECES];
     bool is_hidden;        /* a matrix inside the model: neither a token table nor a head */
     double own_decay;      /* instead of the run's, if it is 0 or more */
-    int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
-    double lr_scale;       /* of the run's learning rate */
+    int32_t own_optimizer; /* 1 + hy_optimizer_id, instead of the run's; 0: the run's */
+    double lr_scale;       /* factor on the run's learning rate */
     double init_mean, init_std;
-    double init_bound; /* above 0: uniform between it and its negative instead */
+    double init_bound; /* above 0: uniform from -init_bound to init_bound instead */
 } hy_param;
 
 typedef struct hy_params {
     hy_param *list;
     int32_t count, units;
     int64_t elements;      /* all parameters together */
-    hy_dtype frozen_codes; /* if it is a quantised type, frozen matrices are stored in it */
-    bool has_plain_scales; /* the scales of these are fp32 in any case */
+    hy_dtype frozen_codes; /* a quantised type: frozen matrices are stored in it */
+    bool has_plain_scales; /* their scales are fp32, never two-level */
     /* Index in list of each kind in each unit, -1: none: at[unit * HY_P_KIND_COUNT + kind]. A
      * tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;

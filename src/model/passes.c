@@ -11,28 +11,24 @@
  * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
-    int32_t i = 0;
-    while (i < pass->op_count) {
-        int32_t end = i + 1;
-        int32_t chunks = 1;
-        if (pass->ops[i]->is_chunked) {
-            while (end < pass->op_count && pass->ops[end]->is_chunked) end++;
-            chunks = f->plan->chunk_count;
-        }
+    int32_t count = f->op_limit ? f->op_limit : pass->op_count;
+    for (int32_t i = 0, end; i < count; i = end) {
+        int32_t chunks = pass->ops[i]->is_chunked ? f->plan->chunk_count : 1;
+        for (end = i + 1; end < count && pass->ops[i]->is_chunked && pass->ops[end]->is_chunked;)
+            end++;
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
             for (int32_t op = i; op < end; op++) {
                 hy_op_call call;
                 hy_frame_bind(f, op, chunk, &call);
+                if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
             }
         }
-        i = end;
     }
     return HY_OK;
 }
 
-/* Enters a unit of the model, runs it and leaves it. */
-static hy_status run_unit(hy_frame *f, int32_t unit, int direction) {
+hy_status hy_run_unit(hy_frame *f, int32_t unit, int direction) {
     f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
     HY_TRY(hy_visit_enter(f, direction));
@@ -56,14 +52,14 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     HY_TRY(hy_visit_prepare(&f, 0));
     if (offload && first == 0) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
-    HY_TRY(run_unit(&f, 0, +1));
+    HY_TRY(hy_run_unit(&f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
         bool is_next_kept = layer + 1 < layers && layer + 1 >= first;
         if (offload && is_next_kept) HY_TRY(hy_store_get_new(offload, input->stream, layer + 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.residual_out = hy_batch_residual(plan, layer + 1);
         f.kept = hy_batch_kept(plan, layer);
-        HY_TRY(run_unit(&f, layer + 1, +1));
+        HY_TRY(hy_run_unit(&f, layer + 1, +1));
         if (offload && layer >= first) {
             HY_TRY(hy_store_release_changed(offload, input->stream, layer));
         }
@@ -80,16 +76,16 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     HY_TRY(hy_visit_prepare(&f, layers + 1));
     f.residual_in = hy_batch_residual(plan, layers);
     f.kept = hy_batch_kept(plan, layers);
-    HY_TRY(run_unit(&f, layers + 1, -1));
+    HY_TRY(hy_run_unit(&f, layers + 1, -1));
     for (int32_t layer = layers - 1; layer >= first; layer--) {
         if (offload) HY_TRY(hy_store_get(offload, input->stream, layer));
         if (offload && layer > first) HY_TRY(hy_store_gather(offload, layer - 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
-        HY_TRY(run_unit(&f, layer + 1, -1));
+        HY_TRY(hy_run_unit(&f, layer + 1, -1));
         if (offload) HY_TRY(hy_store_release(offload, input->stream, layer));
     }
-    return plan->model->lowest_trained == 0 ? run_unit(&f, 0, -1) : HY_OK;
+    return plan->model->lowest_trained == 0 ? hy_run_unit(&f, 0, -1) : HY_OK;
 }
 
 static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
@@ -129,60 +125,34 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-static hy_status check_evaluates(const hy_batch_plan *plan) {
-    HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,
-               "this batch plan supports only training in fp8");
-    if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "this batch plan supports only %s",
-                   plan->options.is_sizing ? "computing sizes"
-                                           : "training with offloaded activations");
-}
-
-/* Forward through embedding and blocks with two residual buffers; ends before the head. */
-static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
+hy_status hy_run_stack(hy_frame *f) {
+    const hy_batch_plan *plan = f->plan;
     int32_t layers = plan->model->shape.layers;
-    *f = new_frame(plan, input, HY_PASS_EVAL);
+    f->scratch = hy_batch_scratch(plan, f->pass);
     HY_TRY(hy_visit_prepare(f, 0));
     f->residual_out = hy_batch_eval_residual(plan, 0);
-    HY_TRY(run_unit(f, 0, +1));
+    HY_TRY(hy_run_unit(f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
         f->residual_in = hy_batch_eval_residual(plan, layer % 2);
         f->residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
-        HY_TRY(run_unit(f, layer + 1, +1));
+        HY_TRY(hy_run_unit(f, layer + 1, +1));
     }
     f->residual_in = hy_batch_eval_residual(plan, layers % 2);
     return HY_OK;
 }
 
 static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input) {
-    hy_frame f;
-    HY_TRY(run_stack(plan, input, &f));
-    return run_unit(&f, plan->model->params.units - 1, +1);
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
+    HY_TRY(hy_run_stack(&f));
+    return hy_run_unit(&f, plan->model->params.units - 1, +1);
 }
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
-    HY_TRY(check_evaluates(plan));
+    const hy_batch_options *o = &plan->options;
+    HY_FAIL_IF(hy_uses_fp8(&o->fp8) || o->offloads || o->is_sizing, HY_ERR_STATE,
+               "this batch plan supports only %s",
+               hy_uses_fp8(&o->fp8) ? "training in fp8"
+               : o->is_sizing       ? "computing sizes"
+                                    : "training with offloaded activations");
     return hy_run_captured(plan, input, evaluate_pass);
-}
-
-hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
-                          int64_t rows) {
-    HY_TRY(check_evaluates(plan));
-    HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE,
-               "logits of %lld rows were requested; a chunk has %d", (long long)rows,
-               plan->size.chunk_rows);
-    hy_frame f;
-    HY_TRY(run_stack(plan, input, &f));
-    f.unit_index = plan->model->params.units - 1;
-    f.unit = hy_batch_unit(plan, f.unit_index);
-    HY_TRY(hy_visit_enter(&f, +1));
-    hy_op_call norm, matmul;
-    hy_frame_bind(&f, 0, 0, &norm); /* the head's list begins with its norm and the logits matmul */
-    hy_frame_bind(&f, 1, 0, &matmul);
-    matmul.t[HY_MATMUL_A] = hy_tensor_rows(&norm.t[HY_NORM_Y], first, rows);
-    matmul.t[HY_MATMUL_D] = hy_tensor_rows(&matmul.t[HY_MATMUL_D], 0, rows);
-    if (rows != plan->size.chunk_rows) matmul.plan = NULL; /* prepared for a whole chunk */
-    HY_TRY(plan->backend->enqueue(input->stream, &norm));
-    HY_TRY(plan->backend->enqueue(input->stream, &matmul));
-    return hy_visit_leave(&f);
 }

@@ -58,10 +58,10 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
 /* The activations in memory at a point of the backward pass, while its list is written. */
 typedef struct presence {
     bool is_here[HY_UNIT_SLOTS];
-    bool is_spoilt[HY_UNIT_SLOTS]; /* backward has put a gradient in its place */
+    bool is_spoilt[HY_UNIT_SLOTS]; /* backward has written a gradient over it */
 } presence;
 
-/* A norm's output is cheaper to compute than to keep: each reader gets its own. */
+/* A recomputed norm output is computed again for each reader, which is cheaper than keeping it. */
 static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
     for (int i = 0; i < plan->unit->forward_count; i++) {
@@ -146,7 +146,7 @@ static void add_backward(hy_unit_plan *plan) {
     }
 }
 
-/* Puts an op of the plan's own at the place of one of the unit's. */
+/* Stores an op that only this plan has. */
 static const hy_unit_op *add_own(hy_unit_plan *plan, const hy_unit_op *op) {
     assert(plan->own_count < HY_OWN_OPS);
     plan->own[plan->own_count] = *op;
@@ -198,7 +198,7 @@ static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
             made += is_read;
             left_out += !is_read;
         }
-        if (op.kind == HY_OP_TO_FP8 && is_again) { /* it was seen before */
+        if (op.kind == HY_OP_TO_FP8 && is_again) { /* forward has counted it in its statistics */
             op.slot[HY_TO_FP8_SEEN] = HY_NO_SLOT;
             left_out++;
         }

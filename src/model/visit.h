@@ -14,3 +14,11 @@ hy_status hy_visit_prepare(const hy_frame *frame, int32_t unit);
  * towards the embedding. */
 hy_status hy_visit_enter(const hy_frame *frame, int direction);
 hy_status hy_visit_leave(const hy_frame *frame);
+
+/* ---- passes.c -------------------------------------------------------------------------------- */
+
+/* Enters a unit of the model, runs its ops and leaves it. */
+hy_status hy_run_unit(hy_frame *frame, int32_t unit, int direction);
+/* Forward through embedding and blocks with two residual buffers; ends before the head. The frame
+ * has its plan, input and pass, and gets its scratch memory and residuals here. */
+hy_status hy_run_stack(hy_frame *frame);

@@ -159,8 +159,8 @@ static hy_status post_all(const hy_transfer *list, int32_t count, int own, bool 
     return status;
 }
 
-/* What came against what was expected. */
-static hy_status judge(int own) {
+/* Checks that each message had the expected size. */
+static hy_status check_received(int own) {
     for (int32_t i = 0; i < used; i++) {
         const message *m = &messages[i];
         int error = statuses[i].MPI_ERROR, class = MPI_SUCCESS, bytes = m->bytes;
@@ -186,10 +186,10 @@ static hy_status wait_for_all(int own, hy_control *control) {
         for (int32_t i = 0; i < used; i++) statuses[i].MPI_ERROR = MPI_SUCCESS;
         int error = MPI_Testall(used, requests, &is_over, statuses);
         if (error != MPI_SUCCESS) {
-            hy_status found = judge(own);
+            hy_status found = check_received(own);
             return found == HY_OK ? failed("an exchange", error) : found;
         }
-        if (is_over) return judge(own);
+        if (is_over) return check_received(own);
         hy_status status = host.check(control);
         if (status != HY_OK) return status;
         nap(&spins);

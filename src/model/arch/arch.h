@@ -29,12 +29,12 @@ typedef struct hy_family {
     /* "model.": before all names except the head's; a bare model has none */
     const char *prefix;
     const hy_modules *modules;  /* (HY_P_KIND_COUNT) by the kind of the weight */
-    const char *keys;           /* of config.json that say the shape, spaces around each */
+    const char *keys;           /* of config.json for the shape, with spaces around each */
     const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
     bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
-    bool has_qk_norm; /* always; else never */
-    bool has_window;  /* attention may see a window */
-    unsigned biases;  /* HY_BIASES that it can have */
+    bool has_qk_norm; /* all models of the family; otherwise none */
+    bool has_window;  /* sliding-window attention is possible */
+    unsigned biases;  /* the possible HY_BIASES */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
