@@ -101,12 +101,11 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
     if (!in) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
     hy_status status =
         open_all(in, config, options ? options : &(hy_inference_options){0}, observer);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = in;
+    else
         hy_inference_close(in);
-        return status;
-    }
-    *out = in;
-    return HY_OK;
+    return status;
 }
 
 void hy_inference_close(hy_inference *in) {

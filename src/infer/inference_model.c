@@ -81,12 +81,11 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
                               "model %s is a shape without weights; accepted: a model folder, a "
                               "model name on the hub, a run folder or a checkpoint folder",
                               m->settings.model);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = m;
+    else
         hy_model_close(m);
-        return status;
-    }
-    *out = m;
-    return HY_OK;
+    return status;
 }
 
 void hy_model_close(hy_used_model *m) {

@@ -48,7 +48,7 @@ static bool find_module(const hy_family *family, const char *module, size_t leng
 }
 
 bool hy_adapter_module_params(const char *module, size_t length, char *out, size_t size) {
-    const char *layer;
+    const char *layer = "";
     size_t digits = find_layer(module, length, &layer);
     int kind, part;
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {

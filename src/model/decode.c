@@ -134,12 +134,11 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
     if (d->options.rows < 1) d->options.rows = HY_DECODE_ROWS;
     if (d->options.rows > options->context) d->options.rows = options->context;
     hy_status status = plan_decoder(d);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = d;
+    else
         hy_decoder_destroy(d);
-        return status;
-    }
-    *out = d;
-    return HY_OK;
+    return status;
 }
 
 hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,

@@ -68,13 +68,13 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
                 hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
         }
     }
-    if (status != HY_OK) {
+    if (status == HY_OK) {
+        find_kinds(model);
+        *out = model;
+    } else {
         hy_model_destroy(model);
-        return status;
     }
-    find_kinds(model);
-    *out = model;
-    return HY_OK;
+    return status;
 }
 
 hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
@@ -82,11 +82,10 @@ hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_mo
     hy_model *model = calloc(1, sizeof *model);
     if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
     hy_status status = hy_params_init_list(&model->params, list, count);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         *out = model;
-    } else {
+    else
         hy_model_destroy(model);
-    }
     return status;
 }
 
@@ -242,12 +241,11 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     hy_status status = make_kinds(plan);
     if (status == HY_OK) status = plan_units(plan);
     if (status == HY_OK) status = hy_batch_count_bytes(plan);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = plan;
+    else
         hy_batch_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return HY_OK;
+    return status;
 }
 
 void hy_batch_plan_destroy(hy_batch_plan *plan) {
