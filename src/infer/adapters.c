@@ -15,8 +15,8 @@
 
 /* ---- checks of each adapter ------------------------------------------------------------------ */
 
-/* The model with this adapter only. Flags apply to each adapter, as for a single one; rank and
- * names cover all adapters together. */
+/* Makes a model with this adapter only. In the settings of several adapters, rank and names cover
+ * all of them, so they are replaced by the adapter's; values from flags stay. */
 static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
     const hy_peft_config *config = &a->set.list[i].config;
     hy_settings s = *e->settings;
@@ -27,7 +27,7 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
         s.lora.lora_rank = config->rank;
         if (!s.adapter_said.alpha) s.lora.lora_alpha = config->alpha;
         if (!s.adapter_said.rslora) s.lora.rslora = config->is_root_scaled;
-        /* the combined names are not longer */
+        /* The combined names fit there, so these do too. */
         snprintf(s.lora.lora_targets, sizeof s.lora.lora_targets, "%.*s", HY_TEXT_MAX - 1,
                  config->targets);
         snprintf(s.lora.lora_modules, sizeof s.lora.lora_modules, "%.*s", HY_TEXT_MAX - 1,
@@ -44,7 +44,7 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     return status;
 }
 
-/* A rank or targets from a flag may be too few for one of several adapters. */
+/* The rank or targets that a flag sets may be too small for an adapter. */
 static hy_status check_room(const hy_engine *e, const hy_model *own) {
     const hy_adapter *room = &e->model->shape.adapter, *needs = &own->shape.adapter;
     const char *modules[HY_ADAPTER_MODULES];
@@ -139,7 +139,7 @@ static hy_status copy_base(hy_adapters *a, hy_engine *e) {
     return HY_OK;
 }
 
-/* Offset of an adapter's tensor in the wider one, by its piece. */
+/* The first row, in the loaded model's parameter, of a tensor of an adapter. */
 static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_hf_name *name) {
     hy_param_kind kind = own->params.list[name->param].kind, matrix = hy_adapter_matrix(kind);
     hy_adapter_pieces ours = hy_shape_adapter_pieces(&own->shape, matrix),
@@ -151,7 +151,7 @@ static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_h
         hy_adapter_rows to = hy_adapter_rows_before(&theirs, piece, wide->shape.adapter.rank);
         return is_b ? to.b : to.a;
     }
-    return 0; /* a module name of this model begins at one of its pieces */
+    return 0; /* not reached: every tensor begins at a piece */
 }
 
 /* The rows of a parameter that a tensor is copied to. */
@@ -197,8 +197,7 @@ static hy_status copy_tensor(hy_adapters *a, const hy_engine *e, const hy_model 
     if (hy_is_adapter(param->kind)) {
         p.row = row_in_wide(own, e->model, name);
         p.cols = e->model->params.list[index].shape[1];
-        /* The model's ops have one scale: B is multiplied by the ratio of an adapter's scale to
-         * it. */
+        /* The model's ops have one scale, so B is multiplied by the ratio of the two scales. */
         double ratio = own->shape.adapter.scale / e->model->shape.adapter.scale;
         if (hy_is_adapter_b(param->kind)) p.factor = (float)ratio;
     }
@@ -234,7 +233,7 @@ hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i) {
     hy_store *store = hy_store_of(e, HY_ROW_MASTER);
     HY_TRY(hy_engine_sync(e));
     HY_TRY(hy_store_settle(store));
-    a->used = HY_NO_ADAPTER; /* until all of it is there */
+    a->used = HY_NO_ADAPTER; /* until everything is copied */
     for (int32_t k = 0; k < a->moved; k++) {
         uint64_t offset = hy_store_offset(store, hy_store_item_of(store, a->params[k]));
         HY_TRY(hy_store_write(store, e->device.compute, offset, a->copies[i + 1] + a->at[k],

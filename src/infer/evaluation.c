@@ -41,7 +41,7 @@ static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Bytes of text that the targets [from, to) of a sequence encode; needs the token before them. */
+/* Adds the bytes of text of the targets [from, to). A token's text may depend on the one before. */
 static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
                            const int32_t *targets, int32_t from, int32_t to, double *bytes) {
     int32_t count = to - from + 1;
@@ -79,15 +79,15 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
     return HY_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- evaluating ------------------------------------------------------------------------------ */
 
-/* Data, weights and the memory for one pass over the data. */
+/* Opens the data, loads the weights and allocates the memory of a pass. */
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->plan.types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
-    bool is_all = !is_builtin && !m->looks_held_out;
+    bool is_all = !is_builtin && !m->uses_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
@@ -130,7 +130,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
-    double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
+    double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,
                            .loss = probe.mean,
                            .perplexity = exp(probe.mean),
@@ -148,7 +148,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     return HY_OK;
 }
 
-/* A single adapter is evaluated alone; for several, the base alone is evaluated first. */
+/* With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
     hy_batch_plan *plan;
@@ -217,7 +217,7 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
     return HY_OK;
 }
 
-/* Weights that do not fit on the card are in host memory, and on a CPU all are. */
+/* Weights that do not fit on the card, or all weights on a CPU, are in host memory. */
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
@@ -237,7 +237,7 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     if (status == HY_OK) status = hy_model_open(config, observer, &m);
     if (status == HY_OK && as_files) status = check_room(m);
     if (status == HY_OK) {
-        m->looks_held_out = !o->data;
+        m->uses_held_out = !o->data;
         status = evaluate(m, out, 1);
     }
     hy_model_close(m);

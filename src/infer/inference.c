@@ -29,7 +29,7 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     }
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
     int32_t ids = hy_tokenizer_vocab(in->tokenizer);
-    if (ids > vocab) { /* often a padding token that was added later and never occurs */
+    if (ids > vocab) { /* often a padding token that was added after training */
         hy_say_to(&in->model->observer, HY_WARNING,
                   "%s has %d tokens and the model has %d: the extra tokens are never sampled",
                   in->tokenizer_path, ids, vocab);
@@ -62,7 +62,8 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     char folder[HY_PATH_MAX];
     HY_TRY(hy_model_open(config, observer, &in->model));
     HY_TRY(hy_model_folder(&in->model->settings, folder));
-    const hy_settings *s = &in->model->settings; /* what its data was made with */
+    const hy_settings *s =
+        &in->model->settings; /* of the run: tokenizer and template of its data */
     HY_TRY(
         open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
     hy_chat_kind chat = s->input.chat_template;

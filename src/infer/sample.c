@@ -28,10 +28,10 @@ typedef struct sampler {
     const hy_sample_options *options;
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     int32_t vocab;                 /* sampled token ids are below this */
-    hy_end_tokens ends;            /* end token of a model from a folder: a sample ends with it */
+    hy_end_tokens ends;            /* of a model from a folder; a sample ends with one of them */
     hy_decoder *decoder;
     void *memory;    /* its own memory; NULL: it works in idle memory */
-    int32_t *window; /* (context): tokens so far, from the first kept one */
+    int32_t *window; /* (context): the latest tokens */
     int32_t length;
     float *logits;  /* (V) */
     int32_t *order; /* (V) */
@@ -62,7 +62,7 @@ static hy_status open_decoder(sampler *s) {
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
     void *memory = e->work.arena.data;
-    if (s->decoder->bytes > idle) { /* the smallest decoder, or rank 0's size: in its own memory */
+    if (s->decoder->bytes > idle) { /* even the shortest context, or rank 0's, does not fit */
         hy_status status =
             e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
@@ -132,20 +132,20 @@ static hy_status sample(sampler *s, hy_text *out) {
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
     if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);
-    hy_text_add(out, ""); /* a string even when empty */
+    hy_text_add(out, ""); /* an empty text is a string too, not NULL */
     hy_ids_free(&prompt);
     hy_ids_free(&ids);
     return status == HY_OK ? hy_text_status(out) : status;
 }
 
-/* Starts again with everything it needs; `as` holds what every attempt shares. */
+/* One attempt, with its own decoder and memory. `as` has the fields that all attempts share. */
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
     hy_backend *b = s.e->device.backend;
-    /* Other ranks may wait for this one, and its stream for them. */
+    /* The other ranks learn of a failure at once: they may wait for this rank. */
     hy_status status = hy_team_fail(s.e->team, sample(&s, out));
     size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
-    (void)b->stream_sync(s.e->device.compute); /* before its memory goes */
+    (void)b->stream_sync(s.e->device.compute); /* before its memory is freed */
     hy_decoder_destroy(s.decoder);
     if (s.memory) b->release(b, HY_DEVICE, s.memory, bytes);
     free(s.window);
