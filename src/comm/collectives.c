@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 
-/* Ranks that this one exchanges with: 1 .. peers(net) places before or after it. A team of one
- * is its own peer. */
+/* The number of ranks that this rank exchanges with: those 1 .. peers(net) places before and after
+ * it. A team of one is its own peer. */
 static int32_t peers(const hy_exchange *net) {
     return net->count > 1 ? net->count - 1 : net->count;
 }
@@ -103,7 +103,7 @@ static hy_status add_up(void *argument) {
     return HY_OK;
 }
 
-/* Numbers pass through pinned memory and the team's link, whatever moves the rest. */
+/* The numbers pass through pinned memory and the team's link, even if NCCL moves everything else. */
 hy_status hy_all_reduce(hy_exchange *net, hy_stream *stream, double *const *numbers,
                         int32_t count) {
     hy_backend *b = net->backend;

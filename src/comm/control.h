@@ -76,9 +76,9 @@ void hy_control_on_failure(hy_control *control, void (*function)(void *user), vo
 /* ---- calls: all ranks, in the same order ----------------------------------------------------- */
 
 hy_status hy_control_barrier(hy_control *control);
-/* all[r * count + i] is what rank r gave as mine[i]. count may be 0. */
+/* Sets all[r * count + i] to rank r's mine[i]. count may be 0. */
 hy_status hy_control_gather(hy_control *control, const double *mine, int32_t count, double *all);
-/* Every rank's `data` becomes that of `root`. */
+/* Copies the `data` of rank `root` to all ranks. */
 hy_status hy_control_share(hy_control *control, void *data, size_t size, int32_t root);
-/* Gathers bytes: all[r * size .. ) are rank r's. */
+/* As hy_control_gather, for bytes: rank r's begin at all[r * size]. */
 hy_status hy_control_gather_bytes(hy_control *control, const void *mine, size_t size, void *all);

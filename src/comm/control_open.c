@@ -73,7 +73,7 @@ static patience begin_to_wait(const hy_control *c) {
         .began = now, .next = c->options.say_after, .deadline = now + c->options.open_timeout};
 }
 
-/* Seconds waited, if it is time for a message; else 0. */
+/* Returns the seconds waited if it is time for a message, else 0. */
 static double is_due(patience *p) {
     double waited = hy_clock() - p->began;
     if (waited < p->next) return 0;
@@ -89,8 +89,8 @@ typedef struct reception {
     int listener;
     struct pollfd *polled; /* the listener, lines 1 .. count - 1, then `pending` */
     line pending[PENDING]; /* connections that have not identified themselves; fd -1: free */
-    hy_status refusal;     /* not HY_OK: the start failed, and ranks that still connect are told */
-    int32_t refused;       /* number of ranks that have been told, besides connected ones */
+    hy_status refusal; /* not HY_OK: the start failed, and ranks that connect now get this error */
+    int32_t refused;   /* ranks that got the error before they identified themselves */
 } reception;
 
 static int32_t missing_count(const hy_control *c) {
@@ -235,8 +235,8 @@ static hy_status wait_for_all(reception *r, patience *wait) {
     }
 }
 
-/* Tells the connected ranks why the start failed, and then those that still connect, unless their
- * time is over: otherwise they would look for rank 0 until their timeout. */
+/* Sends the error of a failed start to the connected ranks, and for some seconds to ranks that
+ * connect late: otherwise these would look for rank 0 until their timeout. */
 static void refuse_all(reception *r, hy_status status, double deadline) {
     hy_control *c = r->c;
     double until = hy_clock() + REFUSING_SECONDS;
@@ -270,8 +270,7 @@ static hy_status receive_ranks(hy_control *c) {
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* Is rank 0 of this job at this port? HY_ERR_IO: no, or not yet; HY_ERR_INPUT: it is another
- * build. */
+/* Connects to this port. HY_ERR_IO: rank 0 of this job does not listen there, or not yet. */
 static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
     struct {
         hy_wire_head head;

@@ -20,7 +20,7 @@ typedef struct line {
     int fd;
     line_state state;
     hy_wire_buffer in, out;
-    double heard; /* clock of the last byte */
+    double heard; /* hy_clock() when the last bytes arrived */
 } line;
 
 typedef enum call_kind { CALL_BARRIER = 1, CALL_GATHER = 2, CALL_SHARE = 3 } call_kind;
@@ -53,13 +53,13 @@ struct hy_control {
 
     pthread_mutex_t lock;
     pthread_cond_t is_changed;
-    line *lines;       /* (count); others than rank 0 use lines[0] alone */
+    line *lines;       /* (count); on other ranks than rank 0 only lines[0] is used */
     arrival *arrivals; /* (count), rank 0 */
-    uint64_t number;   /* of the owner's last call */
+    uint64_t number;   /* of this rank's last call */
     uint64_t answered; /* number of the last answered call, and the answer */
     uint8_t *answer;
     size_t answer_size, answer_room;
-    uint8_t *call; /* room to put a call together */
+    uint8_t *call; /* buffer in which a call is assembled */
     size_t call_room;
     hy_error failure; /* the first one, on any rank */
     int32_t failed_rank;
@@ -98,5 +98,5 @@ bool hy_line_is_idle(const hy_control *c); /* everything is sent */
 void hy_control_wake(hy_control *c);       /* the thread */
 hy_status hy_control_start(hy_control *c);
 void hy_control_stop(hy_control *c);
-/* Keeps the first failure and sends it to all ranks. Needs the lock. `message` is complete. */
+/* Keeps the first failure and sends it to all ranks. Needs the lock. `message` names the rank. */
 void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message);

@@ -63,7 +63,7 @@ bool hy_line_read(line *l) {
         if (n < 0) return errno == EAGAIN;
         l->in.end += (size_t)n;
         l->heard = hy_clock();
-        if ((size_t)n < READ_AT_ONCE) return true; /* poll() says when there is more */
+        if ((size_t)n < READ_AT_ONCE) return true; /* poll() reports it when more bytes arrive */
     }
 }
 
@@ -202,7 +202,7 @@ static void beat(hy_control *c) {
     hy_wire_head head = {.kind = HY_WIRE_BEAT};
     for (int32_t r = 0; r < c->ranks.count; r++) {
         line *l = &c->lines[r];
-        /* Messages that wait to be sent also show life once they are read. */
+        /* A message that waits to be sent will serve as a heartbeat. */
         if (l->state == LINE_OPEN && l->out.begin == l->out.end) hy_line_send(c, r, &head, NULL);
     }
 }

@@ -25,7 +25,7 @@
 #define CODE_REFUSED 2
 #define REFUSED_GRACE 2 /* seconds */
 #define NO_SUCH_COMMAND 127
-#define LINE_MOST ((size_t)64 << 10) /* a longer line is cut */
+#define LINE_MOST ((size_t)64 << 10) /* bytes; a longer line is split */
 #define NAP_MILLISECONDS 200
 
 extern char **environ;
@@ -34,8 +34,8 @@ static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 typedef struct rank_process {
     pid_t pid;        /* 0: it has ended */
-    bool was_asked;   /* to end, by the launcher */
-    bool was_stopped; /* once, by a signal */
+    bool was_asked;   /* the launcher has sent it a signal to end */
+    bool was_stopped; /* a signal such as SIGSTOP has stopped it */
     int status;
     int pipe; /* its output; -1: rank 0, or closed */
     hy_text line;
@@ -61,7 +61,7 @@ static void write_all(int fd, const char *data, size_t size) {
     while (size > 0) {
         ssize_t n = write(fd, data, size);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* nobody reads any more; ranks go on */
+        if (n <= 0) return; /* the reader is gone; ranks continue */
         data += n;
         size -= (size_t)n;
     }
@@ -142,7 +142,7 @@ static char **make_environment(const launcher *l, int32_t rank) {
     return list;
 }
 
-/* In the new process. */
+/* Runs in the new process. */
 static void become_rank(const launcher *l, pid_t parent, int output, char **environment) {
     char *const *argv = l->options->argv;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -303,8 +303,8 @@ static hy_status start_all(launcher *l) {
     sigaddset(&heard, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
-        /* nohup(1) etc.: an ignored hangup stays ignored, here and in the ranks. A shell also
-         * makes background processes ignore SIGINT, but we still handle one that is sent. */
+        /* Under nohup(1) a hangup stays ignored, here and in the ranks. A shell also makes
+         * background processes ignore SIGINT, but we handle it even then. */
         bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
                           now.sa_handler == SIG_IGN;
         if (!is_ignored) sigaddset(&heard, passed_on[i]);

@@ -54,7 +54,7 @@ struct hy_nccl {
     char version[16];
     uint64_t sent, received;
     pthread_mutex_t lock;
-    communicator comm; /* NULL: not there yet, or aborted */
+    communicator comm; /* NULL: not created yet, or aborted */
 };
 
 /* ---- the library ----------------------------------------------------------------------------- */

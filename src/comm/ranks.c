@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "comm/slurm.h"
 
-/* Step ids from here on belong to the batch script, a shell of salloc etc., which have no tasks. */
+/* Slurm gives step ids from here on to the batch script or a shell of salloc, which have no tasks. */
 #define FIRST_SPECIAL_STEP 0xfffffff0LL
 
 /* A launcher: its four variables (NULL: it does not set this one), and up to three variables that
@@ -85,7 +85,7 @@ hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDR
 
 /* ---- one launcher ---------------------------------------------------------------------------- */
 
-/* A step started by srun: a job's variables alone are also set in its script. */
+/* Is this a step that srun started? A job's script has the job's variables, but no step id. */
 static bool is_in_slurm_step(void) {
     const char *step = value_of("SLURM_STEP_ID"), *id = step ? step : value_of("SLURM_STEPID");
     return id && value_of("SLURM_PROCID") && strtoll(id, NULL, 10) < FIRST_SPECIAL_STEP;

@@ -25,9 +25,8 @@ hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     return HY_OK;
 }
 
-/* Should this process start ranks? A process that is one of several does not. A Slurm allocation
- * is mostly a single task with all cards of a machine, and its variables do not conflict with
- * ours. */
+/* Should this process start ranks? Not if it is one of several ranks. A single Slurm task may
+ * start them: an allocation is often one task with all cards of a machine. */
 static hy_status must_start(const hy_start_options *options, bool *out) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));

@@ -17,8 +17,8 @@ typedef enum hy_link_choice {
 
 typedef struct hy_team {
     hy_ranks who; /* from the launcher's variables */
-    /* Position among the ranks of this machine, counted: known even if the launcher does not set
-     * it. */
+    /* Position among the ranks of this machine and their number. They are counted, so they are
+     * known even if the launcher does not set them. */
     int32_t local_rank, local_count;
     /* The number of ranks that may run on the same cores, including this one: a launcher that
      * binds ranks gives each its own cores. */
@@ -37,7 +37,7 @@ typedef struct hy_team_options {
     uint64_t agreed;         /* must be equal on all ranks: a hash of the settings */
     const char *agreed_name; /* its name in messages; NULL: "settings" */
     hy_link_options link_options;
-    hy_observer observer; /* messages while ranks come together */
+    hy_observer observer; /* messages while ranks connect */
 } hy_team_options;
 
 /* Waits until all ranks are connected. *out is NULL if this process is alone. If the requested link

@@ -70,7 +70,8 @@ static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t uni
         bool is_attention = call.kind == HY_OP_ATTENTION;
         if (is_attention) {
             make_cached(d, 0, d->options.context - rows, &call);
-            call.t[HY_ATTENTION_CACHED_CACHE].data = call.t[HY_ATTENTION_CACHED_QKV].data; /* any */
+            call.t[HY_ATTENTION_CACHED_CACHE].data =
+                call.t[HY_ATTENTION_CACHED_QKV].data; /* any address */
             HY_TRY(b->supports(b, &call));
         }
         if (plan->size.seq != plan->options.seq) call.plan = NULL;

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "formats/safetensors.h"
 
-#define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
+#define UNIT_ELEMENTS ((int64_t)4 << 20) /* small parameters share units of this size */
 
 /* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
@@ -73,7 +73,7 @@ static int compare_names(const void *a, const void *b) {
 
 /* Checks a sorted list: no two names are equal or conflict in files. */
 static hy_status check_sorted(const char *const *names, int32_t count) {
-    static const char scale[] = ".scale"; /* of state in 8 bits, in files */
+    static const char scale[] = ".scale"; /* suffix of the scales of 8-bit state in files */
     for (int32_t i = 0; i < count; i++) {
         char of[HY_PARAM_NAME_MAX];
         const char *key = of;

@@ -67,7 +67,7 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     return HY_OK;
 }
 
-/* As far down as something is trained. */
+/* Ends at the lowest unit with trained parameters. */
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
@@ -110,7 +110,7 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
     const hy_batch_plan plan = {.model = (hy_model *)(uintptr_t)model};
     hy_unit_plan unit = {0};
     hy_frame f = {.plan = &plan, .unit = &unit, .input = input, .pass = pass};
-    int32_t last = model->params.units - 1; /* the head: training runs it in backward alone */
+    int32_t last = model->params.units - 1; /* the head, which training runs only in backward */
     bool is_back = pass == HY_PASS_BACKWARD;
     int32_t first = is_back ? last : 0, direction = is_back ? -1 : +1;
     int32_t end = is_back ? model->lowest_trained : pass == HY_PASS_EVAL ? last : last - 1;

@@ -28,7 +28,7 @@ void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear
     low->scale = (float)shape->adapter.scale;
     low->a = hy_unit_param(unit, a, &low->a_grad);
     low->b = hy_unit_param(unit, (hy_param_kind)(a + 1), &low->b_grad);
-    low->low = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, cols); /* narrow: always kept */
+    low->low = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, cols); /* small, so it is always kept */
     low->dlow = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, cols);
     if (pieces.count > 1) {
         low->pieces = (hy_spread_attr){.count = pieces.count};
@@ -38,7 +38,7 @@ void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear
         }
         low->spread = spread_slot(unit, rows, cols);
         unit->slots[low->spread].role = HY_SLOT_ACTIVATION;
-        low->spread_again = spread_slot(unit, rows, cols); /* cheaper to make than to keep */
+        low->spread_again = spread_slot(unit, rows, cols); /* cheaper to compute than to keep */
         low->spread_grad = spread_slot(unit, rows, cols);
         unit->slots[low->spread_grad].is_fp32 = true;
     }
@@ -56,7 +56,7 @@ static void add_spread(hy_unit *unit, const hy_low_rank *low, int8_t to, bool is
               .slot[HY_SPREAD_B] = low->b, .slot[HY_SPREAD_FULL] = to);
 }
 
-/* y = c + what is left of x. */
+/* y = c + dropout(x) */
 static void add_dropout(hy_unit *unit, const hy_low_rank *low, int8_t x, int8_t y, int8_t c,
                         bool is_backward) {
     HY_ADD_OP(unit, is_backward, HY_OP_DROPOUT,

@@ -46,8 +46,8 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
     b->rope = s->has_rope ? hy_unit_given(unit, HY_GIVEN_ROPE) : NONE;
 }
 
-/* The backward of a gated function recomputes the last matmul's input: it is quantised there
- * too. */
+/* The backward of a gated function recomputes the input of the last matmul, so the transposed codes
+ * of that input are computed in backward. */
 static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     int32_t wide = s->mlp_width * (s->is_gated ? 2 : 1), heads = s->heads * s->head_size;
     hy_unit_linear_fp8(unit, &b->qkv_proj, HY_P_QKV, s->width, hy_shape_qkv(s));

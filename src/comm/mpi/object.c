@@ -182,7 +182,7 @@ static hy_status check_received(int own) {
 static hy_status wait_for_all(int own, hy_control *control) {
     int is_over = 0, spins = 0;
     for (;;) {
-        /* Fields of errors are set only if a call fails. */
+        /* MPI sets the error fields only if a call fails. */
         for (int32_t i = 0; i < used; i++) statuses[i].MPI_ERROR = MPI_SUCCESS;
         int error = MPI_Testall(used, requests, &is_over, statuses);
         if (error != MPI_SUCCESS) {

@@ -13,8 +13,8 @@
 /* The modules stacked in one parameter of ours (q, k and v; gate and up). %d in a path is the
  * layer. A bias has the module of its weight. */
 typedef struct hy_modules {
-    const char *part[HY_MODULE_PARTS]; /* NULL behind the last */
-    bool is_transposed;                /* files hold it as (in, out) */
+    const char *part[HY_MODULE_PARTS]; /* NULL after the last */
+    bool is_transposed;                /* files store it as (in, out) */
     bool is_outside;                   /* its path has no family prefix */
 } hy_modules;
 
