@@ -218,7 +218,6 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
     f.residual_in = (char *)f.residual_in + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
-    f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
     f.op_limit = HEAD_OPS;
     return hy_run_unit(&f, s->layers + 1, +1);
 }

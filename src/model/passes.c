@@ -13,9 +13,9 @@ static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t count = f->op_limit ? f->op_limit : pass->op_count;
     for (int32_t i = 0, end; i < count; i = end) {
-        int32_t chunks = pass->ops[i]->is_chunked ? f->plan->chunk_count : 1;
-        for (end = i + 1; end < count && pass->ops[i]->is_chunked && pass->ops[end]->is_chunked;)
-            end++;
+        bool is_chunked = pass->ops[i]->is_chunked;
+        int32_t chunks = is_chunked ? f->plan->chunk_count : 1;
+        for (end = i + 1; is_chunked && end < count && pass->ops[end]->is_chunked;) end++;
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
             for (int32_t op = i; op < end; op++) {
                 hy_op_call call;
@@ -31,14 +31,10 @@ static hy_status run_ops(const hy_frame *f) {
 hy_status hy_run_unit(hy_frame *f, int32_t unit, int direction) {
     f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
+    f->scratch = hy_batch_scratch(f->plan, f->pass);
     HY_TRY(hy_visit_enter(f, direction));
     HY_TRY(run_ops(f));
     return hy_visit_leave(f);
-}
-
-static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input, hy_pass pass) {
-    return (hy_frame){
-        .plan = plan, .input = input, .pass = pass, .scratch = hy_batch_scratch(plan, pass)};
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -48,7 +44,7 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
-    hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_FORWARD};
     HY_TRY(hy_visit_prepare(&f, 0));
     if (offload && first == 0) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
@@ -71,7 +67,7 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
-    hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_BACKWARD};
     f.residual_grad = hy_batch_residual_grad(plan);
     HY_TRY(hy_visit_prepare(&f, layers + 1));
     f.residual_in = hy_batch_residual(plan, layers);
@@ -128,7 +124,6 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
 hy_status hy_run_stack(hy_frame *f) {
     const hy_batch_plan *plan = f->plan;
     int32_t layers = plan->model->shape.layers;
-    f->scratch = hy_batch_scratch(plan, f->pass);
     HY_TRY(hy_visit_prepare(f, 0));
     f->residual_out = hy_batch_eval_residual(plan, 0);
     HY_TRY(hy_run_unit(f, 0, +1));

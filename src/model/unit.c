@@ -174,52 +174,49 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
                         .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
 }
 
-void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
+void hy_unit_linear_forward(hy_unit *unit, const hy_linear *l, int8_t in, int8_t out,
                             int8_t residual) {
-    if (linear->low_rank.a != HY_NO_SLOT) {
-        hy_unit_adapter_forward(unit, linear, in, out, residual);
+    if (l->low_rank.a != HY_NO_SLOT) {
+        hy_unit_adapter_forward(unit, l, in, out, residual);
         residual = out;
     }
-    hy_unit_linear_encode(unit, linear, in, false);
-    int8_t from = linear->is_fp8 ? linear->in_codes : in;
-    hy_unit_op op = hy_unit_matmul(from, linear->weight, out, false, true);
-    op.attr.matmul.is_fast = linear->is_fp8 && unit->traits.fp8.is_fast;
-    op.slot[HY_MATMUL_BIAS] = linear->bias;
+    hy_unit_linear_encode(unit, l, in, false);
+    int8_t from = l->is_fp8 ? l->in_codes : in;
+    hy_unit_op op = hy_unit_matmul(from, l->weight, out, false, true);
+    op.attr.matmul.is_fast = l->is_fp8 && unit->traits.fp8.is_fast;
+    op.slot[HY_MATMUL_BIAS] = l->bias;
     op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);
 }
 
-void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
-                                    int8_t in) {
-    hy_unit_op plain = hy_unit_matmul(dout, in, linear->weight_grad, true, false);
-    hy_unit_op fp8 = hy_unit_matmul(linear->dout_transposed, linear->in_transposed,
-                                    linear->weight_grad, false, true);
-    hy_unit_add_op(unit, true, linear->is_grad_fp8 ? fp8 : plain);
-    hy_unit_adapter_backward_params(unit, linear, dout, in);
-    if (linear->bias_grad == HY_NO_SLOT) return;
-    HY_ADD_OP(unit, true, HY_OP_BIAS_GRAD, .slot[HY_BIAS_GRAD_DY] = dout,
-              .slot[HY_BIAS_GRAD_DBIAS] = linear->bias_grad);
-}
-
-void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
-                                   int8_t din) {
-    hy_unit_op plain = hy_unit_matmul(dout, linear->weight, din, false, false);
+void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t in) {
+    hy_unit_op plain = hy_unit_matmul(dout, in, l->weight_grad, true, false);
     hy_unit_op fp8 =
-        hy_unit_matmul(linear->dout_codes, linear->weight_transposed, din, false, true);
-    if (linear->is_fp8) {
-        HY_ADD_OP(unit, true, HY_OP_TO_FP8, .slot[HY_TO_FP8_X] = linear->weight,
-                  .slot[HY_TO_FP8_TRANSPOSED] = linear->weight_transposed);
-    }
-    hy_unit_add_op(unit, true, linear->is_fp8 ? fp8 : plain);
-    hy_unit_adapter_backward_input(unit, linear, din);
+        hy_unit_matmul(l->dout_transposed, l->in_transposed, l->weight_grad, false, true);
+    hy_unit_add_op(unit, true, l->is_grad_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_params(unit, l, dout, in);
+    if (l->bias_grad == HY_NO_SLOT) return;
+    HY_ADD_OP(unit, true, HY_OP_BIAS_GRAD, .slot[HY_BIAS_GRAD_DY] = dout,
+              .slot[HY_BIAS_GRAD_DBIAS] = l->bias_grad);
 }
 
-void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
+void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t din) {
+    hy_unit_op plain = hy_unit_matmul(dout, l->weight, din, false, false);
+    hy_unit_op fp8 = hy_unit_matmul(l->dout_codes, l->weight_transposed, din, false, true);
+    if (l->is_fp8) {
+        HY_ADD_OP(unit, true, HY_OP_TO_FP8, .slot[HY_TO_FP8_X] = l->weight,
+                  .slot[HY_TO_FP8_TRANSPOSED] = l->weight_transposed);
+    }
+    hy_unit_add_op(unit, true, l->is_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_input(unit, l, din);
+}
+
+void hy_unit_linear_backward(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t in,
                              int8_t din) {
-    hy_unit_linear_encode_back(unit, linear, dout);
-    hy_unit_adapter_backward_low(unit, linear, dout);
-    hy_unit_linear_backward_params(unit, linear, dout, in);
-    hy_unit_linear_backward_input(unit, linear, dout, din);
+    hy_unit_linear_encode_back(unit, l, dout);
+    hy_unit_adapter_backward_low(unit, l, dout);
+    hy_unit_linear_backward_params(unit, l, dout, in);
+    hy_unit_linear_backward_input(unit, l, dout, din);
 }
 
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {

@@ -17,8 +17,8 @@ hy_status hy_visit_leave(const hy_frame *frame);
 
 /* ---- passes.c -------------------------------------------------------------------------------- */
 
-/* Enters a unit of the model, runs its ops and leaves it. */
+/* Enters a unit of the model, runs its ops and leaves it. Sets the frame's unit and scratch. */
 hy_status hy_run_unit(hy_frame *frame, int32_t unit, int direction);
 /* Forward through embedding and blocks with two residual buffers; ends before the head. The frame
- * has its plan, input and pass, and gets its scratch memory and residuals here. */
+ * has its plan, its input and HY_PASS_EVAL; residual_in becomes the head's input. */
 hy_status hy_run_stack(hy_frame *frame);

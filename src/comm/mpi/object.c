@@ -97,20 +97,14 @@ static void finish(bool has_failed) {
     used = room = 0;
 }
 
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static hy_status share(void *data, size_t bytes, double seconds) {
     MPI_Request request;
-    double deadline = seconds_now() + seconds;
+    double deadline = MPI_Wtime() + seconds;
     int is_over = 0, spins = 0;
     int error = MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, comm, &request);
     while (error == MPI_SUCCESS && !is_over) {
         error = MPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
-        if (!is_over && seconds_now() > deadline)
+        if (!is_over && MPI_Wtime() > deadline)
             return fail(HY_ERR_IO, "MPI: not all ranks connected within %.0f s", seconds);
         if (!is_over) nap(&spins);
     }
