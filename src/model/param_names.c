@@ -110,30 +110,22 @@ hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen
     return HY_OK;
 }
 
-/* The parameters that `names` means, as a list that the caller frees, even after a failure. */
-static bool *list_meant(const hy_params *p, const char *names, hy_status *status) {
+/* Sets is_beside of the parameters that `names` means, or is_trainable, and clears it for the
+ * others. */
+static hy_status mark(hy_params *p, const char *names, bool marks_beside) {
     bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
-    *status = is_meant ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
-    if (*status == HY_OK) *status = hy_params_match(p, names, is_meant);
-    return is_meant;
-}
-
-hy_status hy_params_select(hy_params *p, const char *names) {
-    hy_status status;
-    bool *is_meant = list_meant(p, names, &status);
+    HY_FAIL_IF(!is_meant, HY_ERR_MEMORY, "no memory for %s", names);
+    hy_status status = hy_params_match(p, names, is_meant);
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
-        p->list[i].is_trainable = is_meant[i];
+        hy_param *param = &p->list[i];
+        if (marks_beside)
+            param->is_beside = is_meant[i] && !hy_is_adapter(param->kind);
+        else
+            param->is_trainable = is_meant[i];
     }
     free(is_meant);
     return status;
 }
 
-hy_status hy_params_mark_beside(hy_params *p, const char *names) {
-    hy_status status;
-    bool *is_meant = list_meant(p, names, &status);
-    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
-        p->list[i].is_beside = is_meant[i] && !hy_is_adapter(p->list[i].kind);
-    }
-    free(is_meant);
-    return status;
-}
+hy_status hy_params_select(hy_params *p, const char *names) { return mark(p, names, false); }
+hy_status hy_params_mark_beside(hy_params *p, const char *names) { return mark(p, names, true); }
