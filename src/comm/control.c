@@ -3,6 +3,7 @@
  * (calls of all ranks) and control_thread.c (the thread and its connections). */
 #include "comm/control.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +172,7 @@ void hy_control_on_failure(hy_control *c, void (*function)(void *user), void *us
     if (c->ranks.count == 1) return;
     pthread_mutex_lock(&c->lock);
     while (c->is_calling) pthread_cond_wait(&c->is_changed, &c->lock);
+    assert(!function || !c->on_failure);
     c->on_failure = function;
     c->on_failure_user = user;
     hy_control_wake(c);

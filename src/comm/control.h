@@ -69,8 +69,9 @@ hy_status hy_control_fail(hy_control *control, hy_status status, const char *mes
 /* Becomes readable when something fails, and stays readable; for poll(). -1 with one rank. */
 int hy_control_failure_fd(const hy_control *control);
 /* Sets the function that the control's thread calls once when something fails, also if that was
- * before this call; NULL: none. It may call hy_control_check and hy_control_failed_rank. After this
- * returns, the previous function is not running and will not be called. */
+ * before this call. It may call hy_control_check and hy_control_failed_rank. There is one function
+ * at a time: set NULL before another one. After this returns, the previous function is not running
+ * and will not be called. */
 void hy_control_on_failure(hy_control *control, void (*function)(void *user), void *user);
 
 /* ---- calls: all ranks, in the same order ----------------------------------------------------- */
