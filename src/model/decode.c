@@ -81,29 +81,26 @@ static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t uni
     return HY_OK;
 }
 
-static uint64_t rope_bytes(const hy_decoder *d) {
-    const hy_shape *s = &d->model->shape;
-    return s->has_rope ? hy_align((uint64_t)d->options.context * (uint64_t)s->head_size * 4) : 0;
-}
-
-static uint64_t token_bytes(const hy_decoder *d) {
-    return hy_align((uint64_t)d->options.rows * sizeof(int32_t));
-}
+/* The blocks of a decoder's memory, in this order. */
+enum { CACHE, ROPE, TOKENS, ACTIVATIONS, PLAN_WORKSPACE, WORKSPACE = HY_DECODER_PARTS - 1 };
 
 static void count_bytes(hy_decoder *d) {
     const hy_shape *s = &d->model->shape;
     hy_batch_plan *plans[] = {d->many, d->one};
-    uint64_t width = 2 * (uint64_t)s->kv_heads * (uint64_t)s->head_size;
-    d->layer_bytes =
-        hy_align((uint64_t)d->options.context * width * hy_dtype_size(d->options.dtype));
+    uint64_t context = (uint64_t)d->options.context, head = (uint64_t)s->head_size;
+    uint64_t width = 2 * (uint64_t)s->kv_heads * head, *bytes = d->part_bytes;
+    d->layer_bytes = hy_align(context * width * hy_dtype_size(d->options.dtype));
+    bytes[CACHE] = (uint64_t)s->layers * d->layer_bytes;
+    bytes[ROPE] = s->has_rope ? hy_align(context * head * sizeof(float)) : 0;
+    bytes[TOKENS] = hy_align((uint64_t)d->options.rows * sizeof(int32_t));
     for (int i = 0; i < 2; i++) {
         plans[i]->bytes.workspace =
             plans[i]->scratch_bytes + hy_align(plans[i]->op_workspace_bytes);
-        raise_to(&d->activation_bytes, hy_align(plans[i]->bytes.activations));
-        raise_to(&d->plan_workspace_bytes, hy_align(plans[i]->bytes.workspace));
+        raise_to(&bytes[ACTIVATIONS], hy_align(plans[i]->bytes.activations));
+        raise_to(&bytes[PLAN_WORKSPACE], hy_align(plans[i]->bytes.workspace));
     }
-    d->bytes = (uint64_t)s->layers * d->layer_bytes + rope_bytes(d) + token_bytes(d) +
-               d->activation_bytes + d->plan_workspace_bytes + hy_align(d->workspace_bytes);
+    bytes[WORKSPACE] = hy_align(d->workspace_bytes);
+    for (int i = 0; i < HY_DECODER_PARTS; i++) d->bytes += bytes[i];
 }
 
 static hy_status plan_decoder(hy_decoder *d) {
@@ -162,29 +159,22 @@ void hy_decoder_destroy(hy_decoder *d) {
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static void *cut(char **at, uint64_t bytes) {
-    char *block = *at;
-    *at += bytes;
-    return bytes ? block : NULL;
-}
-
 hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
-    char *at = memory;
-    d->cache = cut(&at, (uint64_t)d->model->shape.layers * d->layer_bytes);
-    d->rope = cut(&at, rope_bytes(d));
-    d->tokens = cut(&at, token_bytes(d));
-    char *activations = cut(&at, d->activation_bytes);
-    char *workspace = cut(&at, d->plan_workspace_bytes);
-    d->workspace = cut(&at, hy_align(d->workspace_bytes));
-    hy_batch_plan_place(d->many, activations, workspace);
-    hy_batch_plan_place(d->one, activations, workspace);
+    char *parts[HY_DECODER_PARTS], *at = memory;
+    for (int i = 0; i < HY_DECODER_PARTS; at += d->part_bytes[i++]) parts[i] = at;
+    d->cache = parts[CACHE];
+    d->rope = d->part_bytes[ROPE] ? (float *)(void *)parts[ROPE] : NULL;
+    d->tokens = (int32_t *)(void *)parts[TOKENS];
+    d->workspace = parts[WORKSPACE];
+    hy_batch_plan_place(d->many, parts[ACTIVATIONS], parts[PLAN_WORKSPACE]);
+    hy_batch_plan_place(d->one, parts[ACTIVATIONS], parts[PLAN_WORKSPACE]);
     d->logits = d->one->logits;
     d->length = 0;
     if (!d->rope) return HY_OK;
-    float *table = malloc((size_t)rope_bytes(d));
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&d->model->shape, d->options.context, table);
     size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
+    float *table = malloc(bytes);
+    HY_FAIL_IF(!table, HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&d->model->shape, d->options.context, table);
     hy_status status = d->backend->copy(stream, d->rope, table, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(stream);
     free(table);

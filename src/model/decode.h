@@ -19,6 +19,8 @@ typedef struct hy_decoder_options {
     uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_decoder_options;
 
+#define HY_DECODER_PARTS 6
+
 typedef struct hy_decoder {
     hy_model *model;
     hy_backend *backend;
@@ -30,11 +32,12 @@ typedef struct hy_decoder {
     char *cache; /* (L, context, 2K D) */
     float *rope; /* (context, D/2, 2), NULL without rope */
     int32_t *tokens;
-    char *workspace; /* of cached attention */
-    uint64_t layer_bytes, activation_bytes, plan_workspace_bytes, workspace_bytes;
-    char *logits;             /* (V) of the last token, in options.dtype */
-    void *staged;             /* (V) on the host */
-    const hy_unit_hook *hook; /* the owner's: weights from other ranks; NULL: none */
+    char *workspace;                       /* of cached attention */
+    uint64_t layer_bytes, workspace_bytes; /* one layer's cache; workspace of cached attention */
+    uint64_t part_bytes[HY_DECODER_PARTS]; /* of each block of its memory; decode.c has the list */
+    char *logits;                          /* (V) of the last token, in options.dtype */
+    void *staged;                          /* (V) on the host */
+    const hy_unit_hook *hook;              /* the owner's: weights from other ranks; NULL: none */
 } hy_decoder;
 
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
