@@ -1,8 +1,8 @@
-/* engine_rows.h: the choices of the memory engine as a table, lists of them that cover all pairs, and runs
- * of them against a plain run: for the CPU's tests and the card's.
+/* engine_rows.h: the choices of the memory engine as a table, lists of them that cover all pairs,
+ * and runs of them against a plain run: for the CPU's tests and the card's.
  *
- * A row is one value of every choice. The list is made greedily: every pair of values of different choices
- * occurs in some row. What is compared: engine_rig.h. */
+ * A row is one value of every choice. The list is made greedily: every pair of values of different
+ * choices occurs in some row. What is compared: engine_rig.h. */
 #ifndef HY_TESTS_ENGINE_ROWS_H
 #define HY_TESTS_ENGINE_ROWS_H
 
@@ -52,7 +52,7 @@ static inline int value_count(int i) {
     return count;
 }
 
-/* ---- a list of rows that covers all pairs -------------------------------------------------------- */
+/* ---- a list of rows that covers all pairs ---------------------------------------------------- */
 
 typedef struct cover {
     bool is_seen[CHOICES][MOST_VALUES][CHOICES][MOST_VALUES];
@@ -119,10 +119,10 @@ static inline int make_rows(uint64_t seed, row rows[MOST_ROWS]) {
     return count;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------ */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
-/* The models, types and splits that every list is tried with: all of them together have each choice in
- * 16 and 32 bits, with tied and untied heads, with one and three micro-batches. */
+/* The models, types and splits that every list is tried with: all of them together have each choice
+ * in 16 and 32 bits, with tied and untied heads, with one and three micro-batches. */
 #define ALL_BF16 "precision bf16 precision_correct bf16 "
 static const struct {
     const char *name, *words;

@@ -69,8 +69,8 @@ static inline trial lion_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bo
     return t;
 }
 
-/* An Adafactor step of a matrix (M,N), factored, or with M 0 of N numbers that have a state each. Some rows of
- * it have no gradient. Relative where N is odd. */
+/* An Adafactor step of a matrix (M,N), factored, or with M 0 of N numbers that have a state each.
+ * Some rows of it have no gradient. Relative where N is odd. */
 static inline trial adafactor_trial_of(hy_dtype param, hy_dtype grad, bool has_master, int64_t M,
                                        int64_t N) {
     trial t = trial_begin(HY_OP_ADAFACTOR, (uint64_t)(param * 100 + grad * 10 + M % 7));
@@ -284,7 +284,8 @@ static inline void check_cut_step(call_runner run, update_trial make) {
     trial_end(&cut);
 }
 
-/* First moments in 8 bits: dequantise, step in fp32, quantise: three ops that the one must equal bit for bit. */
+/* First moments in 8 bits: dequantise, step in fp32, quantise: three ops that the one must equal
+ * bit for bit. */
 static inline void check_eight_bits(call_runner run, update_trial make) {
     enum { COUNT = 5003, BLOCK = 256, BLOCKS = (COUNT + BLOCK - 1) / BLOCK };
     static float scales[BLOCKS], wide_scales[BLOCKS], wide[COUNT];
@@ -317,7 +318,8 @@ static inline void check_eight_bits(call_runner run, update_trial make) {
     }
 }
 
-/* A step far below the spacing of the type moves the mean all the same; nearest would move nothing. */
+/* A step far below the spacing of the type moves the mean all the same; nearest would move
+ * nothing. */
 static inline void check_small_steps(call_runner run) {
     static const hy_dtype narrow[] = {HY_BF16, HY_F16};
     enum { COUNT = 100000 };

@@ -95,13 +95,10 @@ static inline void rig_begin(rig *r, const rig_options *o) {
                  .update = true,
                  .ring_depth = true,
                  .resident_units = true},
-        .device = o->device,
-        .host = o->host,
+        .limits = {.device = o->device, .host = o->host},
         .rates = r->sizer.speed.rates,
         .user = &r->sizer,
-        .work = hy_sizer_work,
-        .state = hy_sizer_state,
-        .chunks = hy_sizer_chunks};
+        .sizes = &hy_sizer_sizes};
 }
 
 static inline void rig_end(rig *r) {

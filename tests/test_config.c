@@ -587,7 +587,8 @@ START_TEST(the_cut_of_a_step_is_open_until_somebody_says_it) {
 }
 END_TEST
 
-/* A preset's warm-up is a third of a short run at the most; who says steps, or a share, gets what they say. */
+/* A preset's warm-up is a third of a short run at the most; who says steps, or a share, gets what
+ * they say. */
 START_TEST(warm_up_is_a_share_unless_somebody_says_steps) {
     set("model", "gpt2-124m", HY_FROM_FLAG);
     const hy_settings *s = hy_config_settings(config);
@@ -681,7 +682,8 @@ START_TEST(the_printed_configuration_tells_origins) {
 }
 END_TEST
 
-/* Ranks may have devices, threads and memory of their own; whatever else is another makes it another run. */
+/* Ranks may have devices, threads and memory of their own; whatever else is another makes it
+ * another run. */
 START_TEST(what_ranks_must_have_alike_is_all_but_what_a_machine_has) {
     static const struct {
         const char *key, *value;

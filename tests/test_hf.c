@@ -1,8 +1,8 @@
 /* test_hf.c: models in Hugging Face's format, in and out.
  *
- * tests/golden/hf holds small random models as transformers saves them (make_hf.py there), with the logits
- * it computes. Here they are read, run and compared, written and read again. test_hf_refusals.c has what
- * must be refused. */
+ * tests/golden/hf holds small random models as transformers saves them (make_hf.py there), with the
+ * logits it computes. Here they are read, run and compared, written and read again.
+ * test_hf_refusals.c has what must be refused. */
 #include <errno.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include "model/coding.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
-/* ---- against transformers ---------------------------------------------------------------------- */
+/* ---- against transformers -------------------------------------------------------------------- */
 
 static void check_logits(const char *name) {
     hf_rig rig = {0};
@@ -62,7 +62,8 @@ static void check_codes(const hy_param *p, const hy_layout_item *item, const flo
     free(codes);
 }
 
-/* What is loaded as codes are the codes of the numbers that are loaded else; returns how many matrices. */
+/* What is loaded as codes are the codes of the numbers that are loaded else; returns how many
+ * matrices. */
 static int check_coded(const char *folder, hy_dtype dtype, int64_t piece) {
     int coded = 0;
     hf_rig rig = {0};
@@ -114,7 +115,8 @@ START_TEST(frozen_weights_are_loaded_as_fp8) {
 }
 END_TEST
 
-/* Rows as wide as it takes, in 16 bits, with padding behind the table and more jobs than threads. */
+/* Rows as wide as it takes, in 16 bits, with padding behind the table and more jobs than
+ * threads. */
 START_TEST(frozen_weights_are_loaded_as_nf4) {
     static const int64_t pieces[] = {0, 70, 1000, 5000};
     hy_shape shape = {.layers = 3,
@@ -187,7 +189,7 @@ START_TEST(pieces_of_any_size_make_the_same_weights) {
 }
 END_TEST
 
-/* ---- out again --------------------------------------------------------------------------------- */
+/* ---- out again ------------------------------------------------------------------------------- */
 
 static void tensors_are_the_same(const char *folder, const char *other) {
     hy_hf_tensors *a, *b;
@@ -283,7 +285,7 @@ START_TEST(rows_behind_the_vocabulary_are_zero_and_not_written) {
 }
 END_TEST
 
-/* ---- what lies beside the weights -------------------------------------------------------------- */
+/* ---- what lies beside the weights ------------------------------------------------------------ */
 
 START_TEST(files_beside_the_weights_are_copied) {
     static const struct {
@@ -330,7 +332,8 @@ static void count_warnings(void *user, hy_message_level level, const char *text)
     if (level == HY_WARNING && strstr(text, "merges.txt is not copied")) ++*(int *)user;
 }
 
-/* A link is a file of the model only where it stays with the model; the hub's cache is made of links. */
+/* A link is a file of the model only where it stays with the model; the hub's cache is made of
+ * links. */
 START_TEST(links_to_files_elsewhere_are_not_copied) {
     char folder[256], cache[300], source[400], blobs[400], out[300], path[500], other[500];
     int warnings = 0;
@@ -372,7 +375,8 @@ static void hear(void *user, hy_message_level level, const char *text) {
     hy_text_add(user, text);
 }
 
-/* Writes a golden model with a window that it did not have, and reads what config.json then says. */
+/* Writes a golden model with a window that it did not have, and reads what config.json then
+ * says. */
 static hy_status write_with_window(const char *name, int32_t window, hy_text *heard,
                                    hy_hf_config *config) {
     char folder[256], out[300], golden[512];
@@ -422,7 +426,8 @@ START_TEST(a_window_that_the_architecture_lacks_is_written_as_another_or_refused
 }
 END_TEST
 
-/* The second removed what the first was writing, and the first published what the second had begun. */
+/* The second removed what the first was writing, and the first published what the second had
+ * begun. */
 START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
     char folder[256], out[300], partial[300], file[320];
     hf_rig rig = {0};
@@ -449,8 +454,8 @@ START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
 }
 END_TEST
 
-/* Whatever write fails, the folder that was there is whole, and nothing lies beside it; also where two names
- * cannot be swapped. */
+/* Whatever write fails, the folder that was there is whole, and nothing lies beside it; also where
+ * two names cannot be swapped. */
 START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
     char folder[256], out[300];
     hf_rig rig = {0};
@@ -483,7 +488,7 @@ START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
 }
 END_TEST
 
-/* ---- finding models ---------------------------------------------------------------------------- */
+/* ---- finding models -------------------------------------------------------------------------- */
 
 static void put_revision(const char *cache, const char *model, const char *revision,
                          const char *golden) {
@@ -524,7 +529,7 @@ START_TEST(a_model_is_found_by_its_name_in_the_hubs_cache) {
 }
 END_TEST
 
-/* ---- a real model ------------------------------------------------------------------------------ */
+/* ---- a real model ---------------------------------------------------------------------------- */
 
 enum { STORY = 200, BOS = 1 };
 

@@ -1,5 +1,6 @@
-/* test_kernels_adafactor.c: the Adafactor op: the reference in all types and many shapes, rows of padding,
- * gradients of any size, rounding, and what it refuses. That twenty steps are PyTorch's: test_optim_steps.c. */
+/* test_kernels_adafactor.c: the Adafactor op: the reference in all types and many shapes, rows of
+ * padding, gradients of any size, rounding, and what it refuses. That twenty steps are PyTorch's:
+ * test_optim_steps.c. */
 #include "kernels/cpu/blas.h"
 #include "optimizer_checks.h"
 

@@ -1,4 +1,5 @@
-/* test_kernels_lion.c: the Lion op: its formula by hand, the reference, rounding, and m in 8 bits. */
+/* test_kernels_lion.c: the Lion op: its formula by hand, the reference, rounding, and m in 8
+ * bits. */
 #include "kernels/cpu/blas.h"
 #include "optimizer_checks.h"
 

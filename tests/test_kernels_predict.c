@@ -155,7 +155,7 @@ START_TEST(eight_bits_keep_sign_size_and_the_smallest_squares) {
 }
 END_TEST
 
-/* ---- a byte beside a bf16 number ---------------------------------------------------------------- */
+/* ---- a byte beside a bf16 number ------------------------------------------------------------- */
 
 static const int exponents[] = {-HY_GRID_EXPONENT_MAX, -16, -13, -7, 0, HY_GRID_EXPONENT_MAX};
 enum { EXPONENTS = sizeof exponents / sizeof exponents[0], BIGGEST = 0x7f7f };
@@ -192,7 +192,8 @@ START_TEST(a_number_goes_to_its_nearest_point) {
 }
 END_TEST
 
-/* Every bf16 number as theta, and beside it every point that is fewer than 128 away: across zero, too. */
+/* Every bf16 number as theta, and beside it every point that is fewer than 128 away: across zero,
+ * too. */
 START_TEST(a_byte_is_enough_beside_a_number_that_is_near) {
     int exponent = exponents[_i];
     int32_t most = hy_grid_point(BIGGEST, exponent);
@@ -227,8 +228,8 @@ START_TEST(a_byte_that_wrapped_around_stays_near) {
 }
 END_TEST
 
-/* The ops over an odd count: each element as the functions have it, which the tests above hold against what
- * they are for. */
+/* The ops over an odd count: each element as the functions have it, which the tests above hold
+ * against what they are for. */
 START_TEST(wrapping_ops_are_the_grid_element_by_element) {
     uint16_t *theta = malloc(N * sizeof *theta), *phi = malloc(N * sizeof *phi), *back;
     uint8_t *codes = malloc(N);

@@ -1,4 +1,5 @@
-/* test_kernels_sgd.c: the SGD op: PyTorch's numbers, the reference, rounding, and momentum in 8 bits. */
+/* test_kernels_sgd.c: the SGD op: PyTorch's numbers, the reference, rounding, and momentum in 8
+ * bits. */
 #include "kernels/cpu/blas.h"
 #include "optimizer_checks.h"
 

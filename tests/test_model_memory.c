@@ -82,7 +82,8 @@ START_TEST(a_store_gives_each_tensor_its_place) {
 }
 END_TEST
 
-/* A model whose weights and gradients live on the host and pass through rings, under random delays. */
+/* A model whose weights and gradients live on the host and pass through rings, under random
+ * delays. */
 typedef struct streamed_rig {
     hy_backend *backend;
     hy_stream *compute, *copies, *returns;

@@ -319,8 +319,8 @@ START_TEST(every_row_is_complete) {
 }
 END_TEST
 
-/* An optimizer that works on whole matrices, in several ops and with workspace of its own: w (C,C) becomes
- * w - lr g g^T, which is made in the workspace; vectors take a plain step. */
+/* An optimizer that works on whole matrices, in several ops and with workspace of its own: w (C,C)
+ * becomes w - lr g g^T, which is made in the workspace; vectors take a plain step. */
 static hy_op_call square_call(const hy_param *param, void *grad, char *workspace) {
     int64_t side = param->shape[0];
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};

@@ -1,5 +1,5 @@
-/* test_own_loop.c: the caller's own loop: learning, where its state lives, large parameters, jumps. What it is
- * refused and how it is stopped: test_own_loop_use.c. */
+/* test_own_loop.c: the caller's own loop: learning, where its state lives, large parameters, jumps.
+ * What it is refused and how it is stopped: test_own_loop_use.c. */
 #include "own_loop_rig.h"
 
 #include "base/hash.h"
@@ -159,7 +159,7 @@ START_TEST(groups_have_their_own_rate_and_decay) {
 }
 END_TEST
 
-/* ---- where state lives, and in which type ------------------------------------------------------ */
+/* ---- where state lives, and in which type ---------------------------------------------------- */
 
 START_TEST(where_the_state_lives_changes_no_bit) {
     static const char *const places[][2] = {
@@ -184,7 +184,8 @@ START_TEST(every_optimizer_and_state_type_learns) {
 }
 END_TEST
 
-/* The caller sees bf16; the master behind it goes on in fp32, through jumps that are refused too. */
+/* The caller sees bf16; the master behind it goes on in fp32, through jumps that are refused
+ * too. */
 static uint16_t low[FEATURES + 1], low_grads[FEATURES + 1];
 
 static void widen(void) {
@@ -266,7 +267,7 @@ START_TEST(gradients_are_summed_by_them_or_by_us) {
 }
 END_TEST
 
-/* ---- large parameters, and updates that wait for them ------------------------------------------------ */
+/* ---- large parameters, and updates that wait for them ---------------------------------------- */
 
 #define ROWS 2200
 #define LARGE ((int64_t)ROWS * ROWS)
@@ -310,7 +311,8 @@ static uint64_t large_digest(const char *const *pairs, bool in_turn, bool is_sto
            hy_hash_bytes(&learned, sizeof learned, 1);
 }
 
-/* Cut into parts that travel: the same bits wherever the state is, and one tensor of its shape in the file. */
+/* Cut into parts that travel: the same bits wherever the state is, and one tensor of its shape in
+ * the file. */
 START_TEST(a_large_parameter_travels_in_parts) {
     static const char *const kinds[] = {"adamw", "adamw8bit", "adafactor"};
     char *out = path_in("run");
@@ -370,8 +372,8 @@ START_TEST(a_rejected_jump_restores_the_weights_bit_for_bit) {
 }
 END_TEST
 
-/* The predictors' formulas in double: the weights after a jump, and what becomes of the velocity. Windows are
- * of 8 steps. */
+/* The predictors' formulas in double: the weights after a jump, and what becomes of the velocity.
+ * Windows are of 8 steps. */
 static double outer_jump(double d, double phi, double *velocity) {
     *velocity = 0.7 * *velocity + d;
     return phi + 0.7 * (0.7 * *velocity + d);

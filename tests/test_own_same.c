@@ -1,8 +1,9 @@
-/* test_own_same.c: the same model on the same data, as ours and as a caller's own: the losses agree.
+/* test_own_same.c: the same model on the same data, as ours and as a caller's own: the losses
+ * agree.
  *
- * The caller computes with passes of ours over memory of its own, so that what is compared is everything else:
- * phases, jumps, guard, optimizer, clipping, schedule, validation. Gradients are summed in another order in the
- * norm alone, so losses may differ by its rounding. */
+ * The caller computes with passes of ours over memory of its own, so that what is compared is
+ * everything else: phases, jumps, guard, optimizer, clipping, schedule, validation. Gradients are
+ * summed in another order in the norm alone, so losses may differ by its rounding. */
 #include "config/derived.h"
 #include "config/settings.h"
 #include "data/dataset.h"
@@ -33,7 +34,8 @@ static hy_status look(int64_t sequence, bool is_backward, double scale, double *
     return HY_OK;
 }
 
-/* Ours are gradients of the mean over a step, so that rounding is the same: theirs are of the sum. */
+/* Ours are gradients of the mean over a step, so that rounding is the same: theirs are of the
+ * sum. */
 static hy_status backward(void *user, int64_t batch, double scale, double *sum, int64_t *counted) {
     (void)user;
     return look(batch, true, scale, sum, counted);

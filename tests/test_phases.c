@@ -1,4 +1,5 @@
-/* test_phases.c: the phase machine by table and by random walks; divergence, guard, confidence; ema. */
+/* test_phases.c: the phase machine by table and by random walks; divergence, guard, confidence;
+ * ema. */
 #include "harness.h"
 
 #include <math.h>
@@ -283,7 +284,7 @@ START_TEST(confidence_begins_with_the_regime_and_moves_with_forks) {
 }
 END_TEST
 
-/* ---- ema ---------------------------------------------------------------------------------------- */
+/* ---- ema ------------------------------------------------------------------------------------- */
 
 /* Runs formulas on one weight and its two buffers. */
 static void run_formulas(hy_formulas f, double v[3]) {
@@ -293,8 +294,8 @@ static void run_formulas(hy_formulas f, double v[3]) {
     }
 }
 
-/* theta' = A(theta + beta m), m = gamma m + (1 - gamma) (theta' - theta), with A `window` steps of any
- * optimizer: here noise. What stands in v[0] after each jump is theta + beta m. */
+/* theta' = A(theta + beta m), m = gamma m + (1 - gamma) (theta' - theta), with A `window` steps of
+ * any optimizer: here noise. What stands in v[0] after each jump is theta + beta m. */
 START_TEST(ema_is_the_recurrence_of_its_paper) {
     static const int64_t windows[] = {1, 6, 20};
     int64_t window = windows[_i];

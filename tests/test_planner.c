@@ -11,7 +11,7 @@
 #define DEVICE_STEP 2
 #endif
 
-/* ---- known answers ------------------------------------------------------------------------------ */
+/* ---- known answers --------------------------------------------------------------------------- */
 
 /* Every class that is there lives at `place`. */
 static bool all_state_is(const hy_plan *plan, hy_place place) {
@@ -104,7 +104,8 @@ START_TEST(what_is_chosen_for_known_machines) {
 }
 END_TEST
 
-/* 50 GiB pinned for 7B: state alone is 42.7. 40 GiB do as well: layers that stay on the device need none. */
+/* 50 GiB pinned for 7B: state alone is 42.7. 40 GiB do as well: layers that stay on the device need
+ * none. */
 START_TEST(seven_billion_fit_into_forty_gibibytes_of_host_memory) {
     for (int most = 50; most >= 40; most -= 10) {
         rig r;
@@ -141,7 +142,7 @@ START_TEST(the_leanest_plan_for_the_host_has_layers_that_stay) {
 }
 END_TEST
 
-/* ---- true of every answer ----------------------------------------------------------------------- */
+/* ---- true of every answer -------------------------------------------------------------------- */
 
 START_TEST(more_memory_is_never_slower) {
     static const struct {
@@ -156,7 +157,7 @@ START_TEST(more_memory_is_never_slower) {
         r.sizer.spec.budget = 0; /* the pieces of the loss by themselves */
         for (uint64_t device = 2; device <= 160; device += device < 32 ? DEVICE_STEP : 32) {
             hy_plan plan;
-            r.problem.device = device * GIB;
+            r.problem.limits.device = device * GIB;
             must(hy_plan_choose(&r.problem, &plan));
             if (!plan.fits) continue;
             ck_assert_msg(plan.cost.seconds <= before, "%s: %g s with %d GiB, %g s with less",
@@ -175,7 +176,7 @@ START_TEST(more_host_memory_is_never_slower) {
     rig_begin(&r, &(rig_options){"qwen2.5-7b", "rtx5080", 15 * GIB, 0, 65536, SMALL_STATE});
     for (uint64_t host = 40; host <= 120; host += 4) {
         hy_plan plan;
-        r.problem.host = host * GIB;
+        r.problem.limits.host = host * GIB;
         must(hy_plan_choose(&r.problem, &plan));
         if (!plan.fits) continue;
         ck_assert_double_le(plan.cost.seconds, before);
@@ -236,7 +237,7 @@ START_TEST(a_given_micro_batch_is_kept_where_it_fits) {
     ck_assert_int_eq(plan.choice.batch, 8);
     r.problem.base.batch = 64;
     r.problem.base.accum = 1;
-    r.problem.device = 4 * GIB;
+    r.problem.limits.device = 4 * GIB;
     must(hy_plan_choose(&r.problem, &plan));
     ck_assert(plan.fits);
     ck_assert_int_lt(plan.choice.batch, 64);
@@ -265,13 +266,13 @@ START_TEST(disk_is_used_when_nothing_else_fits_and_only_then) {
     must(hy_plan_choose(&r.problem, &plan));
     ck_assert(!plan.fits);
     ck_assert_uint_gt(plan.device_short + plan.host_short, 0);
-    r.problem.has_folder = true;
-    r.problem.disk = UINT64_MAX;
+    r.problem.limits.has_folder = true;
+    r.problem.limits.disk = UINT64_MAX;
     must(hy_plan_choose(&r.problem, &plan));
     ck_assert(plan.fits);
     ck_assert_uint_gt(plan.disk, 0);
     ck_assert_uint_gt(plan.cost.disk_written, 0);
-    r.problem.host = 100 * GIB;
+    r.problem.limits.host = 100 * GIB;
     must(hy_plan_choose(&r.problem, &plan));
     ck_assert(plan.fits);
     ck_assert_uint_eq(plan.disk, 0);
@@ -294,7 +295,7 @@ START_TEST(the_leanest_plan_needs_no_more_than_any_other) {
 }
 END_TEST
 
-/* ---- random problems ---------------------------------------------------------------------------- */
+/* ---- random problems ------------------------------------------------------------------------- */
 
 typedef struct dice {
     uint64_t seed, count;
@@ -318,7 +319,7 @@ static hy_plan_choice any_choice(const rig *r, dice *d) {
         int32_t layers = p->layers * ((int32_t) throw(d, 4) + 1) / 4;
         c.recompute_layers = layers == p->layers ? 0 : layers;
     }
-    c.loss_chunks = p->chunks(p->user, c.batch, logits[throw(d, 5)]);
+    c.loss_chunks = p->sizes->chunks(p->user, c.batch, logits[throw(d, 5)]);
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         if (p->open.state[i]) c.state[i] = throw(d, 2) ? HY_PINNED : HY_DEVICE;
     }
@@ -358,8 +359,8 @@ START_TEST(of_random_problems_no_choice_that_fits_is_faster) {
                           other.cost.seconds);
         }
         if (plan.fits) {
-            ck_assert_uint_le(plan.device, r.problem.device);
-            ck_assert_uint_le(plan.host, r.problem.host);
+            ck_assert_uint_le(plan.device, r.problem.limits.device);
+            ck_assert_uint_le(plan.host, r.problem.limits.host);
         }
         rig_end(&r);
     }

@@ -33,9 +33,8 @@ struct hy_loop {
     const hy_request *request; /* NULL: there is no request */
     hy_answer given;
     bool is_over;
-    hy_error result; /* of the run, once it is over */
-    hy_step_info last;
-    bool has_last;
+    hy_error result;     /* of the run, once it is over */
+    hy_step_info *last;  /* the newest step; step 0: none yet */
     atomic_flag is_busy; /* a call is under way */
     hy_loop *next;       /* of all that live */
 };
@@ -99,7 +98,7 @@ static void give_order(hy_loop *loop, order what) {
 /* ---- the run's side -------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
-    HY_FAIL_IF(loop->trainer->loop.is_in_fork, HY_ERR_STATE,
+    HY_FAIL_IF(loop->trainer->loop->is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
     HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,
@@ -126,8 +125,7 @@ static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
 
 static void on_step(void *user, const hy_step_info *info) {
     hy_loop *loop = user;
-    loop->last = *info;
-    loop->has_last = true;
+    *loop->last = *info;
     if (loop->observer.on_step) loop->observer.on_step(loop->observer.user, info);
 }
 
@@ -186,6 +184,7 @@ static void give_back(hy_loop *loop) {
     pthread_cond_destroy(&loop->turned);
     pthread_mutex_destroy(&loop->lock);
     hy_custom_provider_fini(&loop->custom);
+    free(loop->last);
     free(loop);
 }
 
@@ -206,9 +205,13 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
-    if (!loop) return hy_fail(HY_ERR_MEMORY, "no memory for a loop");
-    hy_status status = hy_custom_provider_init(&loop->custom, &options->parameters, true);
+    if (!loop) return hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+    loop->last = calloc(1, sizeof *loop->last);
+    hy_status status = loop->last
+                           ? hy_custom_provider_init(&loop->custom, &options->parameters, true)
+                           : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
+        free(loop->last);
         free(loop);
         return status;
     }
@@ -334,8 +337,8 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
     if (status == HY_OK) give_request(loop, next, next_size);
-    if (status == HY_OK && loop->has_last) {
-        hy_copy_sized(last, last_size, &loop->last, sizeof loop->last);
+    if (status == HY_OK && loop->last->step > 0) {
+        hy_copy_sized(last, last_size, loop->last, sizeof *loop->last);
     }
     return leave(loop, status);
 }
@@ -348,7 +351,7 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
                side->count);
     bool is_due =
         loop->request && loop->request->kind == HY_REQUEST_GRADIENTS && side->uses_in_turn;
-    return is_due ? hy_custom_use(&loop->trainer->engine, parameter) : HY_OK;
+    return is_due ? hy_custom_use(loop->trainer->engine, parameter) : HY_OK;
 }
 
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
@@ -373,8 +376,8 @@ hy_status hy_loop_stop(hy_loop *loop) {
 
 bool hy_loop_last_sized(hy_loop *loop, hy_step_info *out, size_t size) {
     if (enter(loop, "hy_loop_last", false) != HY_OK) return false;
-    bool has_last = loop->has_last;
-    if (has_last) hy_copy_sized(out, size, &loop->last, sizeof loop->last);
+    bool has_last = loop->last->step > 0;
+    if (has_last) hy_copy_sized(out, size, loop->last, sizeof *loop->last);
     leave(loop, HY_OK);
     return has_last;
 }

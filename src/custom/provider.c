@@ -55,14 +55,14 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
-    hy_dtype_choice choice = hy_settings_precision(&t->settings, phase);
-    bool is_gpu = t->engine.device.backend->facts.is_gpu;
+    hy_dtype_choice choice = hy_settings_precision(t->settings, phase);
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
     bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
     return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->provider->memory->types.weights);
 }
 
 static hy_status unused_left(hy_trainer *t) {
-    const hy_engine *e = &t->engine;
+    const hy_engine *e = t->engine;
     return hy_fail(HY_ERR_STATE,
                    "gradients were given before every parameter was requested: %s is next "
                    "(hy_loop_use; -1 for all)",
@@ -71,7 +71,7 @@ static hy_status unused_left(hy_trainer *t) {
 
 /* Other ranks may be waiting for what this one updates, whatever its program answered. */
 static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     if (!t->team || !e->update.is_pending) return HY_OK;
     hy_status unused = answered == HY_OK ? unused_left(t) : HY_OK;
     hy_error kept;
@@ -84,21 +84,21 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
 
 static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *answer) {
     hy_custom_provider *g = of(t->provider);
-    request->phase = t->progress.machine.phase;
-    request->step = t->progress.step;
+    request->phase = t->progress->machine.phase;
+    request->step = t->progress->step;
     request->precision = wanted_precision(t, request->phase);
-    request->reason = hy_phase_reason_text(t->progress.machine.reason);
+    request->reason = hy_phase_reason_text(t->progress->machine.reason);
     request->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
-    request->confidence = hy_confidence_value(&t->progress.confidence);
+    request->confidence = hy_confidence_value(&t->progress->confidence);
     *answer = (hy_answer){0};
-    HY_TRY(hy_custom_lend(&t->engine));
+    HY_TRY(hy_custom_lend(t->engine));
     hy_status status = g->answer(g->user, request, answer);
     HY_TRY(use_the_rest(t, status));
     if (status == HY_STOPPED && g->provider.is_abandoned && t->team) {
         return hy_fail(HY_ERR_STATE, "the loop was destroyed before the end of its run");
     }
     HY_TRY(status);
-    HY_TRY(hy_custom_take_back(&t->engine));
+    HY_TRY(hy_custom_take_back(t->engine));
     HY_FAIL_IF(!(answer->counted >= 0) || !isfinite(answer->counted), HY_ERR_INPUT,
                "%g targets were counted in micro-batch %lld; expected 0 or more", answer->counted,
                (long long)request->batch);
@@ -107,8 +107,8 @@ static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *ans
 
 /* ---- of several ranks ------------------------------------------------------------------------ */
 
-static int32_t rank_of(const hy_trainer *t) { return t->engine.request.ranks.rank; }
-static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
+static int32_t rank_of(const hy_trainer *t) { return t->engine->request.ranks.rank; }
+static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(t->engine); }
 
 /* Sends the numbers of each rank to all. The first number is its status; all ranks return the first
  * status that is not HY_OK. */
@@ -147,7 +147,7 @@ static hy_status share(hy_trainer *t, hy_status mine, hy_answer *answer) {
 
 static hy_status zero_grads(hy_trainer *t) {
     const hy_custom_provider *g = of(t->provider);
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     for (int32_t i = 0; g->zeroes_grads && i < g->side.count; i++) {
         hy_op_call fill = {.kind = HY_OP_FILL};
         const hy_param *first = &e->model->params.list[g->side.first_part[i]];
@@ -166,8 +166,8 @@ static hy_status request_all(hy_trainer *t, hy_request *request) {
     hy_status status = send_request(t, request, &g->last);
     double weight = g->last.is_mean ? g->last.counted : 1;
     HY_TRY(share(t, status, &g->last));
-    return t->team ? hy_custom_add_grads(&t->engine, g->grads, weight, true, true)
-                   : hy_custom_place_grads(&t->engine);
+    return t->team ? hy_custom_add_grads(t->engine, g->grads, weight, true, true)
+                   : hy_custom_place_grads(t->engine);
 }
 
 /* One request for each micro-batch. Gradients are added up here: by targets, or as a sum of
@@ -176,7 +176,7 @@ static hy_status request_each(hy_trainer *t, hy_request *request) {
     hy_custom_provider *g = of(t->provider);
     hy_answer sum = {0}, one;
     int64_t count = request->count, first = request->batch;
-    bool is_weighed = t->settings.train.normalize;
+    bool is_weighed = t->settings->train.normalize;
     request->count = 1;
     for (int64_t i = 0; i < count; i++) {
         request->batch = first + i;
@@ -185,7 +185,7 @@ static hy_status request_each(hy_trainer *t, hy_request *request) {
         double mean = one.is_mean ? 1 : one.counted > 0 ? 1 / one.counted : 0;
         double scale = is_weighed ? mean * one.counted : mean;
         HY_TRY(share(t, status, &one));
-        HY_TRY(hy_custom_add_grads(&t->engine, g->grads, scale, i == 0, i == count - 1));
+        HY_TRY(hy_custom_add_grads(t->engine, g->grads, scale, i == 0, i == count - 1));
         sum.loss_sum += one.loss_sum;
         sum.counted += one.counted;
         sum.tokens += one.tokens;
@@ -196,24 +196,24 @@ static hy_status request_each(hy_trainer *t, hy_request *request) {
 
 static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *step,
                            hy_step_report *report) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     hy_custom_provider *g = of(p);
     double scale = e->progress.loss_scale.scale;
     /* An arm of a fork may have ended in this step, with an answer of its own. */
     if (step->attempt == 1) g->answered_in = -1;
     HY_TRY(hy_custom_begin_step(e, step->dtype));
-    if (g->answered_in != t->progress.step) {
-        int64_t others = (int64_t)rank_of(t) * e->plan.choice.accum, unused_count = 0;
+    if (g->answered_in != t->progress->step) {
+        int64_t others = (int64_t)rank_of(t) * e->plan->choice.accum, unused_count = 0;
         hy_request request = {.kind = HY_REQUEST_GRADIENTS,
-                              .batch = t->progress.sequences + others,
-                              .count = e->plan.choice.accum,
+                              .batch = t->progress->sequences + others,
+                              .count = e->plan->choice.accum,
                               .loss_scale = scale,
                               .lr = step->lr};
         HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* ranks count with the answers */
         HY_TRY(hy_update_gather(e));
         HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
-        e->progress.backward_passes += e->plan.choice.accum;
-        g->answered_in = t->progress.step;
+        e->progress.backward_passes += e->plan->choice.accum;
+        g->answered_in = t->progress->step;
     }
     if (e->update.is_pending) { /* its gradients may be overwritten by now */
         t->status.life = HY_LIFE_FAILED;
@@ -221,11 +221,11 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     }
     HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT,
                "micro-batches from number %lld on contain no target tokens",
-               (long long)t->progress.sequences);
+               (long long)t->progress->sequences);
     *report = (hy_step_report){.loss = g->last.loss_sum / g->last.counted,
                                .tokens = g->last.tokens,
                                .computed = g->last.tokens};
-    bool is_mean = g->side.types.asks_each && !t->settings.train.normalize;
+    bool is_mean = g->side.types.asks_each && !t->settings->train.normalize;
     double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
     /* A loss that is not finite must change nothing, whatever its gradients are. */
     return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
@@ -251,7 +251,7 @@ static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_
 static hy_status losses_alone(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
     hy_answer answer;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_offload_count_down(&t->engine.state));
+        HY_TRY(hy_offload_count_down(t->engine->state));
         HY_TRY(request_loss(t, probe->first + i, &answer));
         add_answer(probe, i, &answer, sum);
     }
@@ -264,7 +264,7 @@ enum { SHARED_LOSS, SHARED_COUNTED, SHARED_TOKENS, SHARED };
 static hy_status losses_of_rank(hy_trainer *t, const hy_probe *probe, double *numbers) {
     hy_answer answer;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_offload_count_down(&t->engine.state));
+        HY_TRY(hy_offload_count_down(t->engine->state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
         HY_TRY(request_loss(t, probe->first + i, &answer));
         numbers[SHARED * i + SHARED_LOSS] = answer.loss_sum;

@@ -21,11 +21,11 @@
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e) {
-    hy_collectives *s = &e->collectives;
-    uint64_t bytes = e->state.rows.wire_staging;
+    hy_collectives *s = e->collectives;
+    uint64_t bytes = e->state->rows->wire_staging;
     void *data;
     if (bytes == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state.ledger, HY_PINNED, bytes,
+    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state->ledger, HY_PINNED, bytes,
                          "what goes between ranks"));
     HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
     s->net.staging = data;
@@ -34,7 +34,7 @@ static hy_status take_staging(hy_engine *e) {
 }
 
 hy_status hy_collectives_take(hy_engine *e) {
-    hy_collectives *s = &e->collectives;
+    hy_collectives *s = e->collectives;
     if (!hy_engine_has_ranks(e)) return HY_OK;
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
@@ -43,18 +43,18 @@ hy_status hy_collectives_take(hy_engine *e) {
     s->source = s->fetching = -1;
     HY_TRY(hy_exchange_open(&s->net, e->team, e->device.backend, 4 * units + 16));
     HY_TRY(take_staging(e));
-    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
-                         e->state.rows.arriving, "gradients of other ranks"));
-    for (int i = 0; i < 2 && e->state.rows.arriving > 0; i++) {
+    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state->ledger, HY_DEVICE,
+                         e->state->rows->arriving, "gradients of other ranks"));
+    for (int i = 0; i < 2 && e->state->rows->arriving > 0; i++) {
         void *at;
-        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state.rows.arriving / 2, &at));
+        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state->rows->arriving / 2, &at));
         s->arriving[i] = at;
     }
     return HY_OK;
 }
 
 void hy_collectives_release(hy_engine *e) {
-    hy_collectives *s = &e->collectives;
+    hy_collectives *s = e->collectives;
     if (s->net.backend) hy_exchange_close(&s->net);
     hy_arena_fini(&s->arena);
     hy_arena_fini(&s->staging);
@@ -64,7 +64,7 @@ void hy_collectives_release(hy_engine *e) {
 }
 
 void hy_collectives_abandon(hy_engine *e) {
-    hy_collectives *s = &e->collectives;
+    hy_collectives *s = e->collectives;
     s->reducing.is_begun = false;
     for (int32_t u = 0; s->fetched && u < e->model->params.units; u++) {
         s->fetched[u] = s->frozen[u] = (hy_gathering){0};
@@ -94,7 +94,7 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
     const hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit != unit) continue;
-        hy_slice own = hy_shard_own(&e->state.rows.shard, params, i),
+        hy_slice own = hy_shard_own(&e->state->rows->shard, params, i),
                  all = {0, params->list[i].count};
         hy_slice before = {0, own.begin}, behind = {own.begin + own.count, 0};
         behind.count = all.count - behind.begin;
@@ -108,12 +108,12 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
 
 /* The row that the caller sees. */
 static hy_store *callers_weights(const hy_engine *e) {
-    return hy_store_of(e, hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]));
+    return hy_store_of(e, hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]));
 }
 
 hy_status hy_weights_broadcast(hy_engine *e) {
     hy_store *transit = hy_store_of(e, HY_ROW_GATHERED);
-    const hy_exchange *net = &e->collectives.net;
+    const hy_exchange *net = &e->collectives->net;
     for (int32_t unit = 0; net->count > 1 && unit < e->model->params.units; unit++) {
         uint64_t bytes = transit->layout.unit_bytes[unit];
         hy_comm_op *op;
@@ -121,7 +121,7 @@ hy_status hy_weights_broadcast(hy_engine *e) {
         if (net->rank == 0)
             HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_IN));
         char *data = hy_store_unit(transit, unit);
-        HY_TRY(hy_broadcast(&e->collectives.net, e->device.compute, 0, data, bytes, &op));
+        HY_TRY(hy_broadcast(&e->collectives->net, e->device.compute, 0, data, bytes, &op));
         HY_TRY(hy_comm_wait(op, e->device.compute));
         if (net->rank > 0)
             HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_OUT));
@@ -149,9 +149,9 @@ static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *sto
         store = out->held;
     }
     char *whole = hy_store_unit(store, unit);
-    hy_unit_parts(&e->state.rows.shard, &e->model->params, &store->layout, unit, parts);
-    return hy_all_gather(&e->collectives.net, stream, whole + parts[e->state.rows.shard.rank].begin,
-                         whole, parts, &out->op);
+    hy_unit_parts(&e->state->rows->shard, &e->model->params, &store->layout, unit, parts);
+    return hy_all_gather(&e->collectives->net, stream,
+                         whole + parts[e->state->rows->shard.rank].begin, whole, parts, &out->op);
 }
 
 static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, hy_gathering *it) {
@@ -173,7 +173,7 @@ hy_status hy_unit_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, i
 
 hy_status hy_row_all_gather(hy_engine *e, int row) {
     hy_store *store = hy_store_of(e, row);
-    if (!hy_engine_has_ranks(e) || e->state.rows.row[row].is_sharded) return HY_OK;
+    if (!hy_engine_has_ranks(e) || e->state->rows->row[row].is_sharded) return HY_OK;
     for (int32_t unit = 0; unit < store->layout.unit_count; unit++) {
         HY_TRY(hy_store_get(store, e->device.compute, unit));
         HY_TRY(hy_unit_all_gather(e, e->device.compute, store, unit));
@@ -191,37 +191,37 @@ static hy_store *grads_of_pass(const hy_engine *e) {
 
 /* The sum of the unit whose reduce-scatter was begun, into its row. */
 static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
-    hy_reducing it = e->collectives.reducing;
+    hy_reducing it = e->collectives->reducing;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
-    bool is_whole = !e->state.rows.row[HY_ROW_GRADS].is_sharded;
+    bool is_whole = !e->state->rows->row[HY_ROW_GRADS].is_sharded;
     if (!it.is_begun) return HY_OK;
-    e->collectives.reducing.is_begun = false;
+    e->collectives->reducing.is_begun = false;
     HY_TRY(it.is_first ? hy_store_get_new(grads, stream, it.unit)
                        : hy_store_get(grads, stream, it.unit));
     char *out = NULL; /* this rank may have no part of it */
     if (it.reduction.bytes > 0) {
         out = hy_store_unit(grads, it.unit) + (is_whole ? it.own_begin : 0);
     }
-    HY_TRY(hy_reduce_scatter_end(&it.reduction, stream, e->plan.types.grads, !it.is_first, out));
+    HY_TRY(hy_reduce_scatter_end(&it.reduction, stream, e->plan->types.grads, !it.is_first, out));
     if (it.is_last && is_whole) HY_TRY(hy_unit_all_gather(e, stream, grads, it.unit));
     return hy_store_release_changed(grads, stream, it.unit);
 }
 
 hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
-    hy_collectives *s = &e->collectives;
+    hy_collectives *s = e->collectives;
     const hy_store *from = grads_of_pass(e);
     hy_comm_part parts[HY_RANKS_MOST];
     hy_reducing next = {
         .is_begun = true, .unit = unit, .is_first = s->is_first, .is_last = s->is_last};
     if (!hy_engine_has_ranks(e) || !has_bytes(from, unit)) return HY_OK;
     char *data = hy_store_unit(from, unit);
-    hy_unit_parts(&e->state.rows.shard, &e->model->params, &from->layout, unit, parts);
-    next.own_begin = parts[e->state.rows.shard.rank].begin;
+    hy_unit_parts(&e->state->rows->shard, &e->model->params, &from->layout, unit, parts);
+    next.own_begin = parts[e->state->rows->shard.rank].begin;
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
     if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
-        return hy_reduce_scatter_end(&next.reduction, stream, e->plan.types.grads, true,
+        return hy_reduce_scatter_end(&next.reduction, stream, e->plan->types.grads, true,
                                      data + next.own_begin);
     }
     if (!next.is_first) HY_TRY(hy_store_gather(hy_store_of(e, HY_ROW_GRADS), unit));
@@ -234,26 +234,27 @@ hy_status hy_grads_reduce_end(hy_engine *e) { return end_reduction(e, e->device.
 
 hy_store *hy_grads_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
     *accumulates = !is_first && !hy_has_row(e, HY_ROW_PARTIAL);
-    e->collectives.is_first = is_first;
-    e->collectives.is_last = is_last;
+    e->collectives->is_first = is_first;
+    e->collectives->is_last = is_last;
     return grads_of_pass(e);
 }
 
 hy_store *hy_grads_begin_micro_batch(hy_engine *e, int32_t micro_batch, bool *accumulates) {
-    return hy_grads_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1,
+    return hy_grads_begin_pass(e, micro_batch == 0, micro_batch == e->plan->choice.accum - 1,
                                accumulates);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
 bool hy_row_is_all_gathered(const hy_engine *e, int row) {
-    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->state.rows.row[row].is_sharded;
+    return hy_engine_has_ranks(e) && e->plan->zero_stage > 0 &&
+           !e->state->rows->row[row].is_sharded;
 }
 
 hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
     hy_store *store = hy_store_of(e, row);
     if (!hy_row_is_all_gathered(e, row) || !has_bytes(store, unit)) return HY_OK;
-    hy_gathering *it = &e->collectives.fetched[unit];
+    hy_gathering *it = &e->collectives->fetched[unit];
     if (store->outside) {
         HY_TRY(begin_all_gather(e, stream, store, unit, it));
         if (unit == 0) return HY_OK;
@@ -264,29 +265,29 @@ hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit
     if (store->place == HY_DEVICE) return hy_store_release_changed(store, stream, unit);
     /* If the pass reaches it next, its buffer is kept: a ring has no room for more. */
     it->held = store;
-    return e->collectives.fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
+    return e->collectives->fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
 }
 
 hy_store *hy_weights_for_passes(hy_engine *e, int row) {
-    hy_collectives *s = &e->collectives;
-    hy_row *gathered = &e->state.rows.row[HY_ROW_GATHERED];
-    const hy_row *source = &e->state.rows.row[row];
+    hy_collectives *s = e->collectives;
+    hy_row *gathered = &e->state->rows->row[HY_ROW_GATHERED];
+    const hy_row *source = &e->state->rows->row[row];
     bool is_gathered = hy_engine_has_ranks(e) && source->is_sharded, is_other = s->source != row;
     s->source = is_gathered ? row : -1;
     if (!is_gathered) return hy_store_of(e, row);
-    if (is_other || gathered->made_of != e->state.rows.row[HY_ROW_MASTER].version) {
+    if (is_other || gathered->made_of != e->state->rows->row[HY_ROW_MASTER].version) {
         hy_store_abandon(&gathered->store);
         hy_layout_retype(&gathered->store.layout, source->dtype);
-        gathered->made_of = e->state.rows.row[HY_ROW_MASTER].version;
+        gathered->made_of = e->state->rows->row[HY_ROW_MASTER].version;
     }
     return &gathered->store;
 }
 
 static hy_gather gather_of(hy_engine *e, bool is_frozen) {
-    hy_collectives *s = &e->collectives;
+    hy_collectives *s = e->collectives;
     return (hy_gather){.net = &s->net,
                        .params = &e->model->params,
-                       .shard = &e->state.rows.shard,
+                       .shard = &e->state->rows->shard,
                        .is_cut = is_frozen,
                        .from = hy_store_of(e, is_frozen ? HY_ROW_FROZEN : s->source),
                        .whole =
@@ -295,11 +296,11 @@ static hy_gather gather_of(hy_engine *e, bool is_frozen) {
 }
 
 static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
-    e->collectives.fetching = unit;
+    e->collectives->fetching = unit;
     hy_status status = hy_update_upto(e, unit);
-    e->collectives.fetching = -1;
+    e->collectives->fetching = -1;
     HY_TRY(status);
-    if (e->collectives.source < 0) return HY_OK;
+    if (e->collectives->source < 0) return HY_OK;
     hy_gather gather = gather_of(e, false);
     return hy_gather_fetch(&gather, stream, unit, NULL);
 }
@@ -307,15 +308,15 @@ static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
 hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_engine_has_ranks(e)) return HY_OK;
-    if (e->collectives.source >= 0)
+    if (e->collectives->source >= 0)
         HY_TRY(fetch_trained(e, stream, unit)); /* it may have left again */
     /* The head is where backward begins: gradients of the pass before have had time to come. */
     if (unit == e->model->params.units - 1) HY_TRY(end_reduction(e, stream));
-    return end_all_gather(e, stream, unit, &e->collectives.fetched[unit]);
+    return end_all_gather(e, stream, unit, &e->collectives->fetched[unit]);
 }
 
 hy_status hy_weights_await_all(hy_engine *e) {
-    if (!e->collectives.fetched || e->collectives.source >= 0) return HY_OK;
+    if (!e->collectives->fetched || e->collectives->source >= 0) return HY_OK;
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         HY_TRY(hy_trained_await(e, e->device.compute, unit));
     }
@@ -328,10 +329,11 @@ hy_status hy_weights_await_all(hy_engine *e) {
  * order. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
-    int32_t way = unit - e->collectives.frozen_last, next = unit + way;
-    int32_t lowest = way < 0 ? e->state.rows.lowest_trained : 0; /* that a pass this way comes to */
+    int32_t way = unit - e->collectives->frozen_last, next = unit + way;
+    int32_t lowest =
+        way < 0 ? e->state->rows->lowest_trained : 0; /* that a pass this way comes to */
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
-    e->collectives.frozen_last = unit;
+    e->collectives->frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
     return hy_store_gather(hy_store_of(e, HY_ROW_FROZEN), next);
 }
@@ -371,9 +373,9 @@ hy_tensor hy_row_own_slice(const hy_engine *e, int row, int32_t param) {
     const hy_store *store = hy_store_of(e, row);
     const hy_params *params = &e->model->params;
     int32_t item = hy_store_item_of(store, param);
-    hy_slice own = hy_shard_own(hy_rows_shard(&e->state.rows), params, param);
+    hy_slice own = hy_shard_own(hy_rows_shard(e->state->rows), params, param);
     if (item < 0 || own.count == 0) return (hy_tensor){0};
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    bool is_cut = own.count < params->list[param].count && !e->state.rows.row[row].is_sharded;
+    bool is_cut = own.count < params->list[param].count && !e->state->rows->row[row].is_sharded;
     return is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }

@@ -61,7 +61,7 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
 }
 
 static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
-    const hy_row *r = &e->state.rows.row[row];
+    const hy_row *r = &e->state->rows->row[row];
     HY_TRY(check(e, param, at, r->dtype, what));
     for (int32_t i = e->custom->first_part[param]; i < e->custom->first_part[param + 1]; i++) {
         char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
@@ -73,7 +73,7 @@ static hy_status place(hy_engine *e, int row, int32_t param, void *at, const cha
 hy_status hy_custom_place(hy_engine *e) {
     const hy_custom_side *g = e->custom;
     bool is_outside = g && !g->types.sums_grads;
-    int row = hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]);
+    int row = hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
     for (int32_t i = 0; g && i < g->count; i++) {
         HY_TRY(place(e, row, i, g->weights[i], "weights"));
         if (is_outside && g->grads[i]) HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
@@ -94,8 +94,8 @@ hy_status hy_custom_place_grads(hy_engine *e) {
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_custom_take_weights(hy_engine *e) {
     HY_TRY(hy_weights_broadcast(e));
-    hy_row_changed(&e->state, HY_ROW_MASTER);
-    return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
+    hy_row_changed(e->state, HY_ROW_MASTER);
+    return e->plan->types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -132,20 +132,20 @@ hy_status hy_custom_use(hy_engine *e, int32_t param) {
 
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
-    if (e->custom->shown != HY_SHOWN_WEIGHTS && !e->plan.types.has_low) {
+    if (e->custom->shown != HY_SHOWN_WEIGHTS && !e->plan->types.has_low) {
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
     }
     if (e->custom->shown != HY_SHOWN_WEIGHTS)
-        e->state.rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
+        e->state->rows->row[HY_ROW_WORKING].made_of = 0; /* stale */
     e->custom->shown = HY_SHOWN_WEIGHTS;
-    return hy_engine_weights(e, e->plan.types.of[HY_FULL], &unused);
+    return hy_engine_weights(e, e->plan->types.of[HY_FULL], &unused);
 }
 
 hy_status hy_custom_show(hy_engine *e, hy_shown shown) {
     if (shown == HY_SHOWN_WEIGHTS || e->custom->shown != HY_SHOWN_WEIGHTS) HY_TRY(show_weights(e));
     if (shown == HY_SHOWN_WEIGHTS) return HY_OK;
     HY_TRY(hy_update_finish(e));
-    if (!e->plan.types.has_low) {
+    if (!e->plan->types.has_low) {
         e->progress.has_snapshot = false; /* it holds something else from here on */
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
@@ -154,11 +154,11 @@ hy_status hy_custom_show(hy_engine *e, hy_shown shown) {
 }
 
 hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept) {
-    uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
+    uint64_t bytes = e->state->rows->row[HY_ROW_SNAPSHOT].layout.bytes;
     void *data;
     *kept = (hy_arena){0};
-    if (e->plan.types.has_low || !e->progress.has_snapshot) return HY_OK;
-    HY_TRY(hy_arena_init(kept, e->device.backend, &e->state.ledger, HY_HOST, bytes,
+    if (e->plan->types.has_low || !e->progress.has_snapshot) return HY_OK;
+    HY_TRY(hy_arena_init(kept, e->device.backend, &e->state->ledger, HY_HOST, bytes,
                          "the weights before the last jump, while the average is evaluated"));
     hy_status status = hy_arena_push(kept, HY_SNAPSHOT, bytes, &data);
     if (status == HY_OK) {
@@ -171,7 +171,7 @@ hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept) {
 hy_status hy_custom_return_snapshot(hy_engine *e, hy_arena *kept) {
     hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
     if (!kept->data) return HY_OK;
-    hy_row_changed(&e->state, HY_ROW_SNAPSHOT);
+    hy_row_changed(e->state, HY_ROW_SNAPSHOT);
     hy_status status = hy_store_write(store, e->device.compute, 0, kept->data, store->layout.bytes);
     if (status == HY_OK) status = hy_store_settle(store);
     hy_arena_fini(kept);

@@ -39,25 +39,25 @@ struct hy_engine {
     hy_model *model;
     hy_custom_side *custom;  /* the owner's; NULL: the model is ours */
     hy_plan_request request; /* what the plan was made for */
-    hy_plan plan;            /* the plan in force */
-    hy_state state;
-    hy_work work;
+    hy_plan *plan;           /* the plan in force */
+    hy_state *state;
+    hy_work *work;
     const hy_phase_row *phase; /* whose column of the table is live; NULL: Full's */
     hy_candidate candidate;
     hy_pending_update update;
     hy_engine_progress progress;
     hy_retries retries;
     hy_team *team; /* the owner's; NULL: it is alone */
-    hy_collectives collectives;
+    hy_collectives *collectives;
 };
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
-    return (hy_store *)&e->state.rows.row[row].store;
+    return (hy_store *)&e->state->rows->row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->state.rows.row[row].kind; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->state->rows->row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
-    return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
+    return (int64_t)e->plan->choice.batch * e->plan->choice.accum;
 }
 static inline int32_t hy_engine_ranks(const hy_engine *e) {
     return e->request.ranks.count > 1 ? e->request.ranks.count : 1;
@@ -78,13 +78,15 @@ static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
 }
 
 static inline bool hy_engine_has_ranks(const hy_engine *e) {
-    return hy_rows_shard(&e->state.rows) != NULL;
+    return hy_rows_shard(e->state->rows) != NULL;
 }
 
-/* ---- device.c: waiting and closing ----------------------------------------------------------- */
+/* ---- device.c: creating, waiting and closing -------------------------------------------------- */
 
-hy_status hy_engine_sync(hy_engine *e); /* all streams are idle */
-/* Frees everything, including device and model; {0} is closed. */
+hy_status hy_engine_create(hy_engine **out); /* its device is closed */
+void hy_engine_destroy(hy_engine *e);        /* closes it; NULL is allowed */
+hy_status hy_engine_sync(hy_engine *e);      /* all streams are idle */
+/* Frees device, model and all memory: the engine is as new, and may be opened again. */
 void hy_engine_close(hy_engine *e);
 
 /* ---- memory.c: the memory of state, exchanges and work area together ------------------------- */

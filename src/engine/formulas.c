@@ -45,12 +45,12 @@ typedef struct walk {
 
 /* What this rank has of a parameter. */
 static hy_slice slice_of(const hy_engine *e, int32_t param) {
-    return hy_tiles_slice(&e->state.rows.tiles, &e->model->params, param);
+    return hy_tiles_slice(&e->state->rows->tiles, &e->model->params, param);
 }
 
 /* A store's numbers at a spot. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
-    const hy_row *master = &e->state.rows.row[HY_ROW_MASTER];
+    const hy_row *master = &e->state->rows->row[HY_ROW_MASTER];
     bool is_tiled = store != &master->store;
     int32_t item = is_tiled ? at->item : hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
@@ -99,8 +99,8 @@ static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
 }
 
 static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
-    int64_t first = hy_tile_begin(&w->e->state.rows.tiles, param, item),
-            piece = w->e->state.rows.piece;
+    int64_t first = hy_tile_begin(&w->e->state->rows->tiles, param, item),
+            piece = w->e->state->rows->piece;
     hy_slice own = slice_of(w->e, param);
     int64_t left = own.count - first;
     if (left > HY_TILE_ELEMENTS) left = HY_TILE_ELEMENTS;
@@ -113,7 +113,7 @@ static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
 }
 
 static hy_status walk_param(walk *w, int32_t param) {
-    const hy_tiles *tiles = &w->e->state.rows.tiles;
+    const hy_tiles *tiles = &w->e->state->rows->tiles;
     for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
         hy_status visited = enter_tile(w, item);
         if (visited == HY_OK) visited = walk_tile(w, param, item);
@@ -157,8 +157,8 @@ static hy_status enqueue_once(walk *w, const hy_op_call *call) {
 /* All units, after the pending update. The rings lie in the memory of training's activations. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_update_finish(w->e));
-    w->e->work.rings_are_used = true;
-    if (w->changes_weights) hy_row_changed(&w->e->state, HY_ROW_MASTER);
+    w->e->work->rings_are_used = true;
+    if (w->changes_weights) hy_row_changed(w->e->state, HY_ROW_MASTER);
     w->enqueued = 0;
     memset(w->is_held, 0, sizeof w->is_held);
     for (int32_t unit = 0; unit < w->e->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
@@ -178,16 +178,16 @@ static hy_status walk_all(walk *w) {
 
 /* The numbers of a row at a spot; of an 8-bit row, the decoded ones. */
 static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
-    const hy_row *r = &e->state.rows.row[row];
+    const hy_row *r = &e->state->rows->row[row];
     if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
-    char *scratch = e->work.scratch + e->state.rows.scratch[row - HY_ROW_SLOW];
+    char *scratch = e->work->scratch + e->state->rows->scratch[row - HY_ROW_SLOW];
     return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
 }
 
 /* Decodes an 8-bit row at a spot, or encodes the changed numbers. */
 static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     hy_engine *e = w->e;
-    const hy_row *r = &e->state.rows.row[row];
+    const hy_row *r = &e->state->rows->row[row];
     if (r->dtype != HY_U8) return HY_OK;
     hy_tensor codes = tensor_at(e, &r->store, at), numbers = numbers_at(e, row, at);
     hy_op_call call = {.kind = decodes ? HY_OP_UNWRAP : HY_OP_WRAP};
@@ -206,7 +206,7 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
         call.t[HY_UNWRAP_NEAR] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
         call.t[HY_UNWRAP_X] = numbers;
     } else {
-        call.attr.grid.exponent = e->plan.predictor.exponent;
+        call.attr.grid.exponent = e->plan->predictor.exponent;
         call.t[HY_WRAP_X] = numbers;
         call.t[HY_WRAP_CODES] = codes;
     }
@@ -258,7 +258,7 @@ static hy_status apply_at(walk *w, const spot *at) {
 }
 
 static void use_slow_weights(walk *w, bool is_changed) {
-    for (int s = 0; s < w->e->state.rows.slow_count; s++) {
+    for (int s = 0; s < w->e->state->rows->slow_count; s++) {
         w->tiled[s] = hy_store_of(w->e, HY_ROW_SLOW + s);
         w->is_changed[s] = is_changed;
     }
@@ -277,7 +277,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
-        if (is_slow) e->progress.slow_exponent = e->plan.predictor.exponent; /* all are new */
+        if (is_slow) e->progress.slow_exponent = e->plan->predictor.exponent; /* all are new */
     }
     return HY_OK;
 }
@@ -341,12 +341,12 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
-    hy_row_changed(&e->state, to_row ? row : HY_ROW_MASTER);
+    hy_row_changed(e->state, to_row ? row : HY_ROW_MASTER);
     if (hy_engine_has_ranks(e)) return copy_slices(e, row, to_row);
     double begin = hy_clock();
     HY_TRY(hy_store_copy(to_row ? kept : weights, to_row ? weights : kept, e->device.compute));
-    e->state.host_waited += hy_clock() - begin;
-    e->state.bytes_moved += weights->layout.bytes;
+    e->state->host_waited += hy_clock() - begin;
+    e->state->bytes_moved += weights->layout.bytes;
     return HY_OK;
 }
 
@@ -356,7 +356,7 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
  * where its weights are. */
 static hy_row_id candidate_row(const hy_engine *e) {
     if (hy_has_row(e, HY_ROW_CANDIDATE)) return HY_ROW_CANDIDATE;
-    return hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]);
+    return hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
 }
 
 /* The candidate's units are laid out for the widest type that it is ever made in. */
@@ -409,7 +409,7 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     walk w = {.e = e, .stream = stream, .visit = make_at};
     if (hy_store_touch(store, unit)) return HY_OK; /* an earlier batch, or a tied embedding */
-    e->work.rings_are_used = true;
+    e->work->rings_are_used = true;
     if (e->candidate.is_average) {
         w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
     } else {
@@ -430,14 +430,14 @@ static hy_status measure_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
     hy_op_call call = {.kind = HY_OP_DIFF_DOT,
                        .attr.accumulate = true,
-                       .workspace = e->work.buffers.reduce_workspace};
+                       .workspace = e->work->buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
         bool is_new = rows[k] >= 0;
         for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
         if (is_new) HY_TRY(convert_at(w, rows[k], at, true));
         if (rows[k] >= 0) call.t[HY_DIFF_DOT_A + k] = numbers_at(e, rows[k], at);
     }
-    call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(e->work.buffers.dots, HY_F64, 3);
+    call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(e->work->buffers.dots, HY_F64, 3);
     return enqueue_once(w, &call);
 }
 
@@ -447,21 +447,21 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     for (int k = 0; k < 4; k++) {
         bool is_new = rows[k] >= 0;
         for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
-        bool is_beside = rows[k] >= 0 && e->state.rows.row[rows[k]].dtype == HY_U8;
+        bool is_beside = rows[k] >= 0 && e->state->rows->row[rows[k]].dtype == HY_U8;
         if (rows[k] == HY_ROW_MASTER || is_beside) w.uses_weights = true;
         if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
-    double *sums = e->work.buffers.dots;
+    double *sums = e->work->buffers.dots;
     hy_op_call begin = {.kind = HY_OP_FILL}; /* a rank may have nothing to add */
     begin.t[HY_FILL_DST] = hy_tensor_1d(sums, HY_F64, 3);
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->enqueue(e->device.compute, &begin));
     HY_TRY(walk_all(&w));
-    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute,
+    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute,
                          (double *const[]){sums, sums + 1, sums + 2}, 3));
-    double *dots = e->work.result->dots;
+    double *dots = e->work->result->dots;
     HY_TRY(
-        e->device.backend->copy(e->device.compute, dots, e->work.buffers.dots, 3 * sizeof *dots));
+        e->device.backend->copy(e->device.compute, dots, e->work->buffers.dots, 3 * sizeof *dots));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     memcpy(out, dots, 3 * sizeof *dots);
     return HY_OK;

@@ -7,42 +7,42 @@
 #include "engine/engine.h"
 
 hy_status hy_engine_lay_out(hy_engine *e) {
-    hy_rows_spec spec = hy_plan_rows(&e->request, &e->plan);
+    hy_rows_spec spec = hy_plan_rows(&e->request, e->plan);
     spec.has_named_base = e->base_is_named;
-    return hy_rows_init(&e->state.rows, &e->model->params, &spec);
+    return hy_rows_init(e->state->rows, &e->model->params, &spec);
 }
 
 /* ---- taking and changing --------------------------------------------------------------------- */
 
 hy_status hy_engine_take(hy_engine *e) {
-    HY_TRY(hy_state_take(&e->state, &e->plan.choice, e->plan.state.disk));
+    HY_TRY(hy_state_take(e->state, &e->plan->choice, e->plan->state.disk));
     HY_TRY(hy_collectives_take(e));
     HY_TRY(hy_work_take(e));
-    HY_TRY(hy_state_take_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
-    return hy_offload_take(&e->state, e->plan.offload);
+    HY_TRY(hy_state_take_in_work(e->state, &e->plan->choice, &e->work->ring_arena));
+    return hy_offload_take(e->state, e->plan->offload);
 }
 
 /* The work area for the plan, and what lies in it. */
 static hy_status take_work(hy_engine *e) {
     HY_TRY(hy_work_take(e));
-    HY_TRY(hy_state_move_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
-    return hy_offload_take(&e->state, e->plan.offload);
+    HY_TRY(hy_state_move_in_work(e->state, &e->plan->choice, &e->work->ring_arena));
+    return hy_offload_take(e->state, e->plan->offload);
 }
 
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
     HY_TRY(hy_work_give_back(e));
-    e->work.is_gone = true;
-    HY_TRY(hy_state_move(&e->state, &plan->choice));
-    e->plan = *plan;
+    e->work->is_gone = true;
+    HY_TRY(hy_state_move(e->state, &plan->choice));
+    *e->plan = *plan;
     hy_status status = take_work(e);
     if (status != HY_OK) hy_work_release(e);
-    e->work.is_gone = status != HY_OK;
+    e->work->is_gone = status != HY_OK;
     return status;
 }
 
 void hy_engine_release(hy_engine *e) {
     hy_collectives_release(e);
-    hy_state_release(&e->state); /* first: rings in the work area are written back */
+    hy_state_release(e->state); /* first: rings in the work area are written back */
     hy_work_release(e);
 }
 
@@ -51,55 +51,56 @@ void hy_engine_release(hy_engine *e) {
 /* On the device if they fit with everything else; otherwise in pinned memory, streaming through
  * a ring in every pass. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
-    hy_row *row = &e->state.rows.row[HY_ROW_MASTER];
-    hy_plan_choice *choice = &e->plan.choice;
+    hy_row *row = &e->state->rows->row[HY_ROW_MASTER];
+    hy_plan_choice *choice = &e->plan->choice;
     hy_plan_request limits = {.settings = e->settings, .backend = e->device.backend};
     uint64_t limit = hy_budget_device(&limits);
     *row = (hy_row){
-        .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan.types.master, .name = ""};
+        .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan->types.master, .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     bool fits = limit == 0 || row->layout.bytes + beside <= limit;
     bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;
     choice->state[HY_PLAN_WEIGHTS] = is_here ? HY_DEVICE : HY_PINNED;
     choice->ring_depth = HY_TILE_RING_DEPTH;
-    return hy_state_take(&e->state, choice, 0);
+    return hy_state_take(e->state, choice, 0);
 }
 
 /* ---- all of it together ---------------------------------------------------------------------- */
 
 hy_status hy_engine_settle(hy_engine *e) {
     const hy_device *d = &e->device;
-    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves, e->collectives.net.stream};
+    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves,
+                            e->collectives->net.stream};
     for (int i = 0; i < 5; i++) {
         if (streams[i]) (void)d->backend->stream_sync(streams[i]); /* reported already */
     }
     hy_collectives_abandon(e);
-    hy_store_abandon(&e->work.activations);
-    HY_TRY(hy_state_settle(&e->state));
-    return hy_store_settle(&e->work.activations);
+    hy_store_abandon(&e->work->activations);
+    HY_TRY(hy_state_settle(e->state));
+    return hy_store_settle(&e->work->activations);
 }
 
 hy_status hy_engine_copy_forked(hy_engine *e, char *host, bool to_host) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
-    return hy_state_copy_forked(&e->state, host, to_host);
+    return hy_state_copy_forked(e->state, host, to_host);
 }
 
 hy_status hy_engine_begin_offload(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
-    HY_TRY(hy_offload_begin(&e->state, e->plan.offload));
-    bool is_dropped = e->state.offload.where == HY_OPTIM_DROPPED;
+    HY_TRY(hy_offload_begin(e->state, e->plan->offload));
+    bool is_dropped = e->state->offload.where == HY_OPTIM_DROPPED;
     if (is_dropped) e->progress.updates = 0; /* the optimizer's clock begins anew with it */
     return HY_OK;
 }
 
 uint64_t hy_engine_moved(const hy_engine *e) {
-    return hy_state_moved(&e->state) + e->work.activations.bytes_moved;
+    return hy_state_moved(e->state) + e->work->activations.bytes_moved;
 }
 
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
-    return hy_state_reserved(&e->state, place) + hy_arena_reserved(&e->work.arena, place) +
-           hy_arena_reserved(&e->work.host_arena, place) +
-           hy_arena_reserved(&e->collectives.arena, place) +
-           hy_arena_reserved(&e->collectives.staging, place);
+    return hy_state_reserved(e->state, place) + hy_arena_reserved(&e->work->arena, place) +
+           hy_arena_reserved(&e->work->host_arena, place) +
+           hy_arena_reserved(&e->collectives->arena, place) +
+           hy_arena_reserved(&e->collectives->staging, place);
 }

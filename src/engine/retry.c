@@ -33,7 +33,7 @@ hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     hy_error_save(error, status);
     /* One of several ranks may not repeat alone what the others have finished or wait for. */
     bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
-    if (status != HY_ERR_MEMORY || e->work.is_gone || !may_retry) return status;
+    if (status != HY_ERR_MEMORY || e->work->is_gone || !may_retry) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
         (void)hy_engine_settle(e);
         return hy_error_restore(error);

@@ -24,7 +24,7 @@ typedef struct step_weights {
 static hy_status forget_seen(hy_engine *e) {
     hy_op_call fill = {.kind = HY_OP_FILL};
     fill.t[HY_FILL_DST] =
-        hy_tensor_1d(e->work.buffers.seen, HY_F64, HY_SEEN * e->model->params.units);
+        hy_tensor_1d(e->work->buffers.seen, HY_F64, HY_SEEN * e->model->params.units);
     return e->device.backend->enqueue(e->device.compute, &fill);
 }
 
@@ -38,7 +38,7 @@ static hy_status set_dropout_seed(hy_engine *e) {
     for (int i = 0; i < 2; i++) {
         hy_op_call fill = {.kind = HY_OP_FILL,
                            .attr.fill.value = (float)(bits >> 24 * i & 0xffffff)};
-        fill.t[HY_FILL_DST] = hy_tensor_1d(e->work.buffers.dropout_seed + i, HY_I32, 1);
+        fill.t[HY_FILL_DST] = hy_tensor_1d(hy_dropout_seed(&e->work->buffers) + i, HY_I32, 1);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
     return HY_OK;
@@ -47,7 +47,7 @@ static hy_status set_dropout_seed(hy_engine *e) {
 static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_plan *plan,
                                      const step_weights *weights, int32_t index,
                                      int64_t counted_in_step) {
-    hy_pass_buffers *b = &e->work.buffers;
+    hy_pass_buffers *b = &e->work->buffers;
     hy_batch batch;
     HY_TRY(hy_loader_peek(loader, index, &batch));
     int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
@@ -74,7 +74,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
                             .doc_starts = b->doc_starts,
                             .rope = b->rope,
                             .losses = b->losses,
-                            .dropout_seed = b->dropout_seed,
+                            .dropout_seed = hy_dropout_seed(b),
                             .loss_scale = (float)scale,
                             .accumulate = accumulates,
                             .hook = hy_update_hook(e, index)};
@@ -88,34 +88,34 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
 }
 
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted) {
-    hy_batch_plan *plan = e->work.train[hy_plan_index(dtype)];
+    hy_batch_plan *plan = e->work->train[hy_plan_index(dtype)];
     step_weights weights;
     HY_TRY(hy_update_begin(e, dtype));
     HY_TRY(hy_engine_weights_raw(e, dtype, &weights.trained));
     HY_TRY(hy_engine_fp8_raw(e, dtype, &weights.fp8));
     if (weights.fp8) HY_TRY(forget_seen(e));
-    for (int32_t i = 0; i < e->plan.choice.accum; i++) {
+    for (int32_t i = 0; i < e->plan->choice.accum; i++) {
         HY_TRY(enqueue_micro_batch(e, loader, plan, &weights, i, counted));
     }
     return hy_update_sum_gradients(e, 1 / e->progress.loss_scale.scale);
 }
 
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
-    hy_step_result *r = e->work.result;
+    hy_step_result *r = e->work->result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
     if (hy_model_has_passes(e->model)) { /* else the provider reports it */
-        HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work.buffers.loss_sum,
+        HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work->buffers.loss_sum,
                                        sizeof(double)));
     }
     HY_TRY(
-        e->device.backend->copy(e->device.compute, r->clip, e->work.buffers.clip, sizeof r->clip));
-    if (e->work.seen && hy_is_fp8(e->update.dtype)) {
+        e->device.backend->copy(e->device.compute, r->clip, e->work->buffers.clip, sizeof r->clip));
+    if (e->work->seen && hy_is_fp8(e->update.dtype)) {
         size_t bytes = (size_t)e->model->params.units * HY_SEEN * sizeof(double);
-        HY_TRY(
-            e->device.backend->copy(e->device.compute, e->work.seen, e->work.buffers.seen, bytes));
+        HY_TRY(e->device.backend->copy(e->device.compute, e->work->seen, e->work->buffers.seen,
+                                       bytes));
     }
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
-    return hy_exchange_check(&e->collectives.net);
+    return hy_exchange_check(&e->collectives->net);
 }
 
 /* ---- what it came to ------------------------------------------------------------------------- */
@@ -131,8 +131,8 @@ void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
 }
 
 bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]) {
-    if (!e->work.seen || !hy_is_fp8(e->update.dtype)) return false;
-    const double *seen = e->work.seen + HY_SEEN * (layer + 1); /* unit 0 is the embedding */
+    if (!e->work->seen || !hy_is_fp8(e->update.dtype)) return false;
+    const double *seen = e->work->seen + HY_SEEN * (layer + 1); /* unit 0 is the embedding */
     if (is_gradients) seen += HY_SEEN_GRADIENTS;
     out[0] = seen[0];
     out[1] = seen[2] > 0 ? seen[1] / seen[2] : 0;
@@ -141,7 +141,7 @@ bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double
 
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out) {
     hy_engine_progress *p = &e->progress;
-    const hy_step_result *r = e->work.result;
+    const hy_step_result *r = e->work->result;
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
                              .grad_norm = r->clip[0] * e->update.grad_scale,
                              .was_skipped = r->clip[1] == 0};

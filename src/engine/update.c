@@ -32,18 +32,18 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
             if (is_there) HY_TRY(e->device.backend->enqueue(e->device.compute, &cast));
         }
         HY_TRY(hy_store_release(from, e->device.compute, unit));
-        if (!e->state.rows.row[to_row].is_sharded) {
+        if (!e->state->rows->row[to_row].is_sharded) {
             HY_TRY(hy_unit_all_gather(e, e->device.compute, to, unit));
         }
         HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
-    hy_row_is_made(&e->state, HY_ROW_WORKING); /* of what the master is now */
+    hy_row_is_made(e->state, HY_ROW_WORKING); /* of what the master is now */
     return HY_OK;
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    hy_row_id row = hy_weights_row(&e->plan.types, dtype);
-    bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(&e->state, row);
+    hy_row_id row = hy_weights_row(&e->plan->types, dtype);
+    bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(e->state, row);
     if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
     *out = hy_weights_for_passes(e, row);
     return HY_OK;
@@ -71,7 +71,7 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     for (int i = 0; i < 2; i++) x.shape[i] = codes.shape[i] = param->shape[i];
     hy_op_call largest = {.kind = HY_OP_LARGEST}, encode = {.kind = HY_OP_TO_FP8};
     largest.t[HY_LARGEST_X] = x;
-    largest.t[HY_LARGEST_OUT] = hy_tensor_1d(e->work.buffers.largest, HY_F32, 1);
+    largest.t[HY_LARGEST_OUT] = hy_tensor_1d(e->work->buffers.largest, HY_F32, 1);
     encode.t[HY_TO_FP8_X] = x;
     encode.t[HY_TO_FP8_LARGEST] = largest.t[HY_LARGEST_OUT];
     encode.t[HY_TO_FP8_CODES] = codes;
@@ -81,7 +81,7 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
 
 /* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
 static bool is_encoded_in_passes(const hy_engine *e) {
-    return hy_row_is_exchanged(&e->state.rows.row[HY_ROW_FP8]);
+    return hy_row_is_exchanged(&e->state->rows->row[HY_ROW_FP8]);
 }
 
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
@@ -103,7 +103,7 @@ static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, in
 }
 
 static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan->types, HY_E4M3));
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
     HY_TRY(hy_trained_await(e, stream, unit));
@@ -122,41 +122,41 @@ static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit
 
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
-    if (!*out || !hy_row_is_stale(&e->state, HY_ROW_FP8)) return HY_OK;
+    if (!*out || !hy_row_is_stale(e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
         hy_store_forget(*out); /* codes of other weights */
-        hy_row_is_made(&e->state, HY_ROW_FP8);
+        hy_row_is_made(e->state, HY_ROW_FP8);
         return HY_OK;
     }
-    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan->types, HY_E4M3));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
         if (has_next) HY_TRY(hy_store_gather(from, next));
         HY_TRY(encode_unit(e, e->device.compute, unit));
     }
-    hy_row_is_made(&e->state, HY_ROW_FP8);
+    hy_row_is_made(e->state, HY_ROW_FP8);
     return HY_OK;
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    hy_row_id read = hy_weights_row(&e->plan.types, dtype); /* it writes what passes read */
+    hy_row_id read = hy_weights_row(&e->plan->types, dtype); /* it writes what passes read */
     bool has_copy = read == HY_ROW_WORKING;
-    bool is_shared = e->plan.zero_stage > 0; /* else every rank updates all of it */
-    hy_optimizer_state state = {.optimizer = &e->plan.optimizer,
+    bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all of it */
+    hy_optimizer_state state = {.optimizer = &e->plan->optimizer,
                                 .params = &e->model->params,
-                                .shard = is_shared ? hy_rows_shard(&e->state.rows) : NULL,
+                                .shard = is_shared ? hy_rows_shard(e->state->rows) : NULL,
                                 .backend = e->device.backend,
                                 .weights = hy_store_of(e, read),
                                 .weights_go_on = hy_row_is_all_gathered(e, read),
                                 .grads = hy_store_of(e, HY_ROW_GRADS),
                                 .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
-                                .square_sum = e->work.buffers.square_sum,
-                                .clip = e->work.buffers.clip,
-                                .workspace = e->work.buffers.reduce_workspace};
-    for (int i = 0; i < e->state.rows.optim_count; i++)
+                                .square_sum = e->work->buffers.square_sum,
+                                .clip = e->work->buffers.clip,
+                                .workspace = e->work->buffers.reduce_workspace};
+    for (int i = 0; i < e->state->rows->optim_count; i++)
         state.arrays[i] = hy_store_of(e, HY_ROW_OPTIM + i);
     return state;
 }
@@ -175,8 +175,8 @@ static bool sums_norm_in_passes(const hy_engine *e) {
 static hy_status gather_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
-    if (!e->plan.choice.updates_on_gather || ahead >= units) return HY_OK;
-    for (int i = 0; i < e->state.rows.optim_count; i++) {
+    if (!e->plan->choice.updates_on_gather || ahead >= units) return HY_OK;
+    for (int i = 0; i < e->state->rows->optim_count; i++) {
         hy_store *store = hy_store_of(e, HY_ROW_OPTIM + i);
         bool is_apart = hy_store_has_own_buffer(store, 0);
         if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
@@ -203,7 +203,7 @@ static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_s
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
-        HY_TRY(hy_unit_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
+        HY_TRY(hy_unit_updated(e, stream, hy_weights_row(&e->plan->types, u->pending_dtype),
                                u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
@@ -237,7 +237,7 @@ static hy_status gather_next(void *context, int32_t unit) {
 
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     hy_pending_update *u = &e->update;
-    bool is_last = micro_batch == e->plan.choice.accum - 1;
+    bool is_last = micro_batch == e->plan->choice.accum - 1;
     u->hook = (hy_unit_hook){.context = e};
     if (u->is_pending) {
         u->hook.before = update_next;
@@ -263,15 +263,15 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
      * it reads that row. */
     bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
-    if (e->work.rings_are_used) HY_TRY(hy_engine_return_rings(e));
+    if (e->work->rings_are_used) HY_TRY(hy_engine_return_rings(e));
     if (u->is_pending && !is_carried) HY_TRY(hy_update_upto(e, e->model->params.units));
     return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
 hy_status hy_update_gather(hy_engine *e) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
-    int32_t units = e->model->params.units, ahead = e->plan.choice.ring_depth - 1;
-    if (e->state.offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
+    int32_t units = e->model->params.units, ahead = e->plan->choice.ring_depth - 1;
+    if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
     for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
     }
@@ -281,7 +281,7 @@ hy_status hy_update_gather(hy_engine *e) {
 /* As far ahead as the rings have room: one is used, one leaves. */
 static hy_status gather_ahead(hy_engine *e, int32_t unit) {
     hy_optimizer_state state = update_state(e, e->update.pending_dtype);
-    int32_t ahead = e->plan.choice.ring_depth - 2, units = e->model->params.units;
+    int32_t ahead = e->plan->choice.ring_depth - 2, units = e->model->params.units;
     for (int32_t i = unit + 1; i <= unit + (ahead > 1 ? ahead : 1) && i < units; i++) {
         HY_TRY(hy_optimizer_gather(&state, i));
     }
@@ -295,7 +295,7 @@ static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, 
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (int32_t unit = from; unit < end; unit++) {
         HY_TRY(hy_unit_updated(e, e->device.compute,
-                               hy_weights_row(&e->plan.types, u->pending_dtype), unit));
+                               hy_weights_row(&e->plan->types, u->pending_dtype), unit));
     }
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
@@ -321,15 +321,15 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
  * loss is sent with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
-    double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};
-    own.shard = hy_rows_shard(&e->state.rows);
+    double *const numbers[] = {all->square_sum, e->work->buffers.loss_sum};
+    own.shard = hy_rows_shard(e->state->rows);
     HY_TRY(hy_grads_reduce_end(e));
     HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
     for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
         if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
-    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute, numbers, 2));
+    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers, 2));
     return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 
@@ -346,7 +346,7 @@ hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
-    HY_TRY(hy_offload_await(&e->state));
+    HY_TRY(hy_offload_await(e->state));
     e->update.is_new = true;
     return HY_OK;
 }
@@ -360,15 +360,15 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->encoded = 0;
         u->is_pending = true;
         u->is_new = false;
-        hy_row_changed(&e->state, HY_ROW_MASTER);
+        hy_row_changed(e->state, HY_ROW_MASTER);
         /* What it writes beside the master. */
-        bool has_copy = hy_weights_row(&e->plan.types, u->dtype) == HY_ROW_WORKING;
-        if (has_copy) hy_row_is_made(&e->state, HY_ROW_WORKING);
+        bool has_copy = hy_weights_row(&e->plan->types, u->dtype) == HY_ROW_WORKING;
+        if (has_copy) hy_row_is_made(e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
-        if (has_codes) hy_row_is_made(&e->state, HY_ROW_FP8);
+        if (has_codes) hy_row_is_made(e->state, HY_ROW_FP8);
     }
     /* What goes to other ranks then is waited for when a pass needs it. */
-    return e->plan.choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
+    return e->plan->choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
 }
 
 hy_status hy_update_finish(hy_engine *e) {

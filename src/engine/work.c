@@ -14,38 +14,38 @@
 /* ---- batch plans ----------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
-                           bool is_lent, hy_batch_plan **out) {
+                           int32_t slices, hy_batch_plan **out) {
     bool is_training = batch == 0;
-    hy_batch_options options = hy_pass_options(spec, &e->plan.choice, dtype, is_training);
-    if (is_lent) options.chunks *= batch / options.batch; /* as many logits at a time as training */
+    hy_batch_options options = hy_pass_options(spec, &e->plan->choice, dtype, is_training);
     if (!is_training) options.batch = batch;
+    options.slices = slices;
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
 /* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
  * few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
-    const hy_plan_work *planned = &e->plan.work;
+    const hy_plan_work *planned = &e->plan->work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
-    hy_work *w = &e->work;
-    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->device.backend));
+    hy_work *w = e->work;
+    HY_TRY(hy_optimizer_prepare(&e->plan->optimizer, &e->model->params, e->device.backend));
     if (!hy_model_has_passes(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
-        HY_TRY(make_plan(e, spec, dtype, 0, false, &w->train[hy_plan_index(dtype)]));
+        HY_TRY(make_plan(e, spec, dtype, 0, 1, &w->train[hy_plan_index(dtype)]));
     }
     for (int i = 0; i < spec->eval_type_count; i++) {
         int k = hy_plan_index(spec->eval_types[i]);
-        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->loan[1],
+        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->slices,
                          &w->eval[k]));
     }
-    return make_plan(e, spec, guarded, planned->guard_batch, false, &w->guard);
+    return make_plan(e, spec, guarded, planned->guard_batch, 1, &w->guard);
 }
 
 #define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
 
 static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
-    const hy_work *w = &e->work;
+    const hy_work *w = e->work;
     int count = 0;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
         if (w->train[i]) out[count++] = w->train[i];
@@ -57,12 +57,12 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
 
 /* A forward-only batch that lies in lent memory. */
 static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
-    return e->plan.work.loan[1] && !plan->options.is_training && plan != e->work.guard;
+    return e->plan->work.loan[1] && !plan->options.is_training && plan != e->work->guard;
 }
 
 /* Bytes of the lent batches as they were made. */
 static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
-    hy_batch_bytes *lent = &e->plan.work.lent;
+    hy_batch_bytes *lent = &e->plan->work.lent;
     *lent = (hy_batch_bytes){0};
     for (int i = 0; i < count; i++) {
         uint64_t activations = hy_align(plans[i]->bytes.activations),
@@ -78,16 +78,16 @@ static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
 static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     const hy_batch_bytes *lent = &w->lent;
     for (int i = 1; i >= 0; i--) {
-        hy_arena *out = &e->work.lent[i];
+        hy_arena *out = &e->work->lent[i];
         uint64_t bytes = i == 0 ? lent->activations : lent->workspace;
         if (w->loan[i] == HY_LOAN_AREA) {
             *out = (hy_arena){.backend = e->device.backend,
-                              .ledger = &e->state.ledger,
+                              .ledger = &e->state->ledger,
                               .place = HY_DEVICE,
-                              .data = e->work.arena.data,
-                              .size = hy_work_lent_area(w, e->plan.state.work_rings)};
+                              .data = e->work->arena.data,
+                              .size = hy_work_lent_area(w, e->plan->state.work_rings)};
         } else {
-            *out = hy_state_lent(&e->state, w->loan[i]);
+            *out = hy_state_lent(e->state, w->loan[i]);
         }
         if (i == 0 && w->loan[0] == w->loan[1]) {
             uint64_t before = lent->workspace < out->size ? lent->workspace : out->size;
@@ -104,34 +104,35 @@ static bool place_lent(hy_engine *e, const hy_plan_work *w) {
 static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
     int count = list_plans(e, plans);
-    hy_plan_work *planned = &e->plan.work;
+    hy_plan_work *planned = &e->plan->work;
     count_lent(e, plans, count);
     hy_plan_work counted = {.guard_batch = planned->guard_batch,
                             .forward = planned->forward,
                             .backward = planned->backward,
+                            .slices = planned->slices,
                             .loan = {planned->loan[0], planned->loan[1]},
                             .lent = planned->lent};
     for (int i = 0; i < count; i++) {
-        uint64_t rows = (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq;
+        uint64_t rows = (uint64_t)hy_batch_sequences(plans[i]) * (uint64_t)plans[i]->size.seq;
         if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
         if (rows > counted.rows) counted.rows = rows;
     }
     for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
-    hy_work_close(&counted, spec, e->plan.state.work_rings);
-    e->plan.device -= hy_plan_work_bytes(planned);
-    e->plan.device += hy_plan_work_bytes(&counted);
+    hy_work_close(&counted, spec, e->plan->state.work_rings);
+    e->plan->device -= hy_plan_work_bytes(planned);
+    e->plan->device += hy_plan_work_bytes(&counted);
     *planned = counted;
     return !planned->loan[1] || place_lent(e, planned);
 }
 
 /* Evaluation in micro-batches of training, in its area. */
 static void give_up_loan(hy_engine *e) {
-    hy_plan_work *w = &e->plan.work;
+    hy_plan_work *w = &e->plan->work;
     w->loan[0] = w->loan[1] = 0;
+    w->slices = 1;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        if (e->work.eval[i]) hy_batch_plan_destroy(e->work.eval[i]);
-        e->work.eval[i] = NULL;
-        if (w->eval_batch[i] > e->plan.choice.batch) w->eval_batch[i] = e->plan.choice.batch;
+        if (e->work->eval[i]) hy_batch_plan_destroy(e->work->eval[i]);
+        e->work->eval[i] = NULL;
     }
 }
 
@@ -145,46 +146,46 @@ static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {
 /* What is live in the area during a phase. A class has one place: if layers keep their activations
  * on the host, those on the device count as workspace. */
 static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
-    const hy_plan_work *w = &e->plan.work;
-    hy_arena *passes = &e->work.passes;
+    const hy_plan_work *w = &e->plan->work;
+    hy_arena *passes = &e->work->passes;
     if (hy_phase_trains(phase)) {
         hy_class cls = w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
         HY_TRY(push_part(passes, cls, w->activations));
         return push_part(passes, HY_WORKSPACE, w->workspace);
     }
-    hy_forward_area area = hy_plan_forward_area(&e->plan, phase);
+    hy_forward_area area = hy_plan_forward_area(e->plan, phase);
     HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations - area.lent_activations));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace - area.lent_workspace));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
     if (!w->loan[1]) return HY_OK;
-    HY_TRY(push_part(&e->work.lent[0], HY_ACTIVATIONS, w->lent.activations));
-    return push_part(&e->work.lent[1], HY_WORKSPACE, w->lent.workspace);
+    HY_TRY(push_part(&e->work->lent[0], HY_ACTIVATIONS, w->lent.activations));
+    return push_part(&e->work->lent[1], HY_WORKSPACE, w->lent.workspace);
 }
 
 static void clear_parts(hy_engine *e) {
-    hy_arena_clear(&e->work.passes);
-    for (int i = 0; i < 2; i++) hy_arena_clear(&e->work.lent[i]);
+    hy_arena_clear(&e->work->passes);
+    for (int i = 0; i < 2; i++) hy_arena_clear(&e->work->lent[i]);
 }
 
 /* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
 static void book_steps(hy_engine *e, bool is_live) {
-    hy_state_book_steps(&e->state, is_live);
-    hy_arena_set_live(&e->work.host_arena, is_live);
+    hy_state_book_steps(e->state, is_live);
+    hy_arena_set_live(&e->work->host_arena, is_live);
 }
 
 /* Rows that lend memory are idle from here on: nothing is pending, their rings are written back,
  * and optimizer state has left if its memory is lent. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
-    const int32_t *loan = e->plan.work.loan;
+    const int32_t *loan = e->plan->work.loan;
     if (!loan[1]) return HY_OK;
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
     if (phase->back == HY_RETURNS_AT_END) {
-        HY_TRY(hy_offload_begin(&e->state, hy_plan_offload_in(&e->plan, phase)));
-        HY_TRY(hy_offload_wait_away(&e->state));
+        HY_TRY(hy_offload_begin(e->state, hy_plan_offload_in(e->plan, phase)));
+        HY_TRY(hy_offload_wait_away(e->state));
     }
     for (int i = 0; i < 2; i++) {
-        if (loan[i] != HY_LOAN_AREA) HY_TRY(hy_state_vacate(&e->state, loan[i]));
+        if (loan[i] != HY_LOAN_AREA) HY_TRY(hy_state_vacate(e->state, loan[i]));
     }
     return HY_OK;
 }
@@ -197,30 +198,30 @@ hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
     const hy_phase_row *from = hy_engine_phase(e);
     bool trained = hy_phase_trains(from), trains = hy_phase_trains(to);
     if (trained == trains && from->borrower == to->borrower) {
-        hy_ledger_enter(&e->state.ledger, to->phase);
+        hy_ledger_enter(&e->state->ledger, to->phase);
         e->phase = to;
         return HY_OK;
     }
     if (!trains) HY_TRY(vacate(e, to));
     clear_parts(e);
     if (trained && !trains) book_steps(e, false);
-    hy_ledger_enter(&e->state.ledger, to->phase);
+    hy_ledger_enter(&e->state->ledger, to->phase);
     if (trains && !trained) book_steps(e, true);
     e->phase = to;
     HY_TRY(push_parts(e, to));
-    return from->back == HY_RETURNS_AT_END ? hy_offload_return(&e->state) : HY_OK;
+    return from->back == HY_RETURNS_AT_END ? hy_offload_return(e->state) : HY_OK;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e, size_t rows) {
     hy_backend *b = e->device.backend;
-    e->work.staging_rows = rows;
+    e->work->staging_rows = rows;
     for (int i = 0; i < 2; i++) {
-        hy_staging *s = &e->work.staging[i];
+        hy_staging *s = &e->work->staging[i];
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        if (e->work.buffers.doc_starts) {
+        if (e->work->buffers.doc_starts) {
             HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->doc_starts, (void **)&s->doc_starts));
         }
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
@@ -235,7 +236,7 @@ static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes)
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
     hy_shape_rope_table(&e->model->shape, spec->seq, table);
     hy_status status =
-        e->device.backend->copy(e->device.compute, e->work.buffers.rope, table, bytes);
+        e->device.backend->copy(e->device.compute, e->work->buffers.rope, table, bytes);
     if (status == HY_OK) status = e->device.backend->stream_sync(e->device.compute);
     free(table);
     return status;
@@ -266,9 +267,8 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
         .rope = at[HY_BUFFER_ROPE],
         .reduce_workspace = hy_tensor_1d(at[HY_BUFFER_SUMS], HY_U8, (int64_t)bytes[HY_BUFFER_SUMS]),
     };
-    b.dropout_seed = (int32_t *)(void *)(b.clip + 2);
     if (b.seen) b.largest = (float *)(b.seen + HY_SEEN * e->model->params.units);
-    e->work.buffers = b;
+    e->work->buffers = b;
     HY_TRY(take_staging(e, (size_t)work->rows));
     return fill_rope(e, spec, (size_t)bytes[HY_BUFFER_ROPE]);
 }
@@ -276,14 +276,14 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
 /* What comes back to the host. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     hy_backend *b = e->device.backend;
-    if (e->work.buffers.seen) {
-        HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
+    if (e->work->buffers.seen) {
+        HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work->seen));
     }
     size_t guarded =
-        2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice, spec->ranks);
-    e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
-    if (!e->work.guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
-    return b->alloc(b, HY_PINNED, sizeof *e->work.result, (void **)&e->work.result);
+        2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan->choice, spec->ranks);
+    e->work->guard_losses = malloc(guarded * sizeof *e->work->guard_losses);
+    if (!e->work->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    return b->alloc(b, HY_PINNED, sizeof *e->work->result, (void **)&e->work->result);
 }
 
 /* Memory for activations that layers keep on the host, and the ring that these pass through, behind
@@ -291,28 +291,28 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        const hy_batch_plan *plan = e->work.train[i];
+        const hy_batch_plan *plan = e->work->train[i];
         if (plan && (!widest || plan->bytes.host > widest->bytes.host)) widest = plan;
     }
-    uint64_t ring = e->plan.work.train.ring;
+    uint64_t ring = e->plan->work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;
     hy_arena place = {.backend = e->device.backend,
                       .place = HY_DEVICE,
-                      .data = e->work.arena.data + e->plan.work.activations - ring,
+                      .data = e->work->arena.data + e->plan->work.activations - ring,
                       .size = ring};
     HY_TRY(hy_batch_offload_layout(widest, &layout));
-    hy_status status = hy_arena_init(&e->work.host_arena, e->device.backend, &e->state.ledger,
+    hy_status status = hy_arena_init(&e->work->host_arena, e->device.backend, &e->state->ledger,
                                      HY_PINNED, layout.bytes, "activations");
     if (status == HY_OK) {
         int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
-        status = hy_store_init_streamed(&e->work.activations, &e->work.host_arena, &place,
+        status = hy_store_init_streamed(&e->work->activations, &e->work->host_arena, &place,
                                         HY_ACTIVATIONS, &layout, depth,
                                         &(hy_copies){e->device.copies, e->device.returns});
     }
     hy_layout_fini(&layout);
     for (int i = 0; i < HY_PLAN_TYPES && status == HY_OK; i++) {
-        if (e->work.train[i]) hy_batch_plan_offload(e->work.train[i], &e->work.activations);
+        if (e->work->train[i]) hy_batch_plan_offload(e->work->train[i], &e->work->activations);
     }
     return status;
 }
@@ -322,17 +322,17 @@ static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint
     return (hy_arena){.backend = e->device.backend,
                       .ledger = ledger,
                       .place = HY_DEVICE,
-                      .data = e->work.arena.data + at,
+                      .data = e->work->arena.data + at,
                       .size = size};
 }
 
 static void place_plans(hy_engine *e) {
     hy_batch_plan *plans[MOST_PLANS];
-    char *activations = e->work.arena.data, *workspace = activations + e->plan.work.activations;
+    char *activations = e->work->arena.data, *workspace = activations + e->plan->work.activations;
     for (int i = 0, count = list_plans(e, plans); i < count; i++) {
         char *after = activations + hy_align(plans[i]->bytes.activations);
         if (is_lent(e, plans[i])) {
-            hy_batch_plan_place(plans[i], e->work.lent[0].data, e->work.lent[1].data);
+            hy_batch_plan_place(plans[i], e->work->lent[0].data, e->work->lent[1].data);
             continue;
         }
         hy_batch_plan_place(plans[i], activations,
@@ -342,31 +342,31 @@ static void place_plans(hy_engine *e) {
 
 hy_status hy_work_prepare(hy_engine *e) {
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->request, &e->plan);
+    hy_pass_spec_init(&spec, &e->request, e->plan);
     return make_plans(e, &spec);
 }
 
 hy_status hy_work_take(hy_engine *e) {
-    hy_work *w = &e->work;
+    hy_work *w = e->work;
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->request, &e->plan);
+    hy_pass_spec_init(&spec, &e->request, e->plan);
     HY_TRY(make_plans(e, &spec));
     if (!count_work(e, &spec)) {
         give_up_loan(e);
         HY_TRY(make_plans(e, &spec));
         (void)count_work(e, &spec);
     }
-    const hy_plan_work *need = &e->plan.work;
+    const hy_plan_work *need = &e->plan->work;
     uint64_t area = need->activations + need->workspace;
-    HY_TRY(hy_arena_init(&w->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+    HY_TRY(hy_arena_init(&w->arena, e->device.backend, &e->state->ledger, HY_DEVICE,
                          area + need->data, "activations and workspace"));
-    w->passes = part_of(e, &e->state.ledger, 0, area);
-    w->data = part_of(e, &e->state.ledger, area, need->data);
-    uint64_t rings = e->plan.state.work_rings; /* at the end, behind what the area lends */
+    w->passes = part_of(e, &e->state->ledger, 0, area);
+    w->data = part_of(e, &e->state->ledger, area, need->data);
+    uint64_t rings = e->plan->state.work_rings; /* at the end, behind what the area lends */
     w->ring_arena = part_of(e, NULL, area - rings, rings);
     if (need->loan[1]) (void)place_lent(e, need); /* its size was checked before */
     uint64_t scratch =
-        e->plan.choice.prediction_is_disabled ? 0 : e->state.rows.scratch[HY_PREDICTOR_BUFFERS];
+        e->plan->choice.prediction_is_disabled ? 0 : e->state->rows->scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, hy_engine_phase(e)));
     place_plans(e);
@@ -378,12 +378,12 @@ hy_status hy_work_take(hy_engine *e) {
 /* ---- giving back ----------------------------------------------------------------------------- */
 
 void hy_work_release(hy_engine *e) {
-    hy_work *w = &e->work;
+    hy_work *w = e->work;
     hy_backend *b = e->device.backend;
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->state.bytes_moved += w->activations.bytes_moved; /* its count goes with it */
+    e->state->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -405,8 +405,8 @@ void hy_work_release(hy_engine *e) {
 
 /* What optimizer steps use counts as live meanwhile and afterwards. */
 hy_status hy_work_give_back(hy_engine *e) {
-    if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
-    HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
+    if (e->work->is_gone) return HY_OK; /* an earlier change found no memory */
+    HY_TRY(hy_update_finish(e));        /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (!hy_phase_trains(hy_engine_phase(e))) {
@@ -417,11 +417,11 @@ hy_status hy_work_give_back(hy_engine *e) {
 }
 
 hy_status hy_engine_return_rings(hy_engine *e) {
-    if (!e->work.rings_are_used) return HY_OK;
+    if (!e->work->rings_are_used) return HY_OK;
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     double begin = hy_clock();
-    HY_TRY(hy_state_leave_work(&e->state));
-    e->state.host_waited += hy_clock() - begin;
-    e->work.rings_are_used = false; /* last: one that fails is done again */
+    HY_TRY(hy_state_leave_work(e->state));
+    e->state->host_waited += hy_clock() - begin;
+    e->work->rings_are_used = false; /* last: one that fails is done again */
     return HY_OK;
 }

@@ -19,12 +19,15 @@ typedef struct hy_pass_buffers {
     double *loss_sum;           /* (1) f64 */
     double *square_sum;         /* (1) f64 */
     double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
-    float *clip;                /* (2) fp32 */
-    int32_t *dropout_seed;      /* (2), behind it */
+    float *clip;                /* (2) fp32, and behind them (2) int32: the seed of dropout */
     double *seen;               /* (units, HY_SEEN) f64, NULL where no step is in fp8 */
     float *largest;             /* (units, HY_LINEARS) fp32, likewise; unit 0: of weights */
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
+
+static inline int32_t *hy_dropout_seed(const hy_pass_buffers *b) {
+    return (int32_t *)(void *)(b->clip + 2);
+}
 
 /* A forward-only batch on the host: pinned, so that copies run beside everything else. */
 typedef struct hy_staging {

@@ -239,7 +239,7 @@ hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i) {
         HY_TRY(hy_store_write(store, e->device.compute, offset, a->copies[i + 1] + a->at[k],
                               a->at[k + 1] - a->at[k]));
     }
-    hy_row_changed(&e->state, HY_ROW_MASTER);
+    hy_row_changed(e->state, HY_ROW_MASTER);
     a->used = i;
     return hy_store_settle(store);
 }

@@ -28,10 +28,10 @@ static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan)
 }
 
 static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
-    hy_arena *arena = &e->work.arena;
+    hy_arena *arena = &e->work->arena;
     hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
-    HY_TRY(hy_arena_init(arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+    HY_TRY(hy_arena_init(arena, e->device.backend, &e->state->ledger, HY_DEVICE,
                          hy_plan_work_bytes(&work), "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
@@ -65,7 +65,8 @@ static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
 static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, double *bytes) {
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     const hy_tokenizer *tokenizer = hy_dataset_tokenizer(m->data);
-    int32_t *row = m->engine.work.staging[0].tokens, *targets = m->engine.work.staging[0].targets;
+    int32_t *row = m->engine->work->staging[0].tokens,
+            *targets = m->engine->work->staging[0].targets;
     *bytes = facts->is_bytes ? (double)probe->counted : NAN;
     if (facts->is_bytes || !tokenizer) return HY_OK;
     *bytes = 0;
@@ -83,9 +84,9 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
 
 /* Opens the data, loads the weights and allocates the memory of a pass. */
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
-    hy_engine *e = &m->engine;
+    hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
-    hy_dtype dtype = e->plan.types.of[HY_FULL];
+    hy_dtype dtype = e->plan->types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     bool is_all = !is_builtin && !m->uses_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
@@ -104,7 +105,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
     *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
-    e->work.eval[hy_plan_index(dtype)] = *plan;
+    e->work->eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = work_of(&spec, *plan);
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, *plan);
@@ -113,7 +114,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
 /* The loss of the model in its current state. */
 static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from,
                          hy_evaluation *out) {
-    hy_engine *e = &m->engine;
+    hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     double bytes;
@@ -122,7 +123,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     uint64_t wanted = (uint64_t)s->eval.eval_batches * (uint64_t)s->train.batch_size;
     if (s->eval.eval_batches > 0 && wanted < count) count = wanted;
     hy_probe probe = {
-        .data = m->data, .split = HY_VAL, .count = count, .dtype = e->plan.types.of[HY_FULL]};
+        .data = m->data, .split = HY_VAL, .count = count, .dtype = e->plan->types.of[HY_FULL]};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
@@ -154,7 +155,7 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     hy_batch_plan *plan;
     HY_TRY(prepare(m, &plan, from));
     for (int32_t i = 0; i < count; i++) {
-        if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, &m->engine, i - 1));
+        if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, m->engine, i - 1));
         HY_TRY(measure(m, plan, from, &out[i]));
     }
     return HY_OK;
@@ -221,8 +222,9 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
-    double element = (double)hy_dtype_size(m->engine.plan.types.of[HY_FULL]);
-    double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
+    double element = (double)hy_dtype_size(m->engine->plan->types.of[HY_FULL]);
+    double needs = (double)m->engine->model->params.elements * element,
+           has = (double)host.available;
     HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
                "the folder's weights need %.1f GiB of host memory, but only %.1f GiB are free",
                needs / 0x1p30, has / 0x1p30);

@@ -16,8 +16,8 @@
 /* ---- tokenizer ------------------------------------------------------------------------------- */
 
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    HY_TRY(hy_model_tokenizer(in->model->engine.model, asked, folder, in->tokenizer_path));
-    int32_t vocab = in->model->engine.model->shape.vocab;
+    HY_TRY(hy_model_tokenizer(in->model->engine->model, asked, folder, in->tokenizer_path));
+    int32_t vocab = in->model->engine->model->shape.vocab;
     if (!in->tokenizer_path[0]) {
         snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
         in->vocab = vocab;
@@ -43,15 +43,15 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
 /* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    int32_t context = m->engine.model->shape.context;
-    uint64_t limit = hy_budget_device(&m->engine.request); /* 0: no limit */
+    int32_t context = m->engine->model->shape.context;
+    uint64_t limit = hy_budget_device(&m->engine->request); /* 0: no limit */
     if (context > LONGEST_CONTEXT) context = LONGEST_CONTEXT;
     hy_decoder_options options = {.context = asked > 0 ? asked : context,
-                                  .dtype = m->engine.plan.types.of[HY_FULL],
-                                  .is_unprepared = !m->engine.device.backend->facts.is_gpu,
+                                  .dtype = m->engine->plan->types.of[HY_FULL],
+                                  .is_unprepared = !m->engine->device.backend->facts.is_gpu,
                                   .budget = limit};
     uint64_t most = asked > 0 || limit == 0 ? UINT64_MAX : limit / 2;
-    return hy_decoder_create_within(m->engine.model, m->engine.device.backend, &options, most,
+    return hy_decoder_create_within(m->engine->model, m->engine->device.backend, &options, most,
                                     SHORTEST_CONTEXT, &in->decoder);
 }
 
@@ -86,13 +86,14 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
     hy_used_model *m = in->model;
-    size_t vocab = (size_t)m->engine.model->shape.vocab;
-    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.device.backend, &m->engine.state.ledger,
-                         HY_DEVICE, in->decoder->bytes, "keys and values"));
+    size_t vocab = (size_t)m->engine->model->shape.vocab;
+    HY_TRY(hy_arena_init(&m->engine->work->arena, m->engine->device.backend,
+                         &m->engine->state->ledger, HY_DEVICE, in->decoder->bytes,
+                         "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
     if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, m->engine.device.compute, m->engine.work.arena.data);
+    return hy_decoder_place(in->decoder, m->engine->device.compute, m->engine->work->arena.data);
 }
 
 hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
@@ -111,9 +112,9 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
 
 void hy_inference_close(hy_inference *in) {
     if (!in) return;
-    if (in->model && in->model->engine.device.compute) {
-        (void)in->model->engine.device.backend->stream_sync(
-            in->model->engine.device.compute); /* a failure was reported */
+    if (in->model && in->model->engine->device.compute) {
+        (void)in->model->engine->device.backend->stream_sync(
+            in->model->engine->device.compute); /* a failure was reported */
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);
@@ -132,16 +133,16 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
     hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
-        .device = m->engine.device.backend->facts.name,
+        .device = m->engine->device.backend->facts.name,
         .tokenizer = in->tokenizer_path,
         .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
-        .parameters = m->engine.model->params.elements,
-        .vocab = m->engine.model->shape.vocab,
+        .parameters = m->engine->model->params.elements,
+        .vocab = m->engine->model->shape.vocab,
         .context = d->options.context,
         .dtype = d->options.dtype,
-        .weights_place = hy_store_of(&m->engine, HY_ROW_MASTER)->place,
-        .weights_bytes = hy_store_of(&m->engine, HY_ROW_MASTER)->layout.bytes,
-        .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
+        .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
+        .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
+        .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
@@ -176,7 +177,7 @@ hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     if (i == a->used) return HY_OK;
     in->known.count = 0;
     hy_decoder_rewind(in->decoder, 0);
-    return hy_adapters_use(a, &in->model->engine, i);
+    return hy_adapters_use(a, in->model->engine, i);
 }
 
 /* ---- stopping -------------------------------------------------------------------------------- */

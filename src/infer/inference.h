@@ -20,7 +20,7 @@
 typedef struct hy_used_model {
     hy_settings settings;
     hy_observer observer;
-    hy_engine engine;
+    hy_engine *engine;
     hy_adapters adapters; /* named in the settings */
     hy_dataset *data;     /* evaluation only */
     bool uses_held_out;   /* evaluation: on the run's held-out data instead of all its data */

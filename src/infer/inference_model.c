@@ -51,15 +51,17 @@ static hy_status choose_stored(const hy_settings *s, hy_model *model) {
 }
 
 static hy_status open_engine(hy_used_model *m) {
-    hy_engine *e = &m->engine;
+    hy_engine *e = m->engine;
     hy_shape shape;
+    e->settings = &m->settings;
+    e->observer = &m->observer;
     HY_TRY(hy_shape_from_settings(&m->settings, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
     HY_TRY(choose_stored(&m->settings, e->model));
     HY_TRY(hy_engine_open_device(e));
     hy_dtype dtype = hy_types_for_use(&m->settings, &e->device.backend->facts);
-    for (int i = 0; i < HY_PHASE_COUNT; i++) e->plan.types.of[i] = dtype;
-    e->plan.types.master = dtype;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) e->plan->types.of[i] = dtype;
+    e->plan->types.master = dtype;
     e->request.settings = &m->settings;
     e->request.backend = e->device.backend;
     return hy_adapters_open(&m->adapters, e);
@@ -72,15 +74,14 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
     m->settings = *hy_config_settings(config);
     m->settings.card[0] = 0; /* for plans only */
     if (observer) m->observer = *observer;
-    m->engine.settings = &m->settings;
-    m->engine.observer = &m->observer;
-    bool has_weights = hy_settings_bring_weights(&m->settings);
-    hy_status status =
-        has_weights ? open_engine(m)
-                    : hy_fail(HY_ERR_INPUT,
-                              "model %s is a shape without weights; accepted: a model folder, a "
-                              "model name on the hub, a run folder or a checkpoint folder",
-                              m->settings.model);
+    hy_status status = hy_engine_create(&m->engine);
+    if (status == HY_OK && !hy_settings_bring_weights(&m->settings)) {
+        status = hy_fail(HY_ERR_INPUT,
+                         "model %s is a shape without weights; accepted: a model folder, a model "
+                         "name on the hub, a run folder or a checkpoint folder",
+                         m->settings.model);
+    }
+    if (status == HY_OK) status = open_engine(m);
     if (status == HY_OK)
         *out = m;
     else
@@ -91,14 +92,14 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
 void hy_model_close(hy_used_model *m) {
     if (!m) return;
     hy_adapters_close(&m->adapters);
-    hy_engine_close(&m->engine);
+    hy_engine_destroy(m->engine);
     hy_dataset_close(m->data);
     free(m);
 }
 
 /* A run's weights include its own adapters, so other adapters cannot be loaded. */
 static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
-    hy_engine *e = &m->engine;
+    hy_engine *e = m->engine;
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
     bool has_own;
@@ -120,13 +121,13 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    HY_TRY(hy_engine_take_weights(&m->engine, beside));
+    HY_TRY(hy_engine_take_weights(m->engine, beside));
     if (m->settings.init_from[0]) {
         HY_TRY(load_checkpoint(m, from));
     } else {
         HY_TRY(hy_settings_model_files(&m->settings, &kind, path));
         snprintf(from, HY_PATH_MAX, "%s", path);
-        HY_TRY(hy_engine_load_model(&m->engine, kind, path));
+        HY_TRY(hy_engine_load_model(m->engine, kind, path));
     }
-    return hy_adapters_load(&m->adapters, &m->engine);
+    return hy_adapters_load(&m->adapters, m->engine);
 }

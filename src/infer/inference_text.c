@@ -84,7 +84,7 @@ static void hand_out(hy_answer *a, size_t *given, bool is_last) {
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
 static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
-    hy_engine *e = &in->model->engine;
+    hy_engine *e = in->model->engine;
     HY_TRY(hy_decoder_take(in->decoder, e->device.compute, hy_store_of(e, HY_ROW_MASTER), NULL,
                            tokens, (int32_t)count, in->logits));
     for (int32_t i = 0; i < in->vocab; i++) {

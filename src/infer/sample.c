@@ -51,17 +51,17 @@ static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
-                                  .dtype = e->plan.types.of[HY_FULL],
+                                  .dtype = e->plan->types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
-    HY_TRY(hy_engine_return_rings(e));   /* they use the same memory */
-    uint64_t idle = e->work.passes.size; /* activations and workspace of a step */
+    HY_TRY(hy_engine_return_rings(e));    /* they use the same memory */
+    uint64_t idle = e->work->passes.size; /* activations and workspace of a step */
     if (!e->team || e->team->who.rank == 0)
         HY_TRY(hy_decoder_create_within(e->model, e->device.backend, &options, idle,
                                         SHORTEST_CONTEXT, &s->decoder));
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
-    void *memory = e->work.arena.data;
+    void *memory = e->work->arena.data;
     if (s->decoder->bytes > idle) { /* even the shortest context, or rank 0's, does not fit */
         hy_status status =
             e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);

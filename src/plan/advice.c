@@ -295,9 +295,9 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     hy_plan_setup setup;
     hy_plan with_host = {0}, with_both = {0};
     HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    setup.problem.host = UINT64_MAX;
+    setup.problem.limits.host = UINT64_MAX;
     hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
-    setup.problem.device = UINT64_MAX;
+    setup.problem.limits.device = UINT64_MAX;
     if (status == HY_OK) status = hy_plan_leanest(&setup.problem, true, &with_both);
     hy_plan_setup_end(&setup);
     HY_TRY(status);

@@ -56,7 +56,7 @@ static double moving_seconds(const hy_plan_problem *p, const walk *w) {
 static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w) {
     int depth = c->ring_depth < 2 ? 2 : c->ring_depth > 8 ? 8 : c->ring_depth;
     double moving = moving_seconds(p, w);
-    bool is_one_way = p->wire && p->wire->is_bus; /* copies and ranks take turns */
+    bool is_one_way = p->net.wire && p->net.wire->is_bus; /* copies and ranks take turns */
     double beside = is_one_way ? moving + w->wire : larger(moving, w->wire);
     /* Every byte that is moved also uses the bandwidth of device memory. */
     double compute = w->compute + (w->up + w->down) / p->rates.device_bandwidth;
@@ -143,7 +143,7 @@ static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const wa
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
 static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
-    return hy_plan_load_seconds(p->wire, p->wire_staging, load);
+    return hy_plan_load_seconds(p->net.wire, p->net.staging, load);
 }
 
 /* Are updated weights sent during the next step's forward? */
@@ -154,7 +154,7 @@ static bool is_beside(const hy_plan_choice *c) {
 /* Exchanges that overlap with no compute: the last gradients, sums that all ranks wait for, and
  * weights that leave the device after the update. */
 static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
-    const hy_plan_traffic *t = &p->traffic;
+    const hy_plan_traffic *t = &p->net.traffic;
     return wire_seconds(p, &t->last) + wire_seconds(p, &t->grad_sums) +
            wire_seconds(p, &t->summed) + (is_beside(c) ? 0 : wire_seconds(p, &t->updated));
 }
@@ -168,8 +168,8 @@ typedef struct step_walks {
  * updated weights during the next step's forward. */
 static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_walks *w,
                      hy_plan_cost *cost) {
-    const hy_plan_traffic *t = &p->traffic;
-    if (!p->wire) return;
+    const hy_plan_traffic *t = &p->net.traffic;
+    if (!p->net.wire) return;
     double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->grads) - last;
     w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) +
                          (is_beside(c) ? wire_seconds(p, &t->updated) : 0);
@@ -227,6 +227,6 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     out->compute += norm;
     if (out->up + out->down > 0) out->seconds += STREAMING_SHARE * out->compute;
     out->wait = out->seconds - out->compute;
-    double tokens = (double)c->batch * c->accum * p->seq * (p->ranks > 1 ? p->ranks : 1);
+    double tokens = (double)c->batch * c->accum * p->seq * (p->net.ranks > 1 ? p->net.ranks : 1);
     out->tokens_per_second = tokens / (out->seconds > 0 ? out->seconds : 1e-12);
 }

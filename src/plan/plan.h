@@ -39,13 +39,38 @@ typedef struct hy_plan_work {
     uint64_t activations, workspace, data;          /* of the area */
     uint64_t rows;                                  /* tokens of the largest micro-batch */
     uint64_t sums;                                  /* workspace of reductions, in data */
-    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
+    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches, */
+    int32_t slices; /* and how many such batches Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
     /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
      * activations and workspace; 0: it uses the training area. */
     int32_t loan[2];
     hy_batch_bytes lent;
 } hy_plan_work;
+
+/* What a choice needs: the planner asks, the sizer answers. */
+typedef struct hy_plan_sizes {
+    hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
+    void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
+    hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
+    /* The number of loss chunks for this many bytes of logits at a time. */
+    int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
+} hy_plan_sizes;
+
+/* Available memory in bytes; UINT64_MAX: no limit. */
+typedef struct hy_plan_limits {
+    uint64_t device, host, disk;
+    bool has_folder; /* disk may be used if nothing else fits */
+    bool is_unified; /* device and host are one memory: both count against `host` */
+} hy_plan_limits;
+
+/* Several ranks, the wire between them, and the bytes that one rank sends. */
+typedef struct hy_plan_network {
+    int32_t ranks;            /* 0 or 1: one */
+    const hy_plan_wire *wire; /* NULL for one rank */
+    double staging;           /* bytes per second through pinned memory; 0: not used */
+    hy_plan_traffic traffic;
+} hy_plan_network;
 
 typedef struct hy_plan_problem {
     const struct hy_plan
@@ -60,24 +85,13 @@ typedef struct hy_plan_problem {
     bool is_fp8;         /* Full uses fp8: its passes read the blocks' quantised weights */
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
-    bool keeps_batch;            /* base.batch is split only if nothing else fits */
-    bool prefers_batch;          /* it is kept if nothing streams; otherwise the fastest is taken */
-    bool has_folder;             /* disk may be used if nothing else fits */
-    bool is_unified;             /* device and host are one memory: both count against `host` */
-    uint64_t device, host, disk; /* available memory; UINT64_MAX: no limit */
+    bool keeps_batch;   /* base.batch is split only if nothing else fits */
+    bool prefers_batch; /* it is kept if nothing streams; otherwise the fastest is taken */
+    hy_plan_limits limits;
     hy_rates rates;
-    /* With several ranks: their number, the wire between them, and the bytes that one rank
-     * sends. */
-    int32_t ranks;            /* 0 or 1: there is one */
-    const hy_plan_wire *wire; /* NULL then */
-    double wire_staging;      /* bytes per second through pinned memory; 0: not used */
-    hy_plan_traffic traffic;
-    void *user;
-    hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
-    void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
-    hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
-    /* The number of loss chunks for this many bytes of logits at a time. */
-    int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
+    hy_plan_network net;
+    const hy_plan_sizes *sizes;
+    void *user; /* of `sizes` */
 } hy_plan_problem;
 
 typedef struct hy_plan_cost {

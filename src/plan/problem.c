@@ -4,6 +4,7 @@
  * are fixed. On a CPU without a device budget there is only one memory and nothing to stream:
  * all places are the device. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "config/derived.h"
@@ -156,13 +157,13 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
                              hy_plan_problem *p) {
     const hy_types *types = &basis->types;
     bool is_gpu = r->backend->facts.is_gpu, is_staged = r->ranks.is_staged;
-    p->ranks = r->ranks.count;
+    p->net.ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
-    p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
-    p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
+    p->net.wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
+    p->net.staging = is_staged ? p->rates.copy_both : 0;
+    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->net.traffic));
     bool is_once = r->custom && !r->custom->asks_each;
-    if (is_once) hy_plan_reduce_once(&p->traffic);
+    if (is_once) hy_plan_reduce_once(&p->net.traffic);
     return HY_OK;
 }
 
@@ -174,7 +175,10 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     uint64_t data = hy_data_bytes(r, s->train.batch_size, s->train.grad_accum_steps);
     hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
-    *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
+    hy_rows *rows = calloc(1, sizeof *rows);
+    if (!rows) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    *setup = (hy_plan_setup){.rows = rows,
+                             .sizer = {.rows = rows,
                                        .passes = passes,
                                        .moves_optim = hy_offload_moves(basis->offload),
                                        .compresses_optim = basis->offload == HY_OFFLOAD_COMPRESS,
@@ -185,34 +189,31 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
                            .window_steps = hy_plan_predicts(basis) ? window : 0,
                            .has_master = basis->types.has_low,
                            .is_fp8 = basis->types.is_fp8[HY_FULL],
-                           .has_folder = s->memory.offload_folder[0] != 0,
-                           .is_unified = !is_gpu,
-                           .device = device ? device : UINT64_MAX,
-                           .host = host ? (host > data ? host - data : 1) : UINT64_MAX,
-                           .disk = hy_budget_disk(s),
+                           .limits = {.device = device ? device : UINT64_MAX,
+                                      .host = host ? (host > data ? host - data : 1) : UINT64_MAX,
+                                      .disk = hy_budget_disk(s),
+                                      .has_folder = s->memory.offload_folder[0] != 0,
+                                      .is_unified = !is_gpu},
                            .rates = *rates,
-                           .user = &setup->sizer,
-                           .work = hy_sizer_work,
-                           .state = hy_sizer_state,
-                           .lend = hy_sizer_lend,
-                           .chunks = hy_sizer_chunks};
+                           .sizes = &hy_sizer_sizes,
+                           .user = &setup->sizer};
     if (is_gpu && !s->card[0]) { /* no more than can be pinned */
         hy_pin_limits pins;
         hy_pin_probe("/proc", "/sys", &pins);
-        if (pins.likely_limit < p->host) p->host = pins.likely_limit;
+        if (pins.likely_limit < p->limits.host) p->limits.host = pins.likely_limit;
     }
     set_places(s, basis, may_stream, p);
     set_passing(s, may_stream, p);
-    HY_TRY(set_batch(r, p));
+    hy_status status = set_batch(r, p);
     const hy_params *params = &r->model->params;
     p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
     int64_t tokens =
         r->custom ? 0 : p->step_sequences * s->train.seq_len; /* not known of a custom model */
     p->update_share = hy_optimizer_share(&basis->optimizer, params, tokens);
     hy_pass_spec_init(&setup->sizer.spec, r, basis);
-    hy_rows_spec rows = hy_plan_rows(r, basis);
-    HY_TRY(hy_rows_init(&setup->rows, params, &rows));
-    hy_status status = set_traffic(r, basis, &setup->rows, p);
+    hy_rows_spec spec = hy_plan_rows(r, basis);
+    if (status == HY_OK) status = hy_rows_init(rows, params, &spec);
+    if (status == HY_OK) status = set_traffic(r, basis, rows, p);
     if (status == HY_OK) status = hy_sizer_begin(&setup->sizer);
     if (status != HY_OK) hy_plan_setup_end(setup);
     return status;
@@ -220,7 +221,8 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
 
 void hy_plan_setup_end(hy_plan_setup *setup) {
     hy_sizer_end(&setup->sizer);
-    hy_rows_fini(&setup->rows);
+    hy_rows_fini(setup->rows);
+    free(setup->rows);
 }
 
 /* ---- the offload strategy -------------------------------------------------------------------- */
@@ -289,7 +291,8 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
-    facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
+    int32_t slices = plan->work.slices > 1 ? plan->work.slices : 1;
+    facts->eval_batch_size = slices * plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
     facts->eval_borrows = plan->work.loan[1] != 0;
     facts->tokens_per_second = r->custom ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
@@ -316,7 +319,7 @@ hy_status hy_plan_at(const hy_plan_request *r, const hy_plan_choice *choice, hy_
     HY_TRY(hy_plan_begin(r, &r->fixed.level, out));
     HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
-    if (status == HY_OK) status = hy_offload_settle(&setup.rows, out);
+    if (status == HY_OK) status = hy_offload_settle(setup.rows, out);
     hy_plan_setup_end(&setup);
     return status;
 }

@@ -105,7 +105,7 @@ hy_status hy_budget_check(const hy_plan_request *request, const hy_plan *plan);
 
 /* A problem with its sizer and rows; must not be moved in memory. */
 typedef struct hy_plan_setup {
-    hy_rows rows;
+    hy_rows *rows;
     hy_sizer sizer;
     hy_plan_problem problem;
 } hy_plan_setup;

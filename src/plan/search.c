@@ -25,7 +25,7 @@ typedef struct search {
     bool is_lean;         /* try only the smallest choices: does anything fit? */
     bool is_about_device; /* minimise device memory; else host memory */
     bool has_plan;        /* best is set, fitting or not */
-    hy_plan best;
+    hy_plan *best;
 } search;
 
 /* ---- one choice ------------------------------------------------------------------------------ */
@@ -36,11 +36,11 @@ static uint64_t excess(uint64_t needed, uint64_t limit) {
 
 static void complete(const hy_plan_problem *p, hy_plan *plan) {
     plan->device = hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings;
-    plan->host = hy_plan_host_bytes(plan) + (p->is_unified ? plan->device : 0);
+    plan->host = hy_plan_host_bytes(plan) + (p->limits.is_unified ? plan->device : 0);
     plan->disk = plan->state.disk;
-    plan->device_short = excess(plan->device, p->device);
-    plan->host_short = excess(plan->host, p->host);
-    plan->disk_short = excess(plan->disk, p->disk);
+    plan->device_short = excess(plan->device, p->limits.device);
+    plan->host_short = excess(plan->host, p->limits.host);
+    plan->disk_short = excess(plan->disk, p->limits.disk);
     plan->fits = !plan->device_short && !plan->host_short && !plan->disk_short;
     hy_plan_cost_of(p, &plan->choice, &plan->work, &plan->state, &plan->cost);
 }
@@ -54,9 +54,9 @@ static hy_plan begin(const hy_plan_problem *p, const hy_plan_choice *choice) {
 hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
                            hy_plan *out) {
     hy_plan plan = begin(problem, choice);
-    HY_TRY(problem->work(problem->user, choice, &plan.work));
-    problem->state(problem->user, choice, &plan.state);
-    if (problem->lend) HY_TRY(problem->lend(problem->user, choice, &plan.work));
+    HY_TRY(problem->sizes->work(problem->user, choice, &plan.work));
+    problem->sizes->state(problem->user, choice, &plan.state);
+    HY_TRY(problem->sizes->lend(problem->user, choice, &plan.work));
     *out = plan;
     complete(problem, out);
     return HY_OK;
@@ -78,8 +78,8 @@ static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
 
 static void consider(search *s, hy_plan *plan) {
     complete(s->problem, plan);
-    if (s->has_plan && !is_better(s, plan, &s->best)) return;
-    s->best = *plan;
+    if (s->has_plan && !is_better(s, plan, s->best)) return;
+    *s->best = *plan;
     s->has_plan = true;
 }
 
@@ -87,9 +87,9 @@ static void consider(search *s, hy_plan *plan) {
 
 static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
     plan->choice.resident_units = resident;
-    s->problem->state(s->problem->user, &plan->choice, &plan->state);
+    s->problem->sizes->state(s->problem->user, &plan->choice, &plan->state);
     return hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings <=
-           s->problem->device;
+           s->problem->limits.device;
 }
 
 /* As many resident layers as fit: they are not copied and need no host memory. The state is then
@@ -156,9 +156,9 @@ static void try_places(search *s, hy_plan *plan, int cls) {
 
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = begin(s->problem, choice);
-    HY_TRY(s->problem->work(s->problem->user, choice, &plan.work));
+    HY_TRY(s->problem->sizes->work(s->problem->user, choice, &plan.work));
     double least = choice->accum * (plan.work.forward + plan.work.backward);
-    bool cannot_win = !s->is_lean && s->has_plan && s->best.fits && least >= s->best.cost.seconds;
+    bool cannot_win = !s->is_lean && s->has_plan && s->best->fits && least >= s->best->cost.seconds;
     if (cannot_win) return HY_OK;
     try_places(s, &plan, 0);
     if (!s->may_use_disk || !s->problem->open.predictor) return HY_OK;
@@ -176,7 +176,7 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
         return try_work(s, choice);
     }
     for (size_t i = s->is_lean ? LOGIT_SIZES - 1 : 0; i < LOGIT_SIZES; i++) {
-        choice->loss_chunks = p->chunks(p->user, choice->batch, logit_sizes[i]);
+        choice->loss_chunks = p->sizes->chunks(p->user, choice->batch, logit_sizes[i]);
         if (choice->loss_chunks != before) HY_TRY(try_work(s, choice));
         before = choice->loss_chunks;
     }
@@ -238,16 +238,16 @@ static hy_status try_batches(search *s, int64_t most) {
 /* First without disk, and first as the user wrote it. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
-    for (int with_disk = 0; with_disk <= p->has_folder; with_disk++) {
+    for (int with_disk = 0; with_disk <= p->limits.has_folder; with_disk++) {
         s->may_use_disk = with_disk;
         if (p->open.batch && !p->keeps_batch) {
             HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
         } else {
             HY_TRY(try_batch(s, p->base.batch));
         }
-        if (s->best.fits) return HY_OK;
+        if (s->best->fits) return HY_OK;
         if (p->open.batch && p->keeps_batch) HY_TRY(try_batches(s, p->base.batch - 1));
-        if (s->best.fits) return HY_OK;
+        if (s->best->fits) return HY_OK;
     }
     return HY_OK;
 }
@@ -265,36 +265,36 @@ static bool is_at_best(const hy_plan_problem *p) {
     return is_best;
 }
 
-static search begin_search(const hy_plan_problem *problem) {
-    search s = {.problem = problem, .best = begin(problem, &(hy_plan_choice){0})};
-    s.best.fits = false; /* nothing was looked at yet */
-    return s;
+static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
+    *best = begin(problem, &(hy_plan_choice){0});
+    best->fits = false; /* nothing was looked at yet */
+    return (search){.problem = problem, .best = best};
 }
 
 /* If the request fits as it is, only rings and related values are searched. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
-    search s = begin_search(problem);
+    hy_plan best;
+    search s = begin_search(problem, &best);
     HY_TRY(hy_plan_evaluate(problem, &problem->base, out));
     if (out->fits && is_at_best(problem)) {
         try_rings(&s, out);
     } else {
         HY_TRY(search_all(&s));
     }
-    *out = s.best;
-    if (problem->lend) HY_TRY(problem->lend(problem->user, &out->choice, &out->work));
+    *out = best;
+    HY_TRY(problem->sizes->lend(problem->user, &out->choice, &out->work));
     complete(problem, out); /* buffers have the length of the batches */
     return HY_OK;
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
-    search s = begin_search(problem);
+    search s = begin_search(problem, out);
     s.is_lean = true;
     s.is_about_device = is_about_device;
     bool is_open = problem->open.batch;
-    for (int with_disk = 0; with_disk <= problem->has_folder && !s.best.fits; with_disk++) {
+    for (int with_disk = 0; with_disk <= problem->limits.has_folder && !out->fits; with_disk++) {
         s.may_use_disk = with_disk;
         HY_TRY(try_batch(&s, is_open ? 1 : problem->base.batch));
     }
-    *out = s.best;
     return HY_OK;
 }

@@ -40,7 +40,7 @@ typedef struct dry_run {
     const hy_rows *rows;
     const hy_model *model;
     int weights_row;         /* that passes read */
-    hy_exchange net;         /* counts */
+    hy_exchange *net;        /* counts */
     hy_arena memory;         /* has none */
     hy_store weights[SETS];  /* read by passes: rings of gathered units, or whole rows */
     hy_store grads;          /* that backward writes */
@@ -50,9 +50,9 @@ typedef struct dry_run {
 
 /* The bytes sent since the last call. */
 static hy_plan_load take_load(dry_run *d) {
-    hy_plan_load load = {d->net.dry_bytes, d->net.dry_ops};
-    d->net.dry_bytes = 0;
-    d->net.dry_ops = 0;
+    hy_plan_load load = {d->net->dry_bytes, d->net->dry_ops};
+    d->net->dry_bytes = 0;
+    d->net->dry_ops = 0;
     return load;
 }
 
@@ -68,8 +68,8 @@ static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduce
     for (int32_t unit = whole->unit_count - 1; unit >= 0; unit--) {
         if (whole->unit_bytes[unit] == 0) continue;
         hy_unit_parts(&d->rows->shard, &d->model->params, whole, unit, parts);
-        HY_TRY(is_reduced ? hy_reduce_scatter(&d->net, NULL, data, parts, data, &reduction)
-                          : hy_all_gather(&d->net, NULL, data, data, parts, &op));
+        HY_TRY(is_reduced ? hy_reduce_scatter(d->net, NULL, data, parts, data, &reduction)
+                          : hy_all_gather(d->net, NULL, data, data, parts, &op));
         *last = take_load(d);
         sum->bytes += last->bytes;
         sum->exchanges += last->exchanges;
@@ -121,7 +121,7 @@ static hy_status open_weights(dry_run *d, int set) {
     HY_TRY(hy_store_init_made(store, &d->memory, ring->kind->cls, &ring->layout,
                               ring->kind->ring_depth));
     if (set == TRAINED) hy_layout_retype(&store->layout, read->dtype);
-    d->gathers[set] = (hy_gather){.net = &d->net,
+    d->gathers[set] = (hy_gather){.net = d->net,
                                   .params = &d->model->params,
                                   .shard = &d->rows->shard,
                                   .is_cut = read->kind->sharding == HY_SHARDED_BYTES,
@@ -150,7 +150,7 @@ static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
 static hy_status run(dry_run *d, int stage, hy_plan_traffic *out) {
     const hy_row *row = d->rows->row, *read = &row[d->weights_row];
     hy_plan_load unused;
-    HY_TRY(hy_all_reduce(&d->net, NULL, NULL, 2)); /* norm and loss */
+    HY_TRY(hy_all_reduce(d->net, NULL, NULL, 2)); /* norm and loss */
     out->summed = take_load(d);
     HY_TRY(exchange_row(d, &row[HY_ROW_PARTIAL].layout, true, &out->grads, &out->last));
     if (stage == 0) {
@@ -164,12 +164,14 @@ static hy_status run(dry_run *d, int stage, hy_plan_traffic *out) {
 
 hy_status hy_plan_traffic_of(const hy_rows *rows, const hy_model *model, const hy_types *types,
                              int stage, hy_plan_traffic *out) {
+    hy_exchange net;
     dry_run d = {.rows = rows,
                  .model = model,
+                 .net = &net,
                  .weights_row = (int)hy_weights_row(types, hy_types_step(types, HY_FULL))};
     *out = (hy_plan_traffic){0};
     if (!hy_rows_shard(rows)) return HY_OK;
-    hy_exchange_open_dry(&d.net, rows->shard.rank, rows->shard.count);
+    hy_exchange_open_dry(&net, rows->shard.rank, rows->shard.count);
     hy_arena_init_dry(&d.memory);
     hy_status status = run(&d, stage, out);
     for (int i = 0; i < SETS; i++) hy_store_fini(&d.weights[i]);

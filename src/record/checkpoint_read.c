@@ -354,7 +354,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     hy_state_tensor tensor;
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        hy_row_changed(&e->state, tensor.row);
+        hy_row_changed(e->state, tensor.row);
         status = load_tensor(e, from, &tensor, staging);
     }
     free(staging);
@@ -378,7 +378,8 @@ static hy_status read_state_file(hy_engine *e, const char *file, const char *fol
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
+    return read_state_file(e, e->state->rows->row[HY_ROW_MASTER].kind->file, path,
+                           (state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -412,7 +413,7 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
 
 /* Frozen parameters have no average. */
 static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
-    hy_state_cursor cursor = {.file = e->state.rows.row[HY_ROW_MASTER].kind->file};
+    hy_state_cursor cursor = {.file = e->state->rows->row[HY_ROW_MASTER].kind->file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
@@ -432,7 +433,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
     if (status == HY_OK) {
-        status = read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, from);
+        status = read_state_file(e, e->state->rows->row[HY_ROW_MASTER].kind->file, path, from);
     }
     hy_safetensors_close(sum);
     return status;

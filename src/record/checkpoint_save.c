@@ -98,8 +98,8 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
 /* Writes this rank's part of a tensor. One rank writes what all ranks hold. */
 static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared_tensors *file,
                           size_t entry, char *staging) {
-    const hy_shard *shard = &e->state.rows.shard;
-    const hy_row *row = &e->state.rows.row[tensor->row];
+    const hy_shard *shard = &e->state->rows->shard;
+    const hy_row *row = &e->state->rows->row[tensor->row];
     bool is_shared = row->is_sharded || row->kind->is_tiled;
     if (!is_shared && (int32_t)(entry % (size_t)shard->count) != shard->rank) return HY_OK;
     int64_t most = (int64_t)(HY_STATE_STAGING / hy_dtype_size(tensor->dtype)); /* even */

@@ -124,7 +124,7 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
 static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
                             float *out) {
     run_reader *r = context;
-    const hy_rows *rows = &r->e->state.rows;
+    const hy_rows *rows = r->e->state->rows;
     bool is_frozen = !r->e->model->params.list[param].is_trainable;
     int row = is_frozen ? HY_ROW_FROZEN : r->row;
     hy_store *store = hy_store_of(r->e, row);
@@ -152,7 +152,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
     const hy_settings *s = e->settings;
     hy_export_plan plan;
-    HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->plan.types.master, &plan));
+    HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->plan->types.master, &plan));
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
     run_reader reader = {.e = e,
@@ -165,7 +165,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     bool is_adapter = what == HY_EXPORT_ADAPTER;
     char base[HY_PATH_MAX];
     hy_export_base_name(s->lora.base[0] ? s->lora.base : s->model, base);
-    if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->plan.types.master);
+    if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->plan->types.master);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,
         .source = plan.source,

@@ -8,7 +8,7 @@
 
 /* The snapshot is saved only until its jump is corrected. */
 static bool is_saved(const hy_engine *e, int row) {
-    const hy_row *r = &e->state.rows.row[row];
+    const hy_row *r = &e->state->rows->row[row];
     bool is_kept = r->kind && r->kind->file && r->store.place != HY_NOWHERE;
     return is_kept && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
 }
@@ -19,8 +19,8 @@ int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {
         if (!is_saved(e, row)) continue;
         bool is_new = true;
         for (int i = 0; i < count; i++)
-            is_new &= strcmp(names[i], e->state.rows.row[row].kind->file) != 0;
-        if (is_new) names[count++] = e->state.rows.row[row].kind->file;
+            is_new &= strcmp(names[i], e->state->rows->row[row].kind->file) != 0;
+        if (is_new) names[count++] = e->state->rows->row[row].kind->file;
     }
     return count;
 }
@@ -35,13 +35,13 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
 /* Each rank has slices of its parameters. Rows that are divided by bytes are looked up as if
  * they were whole: the store returns the part of this rank. */
 static bool is_shared(const hy_engine *e, const hy_row *row) {
-    return hy_rows_shard(&e->state.rows) && row->kind->sharding != HY_SHARDED_BYTES &&
+    return hy_rows_shard(e->state->rows) && row->kind->sharding != HY_SHARDED_BYTES &&
            (row->is_sharded || row->kind->is_tiled);
 }
 
 /* The elements of the cursor's parameter in its row on all ranks; false: the row has none of it. */
 static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *out) {
-    const hy_row *row = &e->state.rows.row[at->row];
+    const hy_row *row = &e->state->rows->row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     if (param->part_at > 0) return false; /* with the first of its parts */
     if (row->kind->is_tiled) {
@@ -56,8 +56,8 @@ static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *
 
 /* This rank's first item of it; -1: none. */
 static int32_t own_item(const hy_engine *e, const hy_state_cursor *at) {
-    const hy_row *row = &e->state.rows.row[at->row];
-    const int32_t *first = e->state.rows.tiles.first;
+    const hy_row *row = &e->state->rows->row[at->row];
+    const int32_t *first = e->state->rows->tiles.first;
     if (!row->kind->is_tiled) return hy_store_item_of(&row->store, at->param);
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
@@ -83,7 +83,7 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     bool is_found = false;
     while (!is_found && at->row < HY_ROW_COUNT) {
         bool is_here =
-            is_saved(e, at->row) && strcmp(e->state.rows.row[at->row].kind->file, at->file) == 0;
+            is_saved(e, at->row) && strcmp(e->state->rows->row[at->row].kind->file, at->file) == 0;
         if (!is_here) {
             at->row++;
         } else if (!(is_found = look(e, at, item))) {
@@ -91,7 +91,7 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         }
     }
     if (!is_found) return false;
-    const hy_row *row = &e->state.rows.row[at->row];
+    const hy_row *row = &e->state->rows->row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     int32_t index = own_item(e, at);
     bool is_like_param = row->kind->is_tiled || item->count == param->count;
@@ -146,11 +146,11 @@ static void cut_to(int64_t *count, int64_t most) {
  * tiles. */
 static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t first, int64_t *count,
                         uint64_t *offset) {
-    const hy_row *row = &e->state.rows.row[t->row];
+    const hy_row *row = &e->state->rows->row[t->row];
     int32_t param = t->param + (int32_t)(first / t->run);
     int64_t in_run = first % t->run, per = t->is_scale ? t->block : 1,
             tile = HY_TILE_ELEMENTS / per;
-    hy_slice own = hy_shard_own(&e->state.rows.shard, &e->model->params, param);
+    hy_slice own = hy_shard_own(&e->state->rows->shard, &e->model->params, param);
     bool is_factored = !row->kind->is_tiled && own.count > 0 &&
                        t->run != e->model->params.list[param].count &&
                        !t->is_scale; /* it goes with its parameter */
@@ -166,7 +166,7 @@ static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t fi
         return true;
     }
     cut_to(count, tile - at % tile);
-    *offset = offset_of(&row->store, t, e->state.rows.tiles.first[param] + (int32_t)(at / tile),
+    *offset = offset_of(&row->store, t, e->state->rows->tiles.first[param] + (int32_t)(at / tile),
                         at % tile);
     return true;
 }
@@ -174,7 +174,7 @@ static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t fi
 bool hy_state_find(const hy_engine *e, const hy_state_tensor *t, int64_t first, int64_t *count,
                    uint64_t *offset) {
     const hy_store *store = hy_store_of(e, t->row);
-    if (is_shared(e, &e->state.rows.row[t->row])) return find_shared(e, t, first, count, offset);
+    if (is_shared(e, &e->state->rows->row[t->row])) return find_shared(e, t, first, count, offset);
     int64_t in_run = first % t->run;
     cut_to(count, t->run - in_run);
     *offset = offset_of(store, t, t->item + (int32_t)(first / t->run), in_run);

@@ -68,19 +68,19 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
 
 static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
     hy_plan_traffic traffic;
-    HY_TRY(
-        hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
-    *out = hy_plan_sent(&traffic, e->plan.choice.accum);
+    HY_TRY(hy_plan_traffic_of(e->state->rows, e->model, &e->plan->types, e->plan->zero_stage,
+                              &traffic));
+    *out = hy_plan_sent(&traffic, e->plan->choice.accum);
     return HY_OK;
 }
 
 /* What is still in flight on the ranks' stream belongs to the step. */
 static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     *out = 0;
     if (!t->team) return HY_OK;
-    HY_TRY(e->device.backend->stream_sync(e->collectives.net.stream));
-    *out = hy_exchange_sent(&e->collectives.net);
+    HY_TRY(e->device.backend->stream_sync(e->collectives->net.stream));
+    *out = hy_exchange_sent(&e->collectives->net);
     return HY_OK;
 }
 
@@ -101,10 +101,10 @@ static hy_status make_steps(hy_trainer *t, case_run *c) {
 }
 
 static hy_status look_at_memory(hy_trainer *t, case_run *c) {
-    hy_backend *b = t->engine.device.backend;
+    hy_backend *b = t->engine->device.backend;
     size_t free, total;
-    c->memory = t->engine.state.ledger.peak_in[HY_DEVICE];
-    c->planned = t->facts.vram_bytes;
+    c->memory = t->engine->state->ledger.peak_in[HY_DEVICE];
+    c->planned = t->facts->vram_bytes;
     if (!b->facts.is_gpu || !b->memory_now) return HY_OK;
     HY_TRY(b->memory_now(b, &free, &total));
     c->in_use = total - free;
@@ -118,7 +118,7 @@ static hy_status train(hy_ranks_run *run, case_run *c) {
     hy_status status = configure(run, c, config);
     if (status == HY_OK)
         status = hy_trainer_make_in(config, NULL, c->stage < 0 ? NULL : run->team, &t);
-    if (status == HY_OK) status = bytes_expected(&t->engine, &c->expected);
+    if (status == HY_OK) status = bytes_expected(t->engine, &c->expected);
     if (status == HY_OK) status = make_steps(t, c);
     if (status == HY_OK) status = look_at_memory(t, c);
     hy_trainer_destroy(t);

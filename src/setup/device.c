@@ -139,11 +139,11 @@ static hy_status open_streams(hy_device *d) {
 
 static hy_status open_state(hy_engine *e) {
     const hy_settings *s = e->settings;
-    e->state.device = &e->device;
-    e->state.observer = e->observer;
-    e->state.folder = s->memory.offload_folder;
-    e->state.offload.lookahead = s->memory.async_restore ? s->memory.lookahead : 0;
-    return e->device.backend->event_create(e->device.backend, &e->state.offload.is_back);
+    e->state->device = &e->device;
+    e->state->observer = e->observer;
+    e->state->folder = s->memory.offload_folder;
+    e->state->offload.lookahead = s->memory.async_restore ? s->memory.lookahead : 0;
+    return e->device.backend->event_create(e->device.backend, &e->state->offload.is_back);
 }
 
 hy_status hy_engine_open_device(hy_engine *e) {

@@ -139,7 +139,7 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
 }
 
 static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
-    hy_row_changed(&e->state, HY_ROW_MASTER);
+    hy_row_changed(e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;

@@ -56,7 +56,7 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
     if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
     HY_TRY(hy_engine_initialise_adapters(e));
-    hy_row_changed(&e->state, HY_ROW_MASTER);
+    hy_row_changed(e->state, HY_ROW_MASTER);
     HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute,
                               &options));
     if (hy_has_row(e, HY_ROW_FROZEN)) {
@@ -69,7 +69,7 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
 }
 
 hy_status hy_engine_load_adapter(hy_engine *e, const char *folder) {
-    hy_row_changed(&e->state, HY_ROW_MASTER);
+    hy_row_changed(e->state, HY_ROW_MASTER);
     HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute));
     hy_say_to(e->observer, HY_NOTE, "the run starts with the adapters of %s", folder);
     return HY_OK;

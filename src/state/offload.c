@@ -12,7 +12,7 @@
 #include "state/state.h"
 
 static hy_store *optim_store(hy_state *s, int array) {
-    return &s->rows.row[HY_ROW_OPTIM + array].store;
+    return &s->rows->row[HY_ROW_OPTIM + array].store;
 }
 
 hy_status hy_offload_take(hy_state *s, hy_offload strategy) {
@@ -25,7 +25,7 @@ hy_status hy_offload_take(hy_state *s, hy_offload strategy) {
         hy_arena_fini(host);
     }
     if (!moves || host->data) return HY_OK;
-    return hy_arena_init(host, s->device->backend, &s->ledger, place, hy_rows_optim_bytes(&s->rows),
+    return hy_arena_init(host, s->device->backend, &s->ledger, place, hy_rows_optim_bytes(s->rows),
                          "optimizer state in Predict");
 }
 
@@ -35,20 +35,21 @@ static void book(hy_state *s, hy_place place, uint64_t bytes, bool is_live) {
 
 /* Marks its device bytes as live, or as free. */
 static void book_here(hy_state *s, bool is_live) {
-    book(s, HY_DEVICE, hy_rows_optim_bytes(&s->rows), is_live);
+    book(s, HY_DEVICE, hy_rows_optim_bytes(s->rows), is_live);
 #ifdef HY_POISON
-    for (int k = 0; k < s->rows.optim_count && !is_live && !s->device->backend->facts.is_gpu; k++) {
+    for (int k = 0; k < s->rows->optim_count && !is_live && !s->device->backend->facts.is_gpu;
+         k++) {
         memset(optim_store(s, k)->data, 0xff, optim_store(s, k)->layout.bytes); /* read as NaN */
     }
 #endif
 }
 
 static void book_host(hy_state *s, bool is_live) {
-    book(s, s->offload.host.place, hy_rows_optim_bytes(&s->rows), is_live);
+    book(s, s->offload.host.place, hy_rows_optim_bytes(s->rows), is_live);
 }
 
 static void book_compressed(hy_state *s, bool is_live) {
-    book(s, HY_DEVICE, hy_offload_compressed_bytes(&s->rows), is_live);
+    book(s, HY_DEVICE, hy_offload_compressed_bytes(s->rows), is_live);
 }
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
@@ -73,9 +74,9 @@ static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bo
 /* Every array of every parameter. The gradients' memory is large enough: 4 bytes per element,
  * while each array needs slightly more than one (hy_offload_settle). */
 static hy_status convert(hy_state *s, bool to_codes) {
-    char *at = s->rows.row[HY_ROW_GRADS].store.data;
-    for (int k = 0; k < s->rows.optim_count; k++) {
-        const hy_layout *layout = &s->rows.row[HY_ROW_OPTIM + k].layout;
+    char *at = s->rows->row[HY_ROW_GRADS].store.data;
+    for (int k = 0; k < s->rows->optim_count; k++) {
+        const hy_layout *layout = &s->rows->row[HY_ROW_OPTIM + k].layout;
         for (int32_t item = 0; item < layout->item_count; item++) {
             HY_TRY(convert_item(s, k, item, at, to_codes));
             at += hy_quant_bytes(layout->items[item].count);
@@ -88,10 +89,10 @@ static hy_status convert(hy_state *s, bool to_codes) {
 
 /* Unit by unit, so that the first copies start while other units still wait. */
 static hy_status copy_units(hy_state *s, bool to_host) {
-    int32_t units = s->rows.row[HY_ROW_OPTIM].layout.unit_count;
+    int32_t units = s->rows->row[HY_ROW_OPTIM].layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
         char *host = s->offload.host.data;
-        for (int k = 0; k < s->rows.optim_count; k++) {
+        for (int k = 0; k < s->rows->optim_count; k++) {
             hy_store *store = optim_store(s, k);
             HY_TRY(hy_store_copy_unit(store, s->device->moves, u,
                                       host + store->layout.unit_offset[u], to_host));
@@ -174,7 +175,7 @@ hy_status hy_offload_await(hy_state *s) {
     case HY_OPTIM_HERE: return HY_OK;
     case HY_OPTIM_COMPRESSED: HY_TRY(convert(s, false)); break;
     case HY_OPTIM_DROPPED:
-        for (int k = 0; k < s->rows.optim_count; k++) HY_TRY(hy_row_zero(s, HY_ROW_OPTIM + k));
+        for (int k = 0; k < s->rows->optim_count; k++) HY_TRY(hy_row_zero(s, HY_ROW_OPTIM + k));
         break;
     case HY_OPTIM_LEAVING:
     case HY_OPTIM_AWAY:

@@ -30,7 +30,7 @@ static void book_row(hy_state *s, const hy_row *row, booking *book) {
 void hy_state_book_steps(hy_state *s, bool is_live) {
     booking *book = is_live ? hy_ledger_take : hy_ledger_give;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &s->rows.row[i];
+        const hy_row *row = &s->rows->row[i];
         if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
         book(&s->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
         if (row->kind->cls == HY_OPTIM) continue; /* offload.c books it */
@@ -72,12 +72,12 @@ static hy_status take_file(hy_state *s, uint64_t bytes) {
 static uint64_t find_room(const hy_state *s, uint64_t bytes) {
     uint64_t best = UINT64_MAX;
     for (int i = -1; i < HY_ROW_COUNT; i++) {
-        const hy_row *before = i < 0 ? NULL : &s->rows.row[i];
+        const hy_row *before = i < 0 ? NULL : &s->rows->row[i];
         if (before && before->store.place != HY_DISK) continue;
         uint64_t at = before ? before->disk_at + before->store.ring.disk_bytes : 0;
         bool is_free = at < best;
         for (int k = 0; k < HY_ROW_COUNT; k++) {
-            const hy_row *other = &s->rows.row[k];
+            const hy_row *other = &s->rows->row[k];
             if (other->store.place != HY_DISK) continue;
             is_free &=
                 at + bytes <= other->disk_at || at >= other->disk_at + other->store.ring.disk_bytes;
@@ -131,7 +131,7 @@ static hy_status take_row(hy_state *s, hy_row *row, const hy_plan_choice *choice
 
 static hy_status take_rows(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        hy_row *row = &s->rows.row[i];
+        hy_row *row = &s->rows->row[i];
         bool is_due = hy_row_rings_in_work(row) == (work_rings != NULL);
         if (!is_due || !hy_row_is_used(row, choice)) continue;
         HY_TRY(take_row(s, row, choice, work_rings));
@@ -150,11 +150,11 @@ hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_ar
 }
 
 void hy_state_release(hy_state *s) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&s->rows.row[i]);
+    for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&s->rows->row[i]);
     hy_arena_fini(&s->offload.host);
     (void)hy_spill_close(s->spill); /* a failure there was reported when it mattered */
     s->spill = NULL;
-    hy_rows_fini(&s->rows);
+    hy_rows_fini(s->rows);
 }
 
 /* ---- another choice -------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ static bool is_as_chosen(const hy_row *row, const hy_plan_choice *c) {
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice) {
     for (int leave = 1; leave >= 0; leave--) {
         for (int i = 0; i < HY_ROW_COUNT; i++) {
-            hy_row *row = &s->rows.row[i];
+            hy_row *row = &s->rows->row[i];
             bool leaves = row->store.place == HY_DEVICE;
             if (!row->kind || row->kind->state < 0 || leaves != leave) continue;
             if (is_as_chosen(row, choice)) continue;
@@ -222,8 +222,8 @@ hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice) {
 
 hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        if (!hy_row_rings_in_work(&s->rows.row[i])) continue;
-        HY_TRY(move_row(s, &s->rows.row[i], choice, work_rings));
+        if (!hy_row_rings_in_work(&s->rows->row[i])) continue;
+        HY_TRY(move_row(s, &s->rows->row[i], choice, work_rings));
     }
     return HY_OK;
 }
@@ -232,11 +232,11 @@ hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_ar
 
 hy_status hy_row_zero(hy_state *s, int row) {
     hy_row_changed(s, row);
-    return hy_store_zero(&s->rows.row[row].store, s->device->compute);
+    return hy_store_zero(&s->rows->row[row].store, s->device->compute);
 }
 
 hy_arena hy_state_lent(hy_state *s, int id) {
-    const hy_row *row = &s->rows.row[id];
+    const hy_row *row = &s->rows->row[id];
     bool is_here = row->store.place == HY_DEVICE;
     return (hy_arena){.backend = s->device->backend,
                       .ledger = &s->ledger,
@@ -247,7 +247,7 @@ hy_arena hy_state_lent(hy_state *s, int id) {
 }
 
 hy_status hy_state_vacate(hy_state *s, int id) {
-    hy_store *store = &s->rows.row[id].store;
+    hy_store *store = &s->rows->row[id].store;
     if (store->place == HY_DEVICE) return HY_OK;
     HY_TRY(hy_store_settle(store));
     hy_store_forget(store);
@@ -256,7 +256,7 @@ hy_status hy_state_vacate(hy_state *s, int id) {
 
 hy_status hy_state_leave_work(hy_state *s) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        hy_row *row = &s->rows.row[i];
+        hy_row *row = &s->rows->row[i];
         if (!hy_row_rings_in_work(row)) continue;
         HY_TRY(hy_store_settle(&row->store));
         hy_store_forget(&row->store);
@@ -265,8 +265,8 @@ hy_status hy_state_leave_work(hy_state *s) {
 }
 
 hy_status hy_state_settle(hy_state *s) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_abandon(&s->rows.row[i].store);
-    for (int i = 0; i < HY_ROW_COUNT; i++) HY_TRY(hy_store_settle(&s->rows.row[i].store));
+    for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_abandon(&s->rows->row[i].store);
+    for (int i = 0; i < HY_ROW_COUNT; i++) HY_TRY(hy_store_settle(&s->rows->row[i].store));
     return HY_OK;
 }
 
@@ -275,7 +275,7 @@ hy_status hy_state_copy_forked(hy_state *s, char *host, bool to_host) {
     hy_stream *stream = s->device->compute;
     if (!to_host) hy_offload_forget(s);
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        hy_row *row = &s->rows.row[i];
+        hy_row *row = &s->rows->row[i];
         uint64_t bytes = row->layout.bytes;
         if (!row->kind || !row->kind->is_restored) continue;
         if (!to_host) hy_row_changed(s, i);
@@ -284,20 +284,20 @@ hy_status hy_state_copy_forked(hy_state *s, char *host, bool to_host) {
         HY_TRY(hy_store_settle(&row->store));
         host += bytes;
     }
-    s->bytes_moved += hy_rows_forked_bytes(&s->rows);
+    s->bytes_moved += hy_rows_forked_bytes(s->rows);
     return HY_OK;
 }
 
 uint64_t hy_state_moved(const hy_state *s) {
     uint64_t bytes = s->bytes_moved;
-    for (int i = 0; i < HY_ROW_COUNT; i++) bytes += s->rows.row[i].store.bytes_moved;
+    for (int i = 0; i < HY_ROW_COUNT; i++) bytes += s->rows->row[i].store.bytes_moved;
     return bytes;
 }
 
 uint64_t hy_state_reserved(const hy_state *s, hy_place place) {
     uint64_t bytes = hy_arena_reserved(&s->offload.host, place);
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &s->rows.row[i];
+        const hy_row *row = &s->rows->row[i];
         bytes += hy_arena_reserved(&row->backing, place) + hy_arena_reserved(&row->ring, place) +
                  hy_arena_reserved(&row->staging, place);
     }

@@ -34,7 +34,7 @@ typedef struct hy_state {
     const hy_device *device;     /* the engine's */
     const hy_observer *observer; /* the owner's: gets messages */
     const char *folder;          /* the owner's: folder for the file of rows on disk */
-    hy_rows rows;
+    hy_rows *rows;
     hy_spill *spill; /* that file; NULL: no row is on disk */
     hy_ledger ledger;
     hy_offload_state offload;
@@ -77,15 +77,15 @@ uint64_t hy_state_moved(const hy_state *s); /* bytes between host and device so 
 uint64_t hy_state_reserved(const hy_state *s, hy_place place);
 
 /* A row's values were changed: rows derived from it are stale. */
-static inline void hy_row_changed(hy_state *s, int row) { s->rows.row[row].version++; }
+static inline void hy_row_changed(hy_state *s, int row) { s->rows->row[row].version++; }
 /* A derived row now matches its source. */
 static inline void hy_row_is_made(hy_state *s, int row) {
-    hy_row *derived = &s->rows.row[row];
-    derived->made_of = s->rows.row[derived->kind->source].version;
+    hy_row *derived = &s->rows->row[row];
+    derived->made_of = s->rows->row[derived->kind->source].version;
 }
 static inline bool hy_row_is_stale(const hy_state *s, int row) {
-    const hy_row *derived = &s->rows.row[row];
-    return derived->made_of != s->rows.row[derived->kind->source].version;
+    const hy_row *derived = &s->rows->row[row];
+    return derived->made_of != s->rows->row[derived->kind->source].version;
 }
 hy_status hy_row_zero(hy_state *s, int row); /* on the device: enqueued */
 

@@ -32,20 +32,20 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 }
 
 void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
-    hy_plan_facts facts = t->facts;
+    hy_plan_facts facts = *t->facts;
     facts.problem = t->problem.text;
-    double saved = (double)hy_rows_saved_bytes(&t->engine.state.rows,
-                                               t->engine.plan.choice.prediction_is_disabled);
-    facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.device.backend).disk_write;
+    double saved = (double)hy_rows_saved_bytes(t->engine->state->rows,
+                                               t->engine->plan->choice.prediction_is_disabled);
+    facts.save_seconds = saved / hy_plan_nominal_rates(t->engine->device.backend).disk_write;
     memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
 
 static bool describe_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
-    const char *at = t->settings.optimizer.groups;
+    const char *at = t->settings->optimizer.groups;
     hy_group group = {0};
     hy_text changes = {0};
-    if (i < 0 || !t->engine.model) return false;
+    if (i < 0 || !t->engine->model) return false;
     for (bool is_there = true; group.number <= i;) { /* they were read before: no failure */
         if (hy_groups_next(&at, &group, &is_there) != HY_OK || !is_there) return false;
     }
@@ -53,7 +53,7 @@ static bool describe_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
     snprintf(out->names, sizeof out->names, "%s", group.names);
     snprintf(out->changes, sizeof out->changes, "%s", hy_text_string(&changes));
     hy_text_free(&changes);
-    return hy_group_count(&group, &t->engine.model->params, &out->parameters, &out->elements) ==
+    return hy_group_count(&group, &t->engine->model->params, &out->parameters, &out->elements) ==
            HY_OK;
 }
 
@@ -76,13 +76,13 @@ static hy_status must_have_state(const hy_trainer *t) {
         return hy_fail(HY_ERR_STATE,
                        "step %lld failed before it was complete, so the state is not usable; "
                        "continue from the last checkpoint (%s)",
-                       (long long)t->progress.step + 1, t->status.failure.text);
+                       (long long)t->progress->step + 1, t->status.failure.text);
     }
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
     HY_TRY(must_have_state(t));
-    if (!t->engine.work.is_gone) return HY_OK;
+    if (!t->engine->work->is_gone) return HY_OK;
     return hy_fail(HY_ERR_STATE, "memory ran out, and no memory is left for forward and backward; "
                                  "save the run, and resume it when more memory is free");
 }
@@ -90,16 +90,16 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
     hy_provider *provider = t->provider;
-    hy_team *team = t->is_lent ? NULL : t->team;
+    hy_team *team = t->ranks.is_lent ? NULL : t->team;
     hy_trainer_tear_down(t);
     hy_team_close(team);
-    free(t);
+    hy_trainer_free(t);
     hy_provider_release(provider);
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_steer(t));
-    bool is_jump = t->progress.machine.phase == HY_PREDICT;
+    bool is_jump = t->progress->machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
     bool is_outside =
         status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
@@ -128,17 +128,17 @@ hy_status hy_trainer_save(hy_trainer *t) {
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->status.stop_requested, true); }
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
-    const hy_progress *p = &t->progress;
+    const hy_progress *p = t->progress;
     *out = (hy_phase_summary){
-        .steps = p->phase_steps[phase],
-        .seconds = p->phase_seconds[phase],
-        .wait_seconds = p->phase_wait[phase],
-        .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
+        .steps = p->phases.steps[phase],
+        .seconds = p->phases.seconds[phase],
+        .wait_seconds = p->phases.wait[phase],
+        .bytes_moved = (uint64_t)p->phases.bytes_moved[phase],
         .vram_planned_bytes = hy_monitor_planned(t, phase),
-        .vram_peak_bytes = t->engine.state.ledger.phase_peak[phase],
+        .vram_peak_bytes = t->engine->state->ledger.phase_peak[phase],
     };
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &t->engine.state.ledger.cell[cls][phase];
+        const hy_cell *cell = &t->engine->state->ledger.cell[cls][phase];
         out->memory[cls] = (hy_memory_cell){.place = cell->place,
                                             .dtype = cell->dtype,
                                             .planned_bytes = cell->planned,
@@ -148,25 +148,25 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
 
 int64_t hy_trainer_step_tokens(const hy_trainer *t) {
     bool is_known = t->provider->facts.has_passes;
-    return is_known ? hy_step_sequences(&t->engine) * t->settings.train.seq_len : 0;
+    return is_known ? hy_step_sequences(t->engine) * t->settings->train.seq_len : 0;
 }
 
 int64_t hy_trainer_batch_size(const hy_trainer *t) {
-    return t->provider->facts.has_passes ? t->engine.plan.choice.batch : 0;
+    return t->provider->facts.has_passes ? t->engine->plan->choice.batch : 0;
 }
 
 /* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by the
  * provider. */
 static double gone_over(const hy_trainer *t) {
-    if (!t->provider->facts.has_passes) return (double)t->progress.tokens;
-    return (double)t->progress.sequences * (double)t->settings.train.seq_len;
+    if (!t->provider->facts.has_passes) return (double)t->progress->tokens;
+    return (double)t->progress->sequences * (double)t->settings->train.seq_len;
 }
 
 /* Why prediction is disabled; after predict_until, the reason that held before. */
 static const char *why_not(const hy_trainer *t) {
-    const hy_progress *p = &t->progress;
-    const hy_phase_rules *rules = &t->loop.rules;
-    double spent = p->spent / (double)t->loop.steps_total;
+    const hy_progress *p = t->progress;
+    const hy_phase_rules *rules = &t->loop->rules;
+    double spent = p->spent / (double)t->loop->steps_total;
     bool is_past = spent >= rules->predict_until;
     if (rules->has_predictor && rules->predict_until <= rules->predict_from) {
         return "predict_until is not after predict_from";
@@ -184,7 +184,7 @@ static const char *why_not(const hy_trainer *t) {
 
 /* The matmuls of the blocks in a micro-batch: frozen matrices have no gradient. */
 static int64_t block_matmuls(const hy_trainer *t) {
-    const hy_params *params = &t->engine.model->params;
+    const hy_params *params = &t->engine->model->params;
     int64_t count = 0;
     for (int32_t i = 0; i < params->count; i++) {
         if (hy_linear_bit(params->list[i].kind)) count += 2 + params->list[i].is_trainable;
@@ -194,10 +194,10 @@ static int64_t block_matmuls(const hy_trainer *t) {
 
 /* Of these, in fp8: a frozen matrix only if it is stored in fp8. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
-    const hy_model *model = t->engine.model;
-    const hy_fp8_use *use = &t->engine.plan.types.fp8;
+    const hy_model *model = t->engine->model;
+    const hy_fp8_use *use = &t->engine->plan->types.fp8;
     int64_t count = 0;
-    if (!hy_types_have_fp8(&t->engine.plan.types)) return 0;
+    if (!hy_types_have_fp8(&t->engine->plan->types)) return 0;
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *param = &model->params.list[i];
         uint32_t bit = hy_linear_bit(param->kind);
@@ -208,21 +208,21 @@ static int64_t fp8_matmuls(const hy_trainer *t) {
 }
 
 static void summarise(const hy_trainer *t, hy_summary *out) {
-    const hy_progress *p = &t->progress;
-    const hy_settings *s = &t->settings;
+    const hy_progress *p = t->progress;
+    const hy_settings *s = t->settings;
     const hy_dataset_facts *data = hy_trainer_data(t);
     *out = (hy_summary){
         .model = s->model,
-        .device = t->engine.device.backend->facts.name,
-        .matmul = t->engine.device.backend->facts.detail,
+        .device = t->engine->device.backend->facts.name,
+        .matmul = t->engine->device.backend->facts.detail,
         .data = data->description,
-        .out = t->record.out,
-        .parameters = t->engine.model->params.elements,
-        .steps_total = t->loop.steps_total,
+        .out = t->record->out,
+        .parameters = t->engine->model->params.elements,
+        .steps_total = t->loop->steps_total,
         .steps = p->step,
-        .full_steps = p->phase_steps[HY_WARMUP] + p->phase_steps[HY_FULL],
-        .correct_steps = p->phase_steps[HY_CORRECT],
-        .predicted_steps = (int64_t)(p->predicted_steps + 0.5),
+        .full_steps = p->phases.steps[HY_WARMUP] + p->phases.steps[HY_FULL],
+        .correct_steps = p->phases.steps[HY_CORRECT],
+        .predicted_steps = (int64_t)(p->jumps.steps + 0.5),
         .moves = p->machine.moves,
         .rejected_moves = p->machine.rejections,
         .divergences = p->machine.divergences,
@@ -230,35 +230,35 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .spent = p->spent,
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
-        .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_choice_name("predictor", t->engine.plan.predictor.kind),
+        .fork_gain_steps = p->forks.gain_steps,
+        .predictor = hy_choice_name("predictor", t->engine->plan->predictor.kind),
         .why_not = why_not(t),
-        .backward_passes = t->engine.progress.backward_passes,
-        .skipped_steps = t->engine.progress.skipped,
+        .backward_passes = t->engine->progress.backward_passes,
+        .skipped_steps = t->engine->progress.skipped,
         .fp8_matmuls = fp8_matmuls(t),
         .block_matmuls = block_matmuls(t),
         .tokens = p->tokens,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
-        .flops_per_token = hy_model_flops_per_token(t->engine.model, (int32_t)s->train.seq_len),
-        .is_gpu = t->engine.device.backend->facts.is_gpu,
-        .capability = t->engine.device.backend->facts.capability,
-        .peak_flops = t->engine.device.backend->facts.peak_flops,
-        .matmul_flops = t->engine.device.backend->facts.matmul_flops,
+        .flops_per_token = hy_model_flops_per_token(t->engine->model, (int32_t)s->train.seq_len),
+        .is_gpu = t->engine->device.backend->facts.is_gpu,
+        .capability = t->engine->device.backend->facts.capability,
+        .peak_flops = t->engine->device.backend->facts.peak_flops,
+        .matmul_flops = t->engine->device.backend->facts.matmul_flops,
         .final_loss = hy_trainer_recent_loss(t),
         .val_loss = p->val_loss,
-        .raw_val_loss = t->raw_val_loss,
-        .val_tokens = t->val_tokens,
+        .raw_val_loss = t->held_out.raw_val_loss,
+        .val_tokens = t->held_out.val_tokens,
         .best_val_loss = p->best.loss,
         .best_val_step = p->best.step,
         .is_stopped_early = hy_trainer_is_stopped_early(t),
         .knows_entropy = data->knows_entropy,
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
-        .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.state.rows,
-                                                t->engine.plan.choice.prediction_is_disabled),
+        .ngram_loss = t->held_out.ngram_loss,
+        .checkpoint_bytes = hy_rows_saved_bytes(t->engine->state->rows,
+                                                t->engine->plan->choice.prediction_is_disabled),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);

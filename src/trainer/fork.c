@@ -19,15 +19,15 @@
 #define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
-    return hy_engine_copy_forked(&t->engine, t->loop.fork_state.data, true);
+    return hy_engine_copy_forked(t->engine, t->loop->fork_state.data, true);
 }
 
 static int64_t window(const hy_trainer *t) {
-    return t->loop.rules.full_steps + t->loop.rules.correct_steps;
+    return t->loop->rules.full_steps + t->loop->rules.correct_steps;
 }
 
 static double sequences_per_step(const hy_trainer *t) {
-    return (double)hy_step_sequences(&t->engine);
+    return (double)hy_step_sequences(t->engine);
 }
 
 /* Enough to measure a difference, and few compared with the steps that they judge. */
@@ -42,7 +42,7 @@ static double pass_cost(const hy_trainer *t) {
 
 /* Optimizer steps of each arm: as configured, or half a window. */
 static int64_t arm_steps(const hy_trainer *t) {
-    int64_t asked = t->settings.phases.fork_steps;
+    int64_t asked = t->settings->phases.fork_steps;
     return asked ? asked : (window(t) + 1) / 2;
 }
 
@@ -50,23 +50,23 @@ static int64_t arm_steps(const hy_trainer *t) {
 static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
 
 static bool is_sure(const hy_trainer *t) {
-    return hy_confidence_value(&t->progress.confidence) >= t->loop.rules.confidence_threshold;
+    return hy_confidence_value(&t->progress->confidence) >= t->loop->rules.confidence_threshold;
 }
 
 /* May a test start after this many optimizer steps? Needs enough compute, and a benefit. */
 static bool is_allowed(const hy_trainer *t, int64_t ahead) {
-    const hy_progress *p = &t->progress;
-    double total = (double)t->loop.steps_total;
+    const hy_progress *p = t->progress;
+    double total = (double)t->loop->steps_total;
     double ends_at = (p->spent + (double)ahead + cost(t) + (double)arm_steps(t)) / total;
-    return !t->loop.fork.is_open && p->step + ahead >= p->next_fork &&
-           p->fork_spent + cost(t) <= t->settings.phases.fork_budget * total &&
-           ends_at <= t->loop.rules.predict_until;
+    return !t->loop->fork.is_open && p->step + ahead >= p->forks.next &&
+           p->forks.spent + cost(t) <= t->settings->phases.fork_budget * total &&
+           ends_at <= t->loop->rules.predict_until;
 }
 
 /* Low confidence is all that is in the way. */
 static bool is_wanted(const hy_trainer *t) {
-    const hy_phase_state *m = &t->progress.machine;
-    return t->loop.fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
+    const hy_phase_state *m = &t->progress->machine;
+    return t->loop->fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
            is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
@@ -74,89 +74,90 @@ static bool is_wanted(const hy_trainer *t) {
 
 void hy_fork_end(hy_trainer *t) {
     hy_fork_release(t);
-    t->progress.next_fork = t->loop.steps_total + 1;
+    t->progress->forks.next = t->loop->steps_total + 1;
 }
 
 /* The memory of prediction and of the copy is allocated when a window begins that ends in a
  * test, and freed if the tests show no benefit. A test is optional: without enough host memory
  * it is skipped. */
 static hy_status take_for_fork(hy_trainer *t) {
-    hy_engine *e = &t->engine;
-    uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
+    hy_engine *e = t->engine;
+    uint64_t bytes = hy_rows_forked_bytes(e->state->rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
-        status = hy_arena_init(&t->loop.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
+        status = hy_arena_init(&t->loop->fork_state, e->device.backend, &e->state->ledger, HY_HOST,
                                bytes, "the state before a paired test");
     }
     status = hy_ranks_agree(t, status);
     void *data;
-    if (status == HY_OK) return hy_arena_push(&t->loop.fork_state, HY_SNAPSHOT, bytes, &data);
-    hy_arena_fini(&t->loop.fork_state); /* another rank had no room */
+    if (status == HY_OK) return hy_arena_push(&t->loop->fork_state, HY_SNAPSHOT, bytes, &data);
+    hy_arena_fini(&t->loop->fork_state); /* another rank had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
-    double can_work = !e->work.is_gone; /* on every rank */
+    double can_work = !e->work->is_gone; /* on every rank */
     hy_error kept;
     hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
     if (!is_left_out || !can_work) return hy_error_restore(&kept);
     hy_say(t, HY_NOTE, "skipping the paired test; prediction stays disabled: %s", kept.text);
     hy_fork_end(t);
-    return e->plan.choice.prediction_is_disabled ? HY_OK
-                                                 : hy_trainer_disable_prediction(t, true, 0);
+    return e->plan->choice.prediction_is_disabled ? HY_OK
+                                                  : hy_trainer_disable_prediction(t, true, 0);
 }
 
 /* Before a window's first step. */
 static hy_status settle_memory(hy_trainer *t) {
-    const hy_phase_state *m = &t->progress.machine;
-    const hy_phase_rules *rules = &t->loop.rules;
-    double share = t->progress.spent / (double)t->loop.steps_total;
+    const hy_phase_state *m = &t->progress->machine;
+    const hy_phase_rules *rules = &t->loop->rules;
+    double share = t->progress->spent / (double)t->loop->steps_total;
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
-    if (!rules->has_predictor || !begins || is_sure(t) || t->loop.fork.is_open) return HY_OK;
-    if (is_allowed(t, window(t))) return t->loop.fork_state.data ? HY_OK : take_for_fork(t);
+    if (!rules->has_predictor || !begins || is_sure(t) || t->loop->fork.is_open) return HY_OK;
+    if (is_allowed(t, window(t))) return t->loop->fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
-        !t->engine.plan.choice.prediction_is_disabled && !t->engine.progress.has_snapshot;
+        !t->engine->plan->choice.prediction_is_disabled && !t->engine->progress.has_snapshot;
     return is_free ? hy_trainer_disable_prediction(t, true, 0) : HY_OK;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
-    hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
+    hy_dtype dtype = t->engine->plan->types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
-                      .first = (uint64_t)t->loop.fork.first,
+                      .first = (uint64_t)t->loop->fork.first,
                       .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
     hy_status status;
-    while ((status = hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe)) !=
+    while ((status = hy_trainer_probe(t, t->engine->work->eval[hy_plan_index(dtype)], &probe)) !=
            HY_OK) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    t->progress.spent += pass_cost(t);
-    t->progress.fork_spent += pass_cost(t);
+    t->progress->spent += pass_cost(t);
+    t->progress->forks.spent += pass_cost(t);
     return HY_OK;
 }
 
 static hy_status run_arm(hy_trainer *t) {
-    int64_t end = t->progress.step + arm_steps(t);
+    int64_t end = t->progress->step + arm_steps(t);
     hy_step_info info;
-    t->progress.machine.phase = HY_PREDICT;
-    while (t->progress.step < end) {
-        if (t->progress.machine.phase == HY_PREDICT) {
+    t->progress->machine.phase = HY_PREDICT;
+    while (t->progress->step < end) {
+        if (t->progress->machine.phase == HY_PREDICT) {
             HY_TRY(hy_trainer_run_predict(t, &info));
         } else {
             HY_TRY(hy_trainer_run_step(t, &info));
         }
     }
-    return hy_offload_await(&t->engine.state);
+    return hy_offload_await(t->engine->state);
 }
 
 /* Restores the run's state from before the arm; without it the run cannot continue. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
-    t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
-    while ((status = hy_engine_copy_forked(&t->engine, t->loop.fork_state.data, false)) != HY_OK) {
-        if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
+    t->engine->update.is_pending = t->engine->update.is_new =
+        false; /* the arm's, if it broke off */
+    while ((status = hy_engine_copy_forked(t->engine, t->loop->fork_state.data, false)) != HY_OK) {
+        if (hy_engine_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;
         hy_error_save(&t->status.failure, status);
         return status;
@@ -171,53 +172,53 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
 }
 
 static hy_status skip_fork(hy_trainer *t, const char *message) {
-    hy_progress *p = &t->progress;
+    hy_progress *p = t->progress;
     hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
-    t->loop.fork.is_open = false;
-    p->next_fork = p->step + p->fork_wait;
-    p->fork_wait *= 2;
-    t->engine.retries.in_a_row = 0;
-    return t->engine.work.is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
+    t->loop->fork.is_open = false;
+    p->forks.next = p->step + p->forks.wait;
+    p->forks.wait *= 2;
+    t->engine->retries.in_a_row = 0;
+    return t->engine->work->is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
 
 static hy_status open_fork(hy_trainer *t) {
-    hy_progress before = t->progress;
-    hy_engine_progress engine = t->engine.progress;
-    int64_t per_step = hy_step_sequences(&t->engine);
+    hy_progress before = *t->progress;
+    hy_engine_progress engine = t->engine->progress;
+    int64_t per_step = hy_step_sequences(t->engine);
     int64_t steps = arm_steps(t);
     hy_status kept = hy_trainer_retry(t, keep_state);
     if (can_skip(t, kept)) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
-    t->loop.fork.first = t->progress.sequences + (steps + 1) * per_step;
-    t->loop.is_in_fork = true;
+    t->loop->fork.first = t->progress->sequences + (steps + 1) * per_step;
+    t->loop->is_in_fork = true;
     hy_status status = run_arm(t);
-    if (status == HY_OK) status = compare_pass(t, t->loop.fork.with);
-    t->loop.is_in_fork = false;
-    double spent = t->progress.spent - before.spent;
-    double seconds = t->progress.seconds;
-    int64_t passes = t->engine.progress.backward_passes;
+    if (status == HY_OK) status = compare_pass(t, t->loop->fork.with);
+    t->loop->is_in_fork = false;
+    double spent = t->progress->spent - before.spent;
+    double seconds = t->progress->seconds;
+    int64_t passes = t->engine->progress.backward_passes;
     hy_error error;
     hy_error_save(&error, status);
     if (t->team && status != HY_ERR_NUMERIC) HY_TRY(status);
     HY_TRY(put_back(t));
-    t->progress = before;
-    t->progress.seconds = seconds;
-    t->engine.progress = engine;
-    t->engine.progress.has_snapshot = false;
-    t->engine.progress.skipped_in_a_row = 0;
+    *t->progress = before;
+    t->progress->seconds = seconds;
+    t->engine->progress = engine;
+    t->engine->progress.has_snapshot = false;
+    t->engine->progress.skipped_in_a_row = 0;
     /* As if it had not started: it will start after a resume. */
     if (hy_trainer_is_interrupted(t, status)) return hy_error_restore(&error);
-    t->progress.spent += spent;
-    t->progress.fork_spent += spent;
-    t->engine.progress.backward_passes = passes;
+    t->progress->spent += spent;
+    t->progress->forks.spent += spent;
+    t->engine->progress.backward_passes = passes;
     if (status == HY_ERR_NUMERIC) { /* the arm with jumps failed, which is also a result */
-        hy_confidence_fork(&t->progress.confidence, NAN, 0);
+        hy_confidence_fork(&t->progress->confidence, NAN, 0);
         return HY_OK;
     }
     if (can_skip(t, status)) return skip_fork(t, error.text);
     HY_TRY(status);
-    t->loop.fork.is_open = true;
-    t->loop.fork.compare_at = before.step + steps;
+    t->loop->fork.is_open = true;
+    t->loop->fork.compare_at = before.step + steps;
     return HY_OK;
 }
 
@@ -237,25 +238,25 @@ static double fall_per_step(const hy_progress *p) {
 static hy_status close_fork(hy_trainer *t) {
     double without[HY_FORK_SEQUENCES];
     int count = compared_sequences(t);
-    hy_progress *p = &t->progress;
+    hy_progress *p = t->progress;
     double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
     hy_status status = compare_pass(t, without);
     if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
     for (int i = 0; i < count; i++) {
-        gain += (without[i] - t->loop.fork.with[i]) / count;
+        gain += (without[i] - t->loop->fork.with[i]) / count;
     }
     for (int i = 0; i < count; i++) {
-        double off = without[i] - t->loop.fork.with[i] - gain;
+        double off = without[i] - t->loop->fork.with[i] - gain;
         square += off * off / (count - 1);
     }
     double error = sqrt(square / count);
     hy_confidence_fork(&p->confidence, gain, error);
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
-    p->fork_gain_steps += in_steps;
-    t->loop.fork.is_open = false;
-    p->next_fork = p->step + p->fork_wait;
-    p->fork_wait *= 2;
+    p->forks.gain_steps += in_steps;
+    t->loop->fork.is_open = false;
+    p->forks.next = p->step + p->forks.wait;
+    p->forks.wait *= 2;
     hy_say(t, HY_NOTE,
            "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
            "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
@@ -264,11 +265,11 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
-    if (t->loop.fork.is_open && t->progress.step >= t->loop.fork.compare_at) {
+    if (t->loop->fork.is_open && t->progress->step >= t->loop->fork.compare_at) {
         HY_TRY(close_fork(t));
         if (is_sure(t)) hy_fork_release(t); /* nothing more to ask */
     } else if (is_wanted(t)) {
-        if (t->progress.fork_wait == 0) t->progress.fork_wait = FIRST_WAIT;
+        if (t->progress->forks.wait == 0) t->progress->forks.wait = FIRST_WAIT;
         HY_TRY(open_fork(t));
     }
     return settle_memory(t);
@@ -276,31 +277,31 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 
 hy_status hy_fork_begin(hy_trainer *t) {
     bool is_coming =
-        !t->engine.plan.choice.prediction_is_disabled && !is_sure(t) && !t->loop.fork.is_open;
-    return t->loop.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
+        !t->engine->plan->choice.prediction_is_disabled && !is_sure(t) && !t->loop->fork.is_open;
+    return t->loop->rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }
 
 bool hy_fork_must_ask(const hy_trainer *t) {
     hy_confidence prior = hy_trainer_prior(t);
-    return hy_confidence_value(&prior) < t->loop.rules.confidence_threshold;
+    return hy_confidence_value(&prior) < t->loop->rules.confidence_threshold;
 }
 
 bool hy_fork_is_possible(const hy_trainer *t) {
-    const hy_phase_rules *rules = &t->loop.rules;
-    double total = (double)t->loop.steps_total, budget = t->settings.phases.fork_budget * total;
+    const hy_phase_rules *rules = &t->loop->rules;
+    double total = (double)t->loop->steps_total, budget = t->settings->phases.fork_budget * total;
     double first = fmax(rules->predict_from * total, (double)rules->warmup_steps);
     double ends_at = (first + (double)(window(t) + arm_steps(t)) + cost(t)) / total;
     return rules->has_predictor && cost(t) <= budget && ends_at <= rules->predict_until;
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_rows_forked_bytes(&t->engine.state.rows);
+    uint64_t bytes = hy_rows_forked_bytes(t->engine->state->rows);
     if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &t->engine.state.rows.row[i];
+        const hy_row *row = &t->engine->state->rows->row[i];
         if (row->is_optional) bytes += row->layout.bytes;
     }
     return bytes;
 }
 
-void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->loop.fork_state); }
+void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->loop->fork_state); }

@@ -28,46 +28,53 @@ typedef struct retry_state {
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               bool is_plan, hy_provider *provider, const retry_state *known) {
-    *t = (hy_trainer){.settings = *hy_config_settings(config),
+    *t->settings = *hy_config_settings(config);
+    *t->loop = (hy_loop_state){0};
+    *t->progress = (hy_progress){0};
+    *t->facts = (hy_plan_facts){0};
+    *t->record = (hy_record){.is_out_ours = known->is_out_ours};
+    t->engine->request.device_cap = known->device_cap;
+    t->engine->request.host_cap = known->host_cap;
+    t->engine->request.fixed = known->fixed;
+    *t = (hy_trainer){.settings = t->settings,
+                      .engine = t->engine,
+                      .loop = t->loop,
+                      .progress = t->progress,
+                      .facts = t->facts,
+                      .record = t->record,
                       .provider = provider,
                       .team = known->team,
-                      .is_lent = known->is_lent,
-                      .planned = known->planned,
+                      .ranks = {.is_lent = known->is_lent, .planned = known->planned},
                       .status.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
-                      .ngram_loss = NAN,
-                      .raw_val_loss = NAN,
-                      .engine.request = {.device_cap = known->device_cap,
-                                         .host_cap = known->host_cap,
-                                         .fixed = known->fixed},
-                      .record.is_out_ours = known->is_out_ours};
+                      .held_out = {.ngram_loss = NAN, .raw_val_loss = NAN}};
     if (observer) t->observer = *observer;
-    t->record.observer = t->observer;
-    HY_TRY(hy_config_print_absolute(config, &t->record.config_text));
-    t->record.command = strdup(hy_config_command(config));
-    if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    t->record->observer = t->observer;
+    HY_TRY(hy_config_print_absolute(config, &t->record->config_text));
+    t->record->command = strdup(hy_config_command(config));
+    if (!t->record->command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     int32_t planned = known->planned.count > 1 ? known->planned.count : 0;
     int32_t ranks = t->team ? t->team->who.count : planned;
-    HY_TRY(hy_provider_settle(provider, ranks, &t->settings));
-    if (t->team) hy_rank_settle(&t->settings, t->team);
-    if (known->planned.count > 1) hy_rank_plan(&t->settings, known->planned.count);
+    HY_TRY(hy_provider_settle(provider, ranks, t->settings));
+    if (t->team) hy_rank_settle(t->settings, t->team);
+    if (known->planned.count > 1) hy_rank_plan(t->settings, known->planned.count);
     return hy_trainer_build(t);
 }
 
 /* If memory was refused, the plan was too large, whatever the system reported: the next plan
  * gets less of that memory. If nothing of the plan was refused, the same plan is tried again. */
 static void learn(const hy_trainer *t, retry_state *known) {
-    const hy_plan_fixed *fixed = &t->engine.request.fixed;
-    uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
-    bool is_gpu = t->engine.device.backend && t->engine.device.backend->facts.is_gpu;
-    known->is_out_ours |= t->record.is_out_ours;
+    const hy_plan_fixed *fixed = &t->engine->request.fixed;
+    uint64_t device = t->facts->vram_bytes, host = t->facts->host_pinned_bytes;
+    bool is_gpu = t->engine->device.backend && t->engine->device.backend->facts.is_gpu;
+    known->is_out_ours |= t->record->is_out_ours;
     known->fixed = (hy_plan_fixed){.fp8 = fixed->fp8, .has_fp8 = fixed->has_fp8};
-    bool is_planned = t->engine.plan.choice.batch > 0;
+    bool is_planned = t->engine->plan->choice.batch > 0;
     known->fixed.has_level = (is_planned || fixed->has_level) && !known->is_level_too_large;
-    known->fixed.level = is_planned ? t->engine.plan.level : fixed->level;
-    if (t->engine.state.ledger.refused == HY_NOWHERE) return;
+    known->fixed.level = is_planned ? t->engine->plan->level : fixed->level;
+    if (t->engine->state->ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
-    } else if (t->engine.state.ledger.refused == HY_DEVICE) {
+    } else if (t->engine->state->ledger.refused == HY_DEVICE) {
         known->device_cap = device / 8 * 7;
     } else {
         known->host_cap = host / 8 * 7;
@@ -75,7 +82,7 @@ static void learn(const hy_trainer *t, retry_state *known) {
 }
 
 static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->engine.state.ledger.refused != HY_NOWHERE;
+    bool is_smaller = t->engine->state->ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
            is_smaller ? "a plan with less memory" : "the same plan");
 }
@@ -120,22 +127,53 @@ static hy_status join(const hy_config *config, const hy_observer *observer,
     return status;
 }
 
+hy_status hy_trainer_alloc(hy_trainer **out) {
+    hy_trainer *t = calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t) return hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
+    t->settings = calloc(1, sizeof *t->settings);
+    t->loop = calloc(1, sizeof *t->loop);
+    t->progress = calloc(1, sizeof *t->progress);
+    t->facts = calloc(1, sizeof *t->facts);
+    t->record = calloc(1, sizeof *t->record);
+    hy_status status = hy_engine_create(&t->engine);
+    if (!t->settings || !t->loop || !t->progress || !t->facts || !t->record) {
+        status = hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
+    }
+    if (status != HY_OK) {
+        hy_trainer_free(t);
+        return status;
+    }
+    *out = t;
+    return HY_OK;
+}
+
+void hy_trainer_free(hy_trainer *t) {
+    if (!t) return;
+    hy_engine_destroy(t->engine);
+    free(t->settings);
+    free(t->loop);
+    free(t->progress);
+    free(t->facts);
+    free(t->record);
+    free(t);
+}
+
 /* Owns the provider from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
                       hy_provider *provider, const retry_state *begin, hy_trainer **out) {
-    hy_trainer *t = calloc(1, sizeof *t);
-    if (!t) {
-        hy_provider_release(provider);
-        return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
-    }
+    hy_trainer *t;
     retry_state known = *begin;
     hy_error first = {0};
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status =
-        known.planned.count > 1 ? check_several(hy_config_settings(config), provider) : HY_OK;
-    if (!is_plan && !known.is_lent) status = join(config, observer, provider, &known.team);
+    hy_status status = hy_trainer_alloc(&t);
+    if (status == HY_OK && known.planned.count > 1) {
+        status = check_several(hy_config_settings(config), provider);
+    }
+    if (status == HY_OK && !is_plan && !known.is_lent)
+        status = join(config, observer, provider, &known.team);
     if (status != HY_OK) {
-        free(t);
+        hy_trainer_free(t);
         hy_provider_release(provider);
         return status;
     }

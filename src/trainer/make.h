@@ -20,6 +20,9 @@ hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observe
 /* build.c: a run that can take its first step, or its plan; and its end. */
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
+/* A trainer with its parts, all zeros, and their memory. */
+hy_status hy_trainer_alloc(hy_trainer **out);
+void hy_trainer_free(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
 /* Tokens of an optimizer step; 0: not known. */
 int64_t hy_trainer_step_tokens(const hy_trainer *t);

@@ -17,10 +17,10 @@
 /* ---- the beginning --------------------------------------------------------------------------- */
 
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
-    const hy_settings *s = &t->settings;
+    const hy_settings *s = t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
     (void)p;
-    hy_status status = hy_engine_open_data(&t->engine, false, &t->data.set);
+    hy_status status = hy_engine_open_data(t->engine, false, &t->data.set);
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
     if (status == HY_ERR_INPUT && is_moved) {
@@ -34,22 +34,21 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
 
 /* A preset brings no weights. */
 static hy_status random_weights(hy_trainer *t) {
-    if (t->settings.lora.lora) {
+    if (t->settings->lora.lora) {
         hy_say(t, HY_WARNING,
                "the base weights of the adapters are random, because %s is a shape without "
                "weights; load weights with --model FOLDER or --init-from RUN",
-               t->settings.model);
+               t->settings->model);
     }
-    return hy_engine_initialise_weights(&t->engine);
+    return hy_engine_initialise_weights(t->engine);
 }
 
 static hy_status initialise(hy_provider *p, hy_trainer *t) {
     hy_model_files kind;
     char model[HY_HF_PATH_MAX];
     (void)p;
-    HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
-    return kind == HY_FILES_NONE ? random_weights(t)
-                                 : hy_engine_load_model(&t->engine, kind, model);
+    HY_TRY(hy_settings_model_files(t->settings, &kind, model));
+    return kind == HY_FILES_NONE ? random_weights(t) : hy_engine_load_model(t->engine, kind, model);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -58,9 +57,9 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
     /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
-    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
+    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
     if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
-    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {
+    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
         hy_batch batch;
         HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
         *out += batch.counted;
@@ -68,7 +67,7 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
     HY_TRY(hy_ranks_begin_step(t, out));
     if (*out == 0) {
         return hy_fail(HY_ERR_INPUT, "the sequences from number %lld on contain no target tokens",
-                       (long long)t->progress.sequences);
+                       (long long)t->progress->sequences);
     }
     return HY_OK;
 }
@@ -77,13 +76,13 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                            hy_step_report *report) {
     (void)p;
     HY_TRY(count_targets(t, &report->tokens));
-    report->computed = hy_step_sequences(&t->engine) * t->settings.train.seq_len;
-    return hy_engine_gradients(&t->engine, t->data.loader, request->dtype, report->tokens);
+    report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
+    return hy_engine_gradients(t->engine, t->data.loader, request->dtype, report->tokens);
 }
 
 static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report) {
     (void)p;
-    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) hy_loader_pop(t->data.loader);
+    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) hy_loader_pop(t->data.loader);
     report->loss = loss_sum / (double)report->tokens;
 }
 
@@ -91,19 +90,19 @@ static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_rep
 
 static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
     (void)p;
-    return hy_engine_probe(&t->engine, plan, probe);
+    return hy_engine_probe(t->engine, plan, probe);
 }
 
 static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     (void)p;
-    return hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(probe->dtype)], probe);
+    return hy_engine_probe(t->engine, t->engine->work->eval[hy_plan_index(probe->dtype)], probe);
 }
 
 static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences) {
-    const hy_work *w = &t->engine.work;
-    const hy_batch_plan *eval = w->eval[hy_plan_index(t->engine.plan.types.of[HY_FULL])];
+    const hy_work *w = t->engine->work;
+    const hy_batch_plan *eval = w->eval[hy_plan_index(t->engine->plan->types.of[HY_FULL])];
     (void)p;
-    return hy_probe_batches(&t->engine, split == HY_TRAIN ? w->guard : eval, sequences);
+    return hy_probe_batches(t->engine, split == HY_TRAIN ? w->guard : eval, sequences);
 }
 
 static const hy_provider_ops ops = {.open = open_data,

@@ -31,7 +31,7 @@ static uint64_t most_planned(const hy_trainer *t) {
 }
 
 static double planned_of_device(const hy_trainer *t) {
-    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine.request));
+    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine->request));
 }
 
 /* The planned bytes, as shares of the memory at the start. */
@@ -43,16 +43,16 @@ static void note_plan(hy_trainer *t) {
 }
 
 hy_status hy_monitor_open(hy_trainer *t) {
-    if (t->settings.memory.monitor == HY_MONITOR_OFF) return HY_OK;
+    if (t->settings->memory.monitor == HY_MONITOR_OFF) return HY_OK;
     hy_monitor *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for the memory monitor");
     m->watch = hy_host_watch_open("/proc", "/sys");
-    m->is_silent = t->settings.memory.monitor == HY_MONITOR_SILENT;
-    m->said_step = t->progress.step;
-    m->thresholds = (hy_memory_thresholds){.target = t->settings.memory.target_usage,
-                                           .warning = t->settings.memory.warning_usage,
-                                           .critical = t->settings.memory.critical_usage,
-                                           .emergency = t->settings.memory.emergency_usage};
+    m->is_silent = t->settings->memory.monitor == HY_MONITOR_SILENT;
+    m->said_step = t->progress->step;
+    m->thresholds = (hy_memory_thresholds){.target = t->settings->memory.target_usage,
+                                           .warning = t->settings->memory.warning_usage,
+                                           .critical = t->settings->memory.critical_usage,
+                                           .emergency = t->settings->memory.emergency_usage};
     t->monitor = m;
     note_plan(t);
     return HY_OK;
@@ -91,7 +91,7 @@ static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *
 
 /* One sentence: the live bytes of each budget, and what else the process holds. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
-    bool is_gpu = t->engine.device.backend->facts.is_gpu;
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
         describe_pool(out, "device", &look->device);
         if (look->device.free)
@@ -124,13 +124,13 @@ static void add_advice(const hy_memory_state *state, hy_text *out) {
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
-    int64_t every = t->settings.memory.monitor_every;
+    int64_t every = t->settings->memory.monitor_every;
     if (t->monitor->is_silent || every == 0 || info->step == t->monitor->said_step) return false;
     return info->step % every == 0;
 }
 
 static void say(hy_trainer *t, hy_message_level level, const char *text) {
-    t->monitor->said_step = t->progress.step;
+    t->monitor->said_step = t->progress->step;
     if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
 }
 
@@ -160,7 +160,7 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
 static void tell_figures(hy_trainer *t, const hy_memory_look *look) {
     hy_text line = {0};
     hy_memory_status status = worse(t->monitor->device.status, t->monitor->host.status);
-    hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress.step,
+    hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
                  hy_memory_status_name(status));
     describe_look(t, look, &line);
     say(t, HY_NOTE, hy_text_string(&line));

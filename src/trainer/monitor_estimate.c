@@ -9,18 +9,19 @@
 #include "base/sized.h"
 #include "hybrid_tools.h"
 #include "setup/setup.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
                            hy_batch_bytes *out) {
-    const hy_engine *e = &t->engine;
+    const hy_engine *e = t->engine;
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)seq,
                          .has_doc_starts = e->request.has_doc_starts,
-                         .grad_dtype = e->plan.types.grads,
-                         .fp8 = e->plan.types.fp8,
-                         .types = {hy_types_step(&e->plan.types, HY_FULL)},
+                         .grad_dtype = e->plan->types.grads,
+                         .fp8 = e->plan->types.fp8,
+                         .types = {hy_types_step(&e->plan->types, HY_FULL)},
                          .type_count = 1,
                          .budget = hy_budget_device(&e->request)};
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
@@ -37,8 +38,8 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        const hy_plan_choice *planned = &t->engine.plan.choice; /* its chunks are for its batch */
-        int64_t asked = t->settings.train.loss_chunks;
+        const hy_plan_choice *planned = &t->engine->plan->choice; /* its chunks are for its batch */
+        int64_t asked = t->settings->train.loss_chunks;
         bool is_planned = asked == 0 && batch == planned->batch;
         hy_plan_choice choice = {.batch = (int32_t)batch,
                                  .loss_chunks = is_planned ? planned->loss_chunks : (int32_t)asked,
@@ -46,7 +47,7 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
                                  .activations = HY_DEVICE,
                                  .ring_depth = planned->ring_depth
                                                    ? planned->ring_depth
-                                                   : (int32_t)t->settings.memory.ring_depth};
+                                                   : (int32_t)t->settings->memory.ring_depth};
         HY_TRY(size_plan(t, &choice, seq, &kept));
         choice.activations = HY_PINNED;
         HY_TRY(size_plan(t, &choice, seq, &offloaded));
@@ -61,7 +62,7 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
 }
 
 static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
-    int64_t context = t->engine.model->shape.context;
+    int64_t context = t->engine->model->shape.context;
     if (batch < 1 || batch > INT32_MAX || seq < 1 || seq > context) {
         return hy_fail(HY_ERR_INPUT,
                        "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d "
@@ -78,34 +79,34 @@ static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
 hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t batch, int64_t seq,
                                                 hy_activation_estimate *out, size_t size) {
     HY_TRY(hy_trainer_must_have_passes(t, "estimates of activations"));
-    if (batch == 0) batch = t->engine.plan.choice.batch;
-    if (seq == 0) seq = t->settings.train.seq_len;
+    if (batch == 0) batch = t->engine->plan->choice.batch;
+    if (seq == 0) seq = t->settings->train.seq_len;
     HY_TRY(check_shape(t, batch, seq));
     return estimate(t, batch, seq, out, size);
 }
 
 /* The parts of a run that shape and device decide; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
-    hy_engine *e = &t->engine;
-    e->settings = &t->settings;
+    hy_engine *e = t->engine;
+    e->settings = t->settings;
     e->observer = &t->observer;
     e->request.is_plan = true;
-    e->request.settings = &t->settings;
+    e->request.settings = t->settings;
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
     e->request.model = e->model;
     e->request.backend = e->device.backend;
     HY_TRY(hy_plan_request_complete(&e->request));
-    HY_TRY(hy_plan_begin_finest(&e->request, &e->plan));
-    e->plan.choice.batch = (int32_t)t->settings.train.batch_size;
+    HY_TRY(hy_plan_begin_finest(&e->request, e->plan));
+    e->plan->choice.batch = (int32_t)t->settings->train.batch_size;
     return hy_engine_lay_out(e);
 }
 
 hy_status hy_estimate_activations_sized(const hy_config *config, int64_t batch, int64_t seq,
                                         hy_activation_estimate *out, size_t size) {
-    hy_trainer *t = calloc(1, sizeof *t);
-    if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
-    t->settings = *hy_config_settings(config);
+    hy_trainer *t;
+    HY_TRY(hy_trainer_alloc(&t));
+    *t->settings = *hy_config_settings(config);
     t->status.life = HY_LIFE_PLAN;
     hy_status status = prepare(t);
     if (status == HY_OK) status = hy_trainer_estimate_activations_sized(t, batch, seq, out, size);

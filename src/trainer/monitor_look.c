@@ -14,23 +14,23 @@
 
 /* With lookahead the optimizer's state starts to return before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
-    const hy_engine *e = &t->engine;
-    bool moves = hy_offload_moves(e->plan.offload);
-    bool is_early = phase == HY_PREDICT && moves && hy_offload_is_ahead(&e->state.offload);
-    return hy_ledger_planned(&e->state.ledger, phase, HY_DEVICE) +
-           (is_early ? e->plan.state.bytes[HY_PLAN_OPTIM] : 0);
+    const hy_engine *e = t->engine;
+    bool moves = hy_offload_moves(e->plan->offload);
+    bool is_early = phase == HY_PREDICT && moves && hy_offload_is_ahead(&e->state->offload);
+    return hy_ledger_planned(&e->state->ledger, phase, HY_DEVICE) +
+           (is_early ? e->plan->state.bytes[HY_PLAN_OPTIM] : 0);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
 /* The driver's library may see another card of that name, or a whole card that is partitioned. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
-    double total = (double)t->engine.device.backend->facts.memory_total;
+    double total = (double)t->engine->device.backend->facts.memory_total;
     return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
 }
 
 static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
-    hy_backend *b = t->engine.device.backend;
+    hy_backend *b = t->engine->device.backend;
     hy_monitor *m = t->monitor;
     size_t free_bytes = 0, total = 0;
     double now = hy_clock();
@@ -45,29 +45,30 @@ static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
 }
 
 static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_device_facts *facts = &t->engine.device.backend->facts;
-    hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->engine.nvml) : hy_nvml_latest(t->engine.nvml);
+    const hy_device_facts *facts = &t->engine->device.backend->facts;
+    hy_nvml_sample sample =
+        is_fresh ? hy_nvml_ask(t->engine->nvml) : hy_nvml_latest(t->engine->nvml);
     bool is_ours = is_this_card(t, &sample);
     hy_memory_pool *pool = &out->device;
     pool->total = facts->memory_total;
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
-    pool->budget = hy_budget_device(&t->engine.request);
+    pool->budget = hy_budget_device(&t->engine->request);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
 }
 
 static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_ledger *l = &t->engine.state.ledger;
+    const hy_ledger *l = &t->engine->state->ledger;
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
-                                   .reserved = hy_engine_reserved(&t->engine, HY_DEVICE),
+                                   .reserved = hy_engine_reserved(t->engine, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
                                    .planned = hy_monitor_planned(t, l->phase)};
-    if (t->engine.device.backend->facts.is_gpu) {
+    if (t->engine->device.backend->facts.is_gpu) {
         look_at_card(t, is_fresh, out);
     } else {
-        out->device.budget = hy_budget_device(&t->engine.request);
+        out->device.budget = hy_budget_device(&t->engine->request);
     }
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
@@ -77,14 +78,14 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
 /* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
     return in[HY_PINNED] + in[HY_HOST] +
-           (t->engine.device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
+           (t->engine->device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
 }
 
 static hy_memory_pool host_pool(const hy_trainer *t) {
-    const hy_ledger *l = &t->engine.state.ledger;
+    const hy_ledger *l = &t->engine->state->ledger;
     uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
     for (int place = 0; place < HY_PLACE_COUNT; place++) {
-        reserved[place] = hy_engine_reserved(&t->engine, (hy_place)place);
+        reserved[place] = hy_engine_reserved(t->engine, (hy_place)place);
         planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
     }
     return (hy_memory_pool){.used = on_host(t, l->live_in),
@@ -96,8 +97,8 @@ static hy_memory_pool host_pool(const hy_trainer *t) {
 /* The user's limit applies to planned memory; the machine's free memory to all that the process
  * holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
-    uint64_t limit = (uint64_t)t->settings.memory.cpu_mem;
-    uint64_t reserve = hy_host_reserve(host->total, t->settings.memory.host_reserve);
+    uint64_t limit = (uint64_t)t->settings->memory.cpu_mem;
+    uint64_t reserve = hy_host_reserve(host->total, t->settings->memory.host_reserve);
     uint64_t ours = host->resident > out->pinned ? host->resident : out->pinned;
     hy_memory_pool *pool = &out->host;
     *pool = host_pool(t);
@@ -114,7 +115,7 @@ static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_mem
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
     hy_monitor *m = t->monitor;
     hy_host_memory host;
-    hy_memory_look look = {.pinned = t->engine.state.ledger.live_in[HY_PINNED]};
+    hy_memory_look look = {.pinned = t->engine->state->ledger.live_in[HY_PINNED]};
     if (m && m->watch) {
         host = *(is_fresh ? hy_host_watch_read(m->watch) : hy_host_watch_look(m->watch));
     } else {

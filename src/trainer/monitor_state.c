@@ -45,10 +45,10 @@ static hy_memory_advice describe(const hy_advice *a) {
 }
 
 static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
-    const hy_plan *plan = &t->engine.plan;
+    const hy_plan *plan = t->engine->plan;
     hy_advice list[HY_ADVICE_MAX];
     int32_t count;
-    HY_TRY(hy_advise_less(&t->engine.request, plan, list, &count));
+    HY_TRY(hy_advise_less(&t->engine->request, plan, list, &count));
     int64_t all = counted(state, (int64_t)plan->device, (int64_t)hy_plan_host_bytes(plan));
     state->advice_count = 0;
     for (int32_t i = 0; i < count && state->advice_count < HY_MEMORY_ADVICE; i++) {
@@ -62,15 +62,15 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
 static hy_status describe_memory(const hy_trainer *t, hy_memory_state *out) {
     hy_memory_look look = hy_monitor_look(t, true);
     *out = (hy_memory_state){.size = sizeof *out,
-                             .step = t->progress.step,
-                             .phase = t->engine.state.ledger.phase,
-                             .is_unified = !t->engine.device.backend->facts.is_gpu,
+                             .step = t->progress->step,
+                             .phase = t->engine->state->ledger.phase,
+                             .is_unified = !t->engine->device.backend->facts.is_gpu,
                              .device = look.device,
                              .host = look.host,
-                             .target = t->settings.memory.target_usage,
-                             .warning = t->settings.memory.warning_usage,
-                             .critical = t->settings.memory.critical_usage,
-                             .emergency = t->settings.memory.emergency_usage,
+                             .target = t->settings->memory.target_usage,
+                             .warning = t->settings->memory.warning_usage,
+                             .critical = t->settings->memory.critical_usage,
+                             .emergency = t->settings->memory.emergency_usage,
                              .host_pinned = look.pinned,
                              .host_resident = look.resident,
                              .process_device = look.process_device,
@@ -80,7 +80,7 @@ static hy_status describe_memory(const hy_trainer *t, hy_memory_state *out) {
     out->device.status = hy_monitor_device_status(t);
     out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
-    fill_classes(&t->engine.state.ledger, out->classes);
+    fill_classes(&t->engine->state->ledger, out->classes);
     return advise(t, out);
 }
 

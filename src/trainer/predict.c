@@ -24,28 +24,28 @@ typedef struct proposal {
     hy_verdict verdict;
 } proposal;
 
-static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.window; }
+static int64_t window_steps(const hy_trainer *t) { return t->progress->machine.window; }
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* Does the next or the last step belong to a window, as the phase machine counts? */
 static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress.spent / (double)t->loop.steps_total;
-    return t->loop.rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
-           started >= t->loop.rules.predict_from && started < t->loop.rules.predict_until;
+    double started = t->progress->spent / (double)t->loop->steps_total;
+    return t->loop->rules.has_predictor && t->progress->machine.phase != HY_WARMUP &&
+           started >= t->loop->rules.predict_from && started < t->loop->rules.predict_until;
 }
 
 /* Sets the slow weights to the weights again; may be repeated. */
 static hy_status set_slow_weights(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine.plan.predictor);
-    return hy_engine_apply(&t->engine, &begin);
+    hy_formulas begin = hy_predictor_begin(&t->engine->plan->predictor);
+    return hy_engine_apply(t->engine, &begin);
 }
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
-    const hy_phase_state *machine = &t->progress.machine;
+    const hy_phase_state *machine = &t->progress->machine;
     bool is_new =
-        hy_phase_step_in_window(&t->loop.rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine.plan.choice.prediction_is_disabled;
+        hy_phase_step_in_window(&t->loop->rules, machine) == 1 && machine->phase != HY_CORRECT;
+    bool is_kept = !t->engine->plan->choice.prediction_is_disabled;
     return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
 }
 
@@ -53,7 +53,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
 
 /* The number of optimizer steps that the jump replaces, and its scale. */
 static hy_status measure_jump(hy_trainer *t, proposal *p) {
-    const hy_predictor *o = &t->engine.plan.predictor;
+    const hy_predictor *o = &t->engine->plan->predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
@@ -61,7 +61,7 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
     /* D = theta - phi and b: the jump is x D + y b */
     hy_formula whole = hy_predictor_candidate(o, window_steps(t));
     double x = whole.theta - 1, y = whole.buffer[1];
-    HY_TRY(hy_engine_measure(&t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
+    HY_TRY(hy_engine_measure(t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
     p->scale = hy_predictor_cap(o, p->predicted_steps);
     p->predicted_steps *= p->scale;
@@ -71,24 +71,24 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
 /* ---- the guard ------------------------------------------------------------------------------- */
 
 static uint64_t guard_sequences(const hy_trainer *t) {
-    return hy_guard_sequences(t->settings.phases.guard_share, &t->engine.plan.choice,
-                              hy_engine_ranks(&t->engine));
+    return hy_guard_sequences(t->settings->phases.guard_share, &t->engine->plan->choice,
+                              hy_engine_ranks(t->engine));
 }
 
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
 static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, double *mean) {
-    hy_dtype dtype = t->engine.plan.types.of[HY_PREDICT];
+    hy_dtype dtype = t->engine->plan->types.of[HY_PREDICT];
     uint64_t count = guard_sequences(t);
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
-                      .first = (uint64_t)t->progress.sequences,
+                      .first = (uint64_t)t->progress->sequences,
                       .count = count,
                       .dtype = dtype,
                       .of_candidate = of_candidate,
                       .each = each};
-    HY_TRY(hy_trainer_probe(t, t->engine.work.guard, &probe));
-    double step = (double)hy_step_sequences(&t->engine);
-    t->progress.spent += (double)count / step / 3;
+    HY_TRY(hy_trainer_probe(t, t->engine->work->guard, &probe));
+    double step = (double)hy_step_sequences(t->engine);
+    t->progress->spent += (double)count / step / 3;
     *mean = probe.mean;
     return HY_OK;
 }
@@ -106,9 +106,9 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula whole = hy_predictor_candidate(&t->engine.plan.predictor, window_steps(t));
+    hy_formula whole = hy_predictor_candidate(&t->engine->plan->predictor, window_steps(t));
     hy_formula scaled = hy_formula_scaled(whole, p->scale);
-    hy_engine_propose(&t->engine, &scaled, t->engine.plan.types.of[HY_PREDICT]);
+    hy_engine_propose(t->engine, &scaled, t->engine->plan->types.of[HY_PREDICT]);
     HY_TRY(guard_pass(t, true, after, &p->after));
     p->noise = change_noise(before, after, guard_sequences(t));
     return HY_OK;
@@ -133,8 +133,8 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
         best.verdict = HY_ACCEPTED;
     }
     *p = best;
-    t->progress.line_streak = p->verdict == HY_ACCEPTED ? t->progress.line_streak + 1 : 0;
-    if (t->progress.line_streak == LINE_STREAK) {
+    t->progress->jumps.streak = p->verdict == HY_ACCEPTED ? t->progress->jumps.streak + 1 : 0;
+    if (t->progress->jumps.streak == LINE_STREAK) {
         hy_say(t, HY_WARNING,
                "jumps along a line are accepted again and again: the learning rate is probably too "
                "low");
@@ -143,27 +143,28 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 }
 
 static hy_status judge(hy_trainer *t, proposal *p) {
-    double *before = t->engine.work.guard_losses, *after = before + guard_sequences(t);
+    double *before = t->engine->work->guard_losses, *after = before + guard_sequences(t);
     HY_TRY(guard_pass(t, false, before, &p->before));
-    if (t->engine.plan.predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
+    if (t->engine->plan->predictor.kind == HY_PREDICTOR_LINE)
+        return judge_line(t, p, before, after);
     HY_TRY(try_candidate(t, p, before, after));
-    p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
+    p->verdict = hy_guard_judge(&t->progress->guard, p->before, p->after, p->noise);
     return HY_OK;
 }
 
 /* ---- keeping or dropping --------------------------------------------------------------------- */
 
 static hy_status take_snapshot(hy_trainer *t) {
-    return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
+    return hy_engine_copy_weights(t->engine, HY_ROW_SNAPSHOT, true);
 }
 
 /* A jump that fails half-way is undone if the old weights are kept; otherwise the run cannot
  * continue. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas jump = hy_predictor_accept(&t->engine.plan.predictor, window_steps(t), p->scale);
+    hy_formulas jump = hy_predictor_accept(&t->engine->plan->predictor, window_steps(t), p->scale);
     t->status.life = HY_LIFE_CHANGING;
-    hy_status status = hy_engine_apply(&t->engine, &jump);
-    if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT) && !t->team) {
+    hy_status status = hy_engine_apply(t->engine, &jump);
+    if (status == HY_ERR_MEMORY && hy_has_row(t->engine, HY_ROW_SNAPSHOT) && !t->team) {
         hy_trainer_defer_error(t, status);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;
@@ -175,90 +176,90 @@ static hy_status accept(hy_trainer *t, proposal *p) {
 
 static hy_status commit(hy_trainer *t, proposal *p) {
     if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, set_slow_weights);
-    if (hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
+    if (hy_has_row(t->engine, HY_ROW_SNAPSHOT)) {
         HY_TRY(hy_trainer_retry(t, take_snapshot));
-        t->engine.progress.has_snapshot = true;
+        t->engine->progress.has_snapshot = true;
     }
     HY_TRY(accept(t, p));
     if (p->verdict != HY_ACCEPTED) return HY_OK;
-    hy_guard_remember(&t->progress.guard, p->after - p->before);
-    t->progress.predicted_steps += p->predicted_steps;
+    hy_guard_remember(&t->progress->guard, p->after - p->before);
+    t->progress->jumps.steps += p->predicted_steps;
     return HY_OK;
 }
 
 static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, false);
+    return hy_engine_copy_weights(t->engine, HY_ROW_SNAPSHOT, false);
 }
 
 hy_status hy_trainer_roll_back(hy_trainer *t) {
-    if (!hy_has_row(&t->engine, HY_ROW_SNAPSHOT) || !t->engine.progress.has_snapshot) return HY_OK;
+    if (!hy_has_row(t->engine, HY_ROW_SNAPSHOT) || !t->engine->progress.has_snapshot) return HY_OK;
     HY_TRY(hy_trainer_retry(t, bring_snapshot));
-    t->engine.progress.has_snapshot = false;
+    t->engine->progress.has_snapshot = false;
     HY_TRY(set_slow_weights(t));
     hy_say(t, HY_WARNING, "the last jump was undone: the weights from before it are restored");
-    return t->engine.device.backend->stream_sync(t->engine.device.compute);
+    return t->engine->device.backend->stream_sync(t->engine->device.compute);
 }
 
 /* Forward-only batches of this step, so that the state can start to return before the last. */
 static int64_t planned_batches(hy_trainer *t) {
-    int64_t passes = t->engine.plan.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     hy_provider *p = t->provider;
     int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
-    if (t->loop.is_validation_due) {
+    if (t->loop->is_validation_due) {
         batches += p->ops->batches(p, t, HY_VAL, hy_trainer_val_sequences(t));
     }
     return batches;
 }
 
 static void tell(const hy_trainer *t, const proposal *p) {
-    if (p->verdict == HY_ACCEPTED || t->loop.is_in_fork) return;
+    if (p->verdict == HY_ACCEPTED || t->loop->is_in_fork) return;
     hy_say(t, HY_NOTE,
            "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
            "from %.4f to %.4f",
-           (long long)t->progress.step, p->predicted_steps, p->before, p->after);
+           (long long)t->progress->step, p->predicted_steps, p->before, p->after);
 }
 
 /* Everything up to the decision; it changes no state, so it can be repeated, and a provider may
  * stop the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(
-        &t->engine)); /* first, so that its memory is free when passes begin */
-    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_PREDICT]));
+        t->engine)); /* first, so that its memory is free when passes begin */
+    HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
     /* If validation borrows the state's memory, it returns at the end of Predict. */
-    bool is_lent = hy_plan_offload_in(&t->engine.plan, &hy_phase_table[HY_EVALUATE]);
-    t->engine.state.offload.batches_left = is_lent ? 0 : planned_batches(t);
+    bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
+    t->engine->state->offload.batches_left = is_lent ? 0 : planned_batches(t);
     HY_TRY(measure_jump(t, p));
     return judge(t, p);
 }
 
 static hy_status decide(hy_trainer *t, proposal *p) {
-    hy_progress before = t->progress;
-    hy_engine_progress engine = t->engine.progress;
+    hy_progress before = *t->progress;
+    hy_engine_progress engine = t->engine->progress;
     hy_status status;
     while ((status = weigh(t, p)) != HY_OK) {
-        bool is_measured = before.is_residual_due && !t->progress.is_residual_due;
-        t->progress = before;
-        t->engine.progress = engine;
+        bool is_measured = before.jumps.is_residual_due && !t->progress->jumps.is_residual_due;
+        *t->progress = before;
+        t->engine->progress = engine;
         if (is_measured) { /* once: the snapshot may be another by now */
-            t->progress.is_residual_due = false;
-            t->engine.progress.has_snapshot = false;
+            t->progress->jumps.is_residual_due = false;
+            t->engine->progress.has_snapshot = false;
         }
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    HY_TRY(hy_offload_wait_away(&t->engine.state)); /* the passes have hidden it */
+    HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have hidden it */
     return commit(t, p);
 }
 
 /* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
-    bool is_due = t->loop.is_validation_due && hy_trainer_can_validate(t);
-    if (!is_due || t->loop.is_in_fork) return HY_OK;
+    bool is_due = t->loop->is_validation_due && hy_trainer_can_validate(t);
+    if (!is_due || t->loop->is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &eval);
-    t->loop.is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (t->loop.is_validation_due) {
+    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
+    if (t->loop->is_validation_due) {
         hy_trainer_defer_error(t, status);
         return HY_OK;
     }
@@ -266,29 +267,29 @@ static hy_status validate_here(hy_trainer *t) {
 }
 
 static hy_status end_predict(hy_trainer *t) {
-    t->engine.state.offload.batches_left = 0;
-    HY_TRY(t->engine.device.backend->stream_sync(t->engine.device.compute));
-    HY_TRY(hy_engine_return_rings(&t->engine)); /* its waiting is Predict's */
-    return hy_offload_return(&t->engine.state);
+    t->engine->state->offload.batches_left = 0;
+    HY_TRY(t->engine->device.backend->stream_sync(t->engine->device.compute));
+    HY_TRY(hy_engine_return_rings(t->engine)); /* its waiting is Predict's */
+    return hy_offload_return(t->engine->state);
 }
 
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     hy_account account;
-    hy_phase_state was = t->progress.machine;
+    hy_phase_state was = t->progress->machine;
     proposal p = {0};
-    t->progress.residual_cosine = t->progress.residual_length = NAN;
+    t->progress->jumps.residual_cosine = t->progress->jumps.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(decide(t, &p));
     HY_TRY(validate_here(t));
     HY_TRY(hy_trainer_retry(t, end_predict));
     tell(t, &p);
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
-    t->progress.phase_steps[HY_PREDICT]++;
+    t->progress->phases.steps[HY_PREDICT]++;
     hy_account_close(t, &account);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = p.verdict == HY_ACCEPTED ? p.after : p.before;
     info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
     info->was_rejected = p.verdict != HY_ACCEPTED;
-    t->progress.is_residual_due = p.verdict == HY_ACCEPTED;
+    t->progress->jumps.is_residual_due = p.verdict == HY_ACCEPTED;
     return hy_trainer_end_step(t);
 }

@@ -52,10 +52,10 @@ static const field integers[] = {
     {"guard_moves", RUN(guard.count)},
     {"forks", RUN(confidence.forks)},
     {"scale_good_steps", ENGINE(loss_scale.good_steps)},
-    {"line_streak", RUN(line_streak)},
+    {"line_streak", RUN(jumps.streak)},
     {"tail_samples", ENGINE(average_samples)},
-    {"next_fork", RUN(next_fork)},
-    {"fork_wait", RUN(fork_wait)},
+    {"next_fork", RUN(forks.next)},
+    {"fork_wait", RUN(forks.wait)},
 };
 
 static const field numbers[] = {
@@ -66,14 +66,14 @@ static const field numbers[] = {
     {"grad_level", RUN(divergence.grad_level)},
     {"log_odds", RUN(confidence.log_odds)},
     {"fork_gain", RUN(confidence.gain_sum)},
-    {"fork_spent", RUN(fork_spent)},
-    {"fork_gain_steps", RUN(fork_gain_steps)},
+    {"fork_spent", RUN(forks.spent)},
+    {"fork_gain_steps", RUN(forks.gain_steps)},
     {"loss_scale", ENGINE(loss_scale.scale)},
-    {"predicted_steps", RUN(predicted_steps)},
+    {"predicted_steps", RUN(jumps.steps)},
 };
 
 static void *field_of(const hy_trainer *t, const field *f) {
-    char *base = f->is_engine ? (char *)&t->engine.progress : (char *)&t->progress;
+    char *base = f->is_engine ? (char *)&t->engine->progress : (char *)t->progress;
     return base + f->offset;
 }
 
@@ -95,8 +95,8 @@ enum { IDENTITIES = 5 };
 static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     const hy_dataset_facts *facts = hy_trainer_data(t);
     int64_t tokens = (int64_t)facts->tokens[HY_TRAIN], rows = (int64_t)facts->sequences[HY_TRAIN];
-    out[0] = (identity){"seed", "seed", t->settings.seed, false};
-    out[1] = (identity){"seq_len", "seq_len", t->settings.train.seq_len, false};
+    out[0] = (identity){"seed", "seed", t->settings->seed, false};
+    out[1] = (identity){"seq_len", "seq_len", t->settings->train.seq_len, false};
     out[2] = (identity){"train_tokens", "the number of training tokens", tokens, false};
     out[3] = (identity){"train_sequences", "train_sequences", rows, true};
     out[4] = (identity){"train_targets", "train_targets", (int64_t)facts->targets[HY_TRAIN], true};
@@ -163,7 +163,7 @@ static void write_own(const hy_provider *p, hy_json_writer *w) {
 
 /* The optimizer that a group gives a parameter; NULL: the run's. */
 static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
-    const hy_optimizer_kind *run = t->engine.plan.optimizer.kind;
+    const hy_optimizer_kind *run = t->engine->plan->optimizer.kind;
     if (!p->own_optimizer) return NULL;
     const char *name = hy_optimizer_kind_of((hy_optimizer_id)(p->own_optimizer - 1))->name;
     return strcmp(name, run->name) == 0 ? NULL : name;
@@ -171,7 +171,7 @@ static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
 
 /* What decides which state a checkpoint has: the groups' optimizers, and what is frozen. */
 static void write_sets(const hy_trainer *t, hy_json_writer *w) {
-    const hy_params *params = &t->engine.model->params;
+    const hy_params *params = &t->engine->model->params;
     hy_json_open_object(w, "own_optimizers");
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
@@ -190,8 +190,8 @@ static void write_sets(const hy_trainer *t, hy_json_writer *w) {
 /* Another optimizer cannot use the state, and frozen parameters have none. Older checkpoints do
  * not list frozen parameters; they have one optimizer. */
 static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const char *path) {
-    const hy_params *params = &t->engine.model->params;
-    const char *run = t->engine.plan.optimizer.kind->name;
+    const hy_params *params = &t->engine->model->params;
+    const char *run = t->engine->plan->optimizer.kind->name;
     const hy_json_node *frozen = hy_json_get(root, "frozen");
     const hy_json_node *optimizers = hy_json_get(root, "own_optimizers");
     for (int32_t i = 0; i < params->count; i++) {
@@ -220,10 +220,10 @@ static void write_phases(const hy_progress *p, hy_json_writer *w) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         hy_json_open_object(w, NULL);
         hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
-        hy_json_put_int(w, "steps", p->phase_steps[i]);
-        hy_json_put_double(w, "seconds", p->phase_seconds[i]);
-        hy_json_put_double(w, "wait_seconds", p->phase_wait[i]);
-        hy_json_put_int(w, "bytes_moved", p->phase_bytes_moved[i]);
+        hy_json_put_int(w, "steps", p->phases.steps[i]);
+        hy_json_put_double(w, "seconds", p->phases.seconds[i]);
+        hy_json_put_double(w, "wait_seconds", p->phases.wait[i]);
+        hy_json_put_int(w, "bytes_moved", p->phases.bytes_moved[i]);
         hy_json_close_object(w);
     }
     hy_json_close_array(w);
@@ -241,17 +241,17 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
 }
 
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
-    const hy_progress *p = &t->progress;
+    const hy_progress *p = t->progress;
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
-    hy_json_put_string(&w, "model", t->settings.model);
+    hy_json_put_string(&w, "model", t->settings->model);
     write_own(t->provider, &w);
-    hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
-    hy_json_put_string(&w, "optimizer", t->engine.plan.optimizer.kind->name);
-    hy_json_put_int(&w, "optimizer_arrays", t->engine.state.rows.optim_count);
+    hy_json_put_int(&w, "parameters", t->engine->model->params.elements);
+    hy_json_put_string(&w, "optimizer", t->engine->plan->optimizer.kind->name);
+    hy_json_put_int(&w, "optimizer_arrays", t->engine->state->rows->optim_count);
     write_sets(t, &w);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
@@ -260,35 +260,35 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         hy_json_put_double(&w, numbers[i].key, *(const double *)field_of(t, &numbers[i]));
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
-    hy_json_put_bool(&w, "residual_due", p->is_residual_due);
+    hy_json_put_bool(&w, "residual_due", p->jumps.is_residual_due);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
     hy_json_put_int(&w, "steps_above", p->bound.above);
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
-    hy_json_put_bool(&w, "validation_due", t->loop.is_validation_due);
-    hy_json_put_bool(&w, "rest_owed", t->loop.is_rest_owed);
-    hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
-    hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
+    hy_json_put_bool(&w, "validation_due", t->loop->is_validation_due);
+    hy_json_put_bool(&w, "rest_owed", t->loop->is_rest_owed);
+    hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
+    hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_best(&w, &p->best);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     /* A fork while its second arm is running. */
-    if (t->loop.fork.is_open) {
+    if (t->loop->fork.is_open) {
         hy_json_open_object(&w, "fork");
-        hy_json_put_int(&w, "compare_at", t->loop.fork.compare_at);
-        hy_json_put_int(&w, "first", t->loop.fork.first);
-        write_ring(&w, "with", t->loop.fork.with, HY_FORK_SEQUENCES);
+        hy_json_put_int(&w, "compare_at", t->loop->fork.compare_at);
+        hy_json_put_int(&w, "first", t->loop->fork.first);
+        write_ring(&w, "with", t->loop->fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
     write_phases(p, &w);
     hy_json_open_object(&w, "schedule");
-    hy_json_put_int(&w, "warmup", t->loop.schedule.warmup);
-    hy_json_put_int(&w, "total", t->loop.schedule.total);
+    hy_json_put_int(&w, "warmup", t->loop->schedule.warmup);
+    hy_json_put_int(&w, "total", t->loop->schedule.total);
     hy_json_close_object(&w);
     write_data(t, &w);
-    hy_plan_write_kept(&t->engine.request, &t->engine.plan, t->first_batch, &w);
-    hy_json_put_bool(&w, HY_LACKS_BASE, t->engine.base_is_named);
+    hy_plan_write_kept(&t->engine->request, t->engine->plan, t->first_batch, &w);
+    hy_json_put_bool(&w, HY_LACKS_BASE, t->engine->base_is_named);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
 }
@@ -309,10 +309,10 @@ static hy_status read_phases(const hy_json *json, hy_progress *p) {
     const hy_json_node *list = hy_json_get(hy_json_root(json), "phases");
     const hy_json_node *node = list ? hy_json_first(list) : NULL;
     for (int i = 0; i < HY_PHASE_COUNT && node; i++, node = hy_json_next(node)) {
-        HY_TRY(hy_json_int(json, node, "steps", &p->phase_steps[i]));
-        HY_TRY(hy_json_double(json, node, "seconds", &p->phase_seconds[i]));
-        HY_TRY(hy_json_double(json, node, "wait_seconds", &p->phase_wait[i]));
-        HY_TRY(hy_json_int(json, node, "bytes_moved", &p->phase_bytes_moved[i]));
+        HY_TRY(hy_json_int(json, node, "steps", &p->phases.steps[i]));
+        HY_TRY(hy_json_double(json, node, "seconds", &p->phases.seconds[i]));
+        HY_TRY(hy_json_double(json, node, "wait_seconds", &p->phases.wait[i]));
+        HY_TRY(hy_json_int(json, node, "bytes_moved", &p->phases.bytes_moved[i]));
     }
     return HY_OK;
 }
@@ -354,20 +354,20 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         hy_say(t, HY_WARNING,
                "the held-out data in %s has changed since %s was saved: losses before and after "
                "cannot be compared",
-               t->settings.val_data, path);
+               t->settings->val_data, path);
     }
     HY_FAIL_IF(is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
                "%s: the data in %s is not the data that the run was trained on; the run could not "
                "continue with the same order of data (name the path of the original data with "
                "--data PATH, or start a new run from these weights with --init-from)",
-               path, t->settings.data);
+               path, t->settings->data);
     return HY_OK;
 }
 
 /* Another optimizer cannot use its state. Older checkpoints do not name it: it is AdamW. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
-    const hy_optimizer_kind *ours = t->engine.plan.optimizer.kind;
-    int64_t arrays = t->engine.state.rows.optim_count, theirs;
+    const hy_optimizer_kind *ours = t->engine->plan->optimizer.kind;
+    int64_t arrays = t->engine->state->rows->optim_count, theirs;
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
@@ -383,7 +383,7 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
 
 static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *root = hy_json_root(json);
-    hy_progress *p = &t->progress;
+    hy_progress *p = t->progress;
     int64_t version;
     HY_TRY(hy_json_int(json, root, "version", &version));
     HY_FAIL_IF(version != PROGRESS_VERSION, HY_ERR_INPUT,
@@ -400,9 +400,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
         HY_TRY(hy_json_double(json, root, numbers[i].key, field_of(t, &numbers[i])));
     }
     HY_TRY(read_phase(json, path, &p->machine.phase));
-    HY_TRY(hy_json_bool(json, root, "residual_due", &p->is_residual_due));
-    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine.progress.has_snapshot));
-    HY_FAIL_IF(t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
+    HY_TRY(hy_json_bool(json, root, "residual_due", &p->jumps.is_residual_due));
+    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine->progress.has_snapshot));
+    HY_FAIL_IF(t->engine->progress.has_snapshot && !hy_has_row(t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
     int64_t exponent = 0; /* older checkpoints do not say it: they have no slow weights in 8 bits */
@@ -410,7 +410,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
                "%s: slow_exponent is %lld, expected %d to %d", path, (long long)exponent,
                -HY_GRID_EXPONENT_MAX, HY_GRID_EXPONENT_MAX);
-    t->engine.progress.slow_exponent = (int32_t)exponent;
+    t->engine->progress.slow_exponent = (int32_t)exponent;
     hy_loss_bound bound = {0}; /* older checkpoints do not say it: the next step is their first */
     bool has_bound = hy_json_as_int(hy_json_get(root, "early_steps"), &bound.seen) &&
                      hy_json_as_double(hy_json_get(root, "first_loss"), &bound.first) &&
@@ -418,15 +418,15 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
     /* Validation left to the next Predict step; older checkpoints do not have it. */
-    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop.is_validation_due);
-    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop.is_rest_owed);
+    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop->is_validation_due);
+    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop->is_rest_owed);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
     read_best(hy_json_get(root, "best"), &p->best);
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
-    HY_TRY(read_fork(json, &t->loop.fork));
+    HY_TRY(read_fork(json, &t->loop->fork));
     return read_phases(json, p);
 }
 
@@ -434,9 +434,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
  * warm-up is not repeated. */
 static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
-    hy_schedule *now = &t->loop.schedule, then = *now;
-    hy_phase_state *machine = &t->progress.machine;
-    int64_t done = (int64_t)t->progress.spent;
+    hy_schedule *now = &t->loop->schedule, then = *now;
+    hy_phase_state *machine = &t->progress->machine;
+    int64_t done = (int64_t)t->progress->spent;
     if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
         hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
         if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;
@@ -448,7 +448,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
                    (long long)now->total, (long long)then.total, after, before);
         }
     }
-    t->loop.rules.warmup_steps = now->warmup;
+    t->loop->rules.warmup_steps = now->warmup;
     bool is_rising = machine->phase == HY_WARMUP && machine->done < now->warmup;
     if (machine->phase == HY_WARMUP && !is_rising) machine->phase = HY_FULL;
     machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;
@@ -471,7 +471,7 @@ hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
         status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
     }
     if (status == HY_OK) {
-        status = hy_plan_read_kept(json, path, &t->engine.request, &t->first_batch);
+        status = hy_plan_read_kept(json, path, &t->engine->request, &t->first_batch);
     }
     hy_json_free(json);
     return status;

@@ -52,15 +52,15 @@ hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size) {
 
 hy_status hy_ranks_share_folder(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, HY_OK));
-    snprintf(t->folder, sizeof t->folder, "%s", t->record.out);
+    snprintf(t->folder, sizeof t->folder, "%s", t->record->out);
     return hy_ranks_share(t, t->folder, sizeof t->folder);
 }
 
 /* Uses NCCL if every rank can. If it was not requested and cards are not shared, the missing
  * part is reported. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
-    hy_link_choice asked = t->settings.ranks.transport;
-    bool is_gpu = t->engine.device.backend->facts.is_gpu;
+    hy_link_choice asked = t->settings->ranks.transport;
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
     /* Every rank asks, or none. */
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && sharers->has_cards);
     if (!is_open) return HY_OK;
@@ -79,11 +79,11 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
 }
 
 hy_status hy_ranks_count_sharers(hy_trainer *t) {
-    hy_plan_request *r = &t->engine.request;
+    hy_plan_request *r = &t->engine->request;
     hy_rank_sharers sharers;
     if (!t->team) return HY_OK;
-    bool is_gpu = t->engine.device.backend->facts.is_gpu;
-    HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings.device) : -1, &sharers));
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
+    HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings->device) : -1, &sharers));
     r->sharers = sharers.machine;
     r->card_sharers = sharers.card;
     HY_TRY(choose_nccl(t, &sharers));
@@ -93,12 +93,12 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
 
 /* Machines are assumed to be connected by InfiniBand, with one rank each. */
 void hy_ranks_plan_sharers(hy_trainer *t) {
-    hy_plan_request *r = &t->engine.request;
-    const hy_planned_ranks *p = &t->planned;
-    bool is_gpu = t->engine.device.backend->facts.is_gpu;
-    int32_t here = t->settings.card[0] ? 1 : hy_cuda_card_count();
+    hy_plan_request *r = &t->engine->request;
+    const hy_planned_ranks *p = &t->ranks.planned;
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
+    int32_t here = t->settings->card[0] ? 1 : hy_cuda_card_count();
     int32_t cards = p->has_cards ? p->count : is_gpu && here > 1 ? here : 1;
-    bool is_apart = t->settings.ranks.link == HY_WIRE_IB200;
+    bool is_apart = t->settings->ranks.link == HY_WIRE_IB200;
     r->ranks.is_staged = is_gpu && !p->has_cards;
     r->sharers = is_apart ? 1 : p->count;
     r->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
@@ -116,7 +116,7 @@ typedef struct timed_choice {
 
 /* Their matmuls are timed separately, so results depend on which rank computed what. */
 static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
-    if (!hy_trainer_leads(t) || !t->engine.device.backend->matmul_table) return;
+    if (!hy_trainer_leads(t) || !t->engine->device.backend->matmul_table) return;
     for (int32_t r = 1; r < rank_count(t); r++) {
         if (strcmp(all[r].device, all[0].device) == 0) continue;
         hy_say(t, HY_WARNING,
@@ -128,14 +128,14 @@ static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
 }
 
 hy_status hy_ranks_share_fp8(hy_trainer *t) {
-    hy_plan_request *r = &t->engine.request;
+    hy_plan_request *r = &t->engine->request;
     timed_choice own, all[HY_RANKS_MOST];
     if (!t->team) return HY_OK;
     memset(&own, 0, sizeof own);
     own.has_fp8 = r->fixed.has_fp8;
     own.fp8 = r->fixed.fp8;
     own.chunk_budget = r->chunk_budget;
-    snprintf(own.device, sizeof own.device, "%s", t->engine.device.backend->facts.name);
+    snprintf(own.device, sizeof own.device, "%s", t->engine->device.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     tell_other_devices(t, all);
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
@@ -152,7 +152,7 @@ hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *r, hy_plan *
 }
 
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
-    const hy_plan_request *r = &t->engine.request;
+    const hy_plan_request *r = &t->engine->request;
     int32_t chosen;
     if (!t->team) return HY_OK;
     HY_TRY(hy_plan_agree(t->team, r, plan, &chosen));
@@ -160,7 +160,7 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     if (hy_trainer_leads(t)) {
         hy_say(t, HY_NOTE, "using the plan of rank %d, which has less memory than rank 0", chosen);
     }
-    hy_plan_tell(r, plan, &t->facts);
+    hy_plan_tell(r, plan, t->facts);
     return HY_OK;
 }
 
@@ -217,28 +217,28 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
     if (!t->team) return HY_OK;
     HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
     *counted = 0;
-    t->agreed.is_short = false;
+    t->ranks.agreed.is_short = false;
     for (int32_t r = 0; r < rank_count(t); r++) {
         *counted += (int64_t)all[r * TOLD + COUNTED];
-        t->agreed.is_short |= all[r * TOLD + IS_SHORT] != 0;
-        t->agreed.stops |= all[r * TOLD + STOPS] != 0;
+        t->ranks.agreed.is_short |= all[r * TOLD + IS_SHORT] != 0;
+        t->ranks.agreed.stops |= all[r * TOLD + STOPS] != 0;
     }
-    t->agreed.saves = all[SAVES] != 0;
-    t->agreed.keeps_best = all[KEEPS_BEST] != 0;
+    t->ranks.agreed.saves = all[SAVES] != 0;
+    t->ranks.agreed.keeps_best = all[KEEPS_BEST] != 0;
     return HY_OK;
 }
 
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     enum { COUNT = HY_RANK_FIGURES };
-    hy_agreed *a = &t->agreed;
+    hy_agreed *a = &t->ranks.agreed;
     if (!t->team) return;
-    uint64_t sent = hy_exchange_sent(&t->engine.collectives.net);
-    double busy = hy_exchange_seconds(&t->engine.collectives.net);
+    uint64_t sent = hy_exchange_sent(&t->engine->collectives->net);
+    double busy = hy_exchange_seconds(&t->engine->collectives->net);
     double own[COUNT] = {[HY_RANK_SECONDS] = info->seconds,
                          [HY_RANK_WAITED] = info->wait_seconds,
                          [HY_RANK_EXCHANGED] = busy - a->link_seconds,
                          [HY_RANK_BYTES] = (double)(sent - a->sent),
-                         [HY_RANK_MEMORY] = (double)t->engine.state.ledger.peak_in[HY_DEVICE]};
+                         [HY_RANK_MEMORY] = (double)t->engine->state->ledger.peak_in[HY_DEVICE]};
     double all[COUNT * HY_RANKS_MOST];
     a->sent = sent;
     a->link_seconds = busy;
@@ -249,27 +249,27 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     }
     const double *of_ranks[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     bool is_step = info->phase != HY_PREDICT;
-    if (is_step && t->rank_figures.ranks > 0) hy_rank_figures_add(&t->rank_figures, of_ranks);
+    if (is_step && t->ranks.figures.ranks > 0) hy_rank_figures_add(&t->ranks.figures, of_ranks);
 }
 
 /* ---- messages to the other ranks -------------------------------------------------------------------- */
 
 hy_status hy_ranks_begin_figures(hy_trainer *t) {
     if (!t->team || !hy_trainer_leads(t)) return HY_OK;
-    return hy_rank_figures_init(&t->rank_figures, rank_count(t), 0);
+    return hy_rank_figures_init(&t->ranks.figures, rank_count(t), 0);
 }
 
 bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size) {
     hy_ranks_info info = {0};
-    bool is_planned = !t->team && t->planned.count > 1;
+    bool is_planned = !t->team && t->ranks.planned.count > 1;
     if (is_planned) {
-        info = (hy_ranks_info){.count = t->planned.count,
-                               .zero_stage = t->engine.plan.zero_stage,
-                               .transport = t->planned.has_cards ? "NCCL" : "sockets"};
+        info = (hy_ranks_info){.count = t->ranks.planned.count,
+                               .zero_stage = t->engine->plan->zero_stage,
+                               .transport = t->ranks.planned.has_cards ? "NCCL" : "sockets"};
     } else if (t->team) {
         info = (hy_ranks_info){.count = t->team->who.count,
                                .rank = t->team->who.rank,
-                               .zero_stage = t->engine.plan.zero_stage,
+                               .zero_stage = t->engine->plan->zero_stage,
                                .transport = t->team->link_name};
     }
     hy_copy_sized(out, size, &info, sizeof info);
@@ -278,11 +278,11 @@ bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size
 
 bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out, size_t size) {
     hy_rank_cost cost;
-    bool is_known = hy_rank_figures_of(&t->rank_figures, rank, &cost);
+    bool is_known = hy_rank_figures_of(&t->ranks.figures, rank, &cost);
     if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
     return is_known;
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {
-    return t->team ? t->agreed.stops : atomic_load(&t->status.stop_requested);
+    return t->team ? t->ranks.agreed.stops : atomic_load(&t->status.stop_requested);
 }

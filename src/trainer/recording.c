@@ -11,7 +11,7 @@
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {
-    const hy_progress *p = &t->progress;
+    const hy_progress *p = t->progress;
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
 }
 
@@ -19,47 +19,47 @@ static hy_moment now(const hy_trainer *t) {
 static hy_status choose_branch(const hy_trainer *t) {
     hy_text left = {0};
     if (!t->resumed[0]) return HY_OK;
-    hy_status status = hy_checkpoint_go_on(t->record.out, t->resumed, t->progress.step, &left);
+    hy_status status = hy_checkpoint_go_on(t->record->out, t->resumed, t->progress->step, &left);
     if (status == HY_OK && left.size) {
         hy_say(t, HY_NOTE,
                "the run goes back to step %lld and abandons %s of %s; these stay there until you "
                "remove them",
-               (long long)t->progress.step, hy_text_string(&left), t->record.out);
+               (long long)t->progress->step, hy_text_string(&left), t->record->out);
     }
     hy_text_free(&left);
     return status;
 }
 
 static hy_status open_record(hy_trainer *t, bool is_remade) {
-    const hy_settings *s = &t->settings;
+    const hy_settings *s = t->settings;
     const hy_provider_facts *f = &t->provider->facts;
     hy_moment moment = now(t);
     hy_ranks_info ranks;
     bool are_several = hy_trainer_ranks(t, &ranks);
     hy_start_line start = {
-        .command = t->record.command,
+        .command = t->record->command,
         .model = s->model,
-        .device = t->engine.device.backend->facts.name,
+        .device = t->engine->device.backend->facts.name,
         .data = hy_trainer_data(t)->description,
-        .predictor = hy_choice_name("predictor", (int)t->engine.plan.predictor.kind),
+        .predictor = hy_choice_name("predictor", (int)t->engine->plan->predictor.kind),
         .resumed = t->resumed,
-        .parameters = t->engine.model->params.elements,
-        .steps_total = t->loop.steps_total,
+        .parameters = t->engine->model->params.elements,
+        .steps_total = t->loop->steps_total,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seq_len = f->has_passes ? s->train.seq_len : 0,
         .batch_size = hy_trainer_batch_size(t),
-        .grad_accum = t->engine.plan.choice.accum,
-        .vram_budget_bytes = hy_budget_device(&t->engine.request),
-        .host_budget_bytes = hy_budget_host(&t->engine.request),
+        .grad_accum = t->engine->plan->choice.accum,
+        .vram_budget_bytes = hy_budget_device(&t->engine->request),
+        .host_budget_bytes = hy_budget_host(&t->engine->request),
         .ranks = ranks.count,
         .zero_stage = are_several ? ranks.zero_stage : -1,
         .transport = ranks.transport,
     };
-    if (!t->record.out[0]) return HY_OK;
-    t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
-    HY_TRY(hy_record_make_folder(&t->record, s));
+    if (!t->record->out[0]) return HY_OK;
+    t->record->conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
+    HY_TRY(hy_record_make_folder(t->record, s));
     hy_status kept =
-        f->has_model_files ? hy_origin_keep(&t->record, &t->settings, t->engine.model) : HY_OK;
+        f->has_model_files ? hy_origin_keep(t->record, t->settings, t->engine->model) : HY_OK;
     if (kept != HY_OK && !is_remade) return kept;
     if (kept != HY_OK) {
         hy_say(t, HY_WARNING,
@@ -69,8 +69,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     }
     HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
-    HY_TRY(hy_record_open(&t->record, s, &start, &moment));
-    if (s->save.tensorboard) hy_tensorboard_open(&t->record, t->progress.step);
+    HY_TRY(hy_record_open(t->record, s, &start, &moment));
+    if (s->save.tensorboard) hy_tensorboard_open(t->record, t->progress->step);
     return HY_OK;
 }
 
@@ -80,7 +80,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); 
  * model. */
 hy_status hy_trainer_remake_record(hy_trainer *t) {
     t->resumed[0] = 0;
-    t->settings.kept = (hy_kept_origin){0};
+    t->settings->kept = (hy_kept_origin){0};
     return open_record(t, true);
 }
 
@@ -90,30 +90,30 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
     hy_step_line line = {.step = *info, .val_loss = val_loss};
     double told[4][HY_LAYERS_TOLD],
         seen[2]; /* of inputs and of gradients: largest, share of zeros */
-    int32_t layers = t->engine.model->shape.layers;
+    int32_t layers = t->engine->model->shape.layers;
     hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
                                  &line.fp8_grad_zeros};
     bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
     for (int k = 0; k < 4 && is_fp8; k++) {
         for (int32_t i = 0; i < layers; i++) {
-            told[k][i] = hy_engine_seen(&t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
+            told[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
         }
         *values[k] = (hy_layer_values){layers, 1, told[k]};
     }
     hy_ranks_tell_step(t, info);
-    const hy_agreed *a = &t->agreed;
+    const hy_agreed *a = &t->ranks.agreed;
     const double *of_ranks[] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
                                   &line.rank_bytes, &line.rank_memory};
     for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
-        *told_of[k] = (hy_layer_values){hy_engine_ranks(&t->engine), 1, of_ranks[k]};
+        *told_of[k] = (hy_layer_values){hy_engine_ranks(t->engine), 1, of_ranks[k]};
     }
-    hy_record_step(&t->record, &line, &t->engine.state.ledger);
+    hy_record_step(t->record, &line, &t->engine->state->ledger);
 }
 
 void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event) {
     hy_moment moment = now(t);
-    hy_record_event(&t->record, event, &moment);
+    hy_record_event(t->record, event, &moment);
 }
 
 hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
@@ -130,17 +130,17 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     hy_ranks_info ranks;
     (void)hy_trainer_ranks(t, &ranks);
     hy_status status =
-        hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, groups, count, &ranks, out);
+        hy_plan_to_json(&summary, &facts, &t->engine->plan->choice, groups, count, &ranks, out);
     free(groups);
     return status;
 }
 
 void hy_trainer_write_plan(hy_trainer *t) {
     char *text;
-    if (!t->record.out[0]) return;
+    if (!t->record->out[0]) return;
     hy_status status = hy_trainer_plan_json(t, &text);
     if (status == HY_OK) {
-        status = hy_record_write(&t->record, "plan.json", text);
+        status = hy_record_write(t->record, "plan.json", text);
         free(text);
     }
     if (status == HY_OK) return;
@@ -154,11 +154,11 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     hy_ranks_info ranks;
     (void)hy_trainer_ranks(t, &ranks);
     bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
-    hy_summary_extras extras = {.command = t->record.command,
-                                .recoveries = t->engine.retries.count,
+    hy_summary_extras extras = {.command = t->record->command,
+                                .recoveries = t->engine->retries.count,
                                 .batch_changes = t->status.batch_changes,
                                 .batch_size = hy_trainer_batch_size(t),
-                                .grad_accum = t->engine.plan.choice.accum,
+                                .grad_accum = t->engine->plan->choice.accum,
                                 .ranks = &ranks,
                                 .savings = has_savings ? &savings : NULL};
     return hy_summary_to_json(&summary, &extras, out);
@@ -166,9 +166,9 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
 
 hy_status hy_trainer_write_summary(hy_trainer *t) {
     char *text;
-    if (!t->record.out[0]) return HY_OK;
+    if (!t->record->out[0]) return HY_OK;
     HY_TRY(hy_trainer_summary_json(t, &text));
-    hy_status status = hy_record_write(&t->record, "summary.json", text);
+    hy_status status = hy_record_write(t->record, "summary.json", text);
     free(text);
     return status;
 }

@@ -20,7 +20,7 @@
 
 /* The next way to use less memory; "": there is none. */
 static hy_status use_less(hy_trainer *t, char *what, size_t size) {
-    const hy_plan_choice *choice = &t->engine.plan.choice;
+    const hy_plan_choice *choice = &t->engine->plan->choice;
     int64_t smaller = hy_smaller_batch(t);
     what[0] = 0;
     if (!t->provider->facts.has_passes) return HY_OK; /* nothing of them is ours to change */
@@ -42,7 +42,7 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
     snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",
-             (long long)t->progress.step + 1, message, how);
+             (long long)t->progress->step + 1, message, how);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = text});
 }
@@ -50,16 +50,16 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     hy_error error;
     char how[80] = "as it was";
-    HY_TRY(hy_engine_recover(&t->engine, status, &error));
-    if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
+    HY_TRY(hy_engine_recover(t->engine, status, &error));
+    if (t->engine->retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
     if (!how[0]) snprintf(how, sizeof how, "unchanged, because no setting would need less");
-    hy_engine_tell_retry(&t->engine, error.text, how);
+    hy_engine_tell_retry(t->engine, error.text, how);
     return HY_OK;
 }
 
 hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
     hy_status status;
-    while ((status = work(t)) == HY_ERR_MEMORY) HY_TRY(hy_engine_retry(&t->engine, status));
+    while ((status = work(t)) == HY_ERR_MEMORY) HY_TRY(hy_engine_retry(t->engine, status));
     return status;
 }
 
@@ -68,12 +68,12 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
     if (t->status.deferred.status != HY_OK) return;
     hy_error_save(&t->status.deferred, status);
-    t->engine.retries.in_a_row = 0;
-    (void)hy_engine_settle_again(&t->engine);
+    t->engine->retries.in_a_row = 0;
+    (void)hy_engine_settle_again(t->engine);
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine.retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
+    t->engine->retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
     hy_status status = hy_error_restore(&t->status.deferred);
     t->status.deferred.status = HY_OK;
     return status;
@@ -100,7 +100,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
-    (void)hy_advise_less(&t->engine.request, &t->engine.plan, list, &count);
+    (void)hy_advise_less(&t->engine->request, t->engine->plan, list, &count);
     for (int32_t i = 0; i < count && added < LISTED_ADVICE; i++) {
         int64_t freed = list[i].device_bytes + list[i].host_bytes;
         if (freed <= 0) continue;
@@ -126,18 +126,18 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     bool lacks_data = hy_trainer_lacks_data(t, status);
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
     hy_error_save(&error, status);
-    if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
+    if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
     /* Of several ranks none can save alone. */
     bool is_together = !t->team || t->steering.is_saved_from_system;
     bool can_be_saved =
         t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
-    t->engine.retries.in_a_row = 0;
+    t->engine->retries.in_a_row = 0;
     hy_trainer_give_reserve(t);
-    bool is_saved = can_be_saved && (t->status.saved_step == t->progress.step ||
+    bool is_saved = can_be_saved && (t->status.saved_step == t->progress->step ||
                                      hy_trainer_retry(t, hy_trainer_write_checkpoint) == HY_OK);
     if (!lacks_data) add_advice(t, &advice);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = error.text});
-    (void)hy_record_close(&t->record);
+    (void)hy_record_close(t->record);
     (void)hy_error_restore(&error);
     (void)hy_fail_hint(status, "%s%s%s",
                        is_saved       ? "the run is saved: --resume continues it"

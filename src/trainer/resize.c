@@ -18,8 +18,8 @@
 /* ---- which sizes there are ------------------------------------------------------------------- */
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
-    int64_t least = t->settings.train.min_batch_size, step = hy_rank_sequences(&t->engine);
-    if (!t->settings.train.normalize) return 0; /* a sum of means would be another sum */
+    int64_t least = t->settings->train.min_batch_size, step = hy_rank_sequences(t->engine);
+    if (!t->settings->train.normalize) return 0; /* a sum of means would be another sum */
     for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
     }
@@ -27,34 +27,34 @@ int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t 
 }
 
 int64_t hy_smaller_batch(const hy_trainer *t) {
-    int64_t batch = t->engine.plan.choice.batch;
+    int64_t batch = t->engine->plan->choice.batch;
     return hy_next_batch(t, batch, -1, batch);
 }
 
 int64_t hy_larger_batch(const hy_trainer *t) {
-    int64_t asked = t->settings.train.max_batch_size;
-    return hy_next_batch(t, t->engine.plan.choice.batch, 1, asked ? asked : t->first_batch);
+    int64_t asked = t->settings->train.max_batch_size;
+    return hy_next_batch(t, t->engine->plan->choice.batch, 1, asked ? asked : t->first_batch);
 }
 
 /* ---- another plan ---------------------------------------------------------------------------- */
 
 static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
-    choice.accum = (int32_t)(hy_rank_sequences(&t->engine) / batch);
+    choice.accum = (int32_t)(hy_rank_sequences(t->engine) / batch);
     choice.batch = (int32_t)batch;
-    return hy_plan_with(&t->engine.request, &t->engine.plan, &choice, out);
+    return hy_plan_with(&t->engine->request, t->engine->plan, &choice, out);
 }
 
 hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
-    return plan_at(t, t->engine.plan.choice, batch, out);
+    return plan_at(t, t->engine->plan->choice, batch, out);
 }
 
 /* The table keeps the larger plan of each cell, for comparison with the peak. */
 static void plan_columns(hy_engine *e) {
-    hy_ledger before = e->state.ledger;
-    hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
+    hy_ledger before = e->state->ledger;
+    hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-            hy_cell *cell = &e->state.ledger.cell[cls][phase];
+            hy_cell *cell = &e->state->ledger.cell[cls][phase];
             const hy_cell *old = &before.cell[cls][phase];
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
@@ -66,9 +66,9 @@ static void plan_columns(hy_engine *e) {
 
 /* The engine has another plan: the rest of the run follows. */
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
-    plan_columns(&t->engine);
-    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[phase]));
-    hy_plan_tell(&t->engine.request, &t->engine.plan, &t->facts);
+    plan_columns(t->engine);
+    HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[phase]));
+    hy_plan_tell(&t->engine->request, t->engine->plan, t->facts);
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
     hy_trainer_write_plan(t);
@@ -78,7 +78,7 @@ static hy_status adopt(hy_trainer *t, hy_phase phase) {
 /* Rank 0 goes first: it times new matmuls, and the others take its choices. If one rank has no
  * room, none uses the plan. */
 static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     bool leads = hy_trainer_leads(t);
     HY_TRY(hy_ranks_agree(t, leads ? hy_engine_change(e, plan) : HY_OK));
     HY_TRY(hy_engine_share_algorithms(e));
@@ -87,26 +87,26 @@ static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
 
 /* Micro-batches of this size, or the largest smaller size that fits. */
 static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     hy_status status = HY_OK;
-    hy_phase phase = e->state.ledger.phase;
+    hy_phase phase = e->state->ledger.phase;
     hy_plan plan;
     HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may run out of memory */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
-        plan.cost = e->plan.cost; /* times stay those that were measured */
+        plan.cost = e->plan->cost; /* times stay those that were measured */
         status = hy_ranks_agree(t, status);
         if (status == HY_OK) status = change_together(t, &plan);
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
-        return hy_fail_context(status, "micro-batches of %lld", (long long)e->plan.choice.batch);
+        return hy_fail_context(status, "micro-batches of %lld", (long long)e->plan->choice.batch);
     }
     return adopt(t, phase);
 }
 
 static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
-    const hy_plan_choice *now = &t->engine.plan.choice;
+    const hy_plan_choice *now = &t->engine->plan->choice;
     if (now->batch == old->batch) return;
     t->status.batch_changes++;
     hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old->batch,
@@ -121,14 +121,14 @@ static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
 
 static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choice,
                         const char *reason) {
-    hy_plan_choice old = t->engine.plan.choice;
+    hy_plan_choice old = t->engine->plan->choice;
     HY_TRY(change_plan(t, batch, choice));
     tell(t, &old, reason);
     return HY_OK;
 }
 
 hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason) {
-    hy_plan_choice choice = t->engine.plan.choice;
+    hy_plan_choice choice = t->engine->plan->choice;
     return resize(t, batch_size, &choice, reason);
 }
 
@@ -137,7 +137,7 @@ bool hy_recomputes_all(const hy_plan_choice *c) {
 }
 
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
-    hy_plan_choice choice = t->engine.plan.choice;
+    hy_plan_choice choice = t->engine->plan->choice;
     choice.recompute = HY_RECOMPUTE_ALL;
     choice.recompute_layers = 0;
     hy_say(t, HY_NOTE, "all layers now recompute everything: %s", reason);
@@ -148,8 +148,8 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
 
 /* The request of the run as it is, within other bounds. */
 static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {
-    const hy_plan_choice *c = &e->plan.choice;
-    hy_plan_request out = hy_plan_request_keeping(&e->request, &e->plan);
+    const hy_plan_choice *c = &e->plan->choice;
+    hy_plan_request out = hy_plan_request_keeping(&e->request, e->plan);
     out.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
     out.device_cap = device_cap;
     out.host_cap = host_cap;
@@ -160,7 +160,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
 
 /* The program that took the memory may free it: a few attempts. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
-    int64_t tries = t->settings.memory.recovery_tries;
+    int64_t tries = t->settings->memory.recovery_tries;
     hy_status status;
     do {
         status = change_together(t, plan);
@@ -172,10 +172,10 @@ static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
 /* Switches to the plan of another request; if its memory is refused, the run keeps its old plan. */
 static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, const hy_plan *plan,
                                 const char *what) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     hy_plan_request old_request = e->request;
-    hy_plan old = e->plan;
-    hy_phase phase = e->state.ledger.phase;
+    hy_plan old = *e->plan;
+    hy_phase phase = e->state->ledger.phase;
     hy_error kept;
     /* By all ranks, before one of them may run out of memory; a rank that fails here ends the
      * run. */
@@ -193,9 +193,9 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
 /* With the memory of prediction, or without; `beside`: bytes in addition to the plan. */
 static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
                                  hy_plan *plan) {
-    const hy_engine *e = &t->engine;
+    const hy_engine *e = t->engine;
     bool is_disabled = r->fixed.prediction_is_disabled;
-    hy_plan_choice choice = e->plan.choice;
+    hy_plan_choice choice = e->plan->choice;
     choice.prediction_is_disabled = is_disabled;
     HY_TRY(hy_plan_at(r, &choice, plan));
     if (!plan->fits && !is_disabled && !t->team) { /* the rest may have to make room */
@@ -210,12 +210,12 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
                "the run and a paired test need %s of host memory, but only %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
-    plan->cost = e->plan.cost; /* times stay those that were measured */
+    plan->cost = e->plan->cost; /* times stay those that were measured */
     return HY_OK;
 }
 
 hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside) {
-    const hy_engine *e = &t->engine;
+    const hy_engine *e = t->engine;
     hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
     hy_plan plan;
     request.fixed.prediction_is_disabled = is_disabled;
@@ -227,14 +227,14 @@ static hy_status plan_less(const hy_trainer *t, const hy_plan_request *r, hy_pla
                            hy_plan_facts *facts) {
     HY_TRY(hy_plan_make(r, plan, facts));
     HY_TRY(hy_budget_check(r, plan));
-    bool is_less = plan->fits || plan->device < t->engine.plan.device;
+    bool is_less = plan->fits || plan->device < t->engine->plan->device;
     return is_less ? HY_OK : hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
 }
 
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
-    hy_plan_request request = bound(&t->engine, device_cap, host_cap);
-    hy_plan_facts facts = t->facts, before = t->facts;
+    hy_plan_request request = bound(t->engine, device_cap, host_cap);
+    hy_plan_facts facts = *t->facts, before = *t->facts;
     hy_plan plan;
     char text[HY_ERROR_MESSAGE_MAX];
     hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
@@ -242,16 +242,16 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
     snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
-    t->facts = facts; /* figures follow when the plan is taken */
+    *t->facts = facts; /* figures follow when the plan is taken */
     hy_trainer_complete_facts(t);
     status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {
-        t->facts = before;
+        *t->facts = before;
         return status;
     }
     t->status.plan_changes++;
     snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
-             reason, (long long)t->progress.step + 1);
+             reason, (long long)t->progress->step + 1);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;

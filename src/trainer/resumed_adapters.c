@@ -84,8 +84,8 @@ hy_status hy_trainer_check_adapters(const hy_trainer *t) {
     hy_saved_config saved;
     if (!t->provider->facts.has_model_files) return HY_OK;
     HY_TRY(hy_checkpoint_read_config(t->resumed, &saved));
-    hy_status status = check_settings(t, hy_config_settings(saved.config), &t->settings);
-    if (status == HY_OK) status = check_adapter(t, saved.adapter, t->settings.lora.adapter);
+    hy_status status = check_settings(t, hy_config_settings(saved.config), t->settings);
+    if (status == HY_OK) status = check_adapter(t, saved.adapter, t->settings->lora.adapter);
     hy_saved_config_free(&saved);
     return status;
 }

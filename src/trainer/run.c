@@ -27,11 +27,11 @@
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->engine.work.is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
+    if (t->engine->work->is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
     hy_say(t, HY_WARNING,
            "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
-           (long long)t->progress.step, hy_error_message());
-    t->engine.retries.in_a_row = 0;
+           (long long)t->progress->step, hy_error_message());
+    t->engine->retries.in_a_row = 0;
     return HY_OK;
 }
 
@@ -51,22 +51,22 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 /* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
  * saves are less frequent. */
 bool hy_trainer_is_save_time(const hy_trainer *t) {
-    double seconds = 60 * t->settings.save.save_minutes;
+    double seconds = 60 * t->settings->save.save_minutes;
     double rare = fmin(t->status.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
     if (seconds > 0) seconds = fmax(seconds, rare);
     return seconds > 0 && hy_clock() - t->status.save_clock >= seconds;
 }
 
 static bool is_save_due(const hy_trainer *t) {
-    bool is_time = t->team ? t->agreed.saves : hy_trainer_is_save_time(t);
-    return is_due(t->settings.save.save_every, t->progress.step) || is_time;
+    bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
+    return is_due(t->settings->save.save_every, t->progress->step) || is_time;
 }
 
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
 
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes = (double)hy_rows_saved_bytes(&t->engine.state.rows,
-                                               t->engine.plan.choice.prediction_is_disabled);
+    double bytes = (double)hy_rows_saved_bytes(t->engine->state->rows,
+                                               t->engine->plan->choice.prediction_is_disabled);
     double seconds = t->status.save_seconds > 0 ? t->status.save_seconds : bytes / SAVED_PER_SECOND;
     return hy_clock() - t->status.save_clock >= seconds / MOST_SAVING;
 }
@@ -74,15 +74,15 @@ bool hy_trainer_has_time_to_save(const hy_trainer *t) {
 /* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
  * them, otherwise if saving takes as little time as usual. */
 static bool is_best_due(const hy_trainer *t) {
-    const hy_best *best = &t->progress.best;
-    if (best->step != t->progress.step || t->progress.val_step != t->progress.step) return false;
-    if (t->settings.eval.early_stop > 0) return true;
-    bool saves = t->settings.save.save_every > 0 || t->settings.save.save_minutes > 0;
-    return saves && (t->team ? t->agreed.keeps_best : hy_trainer_has_time_to_save(t));
+    const hy_best *best = &t->progress->best;
+    if (best->step != t->progress->step || t->progress->val_step != t->progress->step) return false;
+    if (t->settings->eval.early_stop > 0) return true;
+    bool saves = t->settings->save.save_every > 0 || t->settings->save.save_minutes > 0;
+    return saves && (t->team ? t->ranks.agreed.keeps_best : hy_trainer_has_time_to_save(t));
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
     double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     t->status.save_clock = hy_clock();
@@ -102,23 +102,23 @@ static bool can_wait(const hy_trainer *t) {
 }
 
 static hy_status validate_now(hy_trainer *t, double *val_loss) {
-    bool waits = !t->loop.is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
+    bool waits = !t->loop->is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
-    t->loop.is_validation_due = false;
+    t->loop->is_validation_due = false;
     hy_status status = validate(t, val_loss);
-    t->loop.is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
+    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
     return status;
 }
 
 /* What falls due after an optimizer step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(hy_trainer_eval_every(t), t->progress.step)) t->loop.is_validation_due = true;
+    if (is_due(hy_trainer_eval_every(t), t->progress->step)) t->loop->is_validation_due = true;
     return validate_now(t, val_loss);
 }
 
 static hy_status ask_forks(hy_trainer *t) {
     HY_TRY(hy_trainer_consider_fork(t));
-    t->loop.is_rest_owed = false;
+    t->loop->is_rest_owed = false;
     return HY_OK;
 }
 
@@ -133,7 +133,7 @@ static hy_status catch_up(hy_trainer *t) {
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        if (hy_phase_advances(&hy_phase_table[i])) count += t->progress.phase_steps[i];
+        if (hy_phase_advances(&hy_phase_table[i])) count += t->progress->phases.steps[i];
     }
     return count;
 }
@@ -141,18 +141,18 @@ static int64_t steps_done(const hy_trainer *t) {
 static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
-    bool is_jump = t->progress.machine.phase == HY_PREDICT;
-    bool was_due = t->loop.is_validation_due;
+    bool is_jump = t->progress->machine.phase == HY_PREDICT;
+    bool was_due = t->loop->is_validation_due;
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
     /* The step is done, whatever follows, and will be in the checkpoint. */
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_jump && was_due && !t->loop.is_validation_due) val_loss = t->progress.val_loss;
+    if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
     /* A jump is not a step, but it changes the weights since the last save, and they may be the
      * best. */
     if (is_jump) t->status.saved_step = -1;
-    t->loop.is_rest_owed = !is_jump;
+    t->loop->is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
     status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
     hy_trainer_record_step(t, &info, val_loss);
@@ -160,7 +160,7 @@ static hy_status one_step(hy_trainer *t) {
     if (is_jump && !is_best_due(t)) return HY_OK;
     if (!is_jump) HY_TRY(ask_forks(t));
     t->status.is_save_owed |= is_save_due(t) || is_best_due(t);
-    if (!t->status.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0)
+    if (!t->status.is_save_owed || hy_trainer_is_over(t) || t->progress->bound.above > 0)
         return HY_OK;
     t->status.is_save_owed = false;
     return save_or_warn(t);
@@ -172,7 +172,8 @@ static hy_status count_own_ngrams(hy_trainer *t) {
     hy_status status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
     if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
     if (val) {
-        status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+        status =
+            hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->held_out.ngram_loss);
     }
     free(train);
     free(val);
@@ -184,16 +185,16 @@ static hy_status count_own_ngrams(hy_trainer *t) {
 static hy_status count_ngrams(hy_trainer *t) {
     if (!t->data.set) return HY_OK;
     if (hy_trainer_leads(t)) HY_TRY(count_own_ngrams(t));
-    return hy_ranks_share(t, &t->ngram_loss, sizeof t->ngram_loss);
+    return hy_ranks_share(t, &t->held_out.ngram_loss, sizeof t->held_out.ngram_loss);
 }
 
 /* With several ranks none has all weights, but the last checkpoint does. */
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
-    HY_FAIL_IF(t->status.saved_step != t->progress.step, HY_ERR_IO,
+    HY_FAIL_IF(t->status.saved_step != t->progress->step, HY_ERR_IO,
                "%s is not written: it needs the last checkpoint, which could not be saved", folder);
-    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record.out,
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record->out,
              (long long)t->status.saved_step);
     return hy_export(checkpoint, &options, NULL);
 }
@@ -201,13 +202,13 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
 /* If transformers does not support the model, this is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
-    if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
-    bool is_adapter = t->engine.model->shape.adapter.rank > 0;
-    HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, is_adapter ? "adapter" : "model"));
+    if (!t->record->out[0] || !t->settings->save.save_model) return HY_OK;
+    bool is_adapter = t->engine->model->shape.adapter.rank > 0;
+    HY_TRY(hy_path_join(folder, sizeof folder, t->record->out, is_adapter ? "adapter" : "model"));
     hy_status status =
-        t->team ? export_saved(t, folder)
-                : hy_export_engine(&t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL,
-                                   folder);
+        t->team
+            ? export_saved(t, folder)
+            : hy_export_engine(t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;
@@ -221,18 +222,18 @@ static hy_status write_model(hy_trainer *t) {
 
 /* The last save of a run may use the memory that was reserved for it. */
 static hy_status save_at_last(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
     hy_trainer_give_reserve(t);
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
 /* Ends a run that diverged: the newest checkpoint is from before that. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
-    const hy_progress *p = &t->progress;
+    const hy_progress *p = t->progress;
     char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
     int64_t step = -1;
-    bool is_saved = t->record.out[0] &&
-                    hy_checkpoint_latest(t->record.out, path, sizeof path, &step, NULL) == HY_OK;
+    bool is_saved = t->record->out[0] &&
+                    hy_checkpoint_latest(t->record->out, path, sizeof path, &step, NULL) == HY_OK;
     double last = p->step > 0 ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
     snprintf(text, sizeof text,
              "the run diverged: %s step %lld the loss is %.4g, above the limit of %.4g (it began "
@@ -240,7 +241,7 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
              when, (long long)p->step, last, hy_trainer_loss_limit(t), p->bound.first);
     hy_trainer_record_event(t, &(hy_event_line){.event = "divergence", .text = text});
     (void)hy_trainer_write_summary(t);
-    (void)hy_record_close(&t->record);
+    (void)hy_record_close(t->record);
     return hy_fail(HY_ERR_NUMERIC, "%s; %s%s; a lower learning rate or a longer warmup may help",
                    text, is_saved ? "the last healthy checkpoint is " : "no checkpoint was saved",
                    path);
@@ -257,15 +258,15 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     if (is_end || saved != HY_OK) model = hy_trainer_retry(t, write_model);
     if (saved == HY_OK) HY_TRY(model);
     hy_status status = hy_trainer_retry(t, hy_trainer_write_summary);
-    hy_status closed = hy_record_close(&t->record);
+    hy_status closed = hy_record_close(t->record);
     if (saved == HY_OK) return status != HY_OK ? status : closed;
-    bool has_model = model == HY_OK && t->settings.save.save_model;
+    bool has_model = model == HY_OK && t->settings->save.save_model;
     (void)hy_error_restore(&kept);
     return has_model ? hy_fail_hint(saved, "the model was written") : saved;
 }
 
 static void tell_early_stop(hy_trainer *t) {
-    const hy_best *best = &t->progress.best;
+    const hy_best *best = &t->progress->best;
     char text[256];
     snprintf(text, sizeof text,
              "stopped early: the lowest held-out loss was %.4f at step %lld, and %lld validations "
@@ -277,16 +278,16 @@ static void tell_early_stop(hy_trainer *t) {
 
 /* Reports the best weights, unless they are the last. */
 static void tell_best(const hy_trainer *t) {
-    const hy_best *best = &t->progress.best;
-    if (!t->record.out[0] || best->saved_step < 0 || best->saved_step == t->progress.step) return;
+    const hy_best *best = &t->progress->best;
+    if (!t->record->out[0] || best->saved_step < 0 || best->saved_step == t->progress->step) return;
     hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
-           best->saved_loss, (long long)best->saved_step, t->record.out);
+           best->saved_loss, (long long)best->saved_step, t->record->out);
 }
 
 static hy_status finish(hy_trainer *t) {
-    const hy_progress *p = &t->progress;
+    const hy_progress *p = t->progress;
     double val_loss;
-    bool is_early = hy_trainer_is_stopped_early(t) && !t->loop.is_closed;
+    bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
     if (is_early) tell_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
@@ -305,7 +306,7 @@ static hy_status finish(hy_trainer *t) {
 static hy_status stop(hy_trainer *t) {
     if (!hy_trainer_may_save(t)) return give_up_diverged(t, "stopped on request, in");
     HY_TRY(wind_up(t, false));
-    return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
+    return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress->step);
 }
 
 static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
@@ -317,10 +318,10 @@ static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
-        hy_status status = t->loop.is_rest_owed ? catch_up(t) : one_step(t);
+        hy_status status = t->loop->is_rest_owed ? catch_up(t) : one_step(t);
         if (is_stopped_by_provider(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
-        if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
+        if (t->progress->bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }
     hy_status status = finish(t);
     return is_stopped_by_provider(t, status) ? stop(t) : status;

@@ -33,6 +33,28 @@ typedef struct hy_best {
     ((hy_best){                                                                                    \
         .last = NAN, .loss = NAN, .step = -1, .saved_loss = NAN, .saved_step = -1, .mark = NAN})
 
+/* What prediction has done. */
+typedef struct hy_jump_figures {
+    double steps;         /* optimizer steps that accepted jumps stand for */
+    int64_t streak;       /* line: jumps accepted in a row */
+    bool is_residual_due; /* a jump was made, and its residual is not measured yet */
+    double residual_cosine, residual_length; /* measured in this step; NaN: not */
+} hy_jump_figures;
+
+/* What paired tests have cost and shown. */
+typedef struct hy_fork_figures {
+    double spent;      /* their compute, in full steps */
+    double gain_steps; /* what jumps gained in them, in optimizer steps */
+    int64_t next;      /* no test begins before this optimizer step */
+    int64_t wait;      /* steps between this test and the next */
+} hy_fork_figures;
+
+typedef struct hy_phase_figures {
+    int64_t steps[HY_PHASE_COUNT];
+    double seconds[HY_PHASE_COUNT], wait[HY_PHASE_COUNT];
+    int64_t bytes_moved[HY_PHASE_COUNT];
+} hy_phase_figures;
+
 /* How far the run is: what a checkpoint restores, with the rows and hy_engine_progress. */
 typedef struct hy_progress {
     int64_t step;      /* optimizer steps done */
@@ -45,21 +67,13 @@ typedef struct hy_progress {
     hy_loss_bound bound;
     hy_guard guard;
     hy_confidence confidence;
-    double predicted_steps; /* of all accepted jumps */
-    int64_t line_streak;    /* line: jumps accepted in a row */
-    double fork_spent;      /* compute that forks have cost */
-    double fork_gain_steps; /* what jumps gained in forks, in optimizer steps */
-    int64_t next_fork;      /* optimizer step before which no fork is tried */
-    int64_t fork_wait;      /* what the next wait between forks will be */
-    bool is_residual_due;   /* a jump was made and its residual is not measured yet */
-    double residual_cosine, residual_length; /* measured in this step; NaN: not */
-    double loss_tail[HY_LOSS_TAIL];          /* ring of the last losses */
-    double val_loss;                         /* NaN: none yet */
+    hy_jump_figures jumps;
+    hy_fork_figures forks;
+    double loss_tail[HY_LOSS_TAIL]; /* ring of the last losses */
+    double val_loss;                /* NaN: none yet */
     int64_t val_step;
     hy_best best;
-    int64_t phase_steps[HY_PHASE_COUNT];
-    double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
-    int64_t phase_bytes_moved[HY_PHASE_COUNT];
+    hy_phase_figures phases;
 } hy_progress;
 
 #define HY_FORK_SEQUENCES 64
@@ -166,3 +180,17 @@ typedef struct hy_planned_ranks {
     int32_t count;  /* 0 or 1: there is one */
     bool has_cards; /* one for each; else they share one, or compute on the CPU */
 } hy_planned_ranks;
+
+/* The run as one of several ranks. */
+typedef struct hy_ranks_state {
+    bool is_lent; /* the team belongs to a caller, who closes it */
+    hy_planned_ranks planned;
+    hy_agreed agreed;
+    hy_rank_figures figures; /* of this session; rank 0 has them */
+} hy_ranks_state;
+
+typedef struct hy_held_out_figures {
+    double ngram_loss;   /* of an n-gram model on the same data; NaN: not computed */
+    double raw_val_loss; /* of the weights without their average; NaN: there is no average */
+    int64_t val_tokens;  /* of the last validation */
+} hy_held_out_figures;

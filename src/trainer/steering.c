@@ -35,7 +35,7 @@ typedef struct memory {
 
 static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
-    if (t->engine.device.backend->facts.is_gpu) {
+    if (t->engine->device.backend->facts.is_gpu) {
         return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
@@ -46,7 +46,8 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
     hy_plan plan;
     if (r->budget == 0) return true;
     if (hy_trainer_work_at(t, batch, &plan) != HY_OK) return false;
-    uint64_t now = hy_plan_work_bytes(&t->engine.plan.work), then = hy_plan_work_bytes(&plan.work);
+    uint64_t now = hy_plan_work_bytes(&t->engine->plan->work),
+             then = hy_plan_work_bytes(&plan.work);
     uint64_t rest = r->held > now ? r->held - now : 0;
     return (double)(rest + then) <= share * (double)r->budget;
 }
@@ -71,16 +72,16 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
         least = b;
-        if (fits(t, r, b, t->settings.memory.target_usage)) break;
+        if (fits(t, r, b, t->settings->memory.target_usage)) break;
     }
     return least;
 }
 
 /* A larger size, up to the target or to the planned memory; or the current size. */
 static int64_t size_with_room(const hy_trainer *t, const memory *r) {
-    int64_t batch = hy_larger_batch(t), now = t->engine.plan.choice.batch;
-    double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
-    if (batch == 0 || t->progress.step < t->steering.grow_at) return now;
+    int64_t batch = hy_larger_batch(t), now = t->engine->plan->choice.batch;
+    double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
+    if (batch == 0 || t->progress->step < t->steering.grow_at) return now;
     return fits(t, r, batch, share) ? batch : now;
 }
 
@@ -96,23 +97,23 @@ typedef struct vote {
  * are the last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
-    bool is_gpu = t->engine.device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
-    vote v = {.batch = t->engine.plan.choice.batch,
+    bool is_gpu = t->engine->device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
+    vote v = {.batch = t->engine->plan->choice.batch,
               .keeps_forks = true,
               .goes_on = true,
               .cap = !is_gpu         ? -1
                      : r.budget == 0 ? INFINITY
-                                     : t->settings.memory.target_usage * (double)r.budget};
+                                     : t->settings->memory.target_usage * (double)r.budget};
     if (is_less) {
         int64_t batch = size_that_fits(t, &r);
         if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) v.batch = batch;
     } else if (r.status == HY_MEMORY_NORMAL && is_due) {
         v.batch = size_with_room(t, &r);
     }
-    bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
+    bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine->plan->choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
-    bool has_forks = t->loop.fork_state.data && !t->loop.fork.is_open;
+    bool has_forks = t->loop->fork_state.data && !t->loop->fork.is_open;
     if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
     return v;
 }
@@ -131,7 +132,7 @@ void hy_trainer_back_off(hy_trainer *t) {
     hy_steering *s = &t->steering;
     s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
     if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
-    s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
+    s->grow_at = t->progress->step + s->patience * t->settings->train.batch_check_every;
 }
 
 /* No smaller change helps: another plan. If none fits, the run continues unchanged. */
@@ -139,30 +140,30 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a second search would not find a plan either */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine.request.host_cap, "device memory is low");
+                                         t->engine->request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
     hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
     return HY_OK;
 }
 
 static hy_status use_less(hy_trainer *t, const vote *v) {
-    const char *reason = t->team                                  ? "a rank is low on memory"
-                         : t->engine.device.backend->facts.is_gpu ? "device memory is low"
-                                                                  : "memory is low";
+    const char *reason = t->team                                   ? "a rank is low on memory"
+                         : t->engine->device.backend->facts.is_gpu ? "device memory is low"
+                                                                   : "memory is low";
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
-    if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
+    if (!hy_recomputes_all(&t->engine->plan->choice)) return hy_trainer_recompute_all(t, reason);
     return plan_anew(t, v->cap);
 }
 
 static hy_status follow(hy_trainer *t, const vote *v) {
-    int64_t now = t->engine.plan.choice.batch;
+    int64_t now = t->engine->plan->choice.batch;
     if (!v->goes_on) {
         t->steering.is_saved_from_system = true;
         return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
                                       "what host_reserve keeps free");
     }
-    if (!v->keeps_forks && t->loop.fork_state.data && !t->loop.fork.is_open) {
+    if (!v->keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is low: the copy for paired tests was freed, and there will be no more "
@@ -170,7 +171,7 @@ static hy_status follow(hy_trainer *t, const vote *v) {
     }
     if (v->batch < now) return use_less(t, v);
     if (v->batch == now) return HY_OK;
-    t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
+    t->steering.grow_at = t->progress->step + t->settings->train.batch_check_every;
     return hy_trainer_resize(t, v->batch, "memory is free again");
 }
 
@@ -183,7 +184,7 @@ static void add_trial(hy_trainer *t, int64_t batch) {
 
 /* The size that was planned, and its neighbours. */
 static void begin_search(hy_trainer *t, const memory *r) {
-    int64_t batch = t->engine.plan.choice.batch, asked = t->settings.train.max_batch_size;
+    int64_t batch = t->engine->plan->choice.batch, asked = t->settings->train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
     if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
@@ -191,10 +192,10 @@ static void begin_search(hy_trainer *t, const memory *r) {
 }
 
 static bool wants_search(const hy_trainer *t) {
-    return !t->team && t->settings.train.dynamic_batch == HY_AUTO &&
-           t->settings.train.step_tokens > 0 && t->settings.train.normalize &&
-           t->engine.device.backend->facts.is_gpu && t->progress.step == 0 &&
-           t->loop.steps_total >= SHORTEST_SEARCH;
+    return !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
+           t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
+           t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
+           t->loop->steps_total >= SHORTEST_SEARCH;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -209,14 +210,14 @@ static hy_status end_search(hy_trainer *t) {
              best->seconds);
     s->trials = 0;
     t->first_batch = batch;
-    return batch == t->engine.plan.choice.batch ? HY_OK : hy_trainer_resize(t, batch, reason);
+    return batch == t->engine->plan->choice.batch ? HY_OK : hy_trainer_resize(t, batch, reason);
 }
 
 /* The step that was just made belongs to the trial at hand. */
 static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
-    bool is_as_tried = now->batch == t->engine.plan.choice.batch; /* else memory ran out in it */
+    bool is_as_tried = now->batch == t->engine->plan->choice.batch; /* else memory ran out in it */
     if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->throughput.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
@@ -239,10 +240,10 @@ bool hy_trainer_is_short(const hy_trainer *t) {
 
 hy_status hy_trainer_steer(hy_trainer *t) {
     t->steering.is_saved_from_system = false;
-    if (!t->monitor || t->settings.train.dynamic_batch == HY_OFF) return HY_OK;
+    if (!t->monitor || t->settings->train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun) note_first_share(t);
-    bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
-    bool is_short = t->team ? t->agreed.is_short : hy_trainer_is_short(t);
+    bool is_due = t->progress->step % t->settings->train.batch_check_every == 0;
+    bool is_short = t->team ? t->ranks.agreed.is_short : hy_trainer_is_short(t);
     if (wants_search(t) && t->steering.trials == 0) {
         memory r = look_around(t);
         begin_search(t, &r);

@@ -20,21 +20,21 @@ void hy_trainer_note_rate(hy_trainer *t, double rate) {
 }
 
 static double share(const hy_trainer *t, double tokens_per_second, double rate) {
-    if (!t->engine.device.backend->facts.is_gpu || !(rate > 0)) return 0;
-    int32_t seq = (int32_t)t->settings.train.seq_len;
-    return tokens_per_second * hy_model_flops_per_token(t->engine.model, seq) / rate;
+    if (!t->engine->device.backend->facts.is_gpu || !(rate > 0)) return 0;
+    int32_t seq = (int32_t)t->settings->train.seq_len;
+    return tokens_per_second * hy_model_flops_per_token(t->engine->model, seq) / rate;
 }
 
 double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine.device.backend->facts.peak_flops);
+    return share(t, tokens_per_second, t->engine->device.backend->facts.peak_flops);
 }
 
 double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine.device.backend->facts.matmul_flops);
+    return share(t, tokens_per_second, t->engine->device.backend->facts.matmul_flops);
 }
 
 static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
-    hy_nvml_sample sample = hy_nvml_latest(t->engine.nvml);
+    hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
     info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
     info->sol = hy_trainer_sol(t, info->tokens_per_second);
     info->gpu = (hy_gpu_state){.is_known = sample.is_known,
@@ -52,38 +52,39 @@ static double data_waited(const hy_trainer *t) {
 
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
-    t->engine.state.host_waited = 0;
-    t->throughput.stream_waited = t->engine.device.backend->stream_waited(t->engine.device.compute);
+    t->engine->state->host_waited = 0;
+    t->throughput.stream_waited =
+        t->engine->device.backend->stream_waited(t->engine->device.compute);
     t->data.waited = data_waited(t);
 }
 
 void hy_account_close(hy_trainer *t, hy_account *account) {
-    hy_progress *p = &t->progress;
-    hy_phase phase = t->engine.state.ledger.phase;
+    hy_progress *p = t->progress;
+    hy_phase phase = t->engine->state->ledger.phase;
     double seconds = hy_clock() - account->begin;
-    uint64_t moved = hy_engine_moved(&t->engine);
-    account->waited = t->engine.state.host_waited +
-                      t->engine.device.backend->stream_waited(t->engine.device.compute) -
+    uint64_t moved = hy_engine_moved(t->engine);
+    account->waited = t->engine->state->host_waited +
+                      t->engine->device.backend->stream_waited(t->engine->device.compute) -
                       t->throughput.stream_waited + data_waited(t) - t->data.waited;
     account->bytes_moved = moved - t->throughput.bytes_accounted;
     t->throughput.bytes_accounted = moved;
     if (hy_phase_advances(&hy_phase_table[phase])) p->seconds += seconds;
-    p->phase_seconds[phase] += seconds;
-    p->phase_wait[phase] += account->waited;
-    p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;
+    p->phases.seconds[phase] += seconds;
+    p->phases.wait[phase] += account->waited;
+    p->phases.bytes_moved[phase] += (int64_t)account->bytes_moved;
 }
 
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
-    const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->loop.steps_total,
+    const hy_progress *p = t->progress;
+    hy_observation seen = {.spent = p->spent / (double)t->loop->steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_now(&t->loop.rules, &p->machine, &seen);
+    return hy_phase_obstacle_now(&t->loop->rules, &p->machine, &seen);
 }
 
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info) {
-    const hy_progress *p = &t->progress;
-    double left = fmax(0, (double)t->loop.steps_total - p->spent);
+    const hy_progress *p = t->progress;
+    double left = fmax(0, (double)t->loop->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     /* The cost of prediction is taken from the steps: a run may end with fewer. */
     bool is_over = left <= 0.5;
@@ -91,7 +92,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     *info = (hy_step_info){
         .size = sizeof *info,
         .step = p->step,
-        .steps_total = is_over ? p->step : t->loop.steps_total,
+        .steps_total = is_over ? p->step : t->loop->steps_total,
         .phase = was->phase,
         .reason = hy_phase_reason_text(was->reason),
         .grad_norm = NAN,
@@ -99,25 +100,25 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,
         .fp8_zeros_layer = -1,
-        .lr = hy_schedule_rate(&t->loop.schedule, (int64_t)p->spent),
+        .lr = hy_schedule_rate(&t->loop->schedule, (int64_t)p->spent),
         .tokens = p->tokens,
         .tokens_per_second = t->throughput.recent,
         .seconds = hy_clock() - account->begin,
         .elapsed = p->seconds,
         .remaining = per_unit * left,
         .confidence = hy_confidence_value(&p->confidence),
-        .precision = trains ? t->engine.update.dtype : t->engine.plan.types.of[was->phase],
+        .precision = trains ? t->engine->update.dtype : t->engine->plan->types.of[was->phase],
         .batch_size = hy_trainer_batch_size(t),
-        .grad_accum = t->engine.plan.choice.accum,
-        .vram_bytes = t->engine.state.ledger.live_in[HY_DEVICE],
-        .vram_peak_bytes = t->engine.state.ledger.peak_in[HY_DEVICE],
-        .host_pinned_bytes = t->engine.state.ledger.live_in[HY_PINNED],
+        .grad_accum = t->engine->plan->choice.accum,
+        .vram_bytes = t->engine->state->ledger.live_in[HY_DEVICE],
+        .vram_peak_bytes = t->engine->state->ledger.peak_in[HY_DEVICE],
+        .host_pinned_bytes = t->engine->state->ledger.live_in[HY_PINNED],
         .bytes_moved = account->bytes_moved,
         .wait_seconds = account->waited,
         .spent = p->spent,
-        .was_rolled_back = p->machine.rolls_back && hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
-        .residual_cosine = p->residual_cosine,
-        .residual_length = p->residual_length,
+        .was_rolled_back = p->machine.rolls_back && hy_has_row(t->engine, HY_ROW_SNAPSHOT),
+        .residual_cosine = p->jumps.residual_cosine,
+        .residual_length = p->jumps.residual_length,
         .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
     describe_gpu(t, info);
 }

@@ -13,28 +13,24 @@
 #include "trainer/run_state.h"
 
 struct hy_trainer {
-    hy_settings settings; /* as the user said it */
+    hy_settings *settings; /* as the user said it */
     hy_observer observer;
-    hy_engine engine;
+    hy_engine *engine;
     hy_provider *provider; /* who computes gradients and losses */
     hy_team *team;         /* NULL: it is alone */
-    bool is_lent;          /* that team, by a caller who has more to do with it */
-    hy_planned_ranks planned;
-    hy_agreed agreed;
-    hy_rank_figures rank_figures; /* of this session; rank 0 has them */
+    hy_ranks_state ranks;
     hy_run_data data;
-    hy_loop_state loop;
-    hy_progress progress;
+    hy_loop_state *loop;
+    hy_progress *progress;
     hy_throughput throughput;
     hy_run_status status;
     hy_steering steering;
-    int64_t first_batch; /* micro-batch that the run began with */
-    hy_plan_facts facts; /* of the plan, for --plan */
-    hy_error problem;    /* why this plan cannot run; "": it can */
-    double ngram_loss, raw_val_loss;
-    int64_t val_tokens;         /* of the last validation */
+    int64_t first_batch;  /* micro-batch that the run began with */
+    hy_plan_facts *facts; /* of the plan, for --plan */
+    hy_error problem;     /* why this plan cannot run; "": it can */
+    hy_held_out_figures held_out;
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
-    hy_record record;
+    hy_record *record;
     char folder[HY_PATH_MAX];  /* where checkpoints go, on every rank; "": nowhere */
     char resumed[HY_PATH_MAX]; /* the checkpoint that is gone on with; "": none */
 };

@@ -1,8 +1,8 @@
 /* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
  *
  * Clipping and optimizers against the double-precision reference, stochastic rounding bit by bit;
- * combinations, dot products of differences and 8-bit state against the CPU backend, whose own tests tie
- * them to their definitions. */
+ * combinations, dot products of differences and 8-bit state against the CPU backend, whose own
+ * tests tie them to their definitions. */
 #include "gpu_rig.h"
 
 #include "muon_checks.h"
@@ -11,7 +11,7 @@
 static const int64_t counts[] = {1, 7, 1000, 40011};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* ---- optimizers -------------------------------------------------------------------------------- */
+/* ---- optimizers ------------------------------------------------------------------------------ */
 
 /* The element-wise first. */
 static const update_trial updates[] = {adamw_trial, sgd_trial,       muon_trial,
@@ -132,7 +132,7 @@ END_TEST
 START_TEST(stochastic_rounding_keeps_small_steps_on_average) { check_small_steps(gpu_must_run); }
 END_TEST
 
-/* ---- clipping ---------------------------------------------------------------------------------- */
+/* ---- clipping -------------------------------------------------------------------------------- */
 
 START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) {
     static const double totals[] = {9, 0.25, 0, 64, 1e-30, 1e30, NAN, INFINITY};
@@ -158,7 +158,7 @@ START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) 
 }
 END_TEST
 
-/* ---- prediction -------------------------------------------------------------------------------- */
+/* ---- prediction ------------------------------------------------------------------------------ */
 
 static rig cpu;
 static void open_cpu(void) { cpu = rig_create(2); }
@@ -193,8 +193,8 @@ static trial combine_trial(int64_t count, int variant, hy_dtype out) {
     return t;
 }
 
-/* The fp32 sum may be fused or not, and the normal numbers come from other functions: differences of a
- * few units in fp32 may turn a rounding to 16 bits by one step. */
+/* The fp32 sum may be fused or not, and the normal numbers come from other functions: differences
+ * of a few units in fp32 may turn a rounding to 16 bits by one step. */
 START_TEST(a_combination_is_that_of_the_cpu) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     for (int i = 0; i < 3 * 16 * COUNTS; i++) {
@@ -270,7 +270,7 @@ START_TEST(dot_products_of_differences_are_sums_in_double) {
 }
 END_TEST
 
-/* ---- 8 bits ------------------------------------------------------------------------------------ */
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 static trial quantize_trial(int64_t count, int32_t block, bool is_signed) {
     trial t = trial_begin(HY_OP_QUANTIZE, (uint64_t)(count + block));
@@ -317,8 +317,8 @@ static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
     x->quant.block = block;
 }
 
-/* A largest number that differs in its last bit moves every code of its block a little, and one that
- * lies on the border between two codes goes the other way. */
+/* A largest number that differs in its last bit moves every code of its block a little, and one
+ * that lies on the border between two codes goes the other way. */
 START_TEST(an_update_of_eight_bit_state_is_that_of_the_cpu) {
     static const int32_t blocks[] = {256, 64, 8};
     for (int i = 0; i < 2 * 3 * COUNTS; i++) {
@@ -390,7 +390,8 @@ START_TEST(eight_bit_state_is_that_of_the_cpu) {
 }
 END_TEST
 
-/* Every bf16 number and every byte, bit for bit: aligned or not, and with an end that no thread has whole. */
+/* Every bf16 number and every byte, bit for bit: aligned or not, and with an end that no thread has
+ * whole. */
 START_TEST(bytes_beside_bf16_numbers_are_those_of_the_cpu) {
     static const int exponents[] = {-100, -13, 0, 100};
     int64_t count = gpu.is_small ? 70001 : 3 * 65536 + 5;
