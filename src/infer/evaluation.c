@@ -20,23 +20,16 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan) {
-    hy_plan_work work = {0};
-    hy_work_add(&work, plan);
-    hy_work_close(&work, spec, 0);
-    return work;
-}
-
-static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
+static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, const hy_plan_work *work,
+                           hy_batch_plan *plan) {
     hy_arena *arena = &e->work->arena;
-    hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
     HY_TRY(hy_arena_init(arena, e->device.backend, &e->state->ledger, HY_DEVICE,
-                         hy_plan_work_bytes(&work), "activations and workspace"));
+                         hy_plan_work_bytes(work), "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
     hy_batch_plan_place(plan, activations, workspace);
-    return hy_work_take_buffers(e, arena, spec, &work);
+    return hy_work_take_buffers(e, arena, spec, work);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -106,9 +99,11 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;
-    hy_plan_work work = work_of(&spec, *plan);
+    hy_plan_work work = {0};
+    hy_work_add(&work, *plan);
+    hy_work_close(&work, &spec, 0);
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
-    return take_work(e, &spec, *plan);
+    return take_work(e, &spec, &work, *plan);
 }
 
 /* The loss of the model in its current state. */
