@@ -60,7 +60,7 @@ static void nap(int *spins) {
 /* ---- starting and ending --------------------------------------------------------------------- */
 
 static hy_status start(int32_t *rank, int32_t *count) {
-    int is_running = 0, is_over = 0, level = 0, r, n;
+    int is_running = 0, is_over = 0, level = 0;
     MPI_Finalized(&is_over);
     if (is_over) return fail(HY_ERR_STATE, "MPI has ended and cannot be started again");
     MPI_Initialized(&is_running);
@@ -74,10 +74,8 @@ static hy_status start(int32_t *rank, int32_t *count) {
         if (error != MPI_SUCCESS) return failed("making a communicator", error);
         MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     }
-    MPI_Comm_rank(comm, &r);
-    MPI_Comm_size(comm, &n);
-    *rank = r;
-    *count = n;
+    MPI_Comm_rank(comm, rank);
+    MPI_Comm_size(comm, count);
     return HY_OK;
 }
 
@@ -91,10 +89,6 @@ static void finish(bool has_failed) {
     free(requests);
     free(statuses);
     free(messages);
-    requests = NULL;
-    statuses = NULL;
-    messages = NULL;
-    used = room = 0;
 }
 
 static hy_status share(void *data, size_t bytes, double seconds) {
