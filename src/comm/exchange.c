@@ -139,7 +139,7 @@ static hy_status run_staged(hy_comm_op *op) {
     uint64_t used = 0, first;
     HY_TRY(stage_sends(op, &used));
     first = used;
-    char *device[HY_RANKS_MOST];
+    char *device[HY_RANKS_MOST] = {0};
     for (int32_t i = 0; i < op->receive_count; i++) {
         hy_transfer *p = &op->receives[i];
         assert(used + p->bytes <= net->staging_bytes);

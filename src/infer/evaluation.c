@@ -96,7 +96,6 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
     hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
-    *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = {0};
@@ -147,7 +146,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
 /* With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
-    hy_batch_plan *plan;
+    hy_batch_plan *plan = NULL;
     HY_TRY(prepare(m, &plan, from));
     for (int32_t i = 0; i < count; i++) {
         if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, m->engine, i - 1));

@@ -6,6 +6,7 @@
  * the position tables, and binding replaces attention by cached attention. */
 #include "model/decode.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -144,6 +145,7 @@ hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,
                                    hy_decoder **out) {
     for (;; options->context /= 2) {
         HY_TRY(hy_decoder_create(model, backend, options, out));
+        assert(*out);
         if ((*out)->bytes <= limit || options->context <= shortest) return HY_OK;
         hy_decoder_destroy(*out);
     }
