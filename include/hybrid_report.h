@@ -78,6 +78,9 @@ typedef struct hy_run_facts {
  * folder without metrics is a run that has not begun: it has no points yet. */
 hy_status hy_run_open(const char *folder, hy_run **out);
 void hy_run_close(hy_run *run); /* NULL is allowed */
+/* The newest run in the folder `runs` ("runs" for all programs): the one with the latest line in
+ * metrics.jsonl; a run that has not begun counts by its config.cfg. HY_ERR_INPUT: there is none. */
+hy_status hy_run_newest(const char *runs, char *path, size_t size);
 /* Reads what was added. *has_changed (may be NULL) is true when anything is new. After a failure
  * the run keeps what was read, and may be refreshed again. */
 hy_status hy_run_refresh(hy_run *run, bool *has_changed);

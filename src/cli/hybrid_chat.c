@@ -37,7 +37,7 @@ typedef struct options {
 static const hy_cli_row rows[] = {
     {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
      "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
-     "tokenizer.json), or a model name in the hub cache."},
+     "tokenizer.json), or a model name in the hub cache. Default: the newest run in runs/."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters. With a "
      "comma-separated list, /adapter switches between them."},
@@ -425,14 +425,16 @@ int main(int argc, char **argv) {
     chat it = {.options = &o};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
-    if (o.model == NULL)
-        return hy_cli_refuse(
-            HY_EXIT_USAGE, "--model is missing; give a run folder, a checkpoint or a model folder "
-                           "(\"hybrid-chat --help\" shows examples)");
     if (o.system && o.messages)
         return hy_cli_refuse(
             HY_EXIT_USAGE,
             "--system cannot be used with --messages; put a system message into that file");
+    char newest[HY_CLI_RUN_BYTES];
+    if (o.model == NULL) {
+        code = hy_cli_take_newest(newest, o.is_quiet);
+        if (code != HY_EXIT_DONE) return code;
+        o.model = newest;
+    }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
     it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);

@@ -61,7 +61,7 @@ static const hy_cli_row rows[] = {
 static const hy_cli_program program = {
     .name = "hybrid-export",
     .before =
-        "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n"
+        "Usage: hybrid-export [CHECKPOINT] --out FOLDER [options]\n"
         "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
         "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
         "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
@@ -78,7 +78,8 @@ static const hy_cli_program program = {
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",
     .word_type = "folder",
-    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint.",
+    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint. Default: the "
+                 "newest run in runs/.",
 };
 
 /* Parses "5GB", "2GiB", "500M"; 0 if the text is not a size. */
@@ -168,7 +169,6 @@ static int check_options(options *o, int argc, char **argv) {
     bool is_merge = o->export.merge || o->export.onto != NULL;
     int code = o->adapter != NULL ? check_adapter(o, argc, argv) : 0;
     if (code != 0) return code;
-    if (argc < 2 && o->adapter == NULL) return hy_cli_wrong_usage("the checkpoint is missing", "");
     if (argc > 2)
         return hy_cli_wrong_usage("only one checkpoint is allowed; unexpected argument ", argv[2]);
     if (o->export.out == NULL || !*o->export.out)
@@ -192,9 +192,15 @@ int main(int argc, char **argv) {
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);
     if (code != 0) return code;
+    char newest[HY_CLI_RUN_BYTES];
+    const char *checkpoint = argc > 1 ? argv[1] : newest;
+    if (argc < 2 && o.adapter == NULL) {
+        code = hy_cli_take_newest(newest, o.is_quiet);
+        if (code != HY_EXIT_DONE) return code;
+    }
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
-                                         : hy_export(argv[1], &o.export, &observer);
+                                         : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
     if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
-    return wants_losses(&o) ? hy_cli_flushed(compare(&o, argv[1])) : HY_EXIT_DONE;
+    return wants_losses(&o) ? hy_cli_flushed(compare(&o, checkpoint)) : HY_EXIT_DONE;
 }

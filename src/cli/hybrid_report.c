@@ -29,7 +29,7 @@ static const hy_cli_row rows[] = {
 static const hy_cli_program program = {
     .name = "hybrid-report",
     .before =
-        "Usage: hybrid-report RUN [RUN...] [--out FILE]\n\n"
+        "Usage: hybrid-report [RUN...] [--out FILE]\n\n"
         "Writes one HTML page about a run: curves of loss, learning rate, speed, prediction and\n"
         "memory, the final tables, the events, the command and the configuration. The page needs\n"
         "no network and no other file, so you can send it. With several runs, it draws their\n"
@@ -48,7 +48,7 @@ static const hy_cli_program program = {
     .word = "RUN",
     .word_type = "folder",
     .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. The run need not "
-                 "be finished.",
+                 "be finished. Default: the newest run in runs/.",
 };
 
 static void print_result(const hy_run *const *runs, int count, const char *path) {
@@ -85,7 +85,13 @@ int main(int argc, char **argv) {
     hy_run *runs[RUNS_MAX] = {0};
     int code = hy_cli_parse(&program, &argc, argv, &o), count = argc - 1;
     if (code != HY_CLI_GO_ON) return code;
-    if (count == 0) return hy_cli_wrong_usage("the run folder is missing", "");
+    char newest[HY_CLI_RUN_BYTES], *found[] = {argv[0], newest};
+    if (count == 0) {
+        code = hy_cli_take_newest(newest, o.is_quiet);
+        if (code != HY_EXIT_DONE) return code;
+        argv = found;
+        count = 1;
+    }
     if (count > RUNS_MAX)
         return hy_cli_wrong_usage("one page can show at most 16 runs; one too many: ",
                                   argv[RUNS_MAX + 1]);

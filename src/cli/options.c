@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/program.h"
+#include "cli/ranks.h"
 #include "cli/terminal.h"
 
 #define TEXT_OF(number) #number
@@ -468,6 +469,12 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
                          folder, own, wanted, origin);
 }
 
+/* The run that --resume without a name takes. */
+static void name_newest(const hy_cli_options *options, const hy_config *config) {
+    if (!options->is_quiet && hy_cli_prints_warnings())
+        hy_cli_note("resuming %s, the newest run in " HY_CLI_RUNS "/", hy_cli_value(config, "out"));
+}
+
 /* ---- flags that need adapters ---------------------------------------------------------------- */
 
 /* Keys that only make sense with adapters, and the value that is allowed without them. */
@@ -533,6 +540,7 @@ hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy
         bool has_out = folder[0] != '\0' && strcmp(folder, "none") != 0;
         if (strcmp(resume, "auto") != 0 || !has_out) folder = resume;
         if (folder[0] != '\0') status = hy_cli_checked(hy_config_load_run(config, folder));
+        if (status == HY_OK && strcmp(folder, "auto") == 0) name_newest(options, config);
         if (folder[0] != '\0' && status == HY_OK) status = check_model(asked, config, folder);
     }
     if (status == HY_OK) status = apply(options, config, model);

@@ -16,6 +16,7 @@
 
 #include "cli/terminal.h"
 #include "hybrid.h"
+#include "hybrid_report.h"
 
 #define NAME_MAX_BYTES 48 /* longer than any flag */
 #define NAME_COLUMNS 24
@@ -40,6 +41,13 @@ int hy_cli_exit_code(hy_status status) {
     case HY_STOPPED: return HY_EXIT_STOPPED;
     default: return HY_EXIT_FAILED;
     }
+}
+
+int hy_cli_take_newest(char path[HY_CLI_RUN_BYTES], bool is_quiet) {
+    hy_status status = hy_run_newest(HY_CLI_RUNS, path, HY_CLI_RUN_BYTES);
+    if (status != HY_OK) return hy_cli_fail(status);
+    if (!is_quiet) hy_cli_note("using %s, the newest run in " HY_CLI_RUNS "/", path);
+    return HY_EXIT_DONE;
 }
 
 int hy_cli_fail(hy_status status) {

@@ -5,6 +5,7 @@
  * most of its flags are configuration keys. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "hybrid_types.h"
@@ -44,6 +45,12 @@ void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns);
 /* The number of typing errors between `typed` (`length` bytes) and a name: insertions, deletions,
  * replacements and swaps of neighbours. SIZE_MAX if there are too many for a match. */
 size_t hy_cli_distance(const char *typed, size_t length, const char *name);
+
+/* The newest run (hy_run_newest), for a program that was given none. A note names it. HY_EXIT_DONE,
+ * or the exit code after an error message. */
+#define HY_CLI_RUNS "runs" /* where hybrid-train puts runs without --out */
+#define HY_CLI_RUN_BYTES 4096
+int hy_cli_take_newest(char path[HY_CLI_RUN_BYTES], bool is_quiet);
 
 /* ---- the flags of a small program ------------------------------------------------------------ */
 

@@ -4,12 +4,10 @@
  * that lost lines needs no special case. Unknown values are NaN, -1 or 0, and never guessed. */
 #include "cli/top_view.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cli/program.h"
 #include "cli/table.h"
@@ -369,34 +367,7 @@ int hy_top_events(const hy_top_view *view, bool is_utf8, hy_top_event *out, int 
 /* A folder without metrics may be a run that has just started: it is watched until they appear. If
  * a run temporarily cannot be read (a disk is gone), its last figures are kept. */
 
-#define RUNS_FOLDER "runs" /* where hybrid-train puts runs without --out */
 #define PATH_BYTES 4096
-
-/* ---- the newest run -------------------------------------------------------------------------- */
-
-/* Compares the times of the last write. A run has a configuration before it has metrics. */
-static bool find_newest(char newest[PATH_BYTES]) {
-    DIR *folder = opendir(RUNS_FOLDER);
-    struct stat info;
-    double latest = -INFINITY;
-    newest[0] = '\0';
-    if (folder == NULL) return false;
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        char path[PATH_BYTES], file[PATH_BYTES + 32];
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, RUNS_FOLDER "/%s", entry->d_name);
-        snprintf(file, sizeof file, "%s/metrics.jsonl", path);
-        bool is_run = stat(file, &info) == 0;
-        snprintf(file, sizeof file, "%s/config.cfg", path);
-        if (!is_run && stat(file, &info) != 0) continue;
-        double time = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
-        if (time <= latest) continue;
-        latest = time;
-        memcpy(newest, path, sizeof path);
-    }
-    closedir(folder);
-    return newest[0] != '\0';
-}
 
 /* ---- opening and updating -------------------------------------------------------------------- */
 
@@ -404,10 +375,9 @@ int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, b
     char newest[PATH_BYTES];
     const char *const found[] = {newest};
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
-    if (count == 0 && !find_newest(newest))
-        return hy_cli_refuse(HY_EXIT_USAGE,
-                             "no run found in " RUNS_FOLDER
-                             "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
+    if (count == 0 && hy_run_newest(HY_CLI_RUNS, newest, sizeof newest) != HY_OK)
+        return hy_cli_refuse(HY_EXIT_USAGE, "%s: hybrid-top FOLDER (the --out of hybrid-train)",
+                             hy_error_message());
     if (count == 0) folders = found;
     if (count == 0) count = 1;
     runs->views = calloc((size_t)count, sizeof *runs->views);

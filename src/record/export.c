@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "hub/hf_config.h"
@@ -71,9 +72,29 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     return hy_hf_write(&writing);
 }
 
+/* The name of a file of another format would promise that format. */
+static hy_status check_name(const char *out) {
+    static const char *const endings[] = {".gguf", ".ggml", ".safetensors", ".bin", ".pt",
+                                          ".pth",  ".ckpt", ".onnx",        ".zip", ".tar",
+                                          ".gz",   ".tgz",  ".npz",         ".h5",  ".llamafile"};
+    size_t end = strlen(out);
+    while (end > 1 && out[end - 1] == '/') end--;
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t length = strlen(endings[i]);
+        if (end < length || strncasecmp(out + end - length, endings[i], length) != 0) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s looks like a %s file, but an export is a folder with config.json, "
+                       "model.safetensors and the tokenizer: name a folder%s",
+                       out, endings[i],
+                       i < 2 ? "; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of it" : "");
+    }
+    return HY_OK;
+}
+
 hy_status hy_export_check_out(const hy_export_options *options) {
     HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT,
                "the name of the output folder is empty");
+    HY_TRY(check_name(options->out));
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
                "%s already exists; choose another folder, or use --overwrite", options->out);
     return HY_OK;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "formats/branches.h"
 #include "formats/checkpoint.h"
+#include "hybrid_report.h"
 #include "record/record.h"
 
 /* Files that a run writes besides checkpoints. The marked files show that a folder holds a run;
@@ -116,32 +117,12 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
         snprintf(out, HY_PATH_MAX, ".");
 }
 
-/* The newest run in runs/ that has a checkpoint. Names end in the date but begin with the model,
- * so only the dates are compared. */
+/* The newest run in runs/. It must have a checkpoint: another run is not resumed in its place. */
 static hy_status newest_run(char out[HY_PATH_MAX]) {
-    char **names;
-    size_t count;
-    char best_stamp[64] = "";
-    out[0] = 0;
-    HY_FAIL_IF(!hy_path_is_dir("runs"), HY_ERR_INPUT,
-               "there is no folder runs/ to resume from; name a run folder: --resume DIR");
-    HY_TRY(hy_dir_list("runs", &names, &count));
-    for (size_t i = 0; i < count; i++) {
-        char path[HY_PATH_MAX], checkpoint[HY_PATH_MAX];
-        size_t length = strlen(names[i]);
-        const char *stamp = length > 15 ? names[i] + length - 15 : names[i];
-        snprintf(path, sizeof path, "runs/%s", names[i]);
-        int64_t step;
-        if (strcmp(stamp, best_stamp) <= 0) continue;
-        if (hy_checkpoint_latest(path, checkpoint, sizeof checkpoint, &step, NULL) != HY_OK)
-            continue;
-        snprintf(best_stamp, sizeof best_stamp, "%s", stamp);
-        snprintf(out, HY_PATH_MAX, "%s", path);
-    }
-    hy_dir_list_free(names, count);
-    HY_FAIL_IF(!out[0], HY_ERR_INPUT,
-               "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
-    return HY_OK;
+    char checkpoint[HY_PATH_MAX];
+    hy_status status = hy_run_newest("runs", out, HY_PATH_MAX);
+    if (status == HY_OK) status = hy_checkpoint_peek(out, checkpoint, sizeof checkpoint);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "cannot resume the newest run");
 }
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {

@@ -145,7 +145,7 @@ test_a_model_of_another_tool_tells_its_story() {
 
 test_wrong_usage() {
     run_chat
-    expect_chat_error "--model is missing"
+    expect_chat_error "no run found: there is no folder runs/"
     run_chat --modle x
     expect_chat_error "unknown flag --modle; did you mean --model?"
     run_chat x

@@ -134,8 +134,8 @@ test_a_shape_that_transformers_lacks_is_told() {
 }
 
 test_wrong_use_of_export() {
-    run_export
-    expect_export_refusal "the checkpoint is missing"
+    run_export --out there
+    expect_export_refusal "no run found"
     run_export somewhere
     expect_export_refusal "--out FOLDER is missing"
     run_export nowhere --out x
@@ -151,6 +151,18 @@ test_wrong_use_of_export() {
     run_export --help
     expect_code 0
     expect_out "Usage: hybrid-export"
+}
+
+test_an_export_is_not_named_like_a_file_of_another_format() {
+    run_tiny --out out --no-save-model
+    for name in x.gguf x.GGUF/ x.safetensors x.bin x.zip; do
+        run_export out --out $name
+        expect_export_refusal "$name looks like" "name a folder"
+    done
+    run_export out --out x.gguf
+    expect_err "convert_hf_to_gguf.py"
+    run_export out --out model-v1.2
+    expect_code 0
 }
 
 test_wrong_models() {

@@ -192,3 +192,31 @@ test_plan_is_json_for_programs() {
         expect_keys "$values" ".phases.$phase.classes.weights" place dtype bytes
     done
 }
+
+test_every_program_takes_the_run_with_the_newest_step() {
+    run_tiny --out runs/aaa --steps 4 --save-every 2 --no-save-model
+    run_tiny --out runs/zzz-20990101-000000 --steps 2 --no-save-model
+    touch -d '1 hour ago' runs/zzz-20990101-000000/metrics.jsonl
+    touch runs/zzz-20990101-000000/config.cfg runs/zzz-20990101-000000/summary.json
+    run --resume --steps 6 --no-save-model
+    expect_code 0
+    expect_err "resuming runs/aaa, the newest run in runs/"
+    expect_same "$(steps_of runs/aaa)" 6 "steps of the resumed run"
+    for name in report chat export; do
+        case $name in
+        report) set -- ;;
+        chat) set -- --prompt a --max-tokens 1 --device cpu ;;
+        export) set -- --out exported ;;
+        esac
+        "$(dirname "$program")/hybrid-$name" "$@" > "$stdout" 2> "$stderr" < /dev/null
+        code=$?
+        expect_code 0
+        expect_err "using runs/aaa, the newest run in runs/"
+    done
+    "$(dirname "$program")/hybrid-top" --once > "$stdout" 2> "$stderr"
+    expect_out "runs/aaa"
+    mkdir runs/begun
+    cp runs/aaa/config.cfg runs/begun
+    run --resume
+    expect_refusal "cannot resume the newest run" "runs/begun"
+}

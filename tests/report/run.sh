@@ -99,7 +99,7 @@ a_run_in_progress_is_reported_as_far_as_it_came() {
 }
 
 wrong_usage_is_told() {
-    expect_code 2 report && grep -q 'folder is missing' err &&
+    expect_code 2 report && grep -q 'no run found' err &&
         expect_code 2 report nowhere && grep -q 'nowhere' err &&
         expect_code 2 report run --fast && grep -q -- '--fast' err &&
         expect_code 2 report run --out && grep -q 'needs a value: FILE' err &&
