@@ -102,6 +102,10 @@ uint64_t hy_path_free(const char *path);
 hy_status hy_dir_make(const char *path); /* with parents, synced; succeeds if it exists */
 hy_status hy_dir_sync(const char *path);
 hy_status hy_dir_remove(const char *path); /* with its content; succeeds if it is absent */
+/* The same for a folder that a run or an export wrote. It holds files, and folders of a few known
+ * names; any other folder in it is the user's: HY_ERR_INPUT names it, and nothing is removed. */
+hy_status hy_dir_remove_ours(const char *path);
+hy_status hy_dir_check_ours(const char *path); /* succeeds if it is absent */
 /* Makes a symbolic link; succeeds if the name already exists. */
 hy_status hy_path_link(const char *target, const char *path);
 /* not synced: call hy_dir_sync on the parent */

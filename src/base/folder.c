@@ -15,6 +15,7 @@
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 
 bool hy_path_exists(const char *path) {
     struct stat info;
@@ -168,6 +169,33 @@ hy_status hy_dir_remove(const char *path) {
         return hy_fail_path("cannot remove folder", path);
     }
     return HY_OK;
+}
+
+hy_status hy_dir_check_ours(const char *path) {
+    /* of a model folder, and of the copy of the starting model */
+    static const char folders[] = " additional_chat_templates files tokenizer ";
+    char **names, inside[PATH_MAX];
+    size_t count;
+    if (!hy_path_is_dir(path) || hy_path_is_link(path)) return HY_OK;
+    HY_TRY(hy_dir_list(path, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        status = hy_path_join(inside, sizeof inside, path, names[i]);
+        if (status != HY_OK || !hy_path_is_dir(inside) || hy_path_is_link(inside)) continue;
+        status = hy_word_is_in(folders, names[i])
+                     ? hy_dir_check_ours(inside)
+                     : hy_fail(HY_ERR_INPUT,
+                               "%s is a folder of yours inside %s, which would be "
+                               "replaced with all its content; move it elsewhere",
+                               inside, path);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+hy_status hy_dir_remove_ours(const char *path) {
+    HY_TRY(hy_dir_check_ours(path));
+    return hy_dir_remove(path);
 }
 
 /* ---- moving names ---------------------------------------------------------------------------- */

@@ -78,7 +78,7 @@ static hy_status restore(const char *parent, bool sweeps) {
             status = hy_path_rename(path, final);
         } else if (sweeps) {
             /* a folder that cannot be removed only blocks its own step */
-            (void)hy_dir_remove(path);
+            (void)hy_dir_remove_ours(path);
         }
     }
     hy_dir_list_free(names, count);
@@ -170,6 +170,7 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_TRY(make_name(c->final, parent, step, ""));
     HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
                "cannot write checkpoint %s: a file with that name exists", c->final);
+    HY_TRY(hy_dir_check_ours(c->final));
     HY_TRY(restore(parent, true));
     hy_branches branches;
     HY_TRY(hy_branches_read(parent, &branches));
@@ -287,7 +288,7 @@ static hy_status publish_in_two_steps(hy_checkpoint *c) {
     HY_TRY(hy_path_rename(c->final, c->old));
     hy_status status = publish_new(c);
     if (status != HY_OK) hy_disk_rename(c->old, c->final);
-    if (status == HY_OK) hy_dir_remove(c->old); /* if this fails, the next begin repeats it */
+    if (status == HY_OK) hy_dir_remove_ours(c->old); /* if this fails, the next begin repeats it */
     return status;
 }
 
@@ -333,7 +334,7 @@ hy_status hy_checkpoint_commit(hy_checkpoint *c) {
     hy_error error;
     hy_error_save(&error, status);
     /* This removes the failed new folder, or the old one after a swap. */
-    if (!c->holds_old) hy_dir_remove(c->partial);
+    if (!c->holds_old) hy_dir_remove_ours(c->partial);
     if (hy_error_restore(&error) != HY_OK) {
         (void)hy_fail_context(status, "checkpoint of step %" PRId64, c->step);
     }
@@ -343,7 +344,7 @@ hy_status hy_checkpoint_commit(hy_checkpoint *c) {
 
 void hy_checkpoint_abort(hy_checkpoint *c) {
     if (!c) return;
-    hy_dir_remove(c->partial);
+    hy_dir_remove_ours(c->partial);
     free_checkpoint(c);
 }
 
@@ -354,9 +355,9 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
     char path[PATH_MAX], going[PATH_MAX];
     HY_TRY(make_name(path, parent, step, ""));
     HY_TRY(make_name(going, parent, step, PARTIAL));
-    HY_TRY(hy_dir_remove(going));
+    HY_TRY(hy_dir_remove_ours(going));
     HY_TRY(hy_path_rename(path, going));
-    hy_status status = hy_dir_remove(going);
+    hy_status status = hy_dir_remove_ours(going);
     /* A complete one that cannot be removed gets its name back. */
     if (status != HY_OK && hy_checkpoint_verify(going, false) == HY_OK) {
         hy_error error;

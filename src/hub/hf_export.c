@@ -252,17 +252,18 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
     return status;
 }
 
+#define TEMPLATES "additional_chat_templates"
+
 /* Chat templates may be in a subfolder; other subfolders hold weights in other formats. Only
  * files inside `root`, the model folder, are copied: a link that leads out of it is skipped. */
 static hy_status copy_side_files(const char *root, const char *from, const char *to,
                                  const hy_observer *observer) {
-    static const char templates[] = "additional_chat_templates";
     char **names, source[HY_HF_PATH_MAX], target[HY_HF_PATH_MAX];
     size_t count;
     HY_TRY(hy_dir_list(from, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_folder = strcmp(names[i], templates) == 0;
+        bool is_folder = strcmp(names[i], TEMPLATES) == 0;
         if (!is_folder && !hy_hf_is_side_file(names[i])) continue;
         status = hy_path_join(source, sizeof source, from, names[i]);
         if (status == HY_OK) status = hy_path_join(target, sizeof target, to, names[i]);
@@ -307,6 +308,24 @@ static hy_status name_partial(export_job *e) {
     return hy_path_join(e->old, sizeof e->old, parent, name);
 }
 
+static bool is_file_of_ours(const char *name) {
+    return hy_hf_is_side_file(name) || strcmp(name, "config.json") == 0 ||
+           strcmp(name, HY_PEFT_CONFIG) == 0 || hy_has_ending(name, ".safetensors") ||
+           hy_has_ending(name, ".safetensors.index.json") || strcmp(name, HY_LOCK_FILE) == 0;
+}
+
+/* A folder of the user's with the name of a file of ours would be removed. */
+static hy_status check_names(const char *folder, char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char inside[HY_HF_PATH_MAX];
+        HY_TRY(hy_path_join(inside, sizeof inside, folder, names[i]));
+        HY_FAIL_IF(is_file_of_ours(names[i]) && hy_path_is_dir(inside) && !hy_path_is_link(inside),
+                   HY_ERR_INPUT, "%s is a folder, so %s is not replaced; move it elsewhere", inside,
+                   folder);
+    }
+    return HY_OK;
+}
+
 /* Only a model folder may be replaced by a model folder. */
 static hy_status check_target(const export_job *e) {
     char config[HY_HF_PATH_MAX], **names;
@@ -321,7 +340,9 @@ static hy_status check_target(const export_job *e) {
     const char *name = e->w->is_adapter ? HY_PEFT_CONFIG : "config.json";
     HY_TRY(hy_path_join(config, sizeof config, folder, name));
     HY_TRY(hy_dir_list(folder, &names, &count));
+    hy_status status = check_names(folder, names, count);
     hy_dir_list_free(names, count);
+    HY_TRY(status);
     HY_FAIL_IF(count > 0 && !hy_path_exists(config), HY_ERR_INPUT,
                "%s is not replaced: it is not a %s folder (it has no %s)", folder,
                e->w->is_adapter ? "adapter's" : "model's", name);
@@ -333,7 +354,7 @@ static hy_status check_target(const export_job *e) {
 static hy_status take_partial(const export_job *e, hy_lock **lock) {
     if (hy_path_exists(e->partial)) {
         HY_TRY(hy_lock_take(e->partial, lock));
-        hy_status removed = hy_dir_remove(e->partial);
+        hy_status removed = hy_dir_remove_ours(e->partial);
         hy_lock_release(*lock);
         *lock = NULL;
         HY_TRY(removed);
@@ -382,15 +403,10 @@ static hy_status keep_foreign(const char *older, const char *folder) {
     HY_TRY(hy_dir_list(older, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_ours = hy_hf_is_side_file(names[i]) || strcmp(names[i], "config.json") == 0 ||
-                       strcmp(names[i], HY_PEFT_CONFIG) == 0 ||
-                       hy_has_ending(names[i], ".safetensors") ||
-                       hy_has_ending(names[i], ".safetensors.index.json") ||
-                       strcmp(names[i], "additional_chat_templates") == 0 ||
-                       strcmp(names[i], HY_LOCK_FILE) == 0;
+        bool is_moved = !is_file_of_ours(names[i]) && strcmp(names[i], TEMPLATES) != 0;
         status = hy_path_join(from, sizeof from, older, names[i]);
         if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
-        if (status == HY_OK && !is_ours && !hy_path_exists(to)) status = hy_path_rename(from, to);
+        if (status == HY_OK && is_moved && !hy_path_exists(to)) status = hy_path_rename(from, to);
     }
     hy_dir_list_free(names, count);
     return status;
@@ -414,10 +430,10 @@ static hy_status take_name(const export_job *e) {
         drop_lock_file(folder);
         HY_TRY(keep_foreign(e->partial, folder));
         HY_TRY(hy_path_sync_parent(folder));
-        return hy_dir_remove(e->partial);
+        return hy_dir_remove_ours(e->partial);
     }
     if (has_older) {
-        HY_TRY(hy_dir_remove(e->old));
+        HY_TRY(hy_dir_remove_ours(e->old));
         HY_TRY(hy_path_rename(folder, e->old));
     }
     hy_status status = hy_path_rename(e->partial, folder);
@@ -430,7 +446,7 @@ static hy_status take_name(const export_job *e) {
     if (status == HY_OK) drop_lock_file(folder);
     if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
     if (status == HY_OK) status = hy_path_sync_parent(folder);
-    return status == HY_OK && has_older ? hy_dir_remove(e->old) : status;
+    return status == HY_OK && has_older ? hy_dir_remove_ours(e->old) : status;
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
@@ -447,7 +463,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status != HY_OK) {
             hy_error first; /* removing files may fail, too */
             hy_error_save(&first, status);
-            (void)hy_dir_remove(e.partial);
+            (void)hy_dir_remove_ours(e.partial);
             (void)hy_error_restore(&first);
             status = hy_fail_context(status, "%s", writing->folder);
         }

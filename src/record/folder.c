@@ -21,11 +21,13 @@
  * the other names may also occur in other folders. */
 static const struct {
     const char *name;
-    bool is_mark;
-} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},    {"config.cfg", true},
-                 {"plan.json", false},    {"report.html", false},    {"tensorboard", false},
-                 {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false},
-                 {"sample.json", false},  {"adapter", false}};
+    bool is_mark, is_folder;
+} run_files[] = {{"metrics.jsonl", true, false},   {"summary.json", true, false},
+                 {"config.cfg", true, false},      {"plan.json", false, false},
+                 {"report.html", false, false},    {"sample.json", false, false},
+                 {HY_BRANCHES_FILE, false, false}, {"tensorboard", false, true},
+                 {"model", false, true},           {"adapter", false, true},
+                 {HY_ORIGIN_PARTIAL, false, true}};
 
 /* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best,
  * checkpoint-1-notes.txt. */
@@ -48,6 +50,34 @@ static bool is_of_run(const char *name, bool marks_alone) {
         is_known |= counts && strcmp(name, run_files[i].name) == 0;
     }
     return is_known;
+}
+
+/* Folders of the user's that have the name of a file of ours, or are inside a folder of ours, are
+ * never removed: a run that is resumed or overwritten there is refused before it begins. */
+static hy_status check_folders(const char *path, bool is_cleared) {
+    char **names, inside[HY_PATH_MAX];
+    size_t count;
+    if (!hy_path_is_dir(path)) return HY_OK;
+    HY_TRY(hy_dir_list(path, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        bool is_file = false;
+        for (size_t k = 0; k < sizeof run_files / sizeof run_files[0]; k++)
+            is_file |= !run_files[k].is_folder && strcmp(names[i], run_files[k].name) == 0;
+        status = hy_path_join(inside, sizeof inside, path, names[i]);
+        bool is_folder = hy_path_is_dir(inside) && !hy_path_is_link(inside);
+        if (status != HY_OK || !is_folder) continue;
+        if (is_file)
+            status = hy_fail(HY_ERR_INPUT,
+                             "%s is a folder, but a run writes a file of that name; move it "
+                             "elsewhere, or choose another --out",
+                             inside);
+        else if (is_checkpoint(names[i]) || (is_cleared && (is_of_run(names[i], false) ||
+                                                            !strcmp(names[i], HY_ORIGIN_FOLDER))))
+            status = hy_dir_check_ours(inside);
+    }
+    hy_dir_list_free(names, count);
+    return status;
 }
 
 static hy_status holds_run(const char *path, bool *out) {
@@ -208,6 +238,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
         default_folder(s->name[0] ? s->name : s->model, r->out);
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));
+    HY_TRY(check_folders(r->out, s->save.overwrite && !r->is_out_ours));
     if (s->save.overwrite && !r->is_out_ours) HY_TRY(check_sources(r, s));
     HY_TRY(check_writable(r->out));
     return has_run ? lock_folder(r) : HY_OK;
@@ -230,7 +261,7 @@ static hy_status clear_run(const char *path) {
             if (status == HY_OK && !hy_path_exists(manifest)) continue; /* not our checkpoint */
         }
         if (status == HY_OK && hy_path_is_dir(inside) && !is_best)
-            status = hy_dir_remove(inside);
+            status = hy_dir_remove_ours(inside);
         else if (status == HY_OK && unlink(inside) != 0)
             status = hy_fail(HY_ERR_IO, "cannot remove %s: %s", inside, strerror(errno));
     }

@@ -50,9 +50,9 @@ hy_status hy_origin_drop(const char *run) {
     char path[HY_PATH_MAX], old[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, run, HY_ORIGIN_FOLDER));
     HY_TRY(hy_path_join(old, sizeof old, run, HY_ORIGIN_OLD));
-    HY_TRY(hy_dir_remove(old));
+    HY_TRY(hy_dir_remove_ours(old));
     if (is_kept(run)) HY_TRY(hy_path_rename(path, old));
-    return hy_dir_remove(old);
+    return hy_dir_remove_ours(old);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -257,7 +257,7 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
                       const char *partial) {
     hy_kept_origin o = s->kept; /* of the run that this one resumes; empty: none */
     char path[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
-    HY_TRY(hy_dir_remove(partial));
+    HY_TRY(hy_dir_remove_ours(partial));
     if (!o.folder[0]) {
         HY_TRY(hy_settings_model_files(s, &o.kind, path));
         if (o.kind != HY_FILES_NONE) HY_TRY(look_at_weights(path, &o));
@@ -287,7 +287,7 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         if (status != HY_OK) {
             hy_error first; /* the one to report */
             hy_error_save(&first, status);
-            (void)hy_dir_remove(partial);
+            (void)hy_dir_remove_ours(partial);
             return hy_error_restore(&first);
         }
     }

@@ -127,6 +127,38 @@ test_existing_run_needs_resume_or_overwrite() {
     expect_same "$(steps_of out)" 2 "lines after --overwrite"
 }
 
+test_a_folder_of_the_user_is_never_removed() {
+    run_tiny --out out --save-every 2
+    for name in report.html metrics.jsonl summary.json plan.json config.cfg sample.json \
+        checkpoint-4/weights.safetensors tensorboard/mine model/model.safetensors origin/mine; do
+        rm -rf copy
+        cp -r out copy
+        rm -rf "copy/$name"
+        mkdir -p "copy/$name"
+        echo mine > "copy/$name/diary.txt"
+        run_tiny --out copy --overwrite
+        expect_refusal "copy/$name"
+        case $name in
+        config.cfg | tensorboard/* | model/* | origin/*) ;;
+        *)
+            run --resume copy --steps 8
+            expect_refusal "copy/$name"
+            ;;
+        esac
+        expect_file "copy/$name/diary.txt"
+    done
+    export=$(dirname "$program")/hybrid-export
+    "$export" out --out exported --quiet || fail "no export"
+    rm exported/model.safetensors
+    mkdir exported/model.safetensors
+    echo mine > exported/model.safetensors/diary.txt
+    "$export" out --out exported --overwrite > "$stdout" 2> "$stderr"
+    code=$?
+    expect_code 2
+    expect_err "exported/model.safetensors is a folder"
+    expect_file exported/model.safetensors/diary.txt
+}
+
 test_nothing_to_resume() {
     run --resume
     expect_refusal "resume"
