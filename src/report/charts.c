@@ -157,9 +157,9 @@ static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
     if (c->style != IS_MARK) put_figure_row(page, it, r, c->name, &facts);
     if (!has_mean) return;
     char name[64];
-    size_t reach = rows / 200 > 2 ? rows / 200 : 2;
-    hy_column_smooth(page->column, rows, reach, MEAN_PLACES, page->mean);
-    snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, 2 * reach + 1);
+    size_t window = rows / 100 > HY_LAST_STEPS ? rows / 100 : HY_LAST_STEPS;
+    hy_column_smooth(page->column, rows, window, MEAN_PLACES, page->mean);
+    snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, window);
     put_curve(page, it, c, r, name, "line", page->mean,
               hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept));
 }

@@ -76,7 +76,7 @@ static void add_cards(hy_page *page) {
     hy_text_add(html, "<dl class=\"cards\">\n");
     add_card(html, "Held-out loss", HY_FIGURE_LOSS, t->val_loss, "");
     add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
-             noted(note, "from ", HY_FIGURE_LOSS, t->first_loss));
+             noted(note, "mean of the last 32 steps; began at ", HY_FIGURE_LOSS, t->first_loss));
     add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
              noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total));
     add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,

@@ -57,27 +57,35 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
 
 /* ---- smoothing ------------------------------------------------------------------------------- */
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* At the ends, a single value would be as noisy as the column, so an eighth of the reach is used,
- * on the one side that exists. */
-static double mean_around(const double *column, size_t rows, size_t at, size_t reach) {
-    size_t after = rows - 1 - at, room = least(at, after);
-    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8), count = 0;
-    double sum = 0;
-    for (size_t i = at - least(at, reach_here); i <= at + least(after, reach_here); i++) {
+/* Adds values to *sum, from `from` on in steps of `by`, until there are `most`; returns how many. */
+static size_t add_values(const double *column, size_t rows, size_t from, size_t by, size_t most,
+                         double *sum) {
+    size_t count = 0;
+    for (size_t i = from; i < rows && count < most; i += by) { /* i wraps around below 0 */
         if (!isfinite(column[i])) continue;
-        sum += column[i];
+        *sum += column[i];
         count++;
     }
-    return count > 0 ? sum / (double)count : NAN;
+    return count;
 }
 
-void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out) {
+/* Half of the values are before the row. The start has fewer on both sides; the end has as many as
+ * all others, on the side that exists. */
+static double mean_around(const double *column, size_t rows, size_t at, size_t window) {
+    double sum = 0, none = 0;
+    size_t before = add_values(column, rows, at - 1, SIZE_MAX, window / 2, &none);
+    bool is_start = before < window / 2;
+    size_t after = add_values(column, rows, at, 1, is_start ? before + 1 : window - before, &sum);
+    before = add_values(column, rows, at - 1, SIZE_MAX, is_start ? before : window - after, &sum);
+    return before + after > 0 ? sum / (double)(before + after) : NAN;
+}
+
+void hy_column_smooth(const double *column, size_t rows, size_t window, size_t places,
+                      double *out) {
     size_t stride = rows / places > 0 ? rows / places : 1;
     for (size_t i = 0; i < rows; i++) {
         bool is_place = i % stride == 0 || i == rows - 1;
-        out[i] = is_place ? mean_around(column, rows, i, reach) : NAN;
+        out[i] = is_place ? mean_around(column, rows, i, window) : NAN;
     }
 }
 

@@ -21,9 +21,10 @@ void hy_column_look(const double *column, size_t rows, hy_column_facts *out);
  * returns their number. */
 size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept);
 
-/* The mean of the values at most `reach` rows away, at about `places` rows; NaN at the others. Near
- * the ends the reach is shorter, so that a steep start keeps its shape. */
-void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out);
+/* The mean of the `window` values around a row, at about `places` rows; NaN at the others. At the
+ * start there are fewer, so that a steep start keeps its shape. At the end it is the mean of the
+ * last `window` values. */
+void hy_column_smooth(const double *column, size_t rows, size_t window, size_t places, double *out);
 
 /* Rows as differences, the first from 0: "0,1,,,3"; an empty entry repeats the difference
  * before. */

@@ -8,8 +8,6 @@
 
 #include "report/run.h"
 
-#define LAST_STEPS 20 /* the final loss is the mean of these: a single step is mostly noise */
-
 static void keep_most(double *most, int64_t bytes) {
     if (bytes >= 0) *most = fmax(*most, (double)bytes);
 }
@@ -103,7 +101,7 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
     for (size_t i = 0; i < hy_run_points(run); i++) add_point(hy_run_point_at(run, i), out);
     double sum = 0;
     int count = 0;
-    for (size_t i = hy_run_points(run); i-- > 0 && count < LAST_STEPS;) {
+    for (size_t i = hy_run_points(run); i-- > 0 && count < HY_LAST_STEPS;) {
         const hy_run_point *p = hy_run_point_at(run, i);
         if (p->phase == HY_PREDICT || isnan(p->loss)) continue;
         sum += p->loss;

@@ -6,6 +6,9 @@
 
 #include "hybrid_report.h"
 
+/* The final loss is the mean of these, here and in summary.json: a single step is mostly noise. */
+#define HY_LAST_STEPS 32
+
 typedef struct hy_phase_totals {
     double steps, seconds, wait_seconds;
     double planned_bytes, peak_bytes; /* NaN: not known */
