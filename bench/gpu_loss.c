@@ -26,7 +26,7 @@
 #include "base/error.h"
 #include "gpu_heading.h"
 #include "gpu_loss/dump.h"
-#include "trainer/evaluate.h"
+#include "trainer/eval_schedule.h"
 
 #define POINTS_MAX 1000
 #define INJECTED_CHANNEL 100

@@ -12,8 +12,6 @@
 #include "base/error.h"
 #include "custom/custom.h"
 #include "formats/checkpoint.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
 #include "trainer/ranks.h"
 
 static hy_custom_provider *of(hy_provider *p) { return (hy_custom_provider *)p; }

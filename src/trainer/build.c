@@ -2,6 +2,8 @@
  *
  * Everything that can be wrong is checked before anything is written: shape, data, device,
  * memory, the run's folder, the checkpoint to resume. */
+#include "trainer/build.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,20 +15,20 @@
 #include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "setup/setup.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/evaluate.h"
-#include "trainer/make.h"
+#include "trainer/eval_schedule.h"
+#include "trainer/fork.h"
+#include "trainer/fork_rules.h"
 #include "trainer/monitor.h"
-#include "trainer/predict.h"
+#include "trainer/progress_json.h"
+#include "trainer/provider_weights.h"
 #include "trainer/ranks.h"
+#include "trainer/recording.h"
+#include "trainer/recovery.h"
+#include "trainer/resumed_adapters.h"
 #include "trainer/saving.h"
+#include "trainer/summary.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
-
-const hy_dataset_facts *hy_trainer_data(const hy_trainer *t) {
-    return t->data.set ? hy_dataset_describe(t->data.set) : &t->provider->facts.data;
-}
 
 static int64_t sequences_per_step(const hy_settings *s) {
     if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
@@ -74,10 +76,6 @@ static hy_status set_course(hy_trainer *t) {
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-
-hy_confidence hy_trainer_prior(const hy_trainer *t) {
-    return hy_confidence_prior(t->loop->regime, hy_settings_optimizer(t->settings)->prior);
-}
 
 /* A run with phases reports at once if it will not predict, or not yet. */
 static void tell_disabled(const hy_trainer *t) {
@@ -176,13 +174,6 @@ static void tell_plan(const hy_trainer *t) {
     hy_text_free(&text);
 }
 
-/* Data buffers are freed before the run allocates its memory: rows are encoded before. */
-static void tell_data(hy_trainer *t) {
-    uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
-    t->facts->data_buffer_bytes = disk ? (uint64_t)t->settings->input.buffer_size : 0;
-    t->facts->data_disk_bytes = disk;
-}
-
 /* Adds changes that would fit; each was planned. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
@@ -193,11 +184,6 @@ static hy_status refuse(const hy_trainer *t, hy_status status) {
     (void)hy_fail_hint(status, "%s", hy_text_string(&text));
     hy_text_free(&text);
     return status;
-}
-
-void hy_trainer_complete_facts(hy_trainer *t) {
-    t->facts->host_fork_bytes = hy_fork_plan_bytes(t);
-    tell_data(t);
 }
 
 static void set_ranks(hy_trainer *t) {
@@ -427,23 +413,6 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_ranks_begin_figures(t));
     HY_TRY(hy_trainer_open_record(t));
     return hy_fork_begin(t);
-}
-
-hy_status hy_trainer_start_loader(hy_trainer *t) {
-    const hy_plan_choice *c = &t->engine->plan->choice;
-    int64_t depth = hy_data_depth(&t->engine->request, c->accum);
-    hy_loader *anew;
-    if (!t->data.set) return HY_OK; /* the provider reads its own */
-    hy_loader_share share = {.rank = t->engine->request.ranks.rank,
-                             .count = hy_engine_ranks(t->engine),
-                             .run = c->accum};
-    HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
-                                  (uint64_t)t->progress->sequences, &share,
-                                  t->engine->device.backend, &anew));
-    if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
-    hy_loader_destroy(t->data.loader);
-    t->data.loader = anew;
-    return HY_OK;
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {

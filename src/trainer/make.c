@@ -2,17 +2,17 @@
  *
  * The system may provide less memory than it reported as free. A run that does not get its
  * planned memory is destroyed and built again with a smaller plan, a few times. */
+#include "trainer/make.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/advance.h"
+#include "trainer/build.h"
 #include "trainer/join.h"
-#include "trainer/make.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
 
 /* What is known from attempts that failed. */
 typedef struct retry_state {
@@ -127,6 +127,17 @@ static hy_status join(const hy_config *config, const hy_observer *observer,
     return status;
 }
 
+static void free_parts(hy_trainer *t) {
+    if (!t) return;
+    hy_engine_destroy(t->engine);
+    free(t->settings);
+    free(t->loop);
+    free(t->progress);
+    free(t->facts);
+    free(t->record);
+    free(t);
+}
+
 hy_status hy_trainer_alloc(hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     *out = NULL;
@@ -141,22 +152,21 @@ hy_status hy_trainer_alloc(hy_trainer **out) {
         status = hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
     }
     if (status != HY_OK) {
-        hy_trainer_free(t);
+        free_parts(t);
         return status;
     }
     *out = t;
     return HY_OK;
 }
 
-void hy_trainer_free(hy_trainer *t) {
+void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
-    hy_engine_destroy(t->engine);
-    free(t->settings);
-    free(t->loop);
-    free(t->progress);
-    free(t->facts);
-    free(t->record);
-    free(t);
+    hy_provider *provider = t->provider;
+    hy_team *team = t->ranks.is_lent ? NULL : t->team;
+    hy_trainer_tear_down(t);
+    hy_team_close(team);
+    free_parts(t);
+    hy_provider_release(provider);
 }
 
 /* Owns the provider from here on. */
@@ -173,7 +183,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     if (status == HY_OK && !is_plan && !known.is_lent)
         status = join(config, observer, provider, &known.team);
     if (status != HY_OK) {
-        hy_trainer_free(t);
+        free_parts(t);
         hy_provider_release(provider);
         return status;
     }

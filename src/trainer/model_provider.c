@@ -8,11 +8,7 @@
 #include "data/fingerprint.h"
 #include "record/record.h"
 #include "setup/setup.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/provider.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
@@ -52,6 +48,23 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
+
+hy_status hy_trainer_start_loader(hy_trainer *t) {
+    const hy_plan_choice *c = &t->engine->plan->choice;
+    int64_t depth = hy_data_depth(&t->engine->request, c->accum);
+    hy_loader *anew;
+    if (!t->data.set) return HY_OK; /* the provider reads its own */
+    hy_loader_share share = {.rank = t->engine->request.ranks.rank,
+                             .count = hy_engine_ranks(t->engine),
+                             .run = c->accum};
+    HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
+                                  (uint64_t)t->progress->sequences, &share,
+                                  t->engine->device.backend, &anew));
+    if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
+    hy_loader_destroy(t->data.loader);
+    t->data.loader = anew;
+    return HY_OK;
+}
 
 /* Targets that count in this step's sequences, of all ranks. */
 static hy_status count_targets(hy_trainer *t, int64_t *out) {

@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "trainer/advance.h"
-#include "trainer/saving.h"
+#include "trainer/recording.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
 #define LINE_ADVICE 2    /* changes that a line suggests */
@@ -141,7 +140,7 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
     hy_memory_status was = m->reported, now = worse(m->device.status, m->host.status);
     bool is_host = m->host.status >= m->device.status;
     const hy_memory_pool *pool = is_host ? &look->host : &look->device;
-    if (hy_trainer_memory(t, &state) != HY_OK) state.advice_count = 0;
+    if (hy_monitor_describe(t, &state) != HY_OK) state.advice_count = 0;
     m->reported = now;
     hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
                  hy_memory_status_name(was));
@@ -204,18 +203,4 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
         tell_figures(t, &look);
     }
     m->seconds += hy_clock() - begin;
-}
-
-/* ---- for who steers -------------------------------------------------------------------------- */
-
-hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;
-}
-
-hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
-}
-
-double hy_monitor_host_pressure(const hy_trainer *t) {
-    return t->monitor ? hy_monitor_look(t, false).host.utilization : 0;
 }

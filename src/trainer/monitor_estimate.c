@@ -10,7 +10,6 @@
 #include "hybrid_tools.h"
 #include "setup/setup.h"
 #include "trainer/make.h"
-#include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
                            hy_batch_bytes *out) {

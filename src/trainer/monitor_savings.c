@@ -2,12 +2,13 @@
  *
  * Each saving is compared with the same run without it: the code that plans a run's memory plans
  * both (plan/advice.c). Phase-dependent savings are measured after the phase has run. */
+#include "trainer/monitor_savings.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/sized.h"
 #include "hybrid_tools.h"
-#include "trainer/monitor.h"
 
 typedef struct savings {
     const hy_trainer *t;
@@ -199,14 +200,13 @@ static hy_status add_all(savings *s) {
     return has_passes ? add_gather(s) : HY_OK;
 }
 
-hy_status hy_trainer_savings_sized(const hy_trainer *t, hy_savings *out, size_t size) {
-    hy_savings found = {0};
-    savings s = {.t = t, .out = &found, .settings = malloc(sizeof *s.settings)};
+hy_status hy_trainer_find_savings(const hy_trainer *t, hy_savings *out) {
+    savings s = {.t = t, .out = out, .settings = malloc(sizeof *s.settings)};
+    *out = (hy_savings){0};
     if (!s.settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
     hy_status status = hy_advise_bytes(&t->engine->request, t->engine->plan, t->settings,
                                        &t->engine->plan->choice, &s.now);
     if (status == HY_OK) status = add_all(&s);
     free(s.settings);
-    hy_copy_sized(out, size, &found, sizeof found);
     return status;
 }

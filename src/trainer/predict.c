@@ -6,14 +6,17 @@
  * training activations are not live here; the optimizer's state is where its strategy puts it.
  * With lookahead it leaves during the guard's passes and returns during validation or the next
  * step. */
+#include "trainer/predict.h"
+
 #include <math.h>
 
 #include "base/error.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/eval_schedule.h"
 #include "trainer/evaluate.h"
-#include "trainer/predict.h"
-#include "trainer/trainer.h"
+#include "trainer/provider_weights.h"
+#include "trainer/recovery.h"
+#include "trainer/throughput.h"
+#include "trainer/window.h"
 
 #define LINE_STREAK                                                                                \
     3 /* this many accepted line jumps in a row mean that the learning rate is too low */
@@ -25,29 +28,6 @@ typedef struct proposal {
 } proposal;
 
 static int64_t window_steps(const hy_trainer *t) { return t->progress->machine.window; }
-
-/* ---- windows --------------------------------------------------------------------------------- */
-
-/* Does the next or the last step belong to a window, as the phase machine counts? */
-static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress->spent / (double)t->loop->steps_total;
-    return t->loop->rules.has_predictor && t->progress->machine.phase != HY_WARMUP &&
-           started >= t->loop->rules.predict_from && started < t->loop->rules.predict_until;
-}
-
-/* Sets the slow weights to the weights again; may be repeated. */
-static hy_status set_slow_weights(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine->plan->predictor);
-    return hy_engine_apply(t->engine, &begin);
-}
-
-hy_status hy_trainer_begin_window(hy_trainer *t) {
-    const hy_phase_state *machine = &t->progress->machine;
-    bool is_new =
-        hy_phase_step_in_window(&t->loop->rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine->plan->choice.prediction_is_disabled;
-    return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
-}
 
 /* ---- proposing ------------------------------------------------------------------------------- */
 
@@ -175,7 +155,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
-    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, set_slow_weights);
+    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, hy_trainer_set_slow_weights);
     if (hy_has_row(t->engine, HY_ROW_SNAPSHOT)) {
         HY_TRY(hy_trainer_retry(t, take_snapshot));
         t->engine->progress.has_snapshot = true;
@@ -187,26 +167,13 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_engine_copy_weights(t->engine, HY_ROW_SNAPSHOT, false);
-}
-
-hy_status hy_trainer_roll_back(hy_trainer *t) {
-    if (!hy_has_row(t->engine, HY_ROW_SNAPSHOT) || !t->engine->progress.has_snapshot) return HY_OK;
-    HY_TRY(hy_trainer_retry(t, bring_snapshot));
-    t->engine->progress.has_snapshot = false;
-    HY_TRY(set_slow_weights(t));
-    hy_say(t, HY_WARNING, "the last jump was undone: the weights from before it are restored");
-    return t->engine->device.backend->stream_sync(t->engine->device.compute);
-}
-
 /* Forward-only batches of this step, so that the state can start to return before the last. */
 static int64_t planned_batches(hy_trainer *t) {
     int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     hy_provider *p = t->provider;
     int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
     if (t->loop->is_validation_due) {
-        batches += p->ops->batches(p, t, HY_VAL, hy_trainer_val_sequences(t));
+        batches += p->ops->batches(p, t, HY_VAL, hy_trainer_held_out(t, false).count);
     }
     return batches;
 }
@@ -254,16 +221,14 @@ static hy_status decide(hy_trainer *t, proposal *p) {
 
 /* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
-    hy_eval_info eval;
+    double loss;
     bool is_due = t->loop->is_validation_due && hy_trainer_can_validate(t);
     if (!is_due || t->loop->is_in_fork) return HY_OK;
-    hy_status status = hy_trainer_validate(t, &eval);
+    hy_status status = hy_trainer_validate(t, &loss);
     t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (t->loop->is_validation_due) {
-        hy_trainer_defer_error(t, status);
-        return HY_OK;
-    }
-    return status == HY_ERR_MEMORY ? hy_trainer_skip_validation(t) : status;
+    if (!t->loop->is_validation_due) return status;
+    hy_trainer_defer_error(t, status);
+    return HY_OK;
 }
 
 static hy_status end_predict(hy_trainer *t) {

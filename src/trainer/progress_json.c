@@ -3,6 +3,8 @@
  * Reading compares everything that decides the order of data with this run: with another
  * sequence length, seed or data set the position would be wrong, so a difference is an error
  * that names it. */
+#include "trainer/progress_json.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,11 +16,7 @@
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
-#include "trainer/advance.h"
-#include "trainer/evaluate.h"
-#include "trainer/make.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/eval_schedule.h"
 
 #define PROGRESS_VERSION 1
 

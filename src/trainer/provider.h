@@ -76,6 +76,8 @@ struct hy_provider {
 
 /* model_provider.c: the model and data of the settings. Stateless: all trainers share it. */
 extern hy_provider hy_model_provider;
+/* Its loader, anew, at the data cursor. */
+hy_status hy_trainer_start_loader(hy_trainer *t);
 
 /* make.c: a trainer of this provider. The trainer releases it, also after a failure. */
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
@@ -89,18 +91,6 @@ hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *
 /* One number of what must be equal on all ranks of a run. */
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
-/* Losses of training sequences, and the held-out loss; with probe->of_candidate of the proposed
- * weights or of the average. A provider with memory of its own finds those weights there while it
- * computes. */
-hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
-hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe);
-/* Before a public call returns with this status: updates the weights in the provider's memory,
- * where a 16-bit copy may be stale. Does nothing after a failure that ranks have not agreed on. */
-hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status);
-/* At the end of a run: the provider's memory gets the weights after the last step. */
-hy_status hy_trainer_show_last(hy_trainer *t);
-/* HY_ERR_STATE: `what` needs the engine's passes. */
-hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
 
 /* ---- for providers --------------------------------------------------------------------------- */
 

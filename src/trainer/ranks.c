@@ -4,6 +4,8 @@
  * ranks. Values that only one process knows (its clock, a stop request, free memory) are shared
  * first, with the number of targets at the start of each step; the clock is rank 0's. Rank 0 has
  * the run's folder and its record. */
+#include "trainer/ranks.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,11 +16,8 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "plan/plan_value.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
 #include "trainer/join.h"
-#include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/monitor_look.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */
 #define LEAST_MOST 4
@@ -38,8 +37,6 @@ hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
 }
 
 static int32_t rank_count(const hy_trainer *t) { return t->team ? t->team->who.count : 1; }
-
-bool hy_trainer_leads(const hy_trainer *t) { return !t->team || t->team->who.rank == 0; }
 
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status) {
     bool is_known = status == HY_OK || status == HY_STOPPED || hy_ranks_have_agreed(t, status);
@@ -259,30 +256,21 @@ hy_status hy_ranks_begin_figures(hy_trainer *t) {
     return hy_rank_figures_init(&t->ranks.figures, rank_count(t), 0);
 }
 
-bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size) {
-    hy_ranks_info info = {0};
-    bool is_planned = !t->team && t->ranks.planned.count > 1;
-    if (is_planned) {
-        info = (hy_ranks_info){.count = t->ranks.planned.count,
-                               .zero_stage = t->engine->plan->zero_stage,
-                               .transport = t->ranks.planned.has_cards ? "NCCL" : "sockets"};
-    } else if (t->team) {
-        info = (hy_ranks_info){.count = t->team->who.count,
-                               .rank = t->team->who.rank,
-                               .zero_stage = t->engine->plan->zero_stage,
-                               .transport = t->team->link_name};
-    }
-    hy_copy_sized(out, size, &info, sizeof info);
-    return is_planned || t->team;
-}
-
-bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out, size_t size) {
-    hy_rank_cost cost;
-    bool is_known = hy_rank_figures_of(&t->ranks.figures, rank, &cost);
-    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
-    return is_known;
-}
-
 bool hy_ranks_stop(const hy_trainer *t) {
     return t->team ? t->ranks.agreed.stops : atomic_load(&t->status.stop_requested);
+}
+
+hy_ranks_info hy_ranks_describe(const hy_trainer *t) {
+    const hy_planned_ranks *planned = &t->ranks.planned;
+    hy_ranks_info info = {0};
+    if (t->team) {
+        info = (hy_ranks_info){.count = t->team->who.count,
+                               .rank = t->team->who.rank,
+                               .transport = t->team->link_name};
+    } else if (planned->count > 1) {
+        info.count = planned->count;
+        info.transport = planned->has_cards ? "NCCL" : "sockets";
+    }
+    if (info.count > 0) info.zero_stage = t->engine->plan->zero_stage;
+    return info;
 }

@@ -8,7 +8,6 @@
  * clock. */
 hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
-bool hy_trainer_leads(const hy_trainer *t);
 /* After a failure that ranks have not agreed on: the others do not know of it, so no more
  * exchanges are possible. */
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
@@ -29,6 +28,7 @@ hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *request, hy_
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: each rank's result, for the record. Failures are handled at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
+hy_ranks_info hy_ranks_describe(const hy_trainer *t); /* count 0: one process alone */
 /* HY_OK if all ranks pass it; else the first failure, with its rank. The run may continue. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status); /* that this is what failed */

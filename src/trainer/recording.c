@@ -1,14 +1,14 @@
 /* recording.c: collects the values of a run's record; src/record writes them. */
+#include "trainer/recording.h"
+
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "hybrid_tools.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
+#include "trainer/monitor_savings.h"
 #include "trainer/ranks.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/summary.h"
 
 static hy_moment now(const hy_trainer *t) {
     const hy_progress *p = t->progress;
@@ -34,8 +34,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = t->settings;
     const hy_provider_facts *f = &t->provider->facts;
     hy_moment moment = now(t);
-    hy_ranks_info ranks;
-    bool are_several = hy_trainer_ranks(t, &ranks);
+    hy_ranks_info ranks = hy_ranks_describe(t);
     hy_start_line start = {
         .command = t->record->command,
         .model = s->model,
@@ -52,7 +51,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .vram_budget_bytes = hy_budget_device(&t->engine->request),
         .host_budget_bytes = hy_budget_host(&t->engine->request),
         .ranks = ranks.count,
-        .zero_stage = are_several ? ranks.zero_stage : -1,
+        .zero_stage = ranks.count > 0 ? ranks.zero_stage : -1,
         .transport = ranks.transport,
     };
     if (!t->record->out[0]) return HY_OK;
@@ -117,18 +116,15 @@ void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event) {
 }
 
 hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
-    hy_summary summary;
-    hy_plan_facts facts;
-    hy_trainer_summary(t, &summary);
-    hy_trainer_plan_facts(t, &facts);
+    hy_summary summary = hy_trainer_summarise(t);
+    hy_plan_facts facts = hy_trainer_facts(t);
+    hy_ranks_info ranks = hy_ranks_describe(t);
     hy_group_info *groups, one;
     int32_t count = 0;
-    while (hy_trainer_group(t, count, &one)) count++;
+    while (hy_trainer_describe_group(t, count, &one)) count++;
     groups = calloc((size_t)count + 1, sizeof *groups);
     if (!groups) return hy_fail(HY_ERR_MEMORY, "no memory for %d groups of parameters", count);
-    for (int32_t i = 0; i < count; i++) (void)hy_trainer_group(t, i, &groups[i]);
-    hy_ranks_info ranks;
-    (void)hy_trainer_ranks(t, &ranks);
+    for (int32_t i = 0; i < count; i++) (void)hy_trainer_describe_group(t, i, &groups[i]);
     hy_status status =
         hy_plan_to_json(&summary, &facts, &t->engine->plan->choice, groups, count, &ranks, out);
     free(groups);
@@ -148,12 +144,10 @@ void hy_trainer_write_plan(hy_trainer *t) {
 }
 
 hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
-    hy_summary summary;
+    hy_summary summary = hy_trainer_summarise(t);
     hy_savings savings;
-    hy_trainer_summary(t, &summary);
-    hy_ranks_info ranks;
-    (void)hy_trainer_ranks(t, &ranks);
-    bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
+    hy_ranks_info ranks = hy_ranks_describe(t);
+    bool has_savings = hy_trainer_find_savings(t, &savings) == HY_OK;
     hy_summary_extras extras = {.command = t->record->command,
                                 .recoveries = t->engine->retries.count,
                                 .batch_changes = t->status.batch_changes,

@@ -5,14 +5,15 @@
  * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
  * smaller micro-batches, then with everything recomputed. After too many failures in a row the
  * run saves itself and says what to change. */
+#include "trainer/recovery.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/recording.h"
+#include "trainer/resize.h"
 #include "trainer/saving.h"
-#include "trainer/trainer.h"
 
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define LISTED_ADVICE 3

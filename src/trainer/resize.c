@@ -6,14 +6,14 @@
  * are tried. If that is not enough, everything is planned again within tighter bounds, and rows
  * move: places and recomputation change no bit (except offload_strategy compress, which is lossy
  * and ends when state leaves the device). */
+#include "trainer/resize.h"
+
 #include <stdio.h>
 
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
 #include "trainer/monitor.h"
 #include "trainer/ranks.h"
-#include "trainer/saving.h"
+#include "trainer/recording.h"
+#include "trainer/summary.h"
 
 /* ---- which sizes there are ------------------------------------------------------------------- */
 
@@ -34,6 +34,16 @@ int64_t hy_smaller_batch(const hy_trainer *t) {
 int64_t hy_larger_batch(const hy_trainer *t) {
     int64_t asked = t->settings->train.max_batch_size;
     return hy_next_batch(t, t->engine->plan->choice.batch, 1, asked ? asked : t->first_batch);
+}
+
+#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
+#define MOST_PATIENCE 64
+
+void hy_trainer_back_off(hy_trainer *t) {
+    hy_steering *s = &t->steering;
+    s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
+    if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
+    s->grow_at = t->progress->step + s->patience * t->settings->train.batch_check_every;
 }
 
 /* ---- another plan ---------------------------------------------------------------------------- */

@@ -3,6 +3,8 @@
  * Rank, targets and scale of adapters, parameters trained whole and the storage of frozen
  * weights define the function; another value would change it silently. Other settings, like
  * dropout and learning rates, may change. */
+#include "trainer/resumed_adapters.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +12,6 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "record/state_files.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
 
 /* Values of one key, then and now. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {

@@ -4,6 +4,8 @@
  * request is handled between steps: save, then return. A failed save is reported and the run
  * continues: the previous checkpoint is still complete. Nothing is saved while the loss is not
  * finite or far above its start, and a run that stays there is ended. */
+#include "trainer/run.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +14,18 @@
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/eval_schedule.h"
 #include "trainer/evaluate.h"
+#include "trainer/fork.h"
+#include "trainer/monitor.h"
 #include "trainer/predict.h"
+#include "trainer/provider_weights.h"
 #include "trainer/ranks.h"
+#include "trainer/recording.h"
+#include "trainer/recovery.h"
 #include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/steering.h"
+#include "trainer/step.h"
 
 /* An n-gram table of more text than this would take too long to count. */
 #define NGRAM_TEXT_MAX (32u << 20)
@@ -26,49 +33,9 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->engine->work->is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
-    hy_say(t, HY_WARNING,
-           "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
-           (long long)t->progress->step, hy_error_message());
-    t->engine->retries.in_a_row = 0;
-    return HY_OK;
-}
-
-static hy_status validate(hy_trainer *t, double *val_loss) {
-    hy_eval_info info;
-    if (!t->provider->facts.can_evaluate) return HY_OK;
-    hy_status status = hy_trainer_validate(t, &info);
-    if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
-    HY_TRY(status);
-    *val_loss = info.loss;
-    return HY_OK;
-}
-
-#define MOST_SAVING 0.01 /* of a run's time, where the clock decides */
-#define MOST_STRETCH 10  /* times what was asked for */
-
-/* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
- * saves are less frequent. */
-bool hy_trainer_is_save_time(const hy_trainer *t) {
-    double seconds = 60 * t->settings->save.save_minutes;
-    double rare = fmin(t->status.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
-    if (seconds > 0) seconds = fmax(seconds, rare);
-    return seconds > 0 && hy_clock() - t->status.save_clock >= seconds;
-}
-
 static bool is_save_due(const hy_trainer *t) {
     bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
     return is_due(t->settings->save.save_every, t->progress->step) || is_time;
-}
-
-#define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
-
-bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes = (double)hy_rows_saved_bytes(t->engine->state->rows,
-                                               t->engine->plan->choice.prediction_is_disabled);
-    double seconds = t->status.save_seconds > 0 ? t->status.save_seconds : bytes / SAVED_PER_SECOND;
-    return hy_clock() - t->status.save_clock >= seconds / MOST_SAVING;
 }
 
 /* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
@@ -105,7 +72,7 @@ static hy_status validate_now(hy_trainer *t, double *val_loss) {
     bool waits = !t->loop->is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->loop->is_validation_due = false;
-    hy_status status = validate(t, val_loss);
+    hy_status status = hy_trainer_validate(t, val_loss);
     t->loop->is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
     return status;
 }
@@ -136,6 +103,21 @@ static int64_t steps_done(const hy_trainer *t) {
         if (hy_phase_advances(&hy_phase_table[i])) count += t->progress->phases.steps[i];
     }
     return count;
+}
+
+hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
+    HY_TRY(hy_trainer_steer(t));
+    bool is_jump = t->progress->machine.phase == HY_PREDICT;
+    hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
+    bool is_outside =
+        status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
+    bool can_be_saved = is_outside && t->status.life == HY_LIFE_READY;
+    if (status != HY_OK && !can_be_saved) {
+        hy_error_save(&t->status.failure, status);
+        t->status.life = HY_LIFE_FAILED;
+    }
+    if (status == HY_OK) hy_monitor_step(t, info);
+    return status;
 }
 
 static hy_status one_step(hy_trainer *t) {
@@ -290,7 +272,7 @@ static hy_status finish(hy_trainer *t) {
     bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
     if (is_early) tell_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
-        HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
+        HY_TRY(hy_trainer_validate(t, &val_loss)); /* also of a finished run that was resumed */
     }
     /* If the last step was bad, held-out data decides; without that, a loss above the bound may
      * be overfitting. */

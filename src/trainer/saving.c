@@ -1,14 +1,15 @@
 /* saving.c: checkpoints of a run. See trainer.h; record/state_files.h says what goes where. */
+#include "trainer/saving.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
-#include "trainer/advance.h"
+#include "trainer/progress_json.h"
 #include "trainer/ranks.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/recording.h"
 
 /* ---- room ------------------------------------------------------------------------------------ */
 

@@ -8,19 +8,17 @@
  * back one size at a time. If step_tokens leaves the size open, the first steps of a run on a
  * card test a few sizes and keep the fastest. All of these steps count: the sizes differ in
  * speed, not in the result. */
+#include "trainer/steering.h"
+
 #include <math.h>
 #include <stdio.h>
 
 #include "base/error.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/monitor.h"
-#include "trainer/predict.h"
+#include "trainer/fork_rules.h"
+#include "trainer/monitor_look.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/resize.h"
 
-#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
-#define MOST_PATIENCE 64
 #define STEPS_NEAR_THE_END 3
 #define TRIAL_STEPS 3      /* of each size: the first one prepares */
 #define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
@@ -128,13 +126,6 @@ static hy_status agree(hy_trainer *t, vote *v) {
 
 /* ---- less ------------------------------------------------------------------------------------ */
 
-void hy_trainer_back_off(hy_trainer *t) {
-    hy_steering *s = &t->steering;
-    s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
-    if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
-    s->grow_at = t->progress->step + s->patience * t->settings->train.batch_check_every;
-}
-
 /* No smaller change helps: another plan. If none fits, the run continues unchanged. */
 static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
@@ -231,11 +222,6 @@ static void note_first_share(hy_trainer *t) {
     memory r = look_around(t);
     t->steering.is_begun = true;
     t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
-}
-
-bool hy_trainer_is_short(const hy_trainer *t) {
-    return t->monitor && (hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
-                          hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
 }
 
 hy_status hy_trainer_steer(hy_trainer *t) {

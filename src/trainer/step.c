@@ -1,62 +1,15 @@
 /* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c
  * computes it. */
+#include "trainer/step.h"
+
 #include <math.h>
 
 #include "base/rng.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/predict.h"
-#include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/recovery.h"
+#include "trainer/throughput.h"
+#include "trainer/window.h"
 
 #define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
-
-/* ---- what comes next ------------------------------------------------------------------------- */
-
-hy_status hy_trainer_measure_residual(hy_trainer *t) {
-    double d[3];
-    hy_progress *p = t->progress;
-    if (!p->jumps.is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
-    if (!t->engine->progress.has_snapshot) {
-        p->jumps.is_residual_due = false;
-        return HY_OK;
-    }
-    HY_TRY(
-        hy_engine_measure(t->engine, HY_ROW_SLOW, HY_ROW_SNAPSHOT, HY_ROW_MASTER, HY_ROW_SLOW, d));
-    p->jumps.is_residual_due = false;
-    p->jumps.residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
-    p->jumps.residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->engine->progress.has_snapshot = false; /* the jump is corrected: nothing will undo it now */
-    return HY_OK;
-}
-
-hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
-    hy_progress *p = t->progress;
-    bool is_jump = p->machine.phase == HY_PREDICT;
-    /* With fp16, a gradient that is not finite means that the loss scale is too large, not that
-     * the run diverged. */
-    bool is_overflow = hy_engine_scales(t->engine, t->engine->plan->types.of[p->machine.phase]) &&
-                       isfinite(loss) && !isfinite(grad_norm);
-    hy_health health =
-        is_jump || is_overflow
-            ? HY_HEALTHY
-            : hy_divergence_observe(&p->divergence, &t->loop->limits, loss, grad_norm);
-    hy_observation seen = {.started = (p->spent - (is_jump ? 0 : 1)) / (double)t->loop->steps_total,
-                           .spent = p->spent / (double)t->loop->steps_total,
-                           .confidence = hy_confidence_value(&p->confidence),
-                           .has_diverged = health != HY_HEALTHY,
-                           .verdict = verdict};
-    if (t->loop->is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
-    if (health != HY_HEALTHY) {
-        hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
-               hy_health_text(health), loss, grad_norm);
-    }
-    p->machine = hy_phase_next(&t->loop->rules, p->machine, &seen);
-    return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
-}
-
-/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Everything up to the complete gradients of the step. May be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
@@ -169,11 +122,4 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->was_skipped = outcome.was_skipped;
     hy_trainer_tell_fp8(t, info);
     return hy_trainer_end_step(t);
-}
-
-double hy_trainer_recent_loss(const hy_trainer *t) {
-    int64_t count = t->progress->step < HY_LOSS_TAIL ? t->progress->step : HY_LOSS_TAIL;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += t->progress->loss_tail[i];
-    return count ? sum / (double)count : NAN;
 }

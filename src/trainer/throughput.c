@@ -3,11 +3,9 @@
  *
  * Only the model's own work counts, not recomputation: per token 6 operations for every weight
  * of a matrix, including the head, and causal attention at half its square (model/shape.c). */
-#include <math.h>
+#include "trainer/throughput.h"
 
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/trainer.h"
+#include <math.h>
 
 #define SMOOTHED_STEPS 10
 
@@ -72,13 +70,6 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     p->phases.seconds[phase] += seconds;
     p->phases.wait[phase] += account->waited;
     p->phases.bytes_moved[phase] += (int64_t)account->bytes_moved;
-}
-
-hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
-    const hy_progress *p = t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->loop->steps_total,
-                           .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_now(&t->loop->rules, &p->machine, &seen);
 }
 
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,

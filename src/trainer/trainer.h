@@ -34,3 +34,25 @@ struct hy_trainer {
     char folder[HY_PATH_MAX];  /* where checkpoints go, on every rank; "": nowhere */
     char resumed[HY_PATH_MAX]; /* the checkpoint that is gone on with; "": none */
 };
+
+/* ---- trainer.c: what any part of a run may ask about it --------------------------------------- */
+
+/* Hands a message to the observer. */
+void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* HY_ERR_STATE: this is only a plan, or a step failed half-way. */
+hy_status hy_trainer_must_have_state(const hy_trainer *t);
+/* HY_ERR_STATE: as above, or there is no memory for forward and backward. */
+hy_status hy_trainer_must_run(const hy_trainer *t);
+/* HY_ERR_STATE: `what` needs the engine's passes. */
+hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
+bool hy_trainer_leads(const hy_trainer *t); /* alone, or rank 0, which has folder and clock */
+const hy_dataset_facts *hy_trainer_data(const hy_trainer *t); /* what it trains on */
+int64_t hy_trainer_step_tokens(const hy_trainer *t); /* of an optimizer step; 0: not known */
+int64_t hy_trainer_batch_size(const hy_trainer *t);  /* of a micro-batch; 0: not known */
+bool hy_trainer_is_over(const hy_trainer *t);        /* by its length or by early_stop */
+bool hy_trainer_is_stopped_early(const hy_trainer *t);
+hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t); /* what keeps it from a jump now */
+double hy_trainer_recent_loss(const hy_trainer *t);         /* mean of the last steps */
+bool hy_trainer_is_save_time(const hy_trainer *t);          /* a save is due by the clock */
+bool hy_trainer_has_time_to_save(const hy_trainer *t); /* saving the best weights costs little */
