@@ -6,10 +6,8 @@
  * thread, which has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "base/sized.h"
 #include "custom/custom.h"
 
@@ -20,10 +18,11 @@ _Static_assert((int)HY_DO_GRADIENTS == HY_REQUEST_GRADIENTS && (int)HY_DO_LOSS =
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {
-    hy_custom_provider custom;
-    const hy_config *config; /* while it is made */
-    hy_observer observer;    /* the caller's */
-    hy_trainer *trainer;     /* NULL: not yet */
+    hy_custom_provider custom; /* first: its operations are given this */
+    hy_provider_ops ops;
+    const hy_config *config; /* while the run is made, like the observer */
+    const hy_observer *observer;
+    hy_trainer *trainer; /* NULL: not yet */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turned;
@@ -43,13 +42,6 @@ struct hy_loop {
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
-
-static void add_alive(hy_loop *loop) {
-    pthread_mutex_lock(&alive_lock);
-    loop->next = alive;
-    alive = loop;
-    pthread_mutex_unlock(&alive_lock);
-}
 
 /* Takes the loop for a call: it lives, and no other call is in it. */
 static hy_status enter(hy_loop *loop, const char *call, bool removes) {
@@ -123,46 +115,16 @@ static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
     return HY_OK;
 }
 
-static void on_step(void *user, const hy_step_info *info) {
-    hy_loop *loop = user;
+static void on_step(hy_provider *provider, const hy_step_info *info) {
+    hy_loop *loop = (hy_loop *)provider;
     *loop->last = *info;
-    if (loop->observer.on_step) loop->observer.on_step(loop->observer.user, info);
-}
-
-/* The caller's other callbacks get their own user. */
-static void on_message(void *user, hy_message_level level, const char *text) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_message) o->on_message(o->user, level, text);
-}
-static void on_eval(void *user, const hy_eval_info *info) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_eval) o->on_eval(o->user, info);
-}
-static void on_progress(void *user, const char *what, double fraction) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_progress) o->on_progress(o->user, what, fraction);
-}
-static void on_save(void *user, const char *path, double seconds, uint64_t bytes) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_save) o->on_save(o->user, path, seconds, bytes);
-}
-static void on_memory(void *user, const hy_memory_state *state) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_memory) o->on_memory(o->user, state);
 }
 
 static void *run(void *user) {
     hy_loop *loop = user;
-    hy_observer observer = {.user = loop,
-                            .on_message = on_message,
-                            .on_step = on_step,
-                            .on_eval = on_eval,
-                            .on_progress = on_progress,
-                            .on_save = on_save,
-                            .on_memory = on_memory};
     await(loop, true);
     hy_making making = {.provider = &loop->custom.provider};
-    hy_status status = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
+    hy_status status = hy_trainer_make(loop->config, loop->observer, &making, &loop->trainer);
     if (status == HY_OK) status = hy_trainer_run(loop->trainer);
     hy_error_save(&loop->result, status);
     loop->is_over = true;
@@ -190,9 +152,8 @@ static void give_back(hy_loop *loop) {
 
 /* Makes the run and waits for its first request. */
 static hy_status start(hy_loop *loop) {
-    if (pthread_create(&loop->thread, NULL, run, loop) != 0) {
-        return hy_fail(HY_ERR_MEMORY, "cannot create a thread for the run");
-    }
+    HY_FAIL_IF(pthread_create(&loop->thread, NULL, run, loop) != 0, HY_ERR_MEMORY,
+               "cannot create a thread for the run");
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     end_thread(loop);
@@ -205,16 +166,16 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
-    if (!loop) return hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
-    loop->last = calloc(1, sizeof *loop->last);
-    hy_status status = loop->last
+    hy_step_info *last = calloc(1, sizeof *last);
+    hy_status status = loop && last
                            ? hy_custom_provider_init(&loop->custom, &options->parameters, true)
                            : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
-        free(loop->last);
+        free(last);
         free(loop);
         return status;
     }
+    loop->last = last;
     hy_provider_facts *facts = &loop->custom.provider.facts;
     loop->custom.user = loop;
     loop->custom.answer = answer;
@@ -223,17 +184,24 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     facts->can_rewind = options->can_rewind;
     facts->writes_if_asked = true;
     loop->config = config;
-    if (observer) loop->observer = *observer;
+    loop->observer = observer;
+    loop->ops = hy_custom_ops;
+    loop->ops.on_step = on_step;
+    loop->custom.provider.ops = &loop->ops;
     atomic_flag_clear(&loop->is_busy);
     pthread_mutex_init(&loop->lock, NULL);
     pthread_cond_init(&loop->turned, NULL);
     status = start(loop);
     loop->config = NULL;
+    loop->observer = NULL;
     if (status != HY_OK) {
         give_back(loop);
         return status;
     }
-    add_alive(loop);
+    pthread_mutex_lock(&alive_lock);
+    loop->next = alive;
+    alive = loop;
+    pthread_mutex_unlock(&alive_lock);
     *out = loop;
     return HY_OK;
 }

@@ -1,7 +1,6 @@
 /* model.c: a trainer of a custom model: callbacks compute its passes. See hybrid.h. */
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "custom/custom.h"
 
 typedef struct callbacks {
@@ -120,6 +119,5 @@ hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
                                        hy_trainer **out) {
     if (out) *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
-    return plan(config, parameters, count > 1 ? planned : (hy_planned_ranks){0}, observer, out);
+    return plan(config, parameters, (hy_planned_ranks){count, has_cards}, observer, out);
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "custom/custom.h"
@@ -126,6 +125,5 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
                                 const hy_observer *observer, hy_trainer **out) {
     *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
-    return plan(config, observer, count > 1 ? planned : (hy_planned_ranks){0}, out);
+    return plan(config, observer, (hy_planned_ranks){count, has_cards}, out);
 }

@@ -5,11 +5,8 @@
  * they know whether a program failed or stopped: that ends the run on all of them at the same
  * place. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "custom/custom.h"
 #include "formats/checkpoint.h"
 #include "trainer/ranks.h"

@@ -5,13 +5,9 @@
 #include "trainer/build.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/say.h"
-#include "data/fingerprint.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "setup/setup.h"
@@ -30,18 +26,14 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
-static int64_t sequences_per_step(const hy_settings *s) {
-    if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
-    int64_t sequences = s->train.step_tokens / s->train.seq_len;
-    return sequences < 1 ? 1 : sequences;
-}
-
 /* How long the run is: steps, or tokens, or epochs, in this order. */
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = t->settings;
     double steps = (double)s->train.steps;
     double sequences = (double)hy_trainer_data(t)->sequences[HY_TRAIN];
-    double per_step = (double)sequences_per_step(s);
+    double per_step = s->train.step_tokens
+                          ? fmax((double)(s->train.step_tokens / s->train.seq_len), 1)
+                          : (double)(s->train.batch_size * s->train.grad_accum_steps);
     HY_FAIL_IF(
         (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.epochs > 0) > 1, HY_ERR_INPUT,
         "the length of the run is given more than once (steps = %lld, tokens = %lld, epochs = "
@@ -54,15 +46,13 @@ static hy_status choose_length(hy_trainer *t) {
         double epochs = s->train.epochs > 0 ? s->train.epochs : 1;
         steps = ceil(epochs * sequences / per_step);
     }
-    if (steps < 1 || steps > 1e12) {
-        return hy_fail(HY_ERR_INPUT, "the run would have %g steps; check steps, tokens and epochs",
-                       steps);
-    }
+    HY_FAIL_IF(steps < 1 || steps > 1e12, HY_ERR_INPUT,
+               "the run would have %g steps; check steps, tokens and epochs", steps);
     t->loop->steps_total = (int64_t)steps;
     return HY_OK;
 }
 
-static hy_status set_course(hy_trainer *t) {
+static void set_schedule(hy_trainer *t) {
     const hy_settings *s = t->settings;
     hy_loop_state *c = t->loop;
     c->schedule = hy_schedule_from_settings(s, c->steps_total);
@@ -72,7 +62,6 @@ static hy_status set_course(hy_trainer *t) {
     bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
                      (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
     c->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
-    return HY_OK;
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -84,14 +73,13 @@ static void tell_disabled(const hy_trainer *t) {
     if (t->facts->no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
     } else if (is_asked_for && plan->choice.prediction_is_disabled) {
-        bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->loop->regime == HY_FINE_TUNING
                    ? "in fine-tuning it needs a paired test that shows a benefit"
                : hy_settings_optimizer(t->settings) != hy_optimizer_kind_of(HY_ADAMW)
                    ? "with this optimizer it needs a paired test that shows a benefit"
                    : "confidence_threshold requires a paired test that shows a benefit",
-               is_possible ? "" : ", and this run is too short for one (fork_budget)");
+               hy_fork_is_possible(t) ? "" : ", and this run is too short for one (fork_budget)");
     }
 }
 
@@ -119,17 +107,6 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
     }
 }
 
-/* A rate that is meant for training from scratch. */
-static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
-    const char *own = o->kind->lr;
-    bool is_own = own && t->settings->optimizer.lr == strtod(own, NULL);
-    if (!is_own || t->loop->regime != HY_FINE_TUNING || t->resumed[0]) return;
-    hy_say(t, HY_WARNING,
-           "the learning rate is %s, the default of %s for training from scratch; fine-tuning "
-           "needs a much lower one (2e-5 for adamw): set --lr",
-           own, o->kind->name);
-}
-
 /* Warns if the optimizer does not fit the run, for example if Muon costs more than it saves. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine->plan->optimizer;
@@ -139,9 +116,16 @@ static void tell_optimizer(const hy_trainer *t) {
     int64_t tokens = hy_trainer_batch_size(t) * c->accum * t->settings->train.seq_len;
     double share = hy_optimizer_share(o, &t->engine->model->params, tokens);
     double most = hy_muon_share_most(&t->engine->model->params);
-    tell_tuning_rate(t, o);
+    bool is_new_tuning = t->loop->regime == HY_FINE_TUNING && !t->resumed[0];
+    const char *scratch_lr = o->kind->lr;
+    if (is_new_tuning && scratch_lr && t->settings->optimizer.lr == strtod(scratch_lr, NULL)) {
+        hy_say(t, HY_WARNING,
+               "the learning rate is %s, the default of %s for training from scratch; fine-tuning "
+               "needs a much lower one (2e-5 for adamw): set --lr",
+               scratch_lr, o->kind->name);
+    }
     if (is_muon) tell_matrices(t, o);
-    if (is_muon && t->loop->regime == HY_FINE_TUNING && !t->resumed[0]) {
+    if (is_muon && is_new_tuning) {
         hy_say(t, HY_WARNING,
                "muon trains all parameters of a pretrained model, which was most likely trained "
                "with adamw; muon then tends to lose what the model knows: --optimizer adamw is the "
@@ -186,15 +170,6 @@ static hy_status refuse(const hy_trainer *t, hy_status status) {
     return status;
 }
 
-static void set_ranks(hy_trainer *t) {
-    hy_plan_request *r = &t->engine->request;
-    r->ranks.rank = t->team ? t->team->who.rank : 0;
-    r->ranks.count = t->team                      ? t->team->who.count
-                     : t->ranks.planned.count > 1 ? t->ranks.planned.count
-                                                  : 0;
-    t->engine->team = t->team;
-}
-
 /* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = t->engine;
@@ -221,7 +196,7 @@ static hy_status make_plan(hy_trainer *t) {
     HY_TRY(hy_ranks_choose_plan(t, &plan));
     *e->plan = plan;
     const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan->types);
-    if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
+    if (no_fp8) hy_say(t, HY_WARNING, "%s", no_fp8);
     t->loop->rules.has_predictor = hy_plan_predicts(e->plan);
     HY_TRY(hy_engine_lay_out(e));
     hy_trainer_complete_facts(t);
@@ -283,14 +258,6 @@ static hy_status new_model(hy_trainer *t) {
     return HY_OK;
 }
 
-static hy_status new_weights(hy_trainer *t) {
-    HY_TRY(new_model(t));
-    const char *adapter = t->settings->lora.adapter;
-    if (!adapter[0]) return HY_OK;
-    HY_TRY(hy_origin_check_adapter(t->settings, adapter));
-    return hy_engine_load_adapter(t->engine, adapter);
-}
-
 /* Opens the resumed checkpoint before any plan is made: it determines the split of steps and the
  * algorithms. */
 static hy_status find_resumed(hy_trainer *t) {
@@ -303,17 +270,6 @@ static hy_status find_resumed(hy_trainer *t) {
     HY_TRY(hy_progress_read_choices(t, file));
     HY_TRY(hy_trainer_check_adapters(t));
     return hy_checkpoint_read_algorithms(t->engine, t->resumed);
-}
-
-/* A checkpoint may come from a device with another 16-bit type: only fp16 scales the loss. */
-static void fit_loss_scale(hy_trainer *t) {
-    hy_loss_scale *s = &t->engine->progress.loss_scale;
-    bool was_without = s->scale == 1 && s->good_steps == 0 && t->engine->progress.skipped == 0;
-    if (!uses_half(t)) {
-        *s = (hy_loss_scale){.scale = 1};
-    } else if (was_without) {
-        s->scale = FIRST_LOSS_SCALE;
-    }
 }
 
 static hy_status read_checkpoint(hy_trainer *t) {
@@ -337,13 +293,20 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->status.saved_step = -1;
     t->status.best_step = t->resumed[0] ? -2 : -1;
     if (!t->resumed[0]) {
-        HY_TRY(new_weights(t));
+        const char *adapter = t->settings->lora.adapter;
+        HY_TRY(new_model(t));
+        if (adapter[0]) HY_TRY(hy_origin_check_adapter(t->settings, adapter));
+        if (adapter[0]) HY_TRY(hy_engine_load_adapter(e, adapter));
         for (int i = 0; i < e->state->rows->optim_count; i++)
             HY_TRY(hy_row_zero(e->state, HY_ROW_OPTIM + i));
         return e->device.backend->stream_sync(e->device.compute);
     }
     HY_TRY(read_checkpoint(t));
-    fit_loss_scale(t);
+    /* The checkpoint may come from a device with another 16-bit type: only fp16 scales the loss. */
+    hy_loss_scale *scale = &e->progress.loss_scale;
+    bool was_without = scale->scale == 1 && scale->good_steps == 0 && e->progress.skipped == 0;
+    if (!uses_half(t)) *scale = (hy_loss_scale){.scale = 1};
+    if (uses_half(t) && was_without) scale->scale = FIRST_LOSS_SCALE;
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
            (long long)t->progress->step, (long long)t->loop->steps_total);
     return HY_OK;
@@ -372,7 +335,11 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->request.settings = t->settings;
     e->request.is_plan = is_plan;
     e->custom = t->provider->memory;
-    set_ranks(t);
+    e->request.ranks.rank = t->team ? t->team->who.rank : 0;
+    e->request.ranks.count = t->team                      ? t->team->who.count
+                             : t->ranks.planned.count > 1 ? t->ranks.planned.count
+                                                          : 0;
+    e->team = t->team;
     if (!is_plan && hy_trainer_leads(t) && t->settings->ranks.link != HY_WIRE_AUTO) {
         hy_say(t, HY_NOTE,
                "link = %s is only for plans (--plan): a run uses the link of this machine",
@@ -381,10 +348,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_engine_make_model(e));
     if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
     HY_TRY(choose_length(t));
-    HY_TRY(set_course(t));
-    if (!is_plan && hy_trainer_leads(t)) {
-        HY_TRY(hy_record_choose_folder(t->record, t->settings));
-    }
+    set_schedule(t);
+    if (!is_plan && hy_trainer_leads(t)) HY_TRY(hy_record_choose_folder(t->record, t->settings));
     if (!is_plan) HY_TRY(hy_ranks_share_folder(t));
     HY_TRY(hy_engine_open_device(e));
     if (!is_plan) HY_TRY(find_resumed(t));
@@ -411,7 +376,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
     HY_TRY(hy_ranks_begin_figures(t));
-    HY_TRY(hy_trainer_open_record(t));
+    HY_TRY(hy_trainer_open_record(t, false));
     return hy_fork_begin(t);
 }
 

@@ -1,10 +1,8 @@
 /* calls.c: the calls of hybrid.h that fill a struct of the caller, and other short ones.
  *
  * This is the top layer: no other file of the trainer calls these functions. */
-#include "base/error.h"
 #include "base/json.h"
 #include "base/sized.h"
-#include "hybrid_tools.h"
 #include "infer/sample.h"
 #include "trainer/evaluate.h"
 #include "trainer/make.h"

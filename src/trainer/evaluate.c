@@ -8,9 +8,6 @@
 
 #include <math.h>
 
-#include "base/json.h"
-#include "base/sized.h"
-#include "infer/sample.h"
 #include "trainer/eval_schedule.h"
 #include "trainer/provider_weights.h"
 #include "trainer/recovery.h"
@@ -29,17 +26,11 @@ static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, hy_pro
                             .dtype = dtype,
                             .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
-        status = hy_trainer_probe_held_out(t, probe);
+        status = hy_trainer_probe(t, NULL, probe);
         if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;
     return HY_OK;
-}
-
-static void note_sequences(hy_trainer *t, hy_held_out what) {
-    t->progress->best.sequences = (int64_t)what.count;
-    t->progress->best.stride = (int64_t)what.stride;
-    t->progress->best.of = (int64_t)hy_trainer_data(t)->sequences[HY_VAL];
 }
 
 /* `comparable`, if not NULL, is the loss of the sequences that all other validations use. */
@@ -62,8 +53,12 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
         HY_TRY(look(t, usual, uses_average, &again));
         *comparable = again.mean;
     }
-    bool is_usual = is_other || here.count == usual.count;
-    if (comparable) note_sequences(t, is_usual ? usual : (hy_held_out){here.count, 0});
+    if (comparable) {
+        bool is_usual = is_other || here.count == usual.count;
+        t->progress->best.sequences = (int64_t)(is_usual ? usual.count : here.count);
+        t->progress->best.stride = is_usual ? (int64_t)usual.stride : 0;
+        t->progress->best.of = (int64_t)hy_trainer_data(t)->sequences[HY_VAL];
+    }
     /* The next save was validated, but not compared with others. */
     if (!comparable && t->progress->val_step != t->progress->step) t->progress->best.last = NAN;
     t->progress->val_loss = probe.mean;

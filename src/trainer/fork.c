@@ -9,9 +9,7 @@
 #include "trainer/fork.h"
 
 #include <math.h>
-#include <stdio.h>
 
-#include "base/error.h"
 #include "trainer/fork_rules.h"
 #include "trainer/predict.h"
 #include "trainer/provider_weights.h"
@@ -66,7 +64,7 @@ static hy_status take_for_fork(hy_trainer *t) {
 static hy_status settle_memory(hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
     const hy_phase_rules *rules = &t->loop->rules;
-    double share = t->progress->spent / (double)t->loop->steps_total;
+    double share = hy_trainer_share_done(t);
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
     if (!rules->has_predictor || !begins || hy_fork_is_sure(t) || t->loop->fork.is_open)
@@ -102,11 +100,8 @@ static hy_status run_arm(hy_trainer *t) {
     hy_step_info info;
     t->progress->machine.phase = HY_PREDICT;
     while (t->progress->step < end) {
-        if (t->progress->machine.phase == HY_PREDICT) {
-            HY_TRY(hy_trainer_run_predict(t, &info));
-        } else {
-            HY_TRY(hy_trainer_run_step(t, &info));
-        }
+        bool is_jump = t->progress->machine.phase == HY_PREDICT;
+        HY_TRY(is_jump ? hy_trainer_run_predict(t, &info) : hy_trainer_run_step(t, &info));
     }
     return hy_offload_await(t->engine->state);
 }
@@ -131,12 +126,18 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
     return status == HY_ERR_MEMORY && !t->team;
 }
 
-static hy_status skip_fork(hy_trainer *t, const char *message) {
-    hy_progress *p = t->progress;
-    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
+/* The next test comes after twice the wait. */
+static void close_test(hy_trainer *t) {
+    hy_fork_figures *f = &t->progress->forks;
     t->loop->fork.is_open = false;
-    p->forks.next = p->step + p->forks.wait;
-    p->forks.wait *= 2;
+    f->next = t->progress->step + f->wait;
+    f->wait *= 2;
+}
+
+static hy_status skip_fork(hy_trainer *t, const char *message) {
+    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)t->progress->step,
+           message);
+    close_test(t);
     t->engine->retries.in_a_row = 0;
     return t->engine->work->is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
@@ -203,9 +204,7 @@ static hy_status close_fork(hy_trainer *t) {
     hy_status status = compare_pass(t, without);
     if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
-    for (int i = 0; i < count; i++) {
-        gain += (without[i] - t->loop->fork.with[i]) / count;
-    }
+    for (int i = 0; i < count; i++) gain += (without[i] - t->loop->fork.with[i]) / count;
     for (int i = 0; i < count; i++) {
         double off = without[i] - t->loop->fork.with[i] - gain;
         square += off * off / (count - 1);
@@ -214,9 +213,7 @@ static hy_status close_fork(hy_trainer *t) {
     hy_confidence_fork(&p->confidence, gain, error);
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->forks.gain_steps += in_steps;
-    t->loop->fork.is_open = false;
-    p->forks.next = p->step + p->forks.wait;
-    p->forks.wait *= 2;
+    close_test(t);
     hy_say(t, HY_NOTE,
            "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
            "(%.1f steps); confidence in prediction changes from %.2f to %.2f",

@@ -5,11 +5,9 @@
 #include "trainer/make.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "trainer/build.h"
 #include "trainer/join.h"
 #include "trainer/ranks.h"
@@ -62,7 +60,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
 
 /* If memory was refused, the plan was too large, whatever the system reported: the next plan
  * gets less of that memory. If nothing of the plan was refused, the same plan is tried again. */
-static void learn(const hy_trainer *t, retry_state *known) {
+static void learn_caps(const hy_trainer *t, retry_state *known) {
     const hy_plan_fixed *fixed = &t->engine->request.fixed;
     uint64_t device = t->facts->vram_bytes, host = t->facts->host_pinned_bytes;
     bool is_gpu = t->engine->device.backend && t->engine->device.backend->facts.is_gpu;
@@ -81,33 +79,25 @@ static void learn(const hy_trainer *t, retry_state *known) {
     }
 }
 
-static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->engine->state->ledger.refused != HY_NOWHERE;
-    hy_say(t, HY_WARNING, "%s; trying again with %s", message,
-           is_smaller ? "a plan with less memory" : "the same plan");
-}
-
-/* All ranks have one plan: the smallest cap counts for all. */
-static hy_status share_caps(hy_trainer *t, retry_state *known) {
+/* What the next attempt does differently. All ranks have one plan: the smallest cap counts. */
+static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, retry_state *known) {
+    if (does_not_fit) {
+        known->device_cap = known->host_cap = 0; /* then unchanged: memory may be free by now */
+        known->is_level_too_large = true;        /* if it is not, smaller types are tried next */
+        return HY_OK;
+    }
+    if (hy_trainer_leads(t)) {
+        bool is_smaller = t->engine->state->ledger.refused != HY_NOWHERE;
+        hy_say(t, HY_WARNING, "%s; trying again with %s", message,
+               is_smaller ? "a plan with less memory" : "the same plan");
+    }
+    learn_caps(t, known);
     double caps[2] = {known->device_cap ? (double)known->device_cap : INFINITY,
                       known->host_cap ? (double)known->host_cap : INFINITY};
     HY_TRY(hy_ranks_least(t, caps, 2));
     known->device_cap = isinf(caps[0]) ? 0 : (uint64_t)caps[0];
     known->host_cap = isinf(caps[1]) ? 0 : (uint64_t)caps[1];
     return HY_OK;
-}
-
-/* What the next attempt does differently. */
-static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
-                          retry_state *known) {
-    if (does_not_fit) {
-        known->device_cap = known->host_cap = 0; /* then unchanged: memory may be free by now */
-        known->is_level_too_large = true;        /* if it is not, smaller types are tried next */
-        return HY_OK;
-    }
-    if (hy_trainer_leads(t)) tell_next_try(t, message);
-    learn(t, known);
-    return share_caps(t, known);
 }
 
 static hy_status check_several(const hy_settings *s, const hy_provider *provider) {
@@ -127,36 +117,35 @@ static hy_status join(const hy_config *config, const hy_observer *observer,
     return status;
 }
 
-static void free_parts(hy_trainer *t) {
-    if (!t) return;
-    hy_engine_destroy(t->engine);
-    free(t->settings);
-    free(t->loop);
-    free(t->progress);
-    free(t->facts);
-    free(t->record);
-    free(t);
-}
-
 hy_status hy_trainer_alloc(hy_trainer **out) {
-    hy_trainer *t = calloc(1, sizeof *t);
+    struct { /* the parts in one block */
+        hy_trainer trainer;
+        hy_settings settings;
+        hy_loop_state loop;
+        hy_progress progress;
+        hy_plan_facts facts;
+        hy_record record;
+    } *block = calloc(1, sizeof *block);
     *out = NULL;
-    if (!t) return hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
-    t->settings = calloc(1, sizeof *t->settings);
-    t->loop = calloc(1, sizeof *t->loop);
-    t->progress = calloc(1, sizeof *t->progress);
-    t->facts = calloc(1, sizeof *t->facts);
-    t->record = calloc(1, sizeof *t->record);
+    HY_FAIL_IF(!block, HY_ERR_MEMORY, "not enough memory for a trainer");
+    hy_trainer *t = &block->trainer;
+    t->settings = &block->settings;
+    t->loop = &block->loop;
+    t->progress = &block->progress;
+    t->facts = &block->facts;
+    t->record = &block->record;
     hy_status status = hy_engine_create(&t->engine);
-    if (!t->settings || !t->loop || !t->progress || !t->facts || !t->record) {
-        status = hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
-    }
     if (status != HY_OK) {
-        free_parts(t);
+        free(block);
         return status;
     }
     *out = t;
     return HY_OK;
+}
+
+static void free_block(hy_trainer *t) {
+    hy_engine_destroy(t->engine);
+    free(t);
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -165,7 +154,7 @@ void hy_trainer_destroy(hy_trainer *t) {
     hy_team *team = t->ranks.is_lent ? NULL : t->team;
     hy_trainer_tear_down(t);
     hy_team_close(team);
-    free_parts(t);
+    free_block(t);
     hy_provider_release(provider);
 }
 
@@ -177,13 +166,13 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     hy_error first = {0};
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status = hy_trainer_alloc(&t);
-    if (status == HY_OK && known.planned.count > 1) {
-        status = check_several(hy_config_settings(config), provider);
+    if (status == HY_OK) {
+        if (known.planned.count > 1) status = check_several(hy_config_settings(config), provider);
+        if (status == HY_OK && !is_plan && !known.is_lent)
+            status = join(config, observer, provider, &known.team);
+        if (status != HY_OK) free_block(t);
     }
-    if (status == HY_OK && !is_plan && !known.is_lent)
-        status = join(config, observer, provider, &known.team);
     if (status != HY_OK) {
-        free_parts(t);
         hy_provider_release(provider);
         return status;
     }
@@ -195,7 +184,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
         if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
         hy_error_save(&first, status);
-        if (!is_over) status = learn_of(t, first.text, does_not_fit, &known);
+        if (!is_over) status = learn(t, first.text, does_not_fit, &known);
         if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;
@@ -210,17 +199,16 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out) {
     retry_state first = {.planned = making->planned};
     hy_provider *provider = making->provider ? making->provider : &hy_model_provider;
+    hy_config *own = NULL;
     *out = NULL;
-    if (provider->facts.has_model_files) {
-        return make(config, observer, making->is_plan, provider, &first, out);
+    if (!provider->facts.has_model_files) {
+        hy_status status = hy_config_copy_own(config, &own);
+        if (status != HY_OK) {
+            hy_provider_release(provider);
+            return status;
+        }
     }
-    hy_config *own;
-    hy_status status = hy_config_copy_own(config, &own);
-    if (status != HY_OK) {
-        hy_provider_release(provider);
-        return status;
-    }
-    status = make(own, observer, making->is_plan, provider, &first, out);
+    hy_status status = make(own ? own : config, observer, making->is_plan, provider, &first, out);
     hy_config_destroy(own);
     return status;
 }

@@ -1,12 +1,9 @@
 /* model_provider.c: the model and data of the settings as a provider. See provider.h.
  *
  * The engine's passes compute gradients and losses of batches that a loader brings. */
-#include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "data/fingerprint.h"
-#include "record/record.h"
 #include "setup/setup.h"
 #include "trainer/ranks.h"
 
@@ -28,8 +25,12 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }
 
-/* A preset brings no weights. */
-static hy_status random_weights(hy_trainer *t) {
+static hy_status initialise(hy_provider *p, hy_trainer *t) {
+    hy_model_files kind;
+    char model[HY_HF_PATH_MAX];
+    (void)p;
+    HY_TRY(hy_settings_model_files(t->settings, &kind, model));
+    if (kind != HY_FILES_NONE) return hy_engine_load_model(t->engine, kind, model);
     if (t->settings->lora.lora) {
         hy_say(t, HY_WARNING,
                "the base weights of the adapters are random, because %s is a shape without "
@@ -37,14 +38,6 @@ static hy_status random_weights(hy_trainer *t) {
                t->settings->model);
     }
     return hy_engine_initialise_weights(t->engine);
-}
-
-static hy_status initialise(hy_provider *p, hy_trainer *t) {
-    hy_model_files kind;
-    char model[HY_HF_PATH_MAX];
-    (void)p;
-    HY_TRY(hy_settings_model_files(t->settings, &kind, model));
-    return kind == HY_FILES_NONE ? random_weights(t) : hy_engine_load_model(t->engine, kind, model);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -78,10 +71,9 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
         *out += batch.counted;
     }
     HY_TRY(hy_ranks_begin_step(t, out));
-    if (*out == 0) {
-        return hy_fail(HY_ERR_INPUT, "the sequences from number %lld on contain no target tokens",
-                       (long long)t->progress->sequences);
-    }
+    HY_FAIL_IF(*out == 0, HY_ERR_INPUT,
+               "the sequences from number %lld on contain no target tokens",
+               (long long)t->progress->sequences);
     return HY_OK;
 }
 

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#include "base/error.h"
-#include "base/text.h"
 #include "trainer/recording.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
@@ -19,32 +17,20 @@ static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* The most that any phase of the plan needs on the device. */
-static uint64_t most_planned(const hy_trainer *t) {
+/* The most that any phase of the plan needs on the device, as a share of its budget. */
+static double planned_of_device(const hy_trainer *t) {
     uint64_t most = 0;
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
         uint64_t planned = hy_monitor_planned(t, (hy_phase)phase);
         if (planned > most) most = planned;
     }
-    return most;
-}
-
-static double planned_of_device(const hy_trainer *t) {
-    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine->request));
-}
-
-/* The planned bytes, as shares of the memory at the start. */
-static void note_plan(hy_trainer *t) {
-    hy_memory_look look = hy_monitor_look(t, true);
-    uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
-    t->monitor->device_planned = planned_of_device(t);
-    t->monitor->host_planned = hy_memory_share(ours, look.host.budget);
+    return hy_memory_share(most, hy_budget_device(&t->engine->request));
 }
 
 hy_status hy_monitor_open(hy_trainer *t) {
     if (t->settings->memory.monitor == HY_MONITOR_OFF) return HY_OK;
     hy_monitor *m = calloc(1, sizeof *m);
-    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for the memory monitor");
+    HY_FAIL_IF(!m, HY_ERR_MEMORY, "no memory for the memory monitor");
     m->watch = hy_host_watch_open("/proc", "/sys");
     m->is_silent = t->settings->memory.monitor == HY_MONITOR_SILENT;
     m->said_step = t->progress->step;
@@ -53,7 +39,10 @@ hy_status hy_monitor_open(hy_trainer *t) {
                                            .critical = t->settings->memory.critical_usage,
                                            .emergency = t->settings->memory.emergency_usage};
     t->monitor = m;
-    note_plan(t);
+    hy_memory_look look = hy_monitor_look(t, true);
+    uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
+    m->device_planned = planned_of_device(t);
+    m->host_planned = hy_memory_share(ours, look.host.budget);
     return HY_OK;
 }
 
@@ -79,22 +68,19 @@ void hy_monitor_reset(hy_trainer *t) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
-    hy_text_addf(out, "%s %s", name, hy_bytes_as_text(p->used).text);
-    if (p->budget) {
-        hy_text_addf(out, " of %s (%.0f %%)", hy_bytes_as_text(p->budget).text,
-                     100 * p->utilization);
-    }
-    if (p->planned != p->used) hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
-}
-
 /* One sentence: the live bytes of each budget, and what else the process holds. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
-        describe_pool(out, "device", &look->device);
-        if (look->device.free)
-            hy_text_addf(out, ", %s free", hy_bytes_as_text(look->device.free).text);
+        const hy_memory_pool *p = &look->device;
+        hy_text_addf(out, "device %s", hy_bytes_as_text(p->used).text);
+        if (p->budget) {
+            hy_text_addf(out, " of %s (%.0f %%)", hy_bytes_as_text(p->budget).text,
+                         100 * p->utilization);
+        }
+        if (p->planned != p->used)
+            hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
+        if (p->free) hy_text_addf(out, ", %s free", hy_bytes_as_text(p->free).text);
         hy_text_add(out, "; ");
     }
     if (is_gpu) {
@@ -111,12 +97,6 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
     }
     if (look->stalled >= MUCH_STALLED) {
         hy_text_addf(out, ", %.0f %% of the time spent waiting for memory", 100 * look->stalled);
-    }
-}
-
-static void add_advice(const hy_memory_state *state, hy_text *out) {
-    for (int i = 0; i < state->advice_count && i < LINE_ADVICE; i++) {
-        hy_text_addf(out, "; %s", state->advice[i].text);
     }
 }
 
@@ -145,7 +125,9 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
     hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
                  hy_memory_status_name(was));
     describe_look(t, look, &line);
-    if (now > HY_MEMORY_NORMAL) add_advice(&state, &line);
+    for (int i = 0; now > HY_MEMORY_NORMAL && i < state.advice_count && i < LINE_ADVICE; i++) {
+        hy_text_addf(&line, "; %s", state.advice[i].text);
+    }
     say(t, now > was ? HY_WARNING : HY_NOTE, hy_text_string(&line));
     hy_trainer_record_event(t, &(hy_event_line){.event = "memory",
                                                 .status = hy_memory_status_name(now),
@@ -153,16 +135,6 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
                                                 .utilization = pool->utilization,
                                                 .text = hy_text_string(&line)});
     if (t->observer.on_memory) t->observer.on_memory(t->observer.user, &state);
-    hy_text_free(&line);
-}
-
-static void tell_figures(hy_trainer *t, const hy_memory_look *look) {
-    hy_text line = {0};
-    hy_memory_status status = worse(t->monitor->device.status, t->monitor->host.status);
-    hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
-                 hy_memory_status_name(status));
-    describe_look(t, look, &line);
-    say(t, HY_NOTE, hy_text_string(&line));
     hy_text_free(&line);
 }
 
@@ -174,19 +146,15 @@ static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_i
     info->memory_status = worse(m->device.status, m->host.status);
 }
 
-/* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
- * same phase are used. */
-static bool knows_enough(const hy_trainer *t, const hy_step_info *info, double now) {
-    const hy_monitor *m = t->monitor;
-    return m->looked_at > 0 && now - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
-           m->reported == HY_MEMORY_NORMAL && !is_line_due(t, info);
-}
-
 void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     double begin = hy_clock();
-    if (knows_enough(t, info, begin)) {
+    bool is_line_wanted = is_line_due(t, info);
+    /* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
+     * same phase are used. */
+    if (m->looked_at > 0 && begin - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
+        m->reported == HY_MEMORY_NORMAL && !is_line_wanted) {
         fill_info(m, &m->look, info);
         return;
     }
@@ -199,8 +167,13 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     fill_info(m, &look, info);
     if (info->memory_status != m->reported) {
         tell_change(t, &look);
-    } else if (is_line_due(t, info)) {
-        tell_figures(t, &look);
+    } else if (is_line_wanted) {
+        hy_text line = {0};
+        hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
+                     hy_memory_status_name(info->memory_status));
+        describe_look(t, &look, &line);
+        say(t, HY_NOTE, hy_text_string(&line));
+        hy_text_free(&line);
     }
     m->seconds += hy_clock() - begin;
 }

@@ -3,9 +3,7 @@
  *
  * Batch plans are made for their bytes alone, on the device or card that the configuration
  * names, by the code that plans the micro-batches of a run. */
-#include <stdlib.h>
 
-#include "base/error.h"
 #include "base/sized.h"
 #include "hybrid_tools.h"
 #include "setup/setup.h"
@@ -60,27 +58,19 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     return HY_OK;
 }
 
-static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
-    int64_t context = t->engine->model->shape.context;
-    if (batch < 1 || batch > INT32_MAX || seq < 1 || seq > context) {
-        return hy_fail(HY_ERR_INPUT,
-                       "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d "
-                       "sequences of 1 to %lld tokens",
-                       (long long)batch, (long long)seq, INT32_MAX, (long long)context);
-    }
-    if (batch * seq > INT32_MAX) {
-        return hy_fail(HY_ERR_INPUT, "a micro-batch of %lld x %lld tokens; accepted are %d in all",
-                       (long long)batch, (long long)seq, INT32_MAX);
-    }
-    return HY_OK;
-}
-
 hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t batch, int64_t seq,
                                                 hy_activation_estimate *out, size_t size) {
     HY_TRY(hy_trainer_must_have_passes(t, "estimates of activations"));
     if (batch == 0) batch = t->engine->plan->choice.batch;
     if (seq == 0) seq = t->settings->train.seq_len;
-    HY_TRY(check_shape(t, batch, seq));
+    int64_t context = t->engine->model->shape.context;
+    HY_FAIL_IF(batch < 1 || batch > INT32_MAX || seq < 1 || seq > context, HY_ERR_INPUT,
+               "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d sequences of "
+               "1 to %lld tokens",
+               (long long)batch, (long long)seq, INT32_MAX, (long long)context);
+    HY_FAIL_IF(batch * seq > INT32_MAX, HY_ERR_INPUT,
+               "a micro-batch of %lld x %lld tokens; accepted are %d in all", (long long)batch,
+               (long long)seq, INT32_MAX);
     return estimate(t, batch, seq, out, size);
 }
 

@@ -25,12 +25,6 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* The driver's library may see another card of that name, or a whole card that is partitioned. */
-static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
-    double total = (double)t->engine->device.backend->facts.memory_total;
-    return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
-}
-
 static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
     hy_backend *b = t->engine->device.backend;
     hy_monitor *m = t->monitor;
@@ -50,7 +44,10 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     const hy_device_facts *facts = &t->engine->device.backend->facts;
     hy_nvml_sample sample =
         is_fresh ? hy_nvml_ask(t->engine->nvml) : hy_nvml_latest(t->engine->nvml);
-    bool is_ours = is_this_card(t, &sample);
+    /* The driver's library may see another card of that name, or a whole card that is partitioned. */
+    double total = (double)facts->memory_total;
+    bool is_ours =
+        sample.memory_total > 0 && fabs((double)sample.memory_total - total) <= SAME_CARD * total;
     hy_memory_pool *pool = &out->device;
     pool->total = facts->memory_total;
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
@@ -83,19 +80,6 @@ static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) 
            (t->engine->device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
 }
 
-static hy_memory_pool host_pool(const hy_trainer *t) {
-    const hy_ledger *l = &t->engine->state->ledger;
-    uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
-    for (int place = 0; place < HY_PLACE_COUNT; place++) {
-        reserved[place] = hy_engine_reserved(t->engine, (hy_place)place);
-        planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
-    }
-    return (hy_memory_pool){.used = on_host(t, l->live_in),
-                            .reserved = on_host(t, reserved),
-                            .peak = on_host(t, l->peak_in),
-                            .planned = on_host(t, planned)};
-}
-
 /* The user's limit applies to planned memory; the machine's free memory to all that the process
  * holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
@@ -103,11 +87,20 @@ static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_mem
     uint64_t reserve = hy_host_reserve(host->total, t->settings->memory.host_reserve);
     uint64_t ours = host->resident > out->pinned ? host->resident : out->pinned;
     hy_memory_pool *pool = &out->host;
-    *pool = host_pool(t);
-    pool->free = host->available;
-    pool->total = host->total;
-    pool->budget = hy_host_budget(host, ours, 0, reserve);
-    pool->utilization = hy_host_pressure(host, ours, 0, reserve);
+    const hy_ledger *l = &t->engine->state->ledger;
+    uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
+    for (int place = 0; place < HY_PLACE_COUNT; place++) {
+        reserved[place] = hy_engine_reserved(t->engine, (hy_place)place);
+        planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
+    }
+    *pool = (hy_memory_pool){.used = on_host(t, l->live_in),
+                             .reserved = on_host(t, reserved),
+                             .peak = on_host(t, l->peak_in),
+                             .planned = on_host(t, planned),
+                             .free = host->available,
+                             .total = host->total,
+                             .budget = hy_host_budget(host, ours, 0, reserve),
+                             .utilization = hy_host_pressure(host, ours, 0, reserve)};
     double of_limit = hy_memory_share(pool->used, limit);
     if (of_limit <= pool->utilization) return;
     pool->utilization = of_limit;
@@ -138,10 +131,6 @@ hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
     return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
 }
 
-double hy_monitor_host_pressure(const hy_trainer *t) {
-    return t->monitor ? hy_monitor_look(t, false).host.utilization : 0;
-}
-
 bool hy_trainer_is_short(const hy_trainer *t) {
     return t->monitor && (hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
                           hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
@@ -150,17 +139,6 @@ bool hy_trainer_is_short(const hy_trainer *t) {
 /* ---- the whole table -------------------------------------------------------------------------- */
 
 #define LEAST_SHARE 0.01 /* what frees less is left out */
-
-static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_SLOTS]) {
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &l->cell[cls][l->phase];
-        out[cls] =
-            (hy_memory_class){.place = cell->place, .dtype = cell->dtype, .planned = cell->planned};
-        for (int place = 0; place < HY_PLACE_COUNT; place++) {
-            out[cls].live[place] = l->live[cls][place];
-        }
-    }
-}
 
 /* ---- advice ---------------------------------------------------------------------------------- */
 
@@ -204,9 +182,10 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
 
 hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out) {
     hy_memory_look look = hy_monitor_look(t, true);
+    const hy_ledger *l = &t->engine->state->ledger;
     *out = (hy_memory_state){.size = sizeof *out,
                              .step = t->progress->step,
-                             .phase = t->engine->state->ledger.phase,
+                             .phase = l->phase,
                              .is_unified = !t->engine->device.backend->facts.is_gpu,
                              .device = look.device,
                              .host = look.host,
@@ -223,6 +202,11 @@ hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out) {
     out->device.status = hy_monitor_device_status(t);
     out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
-    fill_classes(&t->engine->state->ledger, out->classes);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        const hy_cell *cell = &l->cell[cls][l->phase];
+        out->classes[cls] =
+            (hy_memory_class){.place = cell->place, .dtype = cell->dtype, .planned = cell->planned};
+        memcpy(out->classes[cls].live, l->live[cls], sizeof l->live[cls]);
+    }
     return advise(t, out);
 }

@@ -35,9 +35,6 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
 /* As of the last step. */
 hy_memory_status hy_monitor_device_status(const hy_trainer *t);
 hy_memory_status hy_monitor_host_status(const hy_trainer *t);
-/* How close the machine is to running out of memory; 1: it has. Reads again if the last figures
- * are old. */
-double hy_monitor_host_pressure(const hy_trainer *t);
 bool hy_trainer_is_short(const hy_trainer *t); /* of memory, so that less of it should be used */
 /* The placement table with advice. */
 hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out);

@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sized.h"
-#include "hybrid_tools.h"
-
 typedef struct savings {
     const hy_trainer *t;
     hy_plan_bytes now;     /* of the run as it is */

@@ -10,7 +10,6 @@
 
 #include <math.h>
 
-#include "base/error.h"
 #include "trainer/eval_schedule.h"
 #include "trainer/evaluate.h"
 #include "trainer/provider_weights.h"
@@ -27,8 +26,6 @@ typedef struct proposal {
     hy_verdict verdict;
 } proposal;
 
-static int64_t window_steps(const hy_trainer *t) { return t->progress->machine.window; }
-
 /* ---- proposing ------------------------------------------------------------------------------- */
 
 /* The number of optimizer steps that the jump replaces, and its scale. */
@@ -39,10 +36,10 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
     p->predicted_steps = (double)o->max_steps;
     if (o->kind == HY_PREDICTOR_LINE) return HY_OK;
     /* D = theta - phi and b: the jump is x D + y b */
-    hy_formula whole = hy_predictor_candidate(o, window_steps(t));
+    hy_formula whole = hy_predictor_candidate(o, t->progress->machine.window);
     double x = whole.theta - 1, y = whole.buffer[1];
     HY_TRY(hy_engine_measure(t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
-    p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
+    p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], t->progress->machine.window);
     p->scale = hy_predictor_cap(o, p->predicted_steps);
     p->predicted_steps *= p->scale;
     return HY_OK;
@@ -73,24 +70,22 @@ static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, doub
     return HY_OK;
 }
 
-/* Standard error of the mean change, from sequences that were measured twice. */
-static double change_noise(const double *before, const double *after, uint64_t count) {
+/* The guard's loss of the proposed weights, and the standard error of the mean change, from
+ * sequences that were measured twice. */
+static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
+    hy_formula whole =
+        hy_predictor_candidate(&t->engine->plan->predictor, t->progress->machine.window);
+    hy_formula scaled = hy_formula_scaled(whole, p->scale);
+    uint64_t count = guard_sequences(t);
     double mean = 0, square = 0;
-    if (count < 2) return 0;
+    hy_engine_propose(t->engine, &scaled, t->engine->plan->types.of[HY_PREDICT]);
+    HY_TRY(guard_pass(t, true, after, &p->after));
     for (uint64_t i = 0; i < count; i++) mean += (after[i] - before[i]) / (double)count;
     for (uint64_t i = 0; i < count; i++) {
         double off = after[i] - before[i] - mean;
         square += off * off;
     }
-    return sqrt(square / (double)(count - 1) / (double)count);
-}
-
-static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula whole = hy_predictor_candidate(&t->engine->plan->predictor, window_steps(t));
-    hy_formula scaled = hy_formula_scaled(whole, p->scale);
-    hy_engine_propose(t->engine, &scaled, t->engine->plan->types.of[HY_PREDICT]);
-    HY_TRY(guard_pass(t, true, after, &p->after));
-    p->noise = change_noise(before, after, guard_sequences(t));
+    p->noise = count < 2 ? 0 : sqrt(square / (double)(count - 1) / (double)count);
     return HY_OK;
 }
 
@@ -141,7 +136,8 @@ static hy_status take_snapshot(hy_trainer *t) {
 /* A jump that fails half-way is undone if the old weights are kept; otherwise the run cannot
  * continue. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas jump = hy_predictor_accept(&t->engine->plan->predictor, window_steps(t), p->scale);
+    hy_formulas jump =
+        hy_predictor_accept(&t->engine->plan->predictor, t->progress->machine.window, p->scale);
     t->status.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(t->engine, HY_ROW_SNAPSHOT) && !t->team) {
@@ -167,25 +163,6 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* Forward-only batches of this step, so that the state can start to return before the last. */
-static int64_t planned_batches(hy_trainer *t) {
-    int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    hy_provider *p = t->provider;
-    int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
-    if (t->loop->is_validation_due) {
-        batches += p->ops->batches(p, t, HY_VAL, hy_trainer_held_out(t, false).count);
-    }
-    return batches;
-}
-
-static void tell(const hy_trainer *t, const proposal *p) {
-    if (p->verdict == HY_ACCEPTED || t->loop->is_in_fork) return;
-    hy_say(t, HY_NOTE,
-           "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
-           "from %.4f to %.4f",
-           (long long)t->progress->step, p->predicted_steps, p->before, p->after);
-}
-
 /* Everything up to the decision; it changes no state, so it can be repeated, and a provider may
  * stop the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
@@ -193,9 +170,16 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
         t->engine)); /* first, so that its memory is free when passes begin */
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    /* If validation borrows the state's memory, it returns at the end of Predict. */
+    /* The state starts to return before the last forward-only batch of this step. If validation
+     * borrows the state's memory, the state returns at the end of Predict. */
+    hy_provider *provider = t->provider;
+    int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t batches = passes * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
+    if (t->loop->is_validation_due) {
+        batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
+    }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
-    t->engine->state->offload.batches_left = is_lent ? 0 : planned_batches(t);
+    t->engine->state->offload.batches_left = is_lent ? 0 : batches;
     HY_TRY(measure_jump(t, p));
     return judge(t, p);
 }
@@ -247,14 +231,20 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     HY_TRY(decide(t, &p));
     HY_TRY(validate_here(t));
     HY_TRY(hy_trainer_retry(t, end_predict));
-    tell(t, &p);
+    bool is_accepted = p.verdict == HY_ACCEPTED;
+    if (!is_accepted && !t->loop->is_in_fork) {
+        hy_say(t, HY_NOTE,
+               "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
+               "from %.4f to %.4f",
+               (long long)t->progress->step, p.predicted_steps, p.before, p.after);
+    }
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
     t->progress->phases.steps[HY_PREDICT]++;
     hy_account_close(t, &account);
     hy_trainer_describe(t, &was, &account, info);
-    info->loss = p.verdict == HY_ACCEPTED ? p.after : p.before;
-    info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
-    info->was_rejected = p.verdict != HY_ACCEPTED;
-    t->progress->jumps.is_residual_due = p.verdict == HY_ACCEPTED;
+    info->loss = is_accepted ? p.after : p.before;
+    info->predicted_steps = is_accepted ? p.predicted_steps : 0;
+    info->was_rejected = !is_accepted;
+    t->progress->jumps.is_residual_due = is_accepted;
     return hy_trainer_end_step(t);
 }

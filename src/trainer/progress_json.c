@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
@@ -20,59 +19,117 @@
 
 #define PROGRESS_VERSION 1
 
-/* A field of the run's progress, or of the engine's. */
+/* A value of the run's progress, or of the engine's: an int64_t, or a double. */
 typedef struct field {
     const char *key;
     size_t offset;
-    bool is_engine;
+    bool is_double, is_engine;
 } field;
 
-#define RUN(member) offsetof(hy_progress, member), false
-#define ENGINE(member) offsetof(hy_engine_progress, member), true
+#define INT(member) offsetof(hy_progress, member), false, false
+#define DOUBLE(member) offsetof(hy_progress, member), true, false
+#define ENGINE_INT(member) offsetof(hy_engine_progress, member), false, true
+#define ENGINE_DOUBLE(member) offsetof(hy_engine_progress, member), true, true
 
-static const field integers[] = {
-    {"step", RUN(step)},
-    {"updates", ENGINE(updates)},
-    {"skipped", ENGINE(skipped)},
-    {"sequences", RUN(sequences)},
-    {"tokens", RUN(tokens)},
-    {"backward_passes", ENGINE(backward_passes)},
-    {"val_step", RUN(val_step)},
-    {"true_steps", RUN(machine.done)},
-    {"window", RUN(machine.window)},
-    {"correct_left", RUN(machine.correct_left)},
-    {"cooldown", RUN(machine.cooldown)},
-    {"next_cooldown", RUN(machine.next_cooldown)},
-    {"moves", RUN(machine.moves)},
-    {"rejections", RUN(machine.rejections)},
-    {"divergences", RUN(machine.divergences)},
-    {"healthy_steps", RUN(divergence.count)},
-    {"guard_moves", RUN(guard.count)},
-    {"forks", RUN(confidence.forks)},
-    {"scale_good_steps", ENGINE(loss_scale.good_steps)},
-    {"line_streak", RUN(jumps.streak)},
-    {"tail_samples", ENGINE(average_samples)},
-    {"next_fork", RUN(forks.next)},
-    {"fork_wait", RUN(forks.wait)},
+static const field fields[] = {
+    {"step", INT(step)},
+    {"updates", ENGINE_INT(updates)},
+    {"skipped", ENGINE_INT(skipped)},
+    {"sequences", INT(sequences)},
+    {"tokens", INT(tokens)},
+    {"backward_passes", ENGINE_INT(backward_passes)},
+    {"val_step", INT(val_step)},
+    {"true_steps", INT(machine.done)},
+    {"window", INT(machine.window)},
+    {"correct_left", INT(machine.correct_left)},
+    {"cooldown", INT(machine.cooldown)},
+    {"next_cooldown", INT(machine.next_cooldown)},
+    {"moves", INT(machine.moves)},
+    {"rejections", INT(machine.rejections)},
+    {"divergences", INT(machine.divergences)},
+    {"healthy_steps", INT(divergence.count)},
+    {"guard_moves", INT(guard.count)},
+    {"forks", INT(confidence.forks)},
+    {"scale_good_steps", ENGINE_INT(loss_scale.good_steps)},
+    {"line_streak", INT(jumps.streak)},
+    {"tail_samples", ENGINE_INT(average_samples)},
+    {"next_fork", INT(forks.next)},
+    {"fork_wait", INT(forks.wait)},
+    {"seconds", DOUBLE(seconds)},
+    {"spent", DOUBLE(spent)},
+    {"loss_mean", DOUBLE(divergence.loss_mean)},
+    {"loss_variance", DOUBLE(divergence.loss_variance)},
+    {"grad_level", DOUBLE(divergence.grad_level)},
+    {"log_odds", DOUBLE(confidence.log_odds)},
+    {"fork_gain", DOUBLE(confidence.gain_sum)},
+    {"fork_spent", DOUBLE(forks.spent)},
+    {"fork_gain_steps", DOUBLE(forks.gain_steps)},
+    {"loss_scale", ENGINE_DOUBLE(loss_scale.scale)},
+    {"predicted_steps", DOUBLE(jumps.steps)},
 };
 
-static const field numbers[] = {
-    {"seconds", RUN(seconds)},
-    {"spent", RUN(spent)},
-    {"loss_mean", RUN(divergence.loss_mean)},
-    {"loss_variance", RUN(divergence.loss_variance)},
-    {"grad_level", RUN(divergence.grad_level)},
-    {"log_odds", RUN(confidence.log_odds)},
-    {"fork_gain", RUN(confidence.gain_sum)},
-    {"fork_spent", RUN(forks.spent)},
-    {"fork_gain_steps", RUN(forks.gain_steps)},
-    {"loss_scale", ENGINE(loss_scale.scale)},
-    {"predicted_steps", RUN(jumps.steps)},
+static const field best_fields[] = {
+    {"last", DOUBLE(best.last)},
+    {"loss", DOUBLE(best.loss)},
+    {"step", INT(best.step)},
+    {"saved_loss", DOUBLE(best.saved_loss)},
+    {"saved_step", INT(best.saved_step)},
+    {"mark", DOUBLE(best.mark)},
+    {"stale", INT(best.stale)},
+    {"sequences", INT(best.sequences)},
+    {"stride", INT(best.stride)},
+    {"of", INT(best.of)},
 };
 
-static void *field_of(const hy_trainer *t, const field *f) {
+/* Each is an array with an entry for each phase. */
+static const field phase_fields[] = {
+    {"steps", INT(phases.steps)},
+    {"seconds", DOUBLE(phases.seconds)},
+    {"wait_seconds", DOUBLE(phases.wait)},
+    {"bytes_moved", INT(phases.bytes_moved)},
+};
+
+#define LENGTH(list) (int)(sizeof list / sizeof list[0])
+
+/* The value of a field; `index` is for arrays. */
+static void *field_at(const hy_trainer *t, const field *f, int index) {
     char *base = f->is_engine ? (char *)&t->engine->progress : (char *)t->progress;
-    return base + f->offset;
+    return base + f->offset + (size_t)index * sizeof(int64_t);
+}
+
+static void write_fields(const hy_trainer *t, const field *list, int count, int index,
+                         hy_json_writer *w) {
+    for (const field *f = list; f < list + count; f++) {
+        const void *value = field_at(t, f, index);
+        if (f->is_double) {
+            hy_json_put_double(w, f->key, *(const double *)value);
+        } else {
+            hy_json_put_int(w, f->key, *(const int64_t *)value);
+        }
+    }
+}
+
+static hy_status read_fields(hy_trainer *t, const field *list, int count, int index,
+                             const hy_json *json, const hy_json_node *node) {
+    for (const field *f = list; f < list + count; f++) {
+        void *value = field_at(t, f, index);
+        HY_TRY(f->is_double ? hy_json_double(json, node, f->key, value)
+                            : hy_json_int(json, node, f->key, value));
+        HY_FAIL_IF(!f->is_double && *(int64_t *)value < 0, HY_ERR_INPUT,
+                   "%s/trainer.json: %s is negative", t->resumed, f->key);
+    }
+    return HY_OK;
+}
+
+/* Older checkpoints have no lowest losses; values that are not finite are null in the file. */
+static void read_best(hy_trainer *t, const hy_json_node *node) {
+    t->progress->best = HY_NO_BEST;
+    for (int i = 0; i < LENGTH(best_fields); i++) {
+        const field *f = &best_fields[i];
+        const hy_json_node *member = hy_json_get(node, f->key);
+        (void)(f->is_double ? hy_json_as_double(member, field_at(t, f, 0))
+                            : hy_json_as_int(member, field_at(t, f, 0)));
+    }
 }
 
 static void write_ring(hy_json_writer *w, const char *key, const double *values, int count) {
@@ -110,36 +167,6 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     const char *hex;
     bool has_hash = hy_json_as_string(hy_json_get(data, key), &hex, NULL);
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
-}
-
-static void write_best(hy_json_writer *w, const hy_best *best) {
-    hy_json_open_object(w, "best");
-    hy_json_put_double(w, "last", best->last);
-    hy_json_put_double(w, "loss", best->loss);
-    hy_json_put_int(w, "step", best->step);
-    hy_json_put_double(w, "saved_loss", best->saved_loss);
-    hy_json_put_int(w, "saved_step", best->saved_step);
-    hy_json_put_double(w, "mark", best->mark);
-    hy_json_put_int(w, "stale", best->stale);
-    hy_json_put_int(w, "sequences", best->sequences);
-    hy_json_put_int(w, "stride", best->stride);
-    hy_json_put_int(w, "of", best->of);
-    hy_json_close_object(w);
-}
-
-/* Older checkpoints have none; values that are not finite are null in the file. */
-static void read_best(const hy_json_node *node, hy_best *best) {
-    *best = HY_NO_BEST;
-    (void)hy_json_as_double(hy_json_get(node, "last"), &best->last);
-    (void)hy_json_as_double(hy_json_get(node, "loss"), &best->loss);
-    (void)hy_json_as_int(hy_json_get(node, "step"), &best->step);
-    (void)hy_json_as_double(hy_json_get(node, "saved_loss"), &best->saved_loss);
-    (void)hy_json_as_int(hy_json_get(node, "saved_step"), &best->saved_step);
-    (void)hy_json_as_double(hy_json_get(node, "mark"), &best->mark);
-    (void)hy_json_as_int(hy_json_get(node, "stale"), &best->stale);
-    (void)hy_json_as_int(hy_json_get(node, "sequences"), &best->sequences);
-    (void)hy_json_as_int(hy_json_get(node, "stride"), &best->stride);
-    (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
 }
 
 /* What tensors do not show of parameters in a provider's memory: for plans
@@ -213,20 +240,6 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
     return HY_OK;
 }
 
-static void write_phases(const hy_progress *p, hy_json_writer *w) {
-    hy_json_open_array(w, "phases");
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        hy_json_open_object(w, NULL);
-        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
-        hy_json_put_int(w, "steps", p->phases.steps[i]);
-        hy_json_put_double(w, "seconds", p->phases.seconds[i]);
-        hy_json_put_double(w, "wait_seconds", p->phases.wait[i]);
-        hy_json_put_int(w, "bytes_moved", p->phases.bytes_moved[i]);
-        hy_json_close_object(w);
-    }
-    hy_json_close_array(w);
-}
-
 static void write_data(const hy_trainer *t, hy_json_writer *w) {
     identity data[IDENTITIES];
     describe_identity(t, data);
@@ -236,6 +249,17 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
     write_hash(w, "val_hash", t->data.val_hash);
     hy_json_put_string(w, "description", hy_trainer_data(t)->description);
     hy_json_close_object(w);
+}
+
+static void write_phases(const hy_trainer *t, hy_json_writer *w) {
+    hy_json_open_array(w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
+        write_fields(t, phase_fields, LENGTH(phase_fields), i, w);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
 }
 
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
@@ -251,12 +275,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "optimizer", t->engine->plan->optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine->state->rows->optim_count);
     write_sets(t, &w);
-    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        hy_json_put_double(&w, numbers[i].key, *(const double *)field_of(t, &numbers[i]));
-    }
+    write_fields(t, fields, LENGTH(fields), 0, &w);
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->jumps.is_residual_due);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
@@ -268,7 +287,9 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
-    write_best(&w, &p->best);
+    hy_json_open_object(&w, "best");
+    write_fields(t, best_fields, LENGTH(best_fields), 0, &w);
+    hy_json_close_object(&w);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     /* A fork while its second arm is running. */
@@ -279,7 +300,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         write_ring(&w, "with", t->loop->fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
-    write_phases(p, &w);
+    write_phases(t, &w);
     hy_json_open_object(&w, "schedule");
     hy_json_put_int(&w, "warmup", t->loop->schedule.warmup);
     hy_json_put_int(&w, "total", t->loop->schedule.total);
@@ -303,34 +324,12 @@ static hy_status read_phase(const hy_json *json, const char *path, hy_phase *out
     return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not a phase", path, name);
 }
 
-static hy_status read_phases(const hy_json *json, hy_progress *p) {
-    const hy_json_node *list = hy_json_get(hy_json_root(json), "phases");
-    const hy_json_node *node = list ? hy_json_first(list) : NULL;
-    for (int i = 0; i < HY_PHASE_COUNT && node; i++, node = hy_json_next(node)) {
-        HY_TRY(hy_json_int(json, node, "steps", &p->phases.steps[i]));
-        HY_TRY(hy_json_double(json, node, "seconds", &p->phases.seconds[i]));
-        HY_TRY(hy_json_double(json, node, "wait_seconds", &p->phases.wait[i]));
-        HY_TRY(hy_json_int(json, node, "bytes_moved", &p->phases.bytes_moved[i]));
-    }
-    return HY_OK;
-}
-
 static void read_ring(const hy_json_node *object, const char *key, double *values, int count) {
     const hy_json_node *list = hy_json_get(object, key);
     const hy_json_node *node = list ? hy_json_first(list) : NULL;
     for (int i = 0; i < count && node; i++, node = hy_json_next(node)) {
         if (!hy_json_as_double(node, &values[i])) values[i] = NAN;
     }
-}
-
-static hy_status read_fork(const hy_json *json, hy_fork *fork) {
-    const hy_json_node *node = hy_json_get(hy_json_root(json), "fork");
-    fork->is_open = node != NULL;
-    if (!node) return HY_OK;
-    HY_TRY(hy_json_int(json, node, "compare_at", &fork->compare_at));
-    HY_TRY(hy_json_int(json, node, "first", &fork->first));
-    read_ring(node, "with", fork->with, HY_FORK_SEQUENCES);
-    return HY_OK;
 }
 
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
@@ -389,14 +388,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                PROGRESS_VERSION);
     HY_TRY(check_identity(t, json, path));
     HY_TRY(check_optimizer(t, root, path));
-    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        int64_t *value = field_of(t, &integers[i]);
-        HY_TRY(hy_json_int(json, root, integers[i].key, value));
-        if (*value < 0) return hy_fail(HY_ERR_INPUT, "%s: %s is negative", path, integers[i].key);
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        HY_TRY(hy_json_double(json, root, numbers[i].key, field_of(t, &numbers[i])));
-    }
+    HY_TRY(read_fields(t, fields, LENGTH(fields), 0, json, root));
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->jumps.is_residual_due));
     HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine->progress.has_snapshot));
@@ -418,14 +410,24 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     /* Validation left to the next Predict step; older checkpoints do not have it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop->is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop->is_rest_owed);
-    read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
-    read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
-    if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
-    read_best(hy_json_get(root, "best"), &p->best);
+    read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    read_ring(root, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
+    if (!hy_json_as_double(hy_json_get(root, "val_loss"), &p->val_loss)) p->val_loss = NAN;
+    read_best(t, hy_json_get(root, "best"));
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
-    HY_TRY(read_fork(json, &t->loop->fork));
-    return read_phases(json, p);
+    hy_fork *fork = &t->loop->fork;
+    const hy_json_node *test = hy_json_get(root, "fork"), *phases = hy_json_get(root, "phases");
+    fork->is_open = test != NULL;
+    if (test) {
+        HY_TRY(hy_json_int(json, test, "compare_at", &fork->compare_at));
+        HY_TRY(hy_json_int(json, test, "first", &fork->first));
+        read_ring(test, "with", fork->with, HY_FORK_SEQUENCES);
+    }
+    const hy_json_node *phase = phases ? hy_json_first(phases) : NULL;
+    for (int i = 0; i < HY_PHASE_COUNT && phase; i++, phase = hy_json_next(phase)) {
+        HY_TRY(read_fields(t, phase_fields, LENGTH(phase_fields), i, json, phase));
+    }
+    return HY_OK;
 }
 
 /* A run that is extended has another learning rate schedule, which is reported. A finished

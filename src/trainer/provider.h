@@ -39,6 +39,9 @@ typedef struct hy_provider_ops {
                            hy_step_report *report);
     /* The step is applied. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
+    /* A step or jump is complete, with these figures; before the observer's on_step. NULL: nothing
+     * to do. */
+    void (*on_step)(hy_provider *p, const hy_step_info *info);
     /* Losses of training sequences by number, forward only. `plan` is for the engine's passes. */
     hy_status (*losses)(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
     /* Held-out loss. NULL: facts.can_evaluate is false. */

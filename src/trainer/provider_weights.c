@@ -4,21 +4,24 @@
  * the average. These are shown before a probe and the weights come back after it. */
 #include "trainer/provider_weights.h"
 
-#include "base/error.h"
 #include "trainer/ranks.h"
 #include "trainer/recovery.h"
 
-typedef hy_status (*probe_work)(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
+/* Losses of training sequences, or with `plan` NULL and split HY_VAL the held-out loss. */
+static hy_status compute(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    const hy_provider_ops *ops = t->provider->ops;
+    return probe->split == HY_VAL ? ops->evaluate(t->provider, t, probe)
+                                  : ops->losses(t->provider, t, plan, probe);
+}
 
 /* The weights return to the provider's memory even if the probe failed, so that a run that ends
  * here can be saved. */
-static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan, hy_probe *probe,
-                             probe_work work) {
+static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan, hy_probe *probe) {
     hy_engine *e = t->engine;
     hy_error kept;
     hy_status status = hy_custom_show(e, shown);
     probe->counted = 0;
-    if (status == HY_OK) status = work(t, plan, probe);
+    if (status == HY_OK) status = compute(t, plan, probe);
     if (e->custom->shown == HY_SHOWN_WEIGHTS) return status;
     if (hy_ranks_are_apart(t, status)) {
         t->status.life = HY_LIFE_FAILED;
@@ -29,37 +32,24 @@ static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan,
     while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
         back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
     }
-    if (back != HY_OK) {
-        t->status.life = HY_LIFE_FAILED;
-        return back;
-    }
-    return hy_error_restore(&kept);
-}
-
-static hy_status losses(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
-    return t->provider->ops->losses(t->provider, t, plan, probe);
+    if (back == HY_OK) return hy_error_restore(&kept);
+    t->status.life = HY_LIFE_FAILED;
+    return back;
 }
 
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
-    if (!t->engine->custom) return losses(t, plan, probe);
-    hy_shown shown = probe->of_candidate ? HY_SHOWN_CANDIDATE : HY_SHOWN_WEIGHTS;
-    return probe_shown(t, shown, plan, probe, losses);
-}
-
-static hy_status evaluate(hy_trainer *t, hy_batch_plan *unused, hy_probe *probe) {
-    (void)unused;
-    return t->provider->ops->evaluate(t->provider, t, probe);
-}
-
-/* A validation between a jump and the end of its Correct keeps the snapshot: the jump may still be
- * undone. */
-hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe) {
+    if (!t->engine->custom) return compute(t, plan, probe);
+    bool is_held_out = probe->split == HY_VAL;
+    hy_shown shown = !probe->of_candidate ? HY_SHOWN_WEIGHTS
+                     : is_held_out        ? HY_SHOWN_AVERAGE
+                                          : HY_SHOWN_CANDIDATE;
+    if (shown != HY_SHOWN_AVERAGE) return probe_shown(t, shown, plan, probe);
+    /* A validation between a jump and the end of its Correct keeps the snapshot: the jump may still
+     * be undone. */
     hy_arena kept = {0};
     hy_error error;
-    if (!t->engine->custom) return evaluate(t, NULL, probe);
-    if (!probe->of_candidate) return probe_shown(t, HY_SHOWN_WEIGHTS, NULL, probe, evaluate);
     if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(t->engine, &kept));
-    hy_status status = probe_shown(t, HY_SHOWN_AVERAGE, NULL, probe, evaluate);
+    hy_status status = probe_shown(t, shown, NULL, probe);
     hy_error_save(&error, status);
     hy_status back = hy_custom_return_snapshot(t->engine, &kept);
     return status == HY_OK ? back : hy_error_restore(&error);

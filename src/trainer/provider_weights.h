@@ -3,11 +3,10 @@
 
 #include "trainer/trainer.h"
 
-/* Losses of training sequences, and the held-out loss; with probe->of_candidate of the proposed
- * weights or of the average. A provider with memory of its own finds those weights there while it
- * computes. */
+/* Losses of training sequences, or of held-out ones (probe->split; these need no plan). With
+ * probe->of_candidate they are losses of the proposed weights, or of the average for held-out
+ * sequences. A provider with its own memory finds those weights there while it computes. */
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
-hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe);
 /* Before a public call returns with this status: updates the weights in the provider's memory,
  * where a 16-bit copy may be stale. Does nothing after a failure that ranks have not agreed on. */
 hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status);

@@ -9,12 +9,9 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/hash.h"
-#include "base/sized.h"
 #include "plan/plan_value.h"
 #include "trainer/join.h"
 #include "trainer/monitor_look.h"
@@ -111,19 +108,6 @@ typedef struct timed_choice {
     uint64_t chunk_budget; /* that loss chunks depend on: free memory, which always differs */
 } timed_choice;
 
-/* Their matmuls are timed separately, so results depend on which rank computed what. */
-static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
-    if (!hy_trainer_leads(t) || !t->engine->device.backend->matmul_table) return;
-    for (int32_t r = 1; r < rank_count(t); r++) {
-        if (strcmp(all[r].device, all[0].device) == 0) continue;
-        hy_say(t, HY_WARNING,
-               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
-               "separately, and may choose others after a resume",
-               r, all[r].device, all[0].device);
-        return;
-    }
-}
-
 hy_status hy_ranks_share_fp8(hy_trainer *t) {
     hy_plan_request *r = &t->engine->request;
     timed_choice own, all[HY_RANKS_MOST];
@@ -134,7 +118,15 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
     own.chunk_budget = r->chunk_budget;
     snprintf(own.device, sizeof own.device, "%s", t->engine->device.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
-    tell_other_devices(t, all);
+    bool has_told = !hy_trainer_leads(t) || !t->engine->device.backend->matmul_table;
+    for (int32_t i = 1; i < rank_count(t) && !has_told; i++) {
+        has_told = strcmp(all[i].device, all[0].device) != 0;
+        if (!has_told) continue;
+        hy_say(t, HY_WARNING,
+               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
+               "separately, and may choose others after a resume",
+               i, all[i].device, all[0].device);
+    }
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
     r->chunk_budget = all[0].chunk_budget;
     r->fixed.has_fp8 = all[0].has_fp8;
@@ -143,10 +135,6 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-
-hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *r, hy_plan *plan) {
-    return t->team ? hy_plan_share(t->team, r, plan) : HY_OK;
-}
 
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     const hy_plan_request *r = &t->engine->request;
@@ -240,11 +228,11 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     a->sent = sent;
     a->link_seconds = busy;
     if (hy_control_gather(t->team->control, own, COUNT, all) != HY_OK) return;
-    double *to[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
-    for (int32_t r = 0; r < rank_count(t); r++) {
-        for (int k = 0; k < COUNT; k++) to[k][r] = all[r * COUNT + k];
+    const double *of_ranks[COUNT];
+    for (int k = 0; k < COUNT; k++) {
+        for (int32_t r = 0; r < rank_count(t); r++) a->figures[k][r] = all[r * COUNT + k];
+        of_ranks[k] = a->figures[k];
     }
-    const double *of_ranks[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     bool is_step = info->phase != HY_PREDICT;
     if (is_step && t->ranks.figures.ranks > 0) hy_rank_figures_add(&t->ranks.figures, of_ranks);
 }

@@ -23,8 +23,6 @@ hy_status hy_ranks_share_fp8(hy_trainer *t);
 /* At the start, when each rank has a plan: all take rank 0's, or another rank's if only that one
  * fits on every rank. */
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan);
-/* Rank 0's plan for all, each for its own shard. */
-hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *request, hy_plan *plan);
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: each rank's result, for the record. Failures are handled at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);

@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "formats/checkpoint.h"
-#include "hybrid_tools.h"
 #include "trainer/monitor_savings.h"
 #include "trainer/ranks.h"
 #include "trainer/summary.h"
@@ -30,7 +28,7 @@ static hy_status choose_branch(const hy_trainer *t) {
     return status;
 }
 
-static hy_status open_record(hy_trainer *t, bool is_remade) {
+hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = t->settings;
     const hy_provider_facts *f = &t->provider->facts;
     hy_moment moment = now(t);
@@ -73,16 +71,6 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     return HY_OK;
 }
 
-hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); }
-
-/* The new folder has nothing of the old one: neither the resumed checkpoint nor the copy of the
- * model. */
-hy_status hy_trainer_remake_record(hy_trainer *t) {
-    t->resumed[0] = 0;
-    t->settings->kept = (hy_kept_origin){0};
-    return open_record(t, true);
-}
-
 #define HY_LAYERS_TOLD 128 /* a line has room for as many */
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
@@ -100,12 +88,10 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
         *values[k] = (hy_layer_values){layers, 1, told[k]};
     }
     hy_ranks_tell_step(t, info);
-    const hy_agreed *a = &t->ranks.agreed;
-    const double *of_ranks[] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
                                   &line.rank_bytes, &line.rank_memory};
     for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
-        *told_of[k] = (hy_layer_values){hy_engine_ranks(t->engine), 1, of_ranks[k]};
+        *told_of[k] = (hy_layer_values){hy_engine_ranks(t->engine), 1, t->ranks.agreed.figures[k]};
     }
     hy_record_step(t->record, &line, &t->engine->state->ledger);
 }

@@ -3,8 +3,8 @@
 
 #include "trainer/trainer.h"
 
-hy_status hy_trainer_open_record(hy_trainer *t);
-hy_status hy_trainer_remake_record(hy_trainer *t); /* in a folder that had to be made again */
+/* is_remade: in a folder that had to be made again. */
+hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade);
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info,
                             double val_loss); /* NAN: none */
 void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event);

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "plan/plan_value.h"
 #include "trainer/monitor.h"
 #include "trainer/ranks.h"
 #include "trainer/recording.h"
@@ -96,8 +97,10 @@ static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
 }
 
 /* Micro-batches of this size, or the largest smaller size that fits. */
-static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
+static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choice,
+                        const char *reason) {
     hy_engine *e = t->engine;
+    const hy_plan_choice old = e->plan->choice, *now = &e->plan->choice;
     hy_status status = HY_OK;
     hy_phase phase = e->state->ledger.phase;
     hy_plan plan;
@@ -110,30 +113,19 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
-        return hy_fail_context(status, "micro-batches of %lld", (long long)e->plan->choice.batch);
+        return hy_fail_context(status, "micro-batches of %lld", (long long)now->batch);
     }
-    return adopt(t, phase);
-}
-
-static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
-    const hy_plan_choice *now = &t->engine->plan->choice;
-    if (now->batch == old->batch) return;
+    HY_TRY(adopt(t, phase));
+    if (now->batch == old.batch) return HY_OK;
     t->status.batch_changes++;
-    hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old->batch,
-           now->batch, old->accum, now->accum, reason);
+    hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old.batch,
+           now->batch, old.accum, now->accum, reason);
     hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
                                                 .batch_size = now->batch,
                                                 .grad_accum = now->accum,
-                                                .old_batch_size = old->batch,
-                                                .old_grad_accum = old->accum,
+                                                .old_batch_size = old.batch,
+                                                .old_grad_accum = old.accum,
                                                 .reason = reason});
-}
-
-static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choice,
-                        const char *reason) {
-    hy_plan_choice old = t->engine->plan->choice;
-    HY_TRY(change_plan(t, batch, choice));
-    tell(t, &old, reason);
     return HY_OK;
 }
 
@@ -249,7 +241,8 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     char text[HY_ERROR_MESSAGE_MAX];
     hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
     status = hy_ranks_agree(t, status);
-    if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
+    if (status == HY_OK && t->team)
+        status = hy_ranks_agree(t, hy_plan_share(t->team, &request, &plan));
     snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
     *t->facts = facts; /* figures follow when the plan is taken */

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "config/derived.h"
 #include "record/state_files.h"
 
 /* Values of one key, then and now. */

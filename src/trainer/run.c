@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
@@ -33,11 +32,6 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-static bool is_save_due(const hy_trainer *t) {
-    bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
-    return is_due(t->settings->save.save_every, t->progress->step) || is_time;
-}
-
 /* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
  * them, otherwise if saving takes as little time as usual. */
 static bool is_best_due(const hy_trainer *t) {
@@ -48,8 +42,12 @@ static bool is_best_due(const hy_trainer *t) {
     return saves && (t->team ? t->ranks.agreed.keeps_best : hy_trainer_has_time_to_save(t));
 }
 
+static bool needs_save(const hy_trainer *t) {
+    return t->folder[0] && t->status.saved_step != t->progress->step;
+}
+
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
+    if (!needs_save(t)) return HY_OK;
     double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     t->status.save_clock = hy_clock();
@@ -63,24 +61,15 @@ static hy_status save_or_warn(hy_trainer *t) {
 
 /* A due validation is left to the next Predict step, which has the memory for it, if one comes
  * soon. */
-static bool can_wait(const hy_trainer *t) {
+static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
-    return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
-}
-
-static hy_status validate_now(hy_trainer *t, double *val_loss) {
-    bool waits = !t->loop->is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
+    bool is_predict_near = obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
+    bool waits = !t->loop->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->loop->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
     t->loop->is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
     return status;
-}
-
-/* What falls due after an optimizer step. */
-static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(hy_trainer_eval_every(t), t->progress->step)) t->loop->is_validation_due = true;
-    return validate_now(t, val_loss);
 }
 
 static hy_status ask_forks(hy_trainer *t) {
@@ -92,7 +81,7 @@ static hy_status ask_forks(hy_trainer *t) {
 /* A run that was stopped after a step, before its validation or test, begins with that. */
 static hy_status catch_up(hy_trainer *t) {
     double unused;
-    HY_TRY(validate_now(t, &unused));
+    HY_TRY(validate_if_due(t, &unused));
     return ask_forks(t);
 }
 
@@ -129,45 +118,48 @@ static hy_status one_step(hy_trainer *t) {
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
     /* The step is done, whatever follows, and will be in the checkpoint. */
+    if (t->provider->ops->on_step) t->provider->ops->on_step(t->provider, &info);
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
     /* A jump is not a step, but it changes the weights since the last save, and they may be the
      * best. */
     if (is_jump) t->status.saved_step = -1;
     t->loop->is_rest_owed = !is_jump;
-    if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
+    if (status == HY_OK && !is_jump) {
+        t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
+        status = validate_if_due(t, &val_loss);
+    }
     status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
     if (!is_jump) HY_TRY(ask_forks(t));
-    t->status.is_save_owed |= is_save_due(t) || is_best_due(t);
+    bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
+    t->status.is_save_owed |=
+        is_time || is_best_due(t) || is_due(t->settings->save.save_every, t->progress->step);
     if (!t->status.is_save_owed || hy_trainer_is_over(t) || t->progress->bound.above > 0)
         return HY_OK;
     t->status.is_save_owed = false;
     return save_or_warn(t);
 }
 
-static hy_status count_own_ngrams(hy_trainer *t) {
+/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. Without
+ * the memory or the file for this comparison the run goes on. */
+static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
     uint8_t *train = NULL, *val = NULL;
-    hy_status status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
-    if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
-    if (val) {
-        status =
-            hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->held_out.ngram_loss);
-    }
-    free(train);
-    free(val);
-    /* A comparison, not worth a run. */
-    return status == HY_ERR_MEMORY || status == HY_ERR_IO ? HY_OK : status;
-}
-
-/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. */
-static hy_status count_ngrams(hy_trainer *t) {
+    double *loss = &t->held_out.ngram_loss;
+    hy_status status = HY_OK;
     if (!t->data.set) return HY_OK;
-    if (hy_trainer_leads(t)) HY_TRY(count_own_ngrams(t));
-    return hy_ranks_share(t, &t->held_out.ngram_loss, sizeof t->held_out.ngram_loss);
+    if (hy_trainer_leads(t)) {
+        status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
+        if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
+        if (val) status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, loss);
+        free(train);
+        free(val);
+    }
+    if (status != HY_ERR_MEMORY && status != HY_ERR_IO) HY_TRY(status);
+    return hy_ranks_share(t, loss, sizeof *loss);
 }
 
 /* With several ranks none has all weights, but the last checkpoint does. */
@@ -202,13 +194,6 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
-/* The last save of a run may use the memory that was reserved for it. */
-static hy_status save_at_last(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
-    hy_trainer_give_reserve(t);
-    return hy_trainer_retry(t, hy_trainer_write_checkpoint);
-}
-
 /* Ends a run that diverged: the newest checkpoint is from before that. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     const hy_progress *p = t->progress;
@@ -234,7 +219,11 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
 static hy_status wind_up(hy_trainer *t, bool is_end) {
     hy_error kept;
     HY_TRY(hy_trainer_show_last(t));
-    hy_status saved = save_at_last(t), model = HY_OK;
+    hy_status saved = HY_OK, model = HY_OK;
+    if (needs_save(t)) {
+        hy_trainer_give_reserve(t); /* the last save may use the memory reserved for it */
+        saved = hy_trainer_retry(t, hy_trainer_write_checkpoint);
+    }
     hy_error_save(&kept, saved);
     if (saved != HY_OK && saved != HY_ERR_IO) return saved;
     if (is_end || saved != HY_OK) model = hy_trainer_retry(t, write_model);
@@ -258,14 +247,6 @@ static void tell_early_stop(hy_trainer *t) {
     hy_say(t, HY_NOTE, "%s", text);
 }
 
-/* Reports the best weights, unless they are the last. */
-static void tell_best(const hy_trainer *t) {
-    const hy_best *best = &t->progress->best;
-    if (!t->record->out[0] || best->saved_step < 0 || best->saved_step == t->progress->step) return;
-    hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
-           best->saved_loss, (long long)best->saved_step, t->record->out);
-}
-
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
     double val_loss;
@@ -281,7 +262,11 @@ static hy_status finish(hy_trainer *t) {
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
     HY_TRY(wind_up(t, true));
-    tell_best(t);
+    const hy_best *best = &p->best;
+    if (t->record->out[0] && best->saved_step >= 0 && best->saved_step != p->step) {
+        hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
+               best->saved_loss, (long long)best->saved_step, t->record->out);
+    }
     return HY_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
+#include "report/rank_figures.h"
 #include <stdatomic.h>
 
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
@@ -167,12 +168,8 @@ typedef struct hy_agreed {
     bool is_short;       /* of memory: one of them */
     uint64_t sent;       /* bytes that had left this rank when the step ended, */
     double link_seconds; /* and what exchanges had taken */
-    /* Of each rank, in the step before the record's line: */
-    double seconds[HY_RANKS_MOST];   /* what it took, */
-    double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
-    double exchanged[HY_RANKS_MOST]; /* the link in use, */
-    double bytes[HY_RANKS_MOST];     /* sent to others, */
-    double memory[HY_RANKS_MOST];    /* and the most that was live on the device so far */
+    /* Figures of each rank in the last step, for the record. */
+    double figures[HY_RANK_FIGURES][HY_RANKS_MOST];
 } hy_agreed;
 
 /* Ranks that a plan is made for, and that nobody has started. */

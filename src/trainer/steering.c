@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/error.h"
 #include "trainer/fork_rules.h"
 #include "trainer/monitor_look.h"
 #include "trainer/ranks.h"
@@ -50,19 +49,6 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
     return (double)(rest + then) <= share * (double)r->budget;
 }
 
-/* ---- the machine ----------------------------------------------------------------------------- */
-
-/* Before the system kills processes, the run saves itself and stops: when the machine's reserve
- * has been in use for several steps in a row. */
-static bool is_near_its_end(hy_trainer *t) {
-    bool is_near =
-        hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
-    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
-    if (t->steering.near_end < STEPS_NEAR_THE_END) return false;
-    t->steering.near_end = 0;
-    return true;
-}
-
 /* ---- what to do about it --------------------------------------------------------------------- */
 
 /* The largest smaller size that brings the run back to its target, or the smallest. */
@@ -73,14 +59,6 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
         if (fits(t, r, b, t->settings->memory.target_usage)) break;
     }
     return least;
-}
-
-/* A larger size, up to the target or to the planned memory; or the current size. */
-static int64_t size_with_room(const hy_trainer *t, const memory *r) {
-    int64_t batch = hy_larger_batch(t), now = t->engine->plan->choice.batch;
-    double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
-    if (batch == 0 || t->progress->step < t->steering.grow_at) return now;
-    return fits(t, r, batch, share) ? batch : now;
 }
 
 /* What a rank needs; all ranks follow the smallest request. */
@@ -105,23 +83,24 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     if (is_less) {
         int64_t batch = size_that_fits(t, &r);
         if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) v.batch = batch;
-    } else if (r.status == HY_MEMORY_NORMAL && is_due) {
-        v.batch = size_with_room(t, &r);
+    } else if (r.status == HY_MEMORY_NORMAL && is_due && t->progress->step >= t->steering.grow_at) {
+        int64_t larger = hy_larger_batch(t);
+        double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
+        if (larger > 0 && fits(t, &r, larger, share)) v.batch = larger;
     }
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine->plan->choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
     bool has_forks = t->loop->fork_state.data && !t->loop->fork.is_open;
-    if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
+    if (!v.keeps_forks && has_forks) return v;
+    /* Before the system kills processes, the run saves itself and stops: when the machine's reserve
+     * has been in use for several steps in a row. */
+    bool is_near = hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY &&
+                   hy_monitor_look(t, false).host.utilization >= 1;
+    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
+    v.goes_on = t->steering.near_end < STEPS_NEAR_THE_END;
+    if (!v.goes_on) t->steering.near_end = 0;
     return v;
-}
-
-/* Ranks do what the one with the least memory wants. */
-static hy_status agree(hy_trainer *t, vote *v) {
-    double values[] = {(double)v->batch, v->keeps_forks, v->goes_on, v->cap};
-    HY_TRY(hy_ranks_least(t, values, 4));
-    *v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
-    return HY_OK;
 }
 
 /* ---- less ------------------------------------------------------------------------------------ */
@@ -173,20 +152,22 @@ static void add_trial(hy_trainer *t, int64_t batch) {
     if (batch > 0) s->trial[s->trials++] = (hy_batch_trial){.batch = batch, .seconds = INFINITY};
 }
 
-/* The size that was planned, and its neighbours. */
-static void begin_search(hy_trainer *t, const memory *r) {
+/* Before the first step of a session. True: the planned size and its neighbours will be timed. */
+static bool begin(hy_trainer *t) {
+    memory now = look_around(t);
+    t->steering.is_begun = true;
+    t->steering.first_share = now.budget ? (double)now.held / (double)now.budget : 0;
+    bool is_timed = !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
+                    t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
+                    t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
+                    t->loop->steps_total >= SHORTEST_SEARCH;
+    if (!is_timed) return false;
     int64_t batch = t->engine->plan->choice.batch, asked = t->settings->train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
-    if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
+    if (larger > 0 && fits(t, &now, larger, 1)) add_trial(t, larger);
     add_trial(t, hy_smaller_batch(t));
-}
-
-static bool wants_search(const hy_trainer *t) {
-    return !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
-           t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
-           t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
-           t->loop->steps_total >= SHORTEST_SEARCH;
+    return true;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -218,27 +199,18 @@ static hy_status go_on_searching(hy_trainer *t) {
 
 /* ---- between steps --------------------------------------------------------------------------- */
 
-static void note_first_share(hy_trainer *t) {
-    memory r = look_around(t);
-    t->steering.is_begun = true;
-    t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
-}
-
 hy_status hy_trainer_steer(hy_trainer *t) {
     t->steering.is_saved_from_system = false;
     if (!t->monitor || t->settings->train.dynamic_batch == HY_OFF) return HY_OK;
-    if (!t->steering.is_begun) note_first_share(t);
+    if (!t->steering.is_begun && begin(t)) return HY_OK;
     bool is_due = t->progress->step % t->settings->train.batch_check_every == 0;
     bool is_short = t->team ? t->ranks.agreed.is_short : hy_trainer_is_short(t);
-    if (wants_search(t) && t->steering.trials == 0) {
-        memory r = look_around(t);
-        begin_search(t, &r);
-        return HY_OK;
-    }
     if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
     vote v = own_vote(t, is_due);
-    HY_TRY(agree(t, &v));
+    double values[] = {(double)v.batch, v.keeps_forks, v.goes_on, v.cap};
+    HY_TRY(hy_ranks_least(t, values, 4)); /* all do what the rank with the least memory needs */
+    v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
     return follow(t, &v);
 }

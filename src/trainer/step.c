@@ -60,9 +60,8 @@ static void advance(hy_trainer *t, int64_t counted, double loss) {
 /* The weights of the last part of a run are averaged. An average that missed a step starts over;
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
-    double share = t->progress->spent / (double)t->loop->steps_total;
-    bool is_due =
-        share > 1 - t->settings->phases.tail_share && t->progress->step % SAMPLE_EVERY == 0;
+    bool is_due = hy_trainer_share_done(t) > 1 - t->settings->phases.tail_share &&
+                  t->progress->step % SAMPLE_EVERY == 0;
     if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->loop->is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
@@ -71,7 +70,8 @@ static hy_status sample_average(hy_trainer *t) {
     return HY_OK;
 }
 
-void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
+/* Adds the step's fp8 statistics to its line. */
+static void describe_fp8(const hy_trainer *t, hy_step_info *info) {
     double seen[2];
     for (int32_t i = 0; i < 2 * t->engine->model->shape.layers; i++) {
         if (!hy_engine_seen(t->engine, i / 2, i % 2, seen)) return;
@@ -86,11 +86,11 @@ void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
     }
 }
 
-hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
+/* The compute type of an optimizer step in this phase, now (hy_types_step). */
+static hy_dtype step_type(const hy_trainer *t, hy_phase phase) {
     const hy_types *types = &t->engine->plan->types;
-    double share = t->progress->spent / (double)t->loop->steps_total;
     double until = t->settings->train.fp8_until;
-    bool is_over = until < 1 && share >= until;
+    bool is_over = until < 1 && hy_trainer_share_done(t) >= until;
     return is_over ? types->of[phase] : hy_types_step(types, phase);
 }
 
@@ -104,7 +104,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     t->progress->jumps.residual_cosine = t->progress->jumps.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[was.phase]));
-    HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &report));
+    HY_TRY(compute_step(t, step_type(t, was.phase), lr, &report));
     HY_TRY(hy_engine_count_step(t->engine, t->progress->step, &outcome));
     if (p->ops->end_step) p->ops->end_step(p, t, outcome.loss_sum, &report);
     advance(t, report.tokens, report.loss);
@@ -120,6 +120,6 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->lr = lr;
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
-    hy_trainer_tell_fp8(t, info);
+    describe_fp8(t, info);
     return hy_trainer_end_step(t);
 }

@@ -25,8 +25,7 @@ void hy_trainer_complete_facts(hy_trainer *t) {
 hy_plan_facts hy_trainer_facts(const hy_trainer *t) {
     hy_plan_facts facts = *t->facts;
     facts.problem = t->problem.text;
-    double saved = (double)hy_rows_saved_bytes(t->engine->state->rows,
-                                               t->engine->plan->choice.prediction_is_disabled);
+    double saved = (double)hy_trainer_saved_bytes(t);
     facts.save_seconds = saved / hy_plan_nominal_rates(t->engine->device.backend).disk_write;
     memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
     return facts;
@@ -78,7 +77,7 @@ static double gone_over(const hy_trainer *t) {
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     const hy_phase_rules *rules = &t->loop->rules;
-    double spent = p->spent / (double)t->loop->steps_total;
+    double spent = hy_trainer_share_done(t);
     bool is_past = spent >= rules->predict_until;
     if (rules->has_predictor && rules->predict_until <= rules->predict_from) {
         return "predict_until is not after predict_from";
@@ -169,8 +168,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->held_out.ngram_loss,
-        .checkpoint_bytes = hy_rows_saved_bytes(t->engine->state->rows,
-                                                t->engine->plan->choice.prediction_is_disabled),
+        .checkpoint_bytes = hy_trainer_saved_bytes(t),
     };
     out.mfu = hy_trainer_mfu(t, out.tokens_per_second);
     out.sol = hy_trainer_sol(t, out.tokens_per_second);

@@ -31,17 +31,6 @@ double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
     return share(t, tokens_per_second, t->engine->device.backend->facts.matmul_flops);
 }
 
-static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
-    hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
-    info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
-    info->sol = hy_trainer_sol(t, info->tokens_per_second);
-    info->gpu = (hy_gpu_state){.is_known = sample.is_known,
-                               .power_watts = sample.power_watts,
-                               .temperature_c = sample.temperature_c,
-                               .sm_clock_mhz = sample.sm_clock_mhz,
-                               .utilization = sample.utilization};
-}
-
 /* ---- accounts -------------------------------------------------------------------------------- */
 
 static double data_waited(const hy_trainer *t) {
@@ -111,5 +100,12 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .residual_cosine = p->jumps.residual_cosine,
         .residual_length = p->jumps.residual_length,
         .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
-    describe_gpu(t, info);
+    hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
+    info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
+    info->sol = hy_trainer_sol(t, info->tokens_per_second);
+    info->gpu = (hy_gpu_state){.is_known = sample.is_known,
+                               .power_watts = sample.power_watts,
+                               .temperature_c = sample.temperature_c,
+                               .sm_clock_mhz = sample.sm_clock_mhz,
+                               .utilization = sample.utilization};
 }

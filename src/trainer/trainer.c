@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdarg.h>
 
-#include "base/error.h"
 #include "base/say.h"
 
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...) {
@@ -34,9 +33,10 @@ hy_status hy_trainer_must_have_state(const hy_trainer *t) {
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
     HY_TRY(hy_trainer_must_have_state(t));
-    if (!t->engine->work->is_gone) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "memory ran out, and no memory is left for forward and backward; "
-                                 "save the run, and resume it when more memory is free");
+    HY_FAIL_IF(t->engine->work->is_gone, HY_ERR_STATE,
+               "memory ran out, and no memory is left for forward and backward; save the run, and "
+               "resume it when more memory is free");
+    return HY_OK;
 }
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
@@ -74,9 +74,13 @@ bool hy_trainer_is_over(const hy_trainer *t) {
            hy_trainer_is_stopped_early(t);
 }
 
+double hy_trainer_share_done(const hy_trainer *t) {
+    return t->progress->spent / (double)t->loop->steps_total;
+}
+
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
     const hy_progress *p = t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->loop->steps_total,
+    hy_observation seen = {.spent = hy_trainer_share_done(t),
                            .confidence = hy_confidence_value(&p->confidence)};
     return hy_phase_obstacle_now(&t->loop->rules, &p->machine, &seen);
 }
@@ -92,6 +96,11 @@ double hy_trainer_recent_loss(const hy_trainer *t) {
 #define MOST_STRETCH 10      /* times what was asked for */
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
 
+uint64_t hy_trainer_saved_bytes(const hy_trainer *t) {
+    return hy_rows_saved_bytes(t->engine->state->rows,
+                               t->engine->plan->choice.prediction_is_disabled);
+}
+
 /* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
  * saves are less frequent. */
 bool hy_trainer_is_save_time(const hy_trainer *t) {
@@ -102,8 +111,7 @@ bool hy_trainer_is_save_time(const hy_trainer *t) {
 }
 
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes = (double)hy_rows_saved_bytes(t->engine->state->rows,
-                                               t->engine->plan->choice.prediction_is_disabled);
+    double bytes = (double)hy_trainer_saved_bytes(t);
     double seconds = t->status.save_seconds > 0 ? t->status.save_seconds : bytes / SAVED_PER_SECOND;
     return hy_clock() - t->status.save_clock >= seconds / MOST_SAVING;
 }

@@ -4,15 +4,7 @@
 
 #include <math.h>
 
-#include "base/error.h"
 #include "trainer/recovery.h"
-
-/* Does the next or the last step belong to a window, as the phase machine counts? */
-static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress->spent / (double)t->loop->steps_total;
-    return t->loop->rules.has_predictor && t->progress->machine.phase != HY_WARMUP &&
-           started >= t->loop->rules.predict_from && started < t->loop->rules.predict_until;
-}
 
 /* Sets the slow weights to the weights again; may be repeated. */
 hy_status hy_trainer_set_slow_weights(hy_trainer *t) {
@@ -22,10 +14,13 @@ hy_status hy_trainer_set_slow_weights(hy_trainer *t) {
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress->machine;
-    bool is_new =
-        hy_phase_step_in_window(&t->loop->rules, machine) == 1 && machine->phase != HY_CORRECT;
+    const hy_phase_rules *rules = &t->loop->rules;
+    double share = hy_trainer_share_done(t);
+    bool is_open = rules->has_predictor && machine->phase != HY_WARMUP &&
+                   share >= rules->predict_from && share < rules->predict_until;
+    bool is_new = hy_phase_step_in_window(rules, machine) == 1 && machine->phase != HY_CORRECT;
     bool is_kept = !t->engine->plan->choice.prediction_is_disabled;
-    return is_window_open(t) && is_new && is_kept ? hy_trainer_set_slow_weights(t) : HY_OK;
+    return is_open && is_new && is_kept ? hy_trainer_set_slow_weights(t) : HY_OK;
 }
 
 static hy_status bring_snapshot(hy_trainer *t) {
@@ -70,7 +65,7 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
             ? HY_HEALTHY
             : hy_divergence_observe(&p->divergence, &t->loop->limits, loss, grad_norm);
     hy_observation seen = {.started = (p->spent - (is_jump ? 0 : 1)) / (double)t->loop->steps_total,
-                           .spent = p->spent / (double)t->loop->steps_total,
+                           .spent = hy_trainer_share_done(t),
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
