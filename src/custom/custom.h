@@ -1,7 +1,7 @@
 /* custom.h: a program's own model or training loop as a provider; inside this module only.
  *
- * A provider sends its program requests for micro-batches by number: for a step, for the guard
- * and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
+ * A provider sends its program requests (hy_loop_step) for micro-batches by number: for a step, for
+ * the guard and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
  * answer: they read weights and write gradients in the program's memory. */
 #pragma once
 
@@ -9,25 +9,6 @@
 #include "trainer/make.h"
 #include "trainer/provider.h"
 #include "trainer/trainer.h"
-
-typedef enum hy_request_kind {
-    HY_REQUEST_GRADIENTS,
-    HY_REQUEST_LOSS,
-    HY_REQUEST_EVALUATE
-} hy_request_kind;
-
-typedef struct hy_request {
-    hy_request_kind kind;
-    hy_phase phase;
-    int64_t step;         /* optimizer steps done before it */
-    int64_t batch, count; /* micro-batches [batch, batch + count); evaluation has none */
-    double loss_scale;    /* gradients are of this times the loss */
-    double lr;
-    hy_dtype precision; /* that the settings want for this phase */
-    const char *reason; /* why this phase, "" when nothing changed */
-    const char *obstacle;
-    double confidence;
-} hy_request;
 
 typedef struct hy_answer {
     double loss_sum;
@@ -45,7 +26,7 @@ typedef struct hy_custom_provider {
     void *user;
     /* HY_STOPPED ends the run, which is saved as it was after its last step. Other failures end it
      * too. */
-    hy_status (*answer)(void *user, const hy_request *request, hy_answer *answer);
+    hy_status (*answer)(void *user, const hy_loop_step *request, hy_answer *answer);
     bool zeroes_grads;   /* before each request for gradients; else the program does it */
     int64_t answered_in; /* optimizer step for which `last` was given; -1: none */
     hy_answer last;

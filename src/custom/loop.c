@@ -11,10 +11,6 @@
 #include "base/sized.h"
 #include "custom/custom.h"
 
-_Static_assert((int)HY_DO_GRADIENTS == HY_REQUEST_GRADIENTS && (int)HY_DO_LOSS == HY_REQUEST_LOSS &&
-                   (int)HY_DO_EVALUATE == HY_REQUEST_EVALUATE,
-               "a request says what the loop must do");
-
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {
@@ -28,8 +24,8 @@ struct hy_loop {
     pthread_cond_t turned;
     bool is_runs_turn; /* guarded by the lock, and with it all that follows */
     order order;
-    hy_error ordered;          /* the result of the order */
-    const hy_request *request; /* NULL: there is no request */
+    hy_error ordered;            /* the result of the order */
+    const hy_loop_step *request; /* NULL: there is no request */
     hy_answer given;
     bool is_over;
     hy_error result;     /* of the run, once it is over */
@@ -93,13 +89,13 @@ static hy_status save_here(hy_loop *loop) {
     HY_FAIL_IF(loop->trainer->loop->is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
-    HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,
+    HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
                "cannot save in %s: save between two steps, while gradients are requested",
                hy_phase_name(loop->request->phase));
     return hy_trainer_save(loop->trainer);
 }
 
-static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
     hy_loop *loop = user;
     loop->request = request;
     for (;;) {
@@ -216,22 +212,9 @@ void hy_loop_destroy(hy_loop *loop) {
 /* ---- the caller's side ----------------------------------------------------------------------- */
 
 static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
-    const hy_request *request = loop->request;
-    hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
-    if (request) {
-        step = (hy_loop_step){.todo = (hy_todo)request->kind,
-                              .step = request->step,
-                              .batch = request->batch,
-                              .count = request->count,
-                              .phase = request->phase,
-                              .reason = request->reason,
-                              .obstacle = request->obstacle,
-                              .lr = request->lr,
-                              .loss_scale = request->loss_scale,
-                              .precision = request->precision,
-                              .confidence = request->confidence};
-    }
-    hy_copy_sized(out, size, &step, sizeof step);
+    static const hy_loop_step over = {
+        .todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
+    hy_copy_sized(out, size, loop->request ? loop->request : &over, sizeof over);
 }
 
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
@@ -248,7 +231,7 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
     const hy_custom_side *side = &loop->custom.side;
-    for (int32_t i = 0; loop->request->kind == HY_REQUEST_GRADIENTS && i < side->count; i++) {
+    for (int32_t i = 0; loop->request->todo == HY_DO_GRADIENTS && i < side->count; i++) {
         HY_FAIL_IF(!side->grads[i], HY_ERR_INPUT,
                    "parameter %s has no gradient: give it with hy_loop_set_gradient before the "
                    "answer",
@@ -317,8 +300,7 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
     HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
                "there is no parameter number %d; there are %d, and -1 means all", parameter,
                side->count);
-    bool is_due =
-        loop->request && loop->request->kind == HY_REQUEST_GRADIENTS && side->uses_in_turn;
+    bool is_due = loop->request && loop->request->todo == HY_DO_GRADIENTS && side->uses_in_turn;
     return is_due ? hy_custom_use(loop->trainer->engine, parameter) : HY_OK;
 }
 

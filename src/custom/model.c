@@ -15,10 +15,10 @@ static void release(hy_provider *provider) {
     free(m);
 }
 
-static hy_status check_answer(const char *which, const hy_request *request, hy_status status,
+static hy_status check_answer(const char *which, const hy_loop_step *request, hy_status status,
                               int64_t counted) {
     bool has_failed = status != HY_OK && status != HY_STOPPED;
-    HY_FAIL_IF(has_failed && request->kind == HY_REQUEST_EVALUATE, status,
+    HY_FAIL_IF(has_failed && request->todo == HY_DO_EVALUATE, status,
                "the %s callback returned \"%s\"", which, hy_status_name(status));
     HY_FAIL_IF(has_failed, status, "the %s callback returned \"%s\" on micro-batch %lld", which,
                hy_status_name(status), (long long)request->batch);
@@ -29,19 +29,19 @@ static hy_status check_answer(const char *which, const hy_request *request, hy_s
     return HY_OK;
 }
 
-static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
     const callbacks *m = user;
     const hy_custom_model *o = &m->model;
     double sum = 0;
     int64_t counted = 0;
-    if (request->kind == HY_REQUEST_EVALUATE) {
+    if (request->todo == HY_DO_EVALUATE) {
         HY_TRY(check_answer("evaluate", request, o->evaluate(o->user, &sum, &counted), counted));
         *out = (hy_answer){.loss_sum = sum, .counted = (double)counted, .tokens = counted};
         return HY_OK;
     }
     for (int64_t i = 0; i < request->count; i++) {
-        bool is_forward = request->kind == HY_REQUEST_LOSS;
-        hy_request one = {.kind = request->kind, .batch = request->batch + i};
+        bool is_forward = request->todo == HY_DO_LOSS;
+        hy_loop_step one = {.todo = request->todo, .batch = request->batch + i};
         sum = 0;
         counted = 0;
         hy_status status =
