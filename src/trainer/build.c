@@ -178,7 +178,7 @@ static hy_status complete_request(hy_trainer *t) {
     e->request.custom = e->custom ? &e->custom->types : NULL;
     e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_ranks_count_sharers(t));
-    if (t->ranks.planned.count > 1) hy_ranks_plan_sharers(t);
+    if (t->ranks.planned.count > 0) hy_ranks_plan_sharers(t);
     if (!t->resumed[0]) {
         e->request.fixed.prediction_is_disabled =
             t->loop->rules.has_predictor && hy_fork_must_ask(t);
@@ -336,9 +336,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->request.is_plan = is_plan;
     e->custom = t->provider->memory;
     e->request.ranks.rank = t->team ? t->team->who.rank : 0;
-    e->request.ranks.count = t->team                      ? t->team->who.count
-                             : t->ranks.planned.count > 1 ? t->ranks.planned.count
-                                                          : 0;
+    e->request.ranks.count = t->team ? t->team->who.count : t->ranks.planned.count;
     e->team = t->team;
     if (!is_plan && hy_trainer_leads(t) && t->settings->ranks.link != HY_WIRE_AUTO) {
         hy_say(t, HY_NOTE,

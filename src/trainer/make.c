@@ -18,14 +18,11 @@ typedef struct retry_state {
     /* Keeps the chosen level and fp8 matmuls: changes that keep all bits are tried first. */
     hy_plan_fixed fixed;
     bool is_level_too_large;
-    bool is_out_ours; /* the folder was made by one of them */
-    hy_team *team;    /* it is opened once; NULL: this process is alone */
-    bool is_lent;     /* the caller has said which; else the launcher does */
-    hy_planned_ranks planned;
+    bool is_out_ours; /* one of the attempts made the run's folder */
 } retry_state;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, hy_provider *provider, const retry_state *known) {
+                              const hy_making *m, const retry_state *known) {
     *t->settings = *hy_config_settings(config);
     *t->loop = (hy_loop_state){0};
     *t->progress = (hy_progress){0};
@@ -40,21 +37,20 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .progress = t->progress,
                       .facts = t->facts,
                       .record = t->record,
-                      .provider = provider,
-                      .team = known->team,
-                      .ranks = {.is_lent = known->is_lent, .planned = known->planned},
-                      .status.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
+                      .provider = m->provider,
+                      .team = m->team,
+                      .ranks = {.is_lent = m->is_team_lent, .planned = m->planned},
+                      .status.life = m->is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .held_out = {.ngram_loss = NAN, .raw_val_loss = NAN}};
     if (observer) t->observer = *observer;
     t->record->observer = t->observer;
     HY_TRY(hy_config_print_absolute(config, &t->record->config_text));
     t->record->command = strdup(hy_config_command(config));
-    if (!t->record->command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
-    int32_t planned = known->planned.count > 1 ? known->planned.count : 0;
-    int32_t ranks = t->team ? t->team->who.count : planned;
-    HY_TRY(hy_provider_settle(provider, ranks, t->settings));
+    HY_FAIL_IF(!t->record->command, HY_ERR_MEMORY, "no memory for the command's text");
+    int32_t ranks = t->team ? t->team->who.count : m->planned.count;
+    HY_TRY(hy_provider_settle(m->provider, ranks, t->settings));
     if (t->team) hy_rank_settle(t->settings, t->team);
-    if (known->planned.count > 1) hy_rank_plan(t->settings, known->planned.count);
+    if (m->planned.count > 0) hy_rank_plan(t->settings, m->planned.count);
     return hy_trainer_build(t);
 }
 
@@ -100,20 +96,16 @@ static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, re
     return HY_OK;
 }
 
-static hy_status check_several(const hy_settings *s, const hy_provider *provider) {
-    return provider->ops->open ? hy_rank_check(s) : HY_OK; /* of what it reads */
-}
-
-/* One of several ranks meets the others. */
-static hy_status join(const hy_config *config, const hy_observer *observer,
-                      const hy_provider *provider, hy_team **out) {
+/* A run on several ranks, planned or started: checks the data, and meets the other ranks. */
+static hy_status join(const hy_config *config, const hy_observer *observer, hy_making *m) {
     const hy_settings *s = hy_config_settings(config);
-    HY_TRY(hy_team_for(s, provider, observer, out));
-    if (!*out) return HY_OK;
-    hy_status status = hy_team_fail(*out, check_several(s, provider));
-    if (status == HY_OK) return HY_OK;
-    hy_team_close(*out);
-    *out = NULL;
+    if (!m->is_plan && !m->is_team_lent) HY_TRY(hy_team_for(s, m->provider, observer, &m->team));
+    bool is_joined = m->team && !m->is_team_lent;
+    if (!m->provider->ops->open || (!is_joined && m->planned.count == 0)) return HY_OK;
+    hy_status status = hy_rank_check(s);
+    if (!is_joined || status == HY_OK) return status;
+    status = hy_team_fail(m->team, status);
+    hy_team_close(m->team);
     return status;
 }
 
@@ -158,27 +150,24 @@ void hy_trainer_destroy(hy_trainer *t) {
     hy_provider_release(provider);
 }
 
-/* Owns the provider from here on. */
-static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_provider *provider, const retry_state *begin, hy_trainer **out) {
+static hy_status make(const hy_config *config, const hy_observer *observer, hy_making *m,
+                      hy_trainer **out) {
     hy_trainer *t;
-    retry_state known = *begin;
+    retry_state known = {0};
     hy_error first = {0};
-    int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
+    int64_t tries = m->is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status = hy_trainer_alloc(&t);
     if (status == HY_OK) {
-        if (known.planned.count > 1) status = check_several(hy_config_settings(config), provider);
-        if (status == HY_OK && !is_plan && !known.is_lent)
-            status = join(config, observer, provider, &known.team);
+        status = join(config, observer, m);
         if (status != HY_OK) free_block(t);
     }
     if (status != HY_OK) {
-        hy_provider_release(provider);
+        hy_provider_release(m->provider);
         return status;
     }
-    while ((status = try_to_build(t, config, observer, is_plan, provider, &known)) != HY_OK) {
+    while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
-        if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
+        if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
         bool does_not_fit =
             first.status != HY_OK && status == HY_ERR_INPUT; /* nothing needs so little */
         if (does_not_fit) status = hy_error_restore(&first);
@@ -197,18 +186,22 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out) {
-    retry_state first = {.planned = making->planned};
-    hy_provider *provider = making->provider ? making->provider : &hy_model_provider;
+    hy_making m = *making;
     hy_config *own = NULL;
+    hy_status status = HY_OK;
     *out = NULL;
-    if (!provider->facts.has_model_files) {
-        hy_status status = hy_config_copy_own(config, &own);
-        if (status != HY_OK) {
-            hy_provider_release(provider);
-            return status;
-        }
+    if (!m.provider) m.provider = &hy_model_provider;
+    if (m.planned.count == 1) m.planned = (hy_planned_ranks){0};
+    if (m.team) { /* NCCL is chosen anew for each run of a team */
+        m.team->uses_nccl = false;
+        m.team->link_name = hy_link_name(m.team->link);
     }
-    hy_status status = make(own ? own : config, observer, making->is_plan, provider, &first, out);
+    if (!m.provider->facts.has_model_files) status = hy_config_copy_own(config, &own);
+    if (status == HY_OK) {
+        status = make(own ? own : config, observer, &m, out);
+    } else {
+        hy_provider_release(m.provider);
+    }
     hy_config_destroy(own);
     return status;
 }
@@ -216,13 +209,4 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
                                  const hy_observer *observer, hy_trainer **out) {
     return hy_trainer_make(config, observer, &(hy_making){.provider = provider}, out);
-}
-
-hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
-                             hy_trainer **out) {
-    retry_state first = {.team = team, .is_lent = true};
-    *out = NULL;
-    if (team) team->uses_nccl = false;
-    if (team) team->link_name = hy_link_name(team->link);
-    return make(config, observer, false, &hy_model_provider, &first, out);
 }

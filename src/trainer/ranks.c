@@ -255,7 +255,7 @@ hy_ranks_info hy_ranks_describe(const hy_trainer *t) {
         info = (hy_ranks_info){.count = t->team->who.count,
                                .rank = t->team->who.rank,
                                .transport = t->team->link_name};
-    } else if (planned->count > 1) {
+    } else if (planned->count > 0) {
         info.count = planned->count;
         info.transport = planned->has_cards ? "NCCL" : "sockets";
     }

@@ -17,27 +17,6 @@
 
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define LISTED_ADVICE 3
-/* ---- less ------------------------------------------------------------------------------------ */
-
-/* The next way to use less memory; "": there is none. */
-static hy_status use_less(hy_trainer *t, char *what, size_t size) {
-    const hy_plan_choice *choice = &t->engine->plan->choice;
-    int64_t smaller = hy_smaller_batch(t);
-    what[0] = 0;
-    if (!t->provider->facts.has_passes) return HY_OK; /* nothing of them is ours to change */
-    hy_trainer_back_off(t);
-    if (smaller > 0) {
-        HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
-        snprintf(what, size, "with micro-batches of %lld", (long long)choice->batch);
-        return HY_OK;
-    }
-    if (hy_recomputes_all(choice)) return HY_OK;
-    HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
-    snprintf(what, size, "with complete recomputation of layers");
-    return HY_OK;
-}
-
-/* ---- again ----------------------------------------------------------------------------------- */
 
 void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
@@ -49,11 +28,23 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 }
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
+    const hy_plan_choice *choice = &t->engine->plan->choice;
+    bool has_passes = t->provider->facts.has_passes; /* else nothing about them can change here */
     hy_error error;
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(t->engine, status, &error));
-    if (t->engine->retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
-    if (!how[0]) snprintf(how, sizeof how, "unchanged, because no setting would need less");
+    if (t->engine->retries.in_a_row > 1) {
+        int64_t smaller = hy_smaller_batch(t);
+        snprintf(how, sizeof how, "unchanged, because no setting would need less");
+        if (has_passes) hy_trainer_back_off(t);
+        if (has_passes && smaller > 0) {
+            HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
+            snprintf(how, sizeof how, "with micro-batches of %lld", (long long)choice->batch);
+        } else if (has_passes && !hy_recomputes_all(choice)) {
+            HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
+            snprintf(how, sizeof how, "with complete recomputation of layers");
+        }
+    }
     hy_engine_tell_retry(t->engine, error.text, how);
     return HY_OK;
 }
@@ -84,8 +75,7 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->status.reserve = malloc(RESERVE_BYTES);
-    if (!t->status.reserve)
-        return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
+    HY_FAIL_IF(!t->status.reserve, HY_ERR_MEMORY, "no memory to keep back for the last save");
     memset(t->status.reserve, 1, RESERVE_BYTES); /* so that it is really there */
     return HY_OK;
 }

@@ -252,7 +252,6 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         *t->facts = before;
         return status;
     }
-    t->status.plan_changes++;
     snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
              reason, (long long)t->progress->step + 1);
     hy_say(t, HY_WARNING, "%s", text);

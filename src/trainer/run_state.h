@@ -149,16 +149,16 @@ typedef enum hy_life {
 /* What has happened to it, and what is kept for the worst. */
 typedef struct hy_run_status {
     hy_life life;
-    hy_error failure;                    /* of HY_LIFE_FAILED */
-    hy_error deferred;                   /* the current step will end with it; HY_OK: none */
-    void *reserve;                       /* host memory for the last save; NULL: given back */
-    int64_t batch_changes, plan_changes; /* in this session */
-    int64_t saved_step;                  /* of its newest checkpoint; -1: none */
-    bool is_save_owed;                   /* it was due while the loss was too high */
-    double save_clock;                   /* when one was made or tried last, or the run began */
-    double save_seconds;                 /* that it took; 0: none was made yet */
-    int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */
-    bool is_best_told;                   /* the link cannot be made, and that was said */
+    hy_error failure;      /* of HY_LIFE_FAILED */
+    hy_error deferred;     /* the current step will end with it; HY_OK: none */
+    void *reserve;         /* host memory for the last save; NULL: given back */
+    int64_t batch_changes; /* in this session */
+    int64_t saved_step;    /* of its newest checkpoint; -1: none */
+    bool is_save_owed;     /* it was due while the loss was too high */
+    double save_clock;     /* when one was made or tried last, or the run began */
+    double save_seconds;   /* that it took; 0: none was made yet */
+    int64_t best_step;     /* that OUT/best leads to; -1: nowhere, -2: not known */
+    bool is_best_told;     /* the link cannot be made, and that was said */
     atomic_bool stop_requested;
 } hy_run_status;
 
@@ -174,7 +174,7 @@ typedef struct hy_agreed {
 
 /* Ranks that a plan is made for, and that nobody has started. */
 typedef struct hy_planned_ranks {
-    int32_t count;  /* 0 or 1: there is one */
+    int32_t count;  /* 0: none are planned; else 2 or more */
     bool has_cards; /* one for each; else they share one, or compute on the CPU */
 } hy_planned_ranks;
 

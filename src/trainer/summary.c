@@ -11,15 +11,11 @@
 #include "trainer/throughput.h"
 
 /* Data buffers are freed before the run allocates its memory: rows are encoded before. */
-static void tell_data(hy_trainer *t) {
+void hy_trainer_complete_facts(hy_trainer *t) {
     uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
+    t->facts->host_fork_bytes = hy_fork_plan_bytes(t);
     t->facts->data_buffer_bytes = disk ? (uint64_t)t->settings->input.buffer_size : 0;
     t->facts->data_disk_bytes = disk;
-}
-
-void hy_trainer_complete_facts(hy_trainer *t) {
-    t->facts->host_fork_bytes = hy_fork_plan_bytes(t);
-    tell_data(t);
 }
 
 hy_plan_facts hy_trainer_facts(const hy_trainer *t) {
@@ -66,13 +62,6 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
     }
 }
 
-/* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by the
- * provider. */
-static double gone_over(const hy_trainer *t) {
-    if (!t->provider->facts.has_passes) return (double)t->progress->tokens;
-    return (double)t->progress->sequences * (double)t->settings->train.seq_len;
-}
-
 /* Why prediction is disabled; after predict_until, the reason that held before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = t->progress;
@@ -93,35 +82,29 @@ static const char *why_not(const hy_trainer *t) {
                    : "";
 }
 
-/* The matmuls of the blocks in a micro-batch: frozen matrices have no gradient. */
-static int64_t block_matmuls(const hy_trainer *t) {
+/* The matmuls of the blocks in a micro-batch, and how many of them are in fp8. Frozen matrices have
+ * no gradient, and are in fp8 only if they are stored in it. */
+static void count_matmuls(const hy_trainer *t, int64_t *all, int64_t *in_fp8) {
     const hy_params *params = &t->engine->model->params;
-    int64_t count = 0;
+    const hy_types *types = &t->engine->plan->types;
     for (int32_t i = 0; i < params->count; i++) {
-        if (hy_linear_bit(params->list[i].kind)) count += 2 + params->list[i].is_trainable;
+        const hy_param *p = &params->list[i];
+        uint32_t bit = hy_linear_bit(p->kind);
+        if (bit) *all += 2 + p->is_trainable;
+        if (!hy_types_have_fp8(types) || (!p->is_trainable && !types->fp8.is_frozen)) continue;
+        *in_fp8 +=
+            2 * ((types->fp8.weights & bit) != 0) + (p->is_trainable && (types->fp8.grads & bit));
     }
-    return count;
-}
-
-/* Of these, in fp8: a frozen matrix only if it is stored in fp8. */
-static int64_t fp8_matmuls(const hy_trainer *t) {
-    const hy_model *model = t->engine->model;
-    const hy_fp8_use *use = &t->engine->plan->types.fp8;
-    int64_t count = 0;
-    if (!hy_types_have_fp8(&t->engine->plan->types)) return 0;
-    for (int32_t i = 0; i < model->params.count; i++) {
-        const hy_param *param = &model->params.list[i];
-        uint32_t bit = hy_linear_bit(param->kind);
-        if (!param->is_trainable && !use->is_frozen) continue;
-        count += 2 * ((use->weights & bit) != 0) + (param->is_trainable && (use->grads & bit));
-    }
-    return count;
 }
 
 hy_summary hy_trainer_summarise(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     const hy_settings *s = t->settings;
     const hy_dataset_facts *data = hy_trainer_data(t);
+    /* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by
+     * the provider. */
+    double tokens = t->provider->facts.has_passes ? (double)p->sequences * (double)s->train.seq_len
+                                                  : (double)p->tokens;
     hy_summary out = {
         .model = s->model,
         .device = t->engine->device.backend->facts.name,
@@ -146,12 +129,10 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .why_not = why_not(t),
         .backward_passes = t->engine->progress.backward_passes,
         .skipped_steps = t->engine->progress.skipped,
-        .fp8_matmuls = fp8_matmuls(t),
-        .block_matmuls = block_matmuls(t),
         .tokens = p->tokens,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seconds = p->seconds,
-        .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
+        .tokens_per_second = p->seconds > 0 ? tokens / p->seconds : 0,
         .flops_per_token = hy_model_flops_per_token(t->engine->model, (int32_t)s->train.seq_len),
         .is_gpu = t->engine->device.backend->facts.is_gpu,
         .capability = t->engine->device.backend->facts.capability,
@@ -170,6 +151,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .ngram_loss = t->held_out.ngram_loss,
         .checkpoint_bytes = hy_trainer_saved_bytes(t),
     };
+    count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     out.mfu = hy_trainer_mfu(t, out.tokens_per_second);
     out.sol = hy_trainer_sol(t, out.tokens_per_second);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);

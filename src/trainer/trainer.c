@@ -15,20 +15,14 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
     va_end(args);
 }
 
-/* Memory to work in may be gone. */
 hy_status hy_trainer_must_have_state(const hy_trainer *t) {
-    switch (t->status.life) {
-    case HY_LIFE_READY: return HY_OK;
-    case HY_LIFE_PLAN:
-        return hy_fail(
-            HY_ERR_STATE,
-            "this trainer is only a plan and has no memory to run; use hy_trainer_create");
-    default:
-        return hy_fail(HY_ERR_STATE,
-                       "step %lld failed before it was complete, so the state is not usable; "
-                       "continue from the last checkpoint (%s)",
-                       (long long)t->progress->step + 1, t->status.failure.text);
-    }
+    HY_FAIL_IF(t->status.life == HY_LIFE_PLAN, HY_ERR_STATE,
+               "this trainer is only a plan and has no memory to run; use hy_trainer_create");
+    HY_FAIL_IF(t->status.life != HY_LIFE_READY, HY_ERR_STATE,
+               "step %lld failed before it was complete, so the state is not usable; continue from "
+               "the last checkpoint (%s)",
+               (long long)t->progress->step + 1, t->status.failure.text);
+    return HY_OK;
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
