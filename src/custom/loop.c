@@ -3,7 +3,7 @@
  * The run has its own thread and sends requests; the caller's thread takes a request and returns
  * the answer. One of the two always waits, so they never access shared data at the same time,
  * and the lock guards only the turn. The run is created, stepped and destroyed in its own
- * thread, which has the device. */
+ * thread, because that thread has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,32 +14,32 @@
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {
-    hy_custom_provider custom; /* first: its operations are given this */
+    hy_custom_provider custom; /* first member: operations get a pointer to it */
     hy_provider_ops ops;
-    const hy_config *config; /* while the run is made, like the observer */
+    const hy_config *config; /* used while the run is made, like the observer */
     const hy_observer *observer;
-    hy_trainer *trainer; /* NULL: not yet */
+    hy_trainer *trainer; /* NULL: not made yet */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turned;
-    bool is_runs_turn; /* guarded by the lock, and with it all that follows */
+    bool is_runs_turn; /* guarded by the lock, like everything below */
     order order;
     hy_error ordered;            /* the result of the order */
-    const hy_loop_step *request; /* NULL: there is no request */
+    const hy_loop_step *request; /* NULL: no request is open */
     hy_answer given;
     bool is_over;
-    hy_error result;     /* of the run, once it is over */
+    hy_error result;     /* result of the run, once it is over */
     hy_step_info *last;  /* the newest step; step 0: none yet */
-    atomic_flag is_busy; /* a call is under way */
-    hy_loop *next;       /* of all that live */
+    atomic_flag is_busy; /* a call is in progress */
+    hy_loop *next;       /* next in the list of all loops */
 };
 
-/* ---- which loops live ------------------------------------------------------------------------ */
+/* ---- all loops ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
 
-/* Takes the loop for a call: it lives, and no other call is in it. */
+/* Enters a loop for a call, if it exists and no other call is in progress. */
 static hy_status enter(hy_loop *loop, const char *call, bool removes) {
     pthread_mutex_lock(&alive_lock);
     hy_loop **at = &alive;
@@ -125,14 +125,14 @@ static void *run(void *user) {
     hy_error_save(&loop->result, status);
     loop->is_over = true;
     hand_over(loop, false);
-    await(loop, true); /* until then its result can be read */
+    await(loop, true); /* the caller reads the result until then */
     hy_trainer_destroy(loop->trainer);
     return NULL;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
-/* The thread ends, and with it the run, which is over. */
+/* Ends the thread of a run that is over. */
 static void end_thread(hy_loop *loop) {
     hand_over(loop, true);
     pthread_join(loop->thread, NULL);

@@ -1,4 +1,7 @@
-/* model.c: a trainer of a custom model: callbacks compute its passes. See hybrid.h. */
+/* model.c: a trainer of a custom model, with passes that callbacks compute. See hybrid.h.
+ *
+ * Each request of the provider becomes calls of forward, backward or evaluate, one for each
+ * micro-batch. A failure of a callback is reported with its name. */
 #include <stdlib.h>
 
 #include "custom/custom.h"
@@ -75,7 +78,7 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     p->provider.facts.can_evaluate = model->evaluate != NULL;
     p->provider.facts.can_rewind = true;
     p->zeroes_grads = true;
-    /* Sums of micro-batch means are made of each one's own. */
+    /* A sum of means needs the gradients of each micro-batch. */
     p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
     making.provider = &p->provider;
     return hy_trainer_make(config, observer, &making, out);

@@ -1,4 +1,6 @@
-/* parameters.c: a program's list of parameters, checked and copied. See custom.h. */
+/* parameters.c: checks and copies a program's list of parameters. See custom.h.
+ *
+ * The copy has its own names and shapes; weights and gradients stay in the program's memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,14 +44,14 @@ static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters
     return HY_OK;
 }
 
-/* ---- no memory twice ------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 
 typedef struct span {
     uintptr_t begin, end;
     const char *name;
 } span;
 
-/* 0: too many to count; the list of parameters is refused later (hy_params_init_list). */
+/* 0: more bytes than can be counted; hy_params_init_list refuses such a list. */
 static uint64_t bytes_of(const hy_parameter *one, hy_dtype dtype) {
     uint64_t bytes = hy_dtype_size(dtype);
     for (int32_t i = 0; i < one->ndim && i < HY_PARAMETER_DIMS; i++) {
@@ -66,8 +68,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Two parameters in the same memory would both update it. If any spans overlap, two that are
- * next to each other in the order of their beginnings do. */
+/* Refuses two parameters in the same memory, because both would update it. Spans are sorted by
+ * their start: if any overlap, two neighbours do. */
 static hy_status check_sharing(const hy_custom_parameters *p) {
     span *spans = malloc((size_t)p->count * sizeof *spans);
     if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);

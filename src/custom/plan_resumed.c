@@ -1,9 +1,8 @@
-/* plan_resumed.c: the plan of a run that is resumed. See hybrid.h.
+/* plan_resumed.c: plans, also of a run that is resumed. See hybrid.h.
  *
- * The configuration describes a run of a model of the settings. A run of a custom model or loop
- * is described by its checkpoint: names and shapes are in weights.safetensors, types in
- * trainer.json. The provider made from them has no memory and answers nothing: it is for a plan
- * alone. */
+ * Usually the configuration describes the model. A run of a custom model or loop is described by
+ * its checkpoint: names and shapes are in weights.safetensors, types in trainer.json. The
+ * provider made from them has no memory and cannot answer requests: it serves only for a plan. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,7 @@
 
 typedef struct listed {
     hy_custom_provider custom;
-    hy_safetensors *file; /* names and shapes are in its memory */
+    hy_safetensors *file; /* owns the names and shapes */
 } listed;
 
 static void release(hy_provider *provider) {
@@ -26,8 +25,8 @@ static void release(hy_provider *provider) {
     free(l);
 }
 
-/* The checkpoint that would be resumed. File sizes are checked, contents are not: nothing
- * computes with them. */
+/* Finds the checkpoint that would be resumed. File sizes are checked, contents are not, because
+ * nothing computes with them. */
 static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     const char *from = strcmp(s->save.resume, "auto") == 0 ? s->out : s->save.resume;
     HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
@@ -35,7 +34,7 @@ static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     return hy_checkpoint_peek(from, path, HY_PATH_MAX);
 }
 
-/* Types and traits of parameters, which only trainer.json has. */
+/* Reads what only trainer.json has about parameters. */
 static hy_status read_traits(const hy_json *json, const char *path, hy_custom_provider *p) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
     HY_FAIL_IF(!node, HY_ERR_INPUT,
@@ -87,7 +86,7 @@ static hy_status make_provider(const char *path, const hy_json *json, hy_provide
     return HY_OK;
 }
 
-/* NULL: the run has a model of the settings, or no run is resumed. */
+/* Sets *out to NULL if the run has a model of the settings, or if no run is resumed. */
 static hy_status find_provider(const hy_settings *s, hy_provider **out) {
     char path[HY_PATH_MAX], file[HY_PATH_MAX];
     hy_json *json;

@@ -1,9 +1,8 @@
 /* provider.c: requests for losses and gradients, sent to a program. See custom.h.
  *
- * Each of several ranks sends requests to its own program, for its share of the micro-batches
- * that one process would ask for. Before anything follows from an answer, all ranks have it, and
- * they know whether a program failed or stopped: that ends the run on all of them at the same
- * place. */
+ * With several ranks, each rank sends requests to its own program, for its share of the
+ * micro-batches. Before a rank acts on an answer, all ranks have all answers and know whether a
+ * program failed or stopped, so the run ends on all of them at the same place. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -38,7 +37,7 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
     size_t size;
     if (!g->load) return HY_OK;
     HY_TRY(hy_path_join(path, sizeof path, checkpoint, FILE_NAME));
-    if (!hy_path_exists(path)) return HY_OK; /* the program that saved it wrote none */
+    if (!hy_path_exists(path)) return HY_OK; /* the checkpoint was saved without one */
     HY_TRY(hy_file_read(path, &bytes, &size));
     hy_status status = g->load(g->file_user, bytes, size);
     free(bytes);
@@ -64,7 +63,8 @@ static hy_status unused_left(hy_trainer *t) {
                    e->model->params.list[e->update.at.param].name);
 }
 
-/* Other ranks may be waiting for what this one updates, whatever its program answered. */
+/* Finishes the pending update: other ranks may be waiting for it, even if this rank's program
+ * failed. */
 static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_engine *e = t->engine;
     if (!t->team || !e->update.is_pending) return HY_OK;
@@ -188,7 +188,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     hy_engine *e = t->engine;
     hy_custom_provider *g = of(p);
     double scale = e->progress.loss_scale.scale;
-    /* An arm of a fork may have ended in this step, with an answer of its own. */
+    /* An arm of a paired test may have answered the same step. */
     if (step->attempt == 1) g->answered_in = -1;
     HY_TRY(hy_custom_begin_step(e, step->dtype));
     if (g->answered_in != t->progress->step) {
@@ -198,7 +198,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                 .count = e->plan->choice.accum,
                                 .loss_scale = scale,
                                 .lr = step->lr};
-        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* ranks count with the answers */
+        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* targets are counted with the answers */
         HY_TRY(hy_update_gather(e));
         HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
         e->progress.backward_passes += e->plan->choice.accum;
@@ -216,7 +216,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                .computed = g->last.tokens};
     bool is_mean = g->side.types.asks_each && !t->settings->train.normalize;
     double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
-    /* A loss that is not finite must change nothing, whatever its gradients are. */
+    /* A loss that is not finite must not change the weights, even if its gradients are finite. */
     return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
 }
 
@@ -229,7 +229,8 @@ static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_
     add(sum, answer);
 }
 
-/* Ranks take micro-batches in turn and keep the answers for the others; a rank alone adds them. */
+/* Requests the losses of this rank's micro-batches; ranks take them in turn. A single rank adds
+ * them up at once, several keep them to share them. */
 static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_answer *sum) {
     for (uint64_t i = 0; i < probe->count; i++) {
         hy_loop_step request = {
@@ -247,10 +248,10 @@ static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_
     return HY_OK;
 }
 
-/* A message between ranks holds only so many answers (comm/control.h). */
+/* most answers in a message between ranks (comm/control.h) */
 #define SENT_AT_ONCE 192
 
-/* The answers of all ranks, in the order of micro-batches. */
+/* Collects the answers of all ranks, in the order of micro-batches. */
 static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
     size_t ranks = (size_t)ranks_of(t);
     hy_answer *own = calloc(probe->count + SENT_AT_ONCE * ranks, sizeof *own), none = {0};
@@ -294,7 +295,7 @@ static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     return HY_OK;
 }
 
-/* Held-out data is the program's: nothing counts down in it. */
+/* The program has the held-out data, so no batch of it counts down. */
 static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences) {
     (void)p;
     (void)t;

@@ -26,7 +26,7 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
-/* How long the run is: steps, or tokens, or epochs, in this order. */
+/* The length of the run in steps: from steps, tokens or epochs, in this order. */
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = t->settings;
     double steps = (double)s->train.steps;
@@ -83,8 +83,8 @@ static void tell_disabled(const hy_trainer *t) {
     }
 }
 
-/* How much of a model Muon updates; large matrices of a custom model are divided, and a part is
- * not a matrix. */
+/* Reports how much of the model Muon updates. Large matrices of a custom model are divided into
+ * parts, and Muon cannot update a part. */
 static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
     const hy_params *params = &t->engine->model->params;
     const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
@@ -112,7 +112,7 @@ static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine->plan->optimizer;
     const hy_plan_choice *c = &t->engine->plan->choice;
     bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
-    /* 0: what passes cost is not known */
+    /* 0: the cost of a pass is not known */
     int64_t tokens = hy_trainer_batch_size(t) * c->accum * t->settings->train.seq_len;
     double share = hy_optimizer_share(o, &t->engine->model->params, tokens);
     double most = hy_muon_share_most(&t->engine->model->params);
@@ -158,7 +158,7 @@ static void tell_plan(const hy_trainer *t) {
     hy_text_free(&text);
 }
 
-/* Adds changes that would fit; each was planned. */
+/* Adds settings with which the run would fit to the error; each of them was planned. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
     if (t->facts->change_count == 0) return status;
@@ -232,7 +232,8 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
-/* The checkpoint that a name means: rank 0 decides, because ranks may see different newest ones. */
+/* Finds the checkpoint that `name` refers to. Rank 0 decides, because the newest one may differ
+ * between ranks. */
 static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_PATH_MAX]) {
     path[0] = 0;
     if (hy_trainer_leads(t)) HY_TRY(hy_checkpoint_find(&t->observer, name, path));
@@ -275,7 +276,7 @@ static hy_status find_resumed(hy_trainer *t) {
 static hy_status read_checkpoint(hy_trainer *t) {
     char progress[HY_PATH_MAX];
     HY_TRY(hy_path_join(progress, sizeof progress, t->resumed, "trainer.json"));
-    HY_TRY(hy_progress_read(t, progress)); /* first: it says which tensors there are */
+    HY_TRY(hy_progress_read(t, progress)); /* first, because it lists the tensors */
     if (t->engine->base_is_named) {
         hy_model_files kind;
         char base[HY_HF_PATH_MAX];
@@ -360,13 +361,13 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_exchange_connect(&e->collectives->net));
-    /* The workspace that ops requested before they were prepared was the maximum. */
+    /* Before ops were prepared, their workspace was an upper bound. */
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
     hy_plan_tell(&e->request, e->plan, t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan->choice.batch;
     HY_TRY(hy_monitor_open(t));
     tell_plan(t);
-    hy_engine_tell_warning(e); /* of what was prepared */
+    hy_engine_tell_warning(e); /* about what was prepared */
     HY_TRY(check_early_stop(t));
     HY_TRY(hy_custom_place(e));
     HY_TRY(begin_or_resume(t));
@@ -383,8 +384,9 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_rank_figures_fini(&t->ranks.figures);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
-    if (t->engine->device.backend) (void)hy_engine_sync(t->engine); /* a failure was reported */
-    hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
+    if (t->engine->device.backend)
+        (void)hy_engine_sync(t->engine); /* a failure was reported before */
+    hy_loader_destroy(t->data.loader); /* only now: the device may have been reading its batches */
     hy_fork_release(t);
     hy_engine_close(t->engine);
     hy_dataset_close(t->data.set);

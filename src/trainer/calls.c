@@ -42,7 +42,7 @@ hy_status hy_trainer_save(hy_trainer *t) {
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->status.stop_requested, true); }
 
-/* ---- what it is and does --------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
     hy_plan_facts facts = hy_trainer_facts(t);
@@ -104,11 +104,11 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters) {
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* For the report. */
+/* Keeps the newest sample for the report. */
 static void keep_sample(const hy_trainer *t, const char *prompt, const hy_text *sample) {
     hy_text json = {0};
     hy_json_writer w;
-    if (!t->record->lock) return; /* nothing is written */
+    if (!t->record->lock) return; /* this run writes no files */
     hy_json_begin(&w, &json, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_int(&w, "step", t->progress->step);

@@ -8,25 +8,25 @@
 
 #include <math.h>
 
-#define SHARE 0.03                     /* of the run's compute, for all but the closing one */
-#define FORWARD (1.0 / 3)              /* compute of a token that is only looked at */
-#define USUAL 20                       /* validations of a run, where that share allows them, */
-#define MOST_STEPS 1000                /* and at most so many steps from one to the next */
-#define LEAST_TOKENS 8192.0            /* fewer say little */
-#define MOST_TOKENS 131072.0           /* more say little more */
-#define CLOSING_SHARE 0.1              /* of the run's tokens, */
-#define CLOSING_LEAST 65536.0          /* but so many at least */
-#define CLOSING_MOST (1024.0 * 1024.0) /* and at most */
+#define SHARE 0.03          /* share of the run's compute for all validations but the closing one */
+#define FORWARD (1.0 / 3)   /* compute of a token in a forward pass, in tokens of a step */
+#define USUAL 20            /* validations of a run, if SHARE allows them */
+#define MOST_STEPS 1000     /* most steps between two validations */
+#define LEAST_TOKENS 8192.0 /* fewer tokens are too noisy */
+#define MOST_TOKENS 131072.0  /* more tokens add little */
+#define CLOSING_SHARE 0.1     /* tokens of the closing validation, as a share of the run's tokens */
+#define CLOSING_LEAST 65536.0 /* least tokens of that validation */
+#define CLOSING_MOST (1024.0 * 1024.0) /* most tokens of it */
 
-/* Computed, whether they count in the loss or not. */
+/* Tokens that a step computes, counted in the loss or not. */
 static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(t->engine) * (double)t->settings->train.seq_len;
 }
 
 static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
-/* A run that was extended keeps its validation sequences, so that losses can be compared. If
- * only the closing validation existed, its sequences are too many: they have no stride. */
+/* A run that was extended keeps its validation sequences, so that losses can be compared. The
+ * sequences of a closing validation have no stride: they are too many to keep. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     double each = (double)t->settings->train.seq_len, tokens = (double)best->sequences * each;
@@ -34,8 +34,8 @@ static bool keeps_sequences(const hy_trainer *t) {
            tokens < MOST_TOKENS + each;
 }
 
-/* The micro-batch at the start of the run; with several ranks, that of a single rank, so that
- * any number of ranks validates on the same sequences. */
+/* The micro-batch at the start of the run; with several ranks, the one that a single rank would
+ * use, so that any number of ranks validates on the same sequences. */
 static int64_t batch_of_one(const hy_trainer *t) {
     int64_t step = hy_step_sequences(t->engine), batch = t->settings->train.batch_size;
     if (!t->team) return t->first_batch;
@@ -85,7 +85,7 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
 
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
-    if (!t->provider->facts.has_passes) return 0; /* what it costs is not known */
+    if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
     double steps = (double)t->loop->steps_total;
     double each =
         (double)hy_trainer_held_out(t, false).count * (double)t->settings->train.seq_len * FORWARD;
@@ -94,9 +94,9 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* Weights in a provider's memory are kept in the snapshot while the average is evaluated. While
- * a jump may still be undone from there, this needs a copy, which only hy_trainer_evaluate
- * makes. */
+/* While the average is evaluated, the weights of a provider with its own memory are kept in the
+ * snapshot. While that is needed to undo a jump, a copy is necessary, which only
+ * hy_trainer_evaluate makes. */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine->progress;
     bool waits_there =

@@ -1,9 +1,7 @@
-/* evaluate.c: a run's held-out loss and its samples, between steps. See hybrid.h.
+/* evaluate.c: measures the held-out loss of a run. See evaluate.h.
  *
- * Frequency and size follow only from the run's length and the tokens of a step, never from the
- * clock: a resumed run validates at the same steps. By default validations take at most a few
- * percent of the run: a forward pass costs a third of a step over the same tokens. The sequences
- * are spread evenly over the held-out data. */
+ * eval_schedule.c chooses the steps and the sequences. A validation of the run updates its
+ * lowest losses and early_stop; a measurement that the caller asks for does not. */
 #include "trainer/evaluate.h"
 
 #include <math.h>
@@ -33,13 +31,13 @@ static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, hy_pro
     return HY_OK;
 }
 
-/* `comparable`, if not NULL, is the loss of the sequences that all other validations use. */
+/* See hy_trainer_measure_held_out. */
 static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) {
     double begin = hy_clock();
     bool is_final = hy_trainer_is_over(t);
     hy_held_out usual = hy_trainer_held_out(t, false), here = hy_trainer_held_out(t, is_final);
     hy_probe probe, again;
-    /* The loss of the weights that a checkpoint would hold now. */
+    /* The weights that a checkpoint would hold now are measured. */
     bool uses_average =
         hy_has_row(t->engine, HY_ROW_AVERAGE) && t->engine->progress.average_samples > 0;
     if (is_final && uses_average) {
@@ -59,7 +57,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
         t->progress->best.stride = is_usual ? (int64_t)usual.stride : 0;
         t->progress->best.of = (int64_t)hy_trainer_data(t)->sequences[HY_VAL];
     }
-    /* The next save was validated, but not compared with others. */
+    /* The weights were measured, but not on the sequences of validations. */
     if (!comparable && t->progress->val_step != t->progress->step) t->progress->best.last = NAN;
     t->progress->val_loss = probe.mean;
     t->progress->val_step = t->progress->step;
@@ -74,7 +72,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     return HY_OK;
 }
 
-/* Between steps this is the phase Evaluate; in Predict it is part of Predict. */
+/* Between steps this is the phase Evaluate; during Predict it stays in Predict. */
 hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
     const hy_phase_row *before = hy_engine_phase(t->engine);
@@ -104,7 +102,8 @@ static void compare(hy_trainer *t, double loss, bool is_final) {
 
 /* A validation without enough memory is reported and skipped. */
 static hy_status skip(hy_trainer *t) {
-    if (t->engine->work->is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
+    if (t->engine->work->is_gone || t->team)
+        return HY_ERR_MEMORY; /* the error was reported before */
     hy_say(t, HY_WARNING,
            "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
            (long long)t->progress->step, hy_error_message());

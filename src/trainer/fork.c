@@ -1,11 +1,11 @@
-/* fork.c: does prediction help on this run? A paired test. See trainer.h and phases/confidence.h.
+/* fork.c: a paired test shows whether prediction helps on this run. See fork.h and
+ * phases/confidence.h.
  *
  * When confidence is below its threshold and a window is complete, the run's state is copied to
  * the host and a few windows are trained with jumps. Losses are measured on sequences that
  * neither arm trains on, and the copy is restored. The run then trains on the same data without
  * jumps: it is the other arm. At the same step the same sequences are measured again, and
- * confidence is updated. The discarded arm is the cost; it counts as compute of the run, and a
- * share of the run limits it. */
+ * confidence is updated. The discarded arm counts as compute of the run; fork_budget limits it. */
 #include "trainer/fork.h"
 
 #include <math.h>
@@ -18,13 +18,13 @@
 #include "trainer/resize.h"
 #include "trainer/step.h"
 
-#define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
+#define FIRST_WAIT 100 /* optimizer steps between two tests; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
     return hy_engine_copy_forked(t->engine, t->loop->fork_state.data, true);
 }
 
-/* Low confidence is all that is in the way. */
+/* Only low confidence prevents a jump, and a test may start. */
 static bool is_wanted(const hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
     return t->loop->fork_state.data && m->phase == HY_FULL && m->window >= hy_fork_window(t) &&
@@ -47,9 +47,9 @@ static hy_status take_for_fork(hy_trainer *t) {
     status = hy_ranks_agree(t, status);
     void *data;
     if (status == HY_OK) return hy_arena_push(&t->loop->fork_state, HY_SNAPSHOT, bytes, &data);
-    hy_arena_fini(&t->loop->fork_state); /* another rank had no room */
+    hy_arena_fini(&t->loop->fork_state); /* another rank may have had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
-    double can_work = !e->work->is_gone; /* on every rank */
+    double can_work = !e->work->is_gone; /* becomes 0 if one rank cannot work */
     hy_error kept;
     hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
@@ -60,7 +60,8 @@ static hy_status take_for_fork(hy_trainer *t) {
                                                   : hy_trainer_disable_prediction(t, true, 0);
 }
 
-/* Before a window's first step. */
+/* Before the first step of a window: allocates the memory of a test that is due at its end, or
+ * frees it. */
 static hy_status settle_memory(hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
     const hy_phase_rules *rules = &t->loop->rules;
@@ -110,7 +111,7 @@ static hy_status run_arm(hy_trainer *t) {
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine->update.is_pending = t->engine->update.is_new =
-        false; /* the arm's, if it broke off */
+        false; /* an update of the arm may be pending */
     while ((status = hy_engine_copy_forked(t->engine, t->loop->fork_state.data, false)) != HY_OK) {
         if (hy_engine_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;
@@ -183,7 +184,7 @@ static hy_status open_fork(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The gain of an optimizer step now: the negative least-squares slope of the last training
+/* The fall of the loss per optimizer step: the negative least-squares slope of the last training
  * losses. */
 static double fall_per_step(const hy_progress *p) {
     int64_t count = p->step < HY_LOSS_TAIL ? p->step : HY_LOSS_TAIL;
@@ -224,7 +225,7 @@ static hy_status close_fork(hy_trainer *t) {
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
     if (t->loop->fork.is_open && t->progress->step >= t->loop->fork.compare_at) {
         HY_TRY(close_fork(t));
-        if (hy_fork_is_sure(t)) hy_fork_release(t); /* nothing more to ask */
+        if (hy_fork_is_sure(t)) hy_fork_release(t); /* no further test is needed */
     } else if (is_wanted(t)) {
         if (t->progress->forks.wait == 0) t->progress->forks.wait = FIRST_WAIT;
         HY_TRY(open_fork(t));

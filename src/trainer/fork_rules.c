@@ -1,4 +1,7 @@
-/* fork_rules.c: when a paired test is possible, and what it costs. See fork_rules.h and fork.c. */
+/* fork_rules.c: when a paired test is possible, and what it costs. See fork_rules.h.
+ *
+ * fork.c runs the tests. All costs are in full steps: a forward pass costs a third of a step
+ * over the same tokens. */
 #include "trainer/fork_rules.h"
 
 #include <math.h>
@@ -11,7 +14,7 @@ static double sequences_per_step(const hy_trainer *t) {
     return (double)hy_step_sequences(t->engine);
 }
 
-/* Enough to measure a difference, and few compared with the steps that they judge. */
+/* Enough sequences to measure a difference, but few compared with those of the steps. */
 int hy_fork_sequences(const hy_trainer *t) {
     double wanted = 4 * sequences_per_step(t);
     return wanted < 16 ? 16 : wanted > HY_FORK_SEQUENCES ? HY_FORK_SEQUENCES : (int)wanted;
@@ -36,7 +39,7 @@ bool hy_fork_is_sure(const hy_trainer *t) {
     return hy_confidence_value(&t->progress->confidence) >= t->loop->rules.confidence_threshold;
 }
 
-/* May a test start after this many optimizer steps? Needs enough compute, and a benefit. */
+/* The test must end before predict_until and fit in fork_budget. */
 bool hy_fork_is_allowed(const hy_trainer *t, int64_t ahead) {
     const hy_progress *p = t->progress;
     double total = (double)t->loop->steps_total;

@@ -12,10 +12,11 @@
 #include "trainer/join.h"
 #include "trainer/ranks.h"
 
-/* What is known from attempts that failed. */
+/* What failed attempts have shown. */
 typedef struct retry_state {
     uint64_t device_cap, host_cap;
-    /* Keeps the chosen level and fp8 matmuls: changes that keep all bits are tried first. */
+    /* The level and the fp8 matmuls of the first plan: changes that keep all bits are tried
+     * first. */
     hy_plan_fixed fixed;
     bool is_level_too_large;
     bool is_out_ours; /* one of the attempts made the run's folder */
@@ -75,11 +76,13 @@ static void learn_caps(const hy_trainer *t, retry_state *known) {
     }
 }
 
-/* What the next attempt does differently. All ranks have one plan: the smallest cap counts. */
+/* Decides what the next attempt does differently. All ranks have the same plan, so the smallest
+ * cap counts for all. */
 static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, retry_state *known) {
     if (does_not_fit) {
-        known->device_cap = known->host_cap = 0; /* then unchanged: memory may be free by now */
-        known->is_level_too_large = true;        /* if it is not, smaller types are tried next */
+        known->device_cap = known->host_cap =
+            0;                            /* the same plan again: memory may be free by now */
+        known->is_level_too_large = true; /* if not, smaller types are tried next */
         return HY_OK;
     }
     if (hy_trainer_leads(t)) {
@@ -167,9 +170,10 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
     }
     while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
-        if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
+        if (t->team && !hy_ranks_have_agreed(t, status))
+            tries = 0; /* the other ranks do not try again */
         bool does_not_fit =
-            first.status != HY_OK && status == HY_ERR_INPUT; /* nothing needs so little */
+            first.status != HY_OK && status == HY_ERR_INPUT; /* no plan fits the lower caps */
         if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
         hy_error_save(&first, status);

@@ -1,6 +1,6 @@
 /* model_provider.c: the model and data of the settings as a provider. See provider.h.
  *
- * The engine's passes compute gradients and losses of batches that a loader brings. */
+ * The engine's passes compute gradients and losses; a loader reads the batches ahead. */
 #include <string.h>
 
 #include "data/fingerprint.h"
@@ -46,20 +46,21 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_plan_choice *c = &t->engine->plan->choice;
     int64_t depth = hy_data_depth(&t->engine->request, c->accum);
     hy_loader *anew;
-    if (!t->data.set) return HY_OK; /* the provider reads its own */
+    if (!t->data.set) return HY_OK; /* the provider reads its own data */
     hy_loader_share share = {.rank = t->engine->request.ranks.rank,
                              .count = hy_engine_ranks(t->engine),
                              .run = c->accum};
     HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
                                   (uint64_t)t->progress->sequences, &share,
                                   t->engine->device.backend, &anew));
-    if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
+    if (t->data.loader)
+        t->data.waited -= hy_loader_waited(t->data.loader); /* the new loader starts at 0 */
     hy_loader_destroy(t->data.loader);
     t->data.loader = anew;
     return HY_OK;
 }
 
-/* Targets that count in this step's sequences, of all ranks. */
+/* Counts the targets of this step's sequences, of all ranks. */
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
     /* After a paired test the loader is ahead of the run: it is reset to the run's position. */

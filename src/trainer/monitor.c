@@ -9,9 +9,9 @@
 
 #include "trainer/recording.h"
 
-#define MUCH_STALLED 0.1 /* share of the time */
-#define LINE_ADVICE 2    /* changes that a line suggests */
-#define LOOK_PERIOD 0.01 /* seconds */
+#define MUCH_STALLED 0.1 /* share of the time spent waiting for memory that is reported */
+#define LINE_ADVICE 2    /* suggested settings in a line */
+#define LOOK_PERIOD 0.01 /* seconds between two looks while the status is normal */
 
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
 
@@ -53,7 +53,7 @@ void hy_monitor_close(hy_trainer *t) {
     t->monitor = NULL;
 }
 
-/* The machine's plan stays: memory that others took since the start was not planned. */
+/* host_planned stays: memory that other programs took since the start was not planned. */
 void hy_monitor_reset(hy_trainer *t) {
     hy_monitor *m = t->monitor;
     if (!m) return;
@@ -68,7 +68,7 @@ void hy_monitor_reset(hy_trainer *t) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* One sentence: the live bytes of each budget, and what else the process holds. */
+/* One sentence: the live bytes of each budget, and what the process holds in addition. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {

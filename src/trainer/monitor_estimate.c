@@ -1,8 +1,8 @@
-/* monitor_estimate.c: memory of a micro-batch of any shape, before anything is taken. See
- * hybrid.h.
+/* monitor_estimate.c: the memory of a micro-batch of any shape, before anything is allocated. See
+ * hybrid_tools.h.
  *
- * Batch plans are made for their bytes alone, on the device or card that the configuration
- * names, by the code that plans the micro-batches of a run. */
+ * Batch plans are made only for their bytes, on the device or card that the configuration names,
+ * by the code that plans the micro-batches of a run. */
 
 #include "base/sized.h"
 #include "hybrid_tools.h"
@@ -35,7 +35,8 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        const hy_plan_choice *planned = &t->engine->plan->choice; /* its chunks are for its batch */
+        const hy_plan_choice *planned =
+            &t->engine->plan->choice; /* its loss chunks were chosen for its batch */
         int64_t asked = t->settings->train.loss_chunks;
         bool is_planned = asked == 0 && batch == planned->batch;
         hy_plan_choice choice = {.batch = (int32_t)batch,
@@ -74,7 +75,7 @@ hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t bat
     return estimate(t, batch, seq, out, size);
 }
 
-/* The parts of a run that shape and device decide; no data is opened. */
+/* Makes the parts of a run that depend only on shape and device; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_engine *e = t->engine;
     e->settings = t->settings;

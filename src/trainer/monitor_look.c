@@ -1,18 +1,16 @@
-/* monitor_look.c: reads the memory of a run once: ledger, driver, system. See monitor.h.
+/* monitor_look.c: reads the memory of a run from ledger, driver and system. See monitor_look.h.
  *
- * During a step the driver's figures come from its own thread, and the system's are read again
- * only after some time. Budgets are what may be used now: a card's shrinks when other programs
- * use it, the machine's follows the available memory. */
+ * During a step the driver's figures come from their own thread, and the system's are read again
+ * only after some time. A budget is what may be used now: that of a card shrinks when other
+ * programs use it, that of the machine follows the available memory. */
 #include "trainer/monitor_look.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define CARD_PERIOD 1.0 /* seconds between two questions to the backend */
-#define SAME_CARD 0.05  /* totals of driver and backend differ by less */
-
-/* ---- what the run has taken ------------------------------------------------------------------ */
+#define CARD_PERIOD 1.0 /* seconds between two requests to the backend */
+#define SAME_CARD 0.05  /* largest relative difference between the totals of driver and backend */
 
 /* With lookahead the optimizer's state starts to return before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
@@ -74,14 +72,14 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
 
 /* ---- the host -------------------------------------------------------------------------------- */
 
-/* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
+/* Adds up a figure over the places in host memory; on a CPU, device memory is host memory too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
     return in[HY_PINNED] + in[HY_HOST] +
            (t->engine->device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
 }
 
-/* The user's limit applies to planned memory; the machine's free memory to all that the process
- * holds. */
+/* The limit of the user (cpu_mem) applies to planned memory, the free memory of the machine to
+ * everything that the process holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
     uint64_t limit = (uint64_t)t->settings->memory.cpu_mem;
     uint64_t reserve = hy_host_reserve(host->total, t->settings->memory.host_reserve);
@@ -136,13 +134,11 @@ bool hy_trainer_is_short(const hy_trainer *t) {
                           hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
 }
 
-/* ---- the whole table -------------------------------------------------------------------------- */
+#define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
 
-#define LEAST_SHARE 0.01 /* what frees less is left out */
+/* ---- the table with advice ------------------------------------------------------------------- */
 
-/* ---- advice ---------------------------------------------------------------------------------- */
-
-/* What counts where memory is short. */
+/* The bytes that count: of the memory that is short. */
 static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {
     if (state->is_unified && !state->device.budget) return device + host;
     return state->host.status > state->device.status ? host : device;

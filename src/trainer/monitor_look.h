@@ -5,9 +5,9 @@
 #include "memory/monitor.h"
 #include "trainer/trainer.h"
 
-/* What one look sees. */
+/* The figures of one look. */
 typedef struct hy_memory_look {
-    hy_memory_pool device, host; /* but for their status */
+    hy_memory_pool device, host; /* without their status */
     uint64_t pinned, resident, process_device;
     double stalled;
 } hy_memory_look;
@@ -16,15 +16,15 @@ typedef struct hy_monitor {
     hy_host_watch *watch;
     hy_memory_thresholds thresholds;
     hy_memory_gauge device, host;
-    hy_memory_status reported;           /* the worse of both, as it was last reported */
-    double device_planned, host_planned; /* shares of the budgets as they were at the start */
+    hy_memory_status reported;           /* the worse of both, as last reported */
+    double device_planned, host_planned; /* planned shares of the budgets at the start */
     bool is_silent;
-    int64_t said_step;   /* of the latest line */
-    size_t card_free;    /* asked of the backend where the driver's library does not tell, */
-    double asked_at;     /* at this time */
-    double seconds;      /* spent here so far */
-    hy_memory_look look; /* the latest, */
-    double looked_at;    /* when that was; 0: never */
+    int64_t said_step;   /* step of the latest line */
+    size_t card_free;    /* from the backend, if the driver's library does not know it */
+    double asked_at;     /* time of that question to the backend */
+    double seconds;      /* time spent in the monitor so far */
+    hy_memory_look look; /* the latest figures */
+    double looked_at;    /* their time; 0: never */
     hy_phase looked_phase;
 } hy_monitor;
 

@@ -10,9 +10,9 @@
 typedef struct savings {
     const hy_trainer *t;
     const hy_engine *engine;
-    hy_plan_bytes now;     /* of the run as it is */
-    hy_settings *settings; /* of the run turned round, */
-    hy_plan_choice choice; /* with its choice */
+    hy_plan_bytes now;     /* bytes of the run as it is */
+    hy_settings *settings; /* settings of the same run with one saving turned on or off */
+    hy_plan_choice choice; /* and its plan choice */
     hy_savings *out;
 } savings;
 
@@ -21,12 +21,12 @@ static hy_saving *add(savings *s, const char *name, const char *key, const char 
     *it =
         (hy_saving){.name = name, .key = key, .other = "", .is_on = is_on, .phase = HY_PHASE_COUNT};
     snprintf(it->now, sizeof it->now, "%.47s", now);
-    *s->settings = *s->t->settings; /* to be turned round */
+    *s->settings = *s->t->settings; /* the caller changes one of them */
     s->choice = s->engine->plan->choice;
     return it;
 }
 
-/* Fills in what turning it round changes. */
+/* Fills in the difference between the run and the run with this saving turned on or off. */
 static hy_status compare(savings *s, hy_saving *it, const char *other) {
     hy_plan_bytes bytes;
     HY_TRY(hy_advise_bytes(&s->engine->request, s->engine->plan, s->settings, &s->choice, &bytes));
@@ -111,13 +111,14 @@ static hy_status add_types(savings *s) {
         s->settings->train.grad_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_BF16;
         HY_TRY(compare(s, it, is_on ? "fp32" : "bf16"));
     }
-    /* fp32 weights and their rounded copy, or bf16 alone, where every phase computes in bf16. */
+    /* bf16 weights alone replace fp32 weights and their rounded copy, if every phase computes in
+     * bf16. */
     is_on = types->master == HY_BF16;
     it = add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(types->master), is_on);
     s->settings->optimizer.master_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_BF16;
     hy_status status = compare(s, it, is_on ? "fp32" : "bf16");
     if (status != HY_ERR_INPUT) return status;
-    s->out->count--; /* it does not go with the run's precision */
+    s->out->count--; /* not possible with the run's precision */
     return HY_OK;
 }
 
@@ -125,8 +126,8 @@ static hy_status add_types(savings *s) {
 
 static bool has_predicted(const savings *s) { return s->t->progress->phases.steps[HY_PREDICT] > 0; }
 
-/* During Predict it is elsewhere, smaller or dropped. The compressed size is planned: at the
- * start of Predict it is still complete. */
+/* During Predict the optimizer's state is elsewhere, smaller or dropped. Its compressed size is
+ * the planned one, because at the start of Predict the state is still complete. */
 static void add_offload(savings *s) {
     const hy_cell *full = &s->engine->state->ledger.cell[HY_OPTIM][HY_FULL];
     const hy_cell *predict = &s->engine->state->ledger.cell[HY_OPTIM][HY_PREDICT];
@@ -183,7 +184,7 @@ static hy_status add_gather(savings *s) {
     return compare(s, it, is_on ? "now" : "gather");
 }
 
-/* Passes that are not the engine's save nothing here. */
+/* Without the engine's passes, only savings of the state count. */
 static hy_status add_all(savings *s) {
     bool has_passes = s->t->provider->facts.has_passes;
     if (has_passes) HY_TRY(add_recompute(s));

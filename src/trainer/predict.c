@@ -1,11 +1,11 @@
-/* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See trainer.h.
+/* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See predict.h.
  *
- * Proposed weights are not written before the guard has tested them: its pass computes them unit
- * by unit in a ring. Only an accepted jump is written, after the old weights are copied to the
- * snapshot (if there is one), so that a later divergence can undo it bit for bit. Gradients and
- * training activations are not live here; the optimizer's state is where its strategy puts it.
- * With lookahead it leaves during the guard's passes and returns during validation or the next
- * step. */
+ * The guard tests proposed weights before they are written: its pass computes them unit by unit
+ * in a ring. Only an accepted jump is written, after the old weights are copied to the snapshot
+ * (if there is one), so that a later divergence can undo it bit for bit. Gradients and training
+ * activations are not live here; the optimizer's state is where its strategy puts it. With
+ * lookahead that state leaves during the guard's passes and returns during validation or the
+ * next step. */
 #include "trainer/predict.h"
 
 #include <math.h>
@@ -89,8 +89,8 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
     return HY_OK;
 }
 
-/* line: a paired test on unseen tokens chooses the length: the best of three that improves by
- * more than its noise, or none. */
+/* Predictor line: the guard chooses the length of the jump, the best of three that improves by
+ * more than its noise; without such an improvement there is no jump. */
 static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, double *after) {
     static const double scales[] = {0.5, 1, 2};
     proposal best = *p;
@@ -163,8 +163,8 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* Everything up to the decision; it changes no state, so it can be repeated, and a provider may
- * stop the run in it. */
+/* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
+ * the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(
         t->engine)); /* first, so that its memory is free when passes begin */
@@ -192,14 +192,14 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         bool is_measured = before.jumps.is_residual_due && !t->progress->jumps.is_residual_due;
         *t->progress = before;
         t->engine->progress = engine;
-        if (is_measured) { /* once: the snapshot may be another by now */
+        if (is_measured) { /* only once: showing the proposal may have overwritten the snapshot */
             t->progress->jumps.is_residual_due = false;
             t->engine->progress.has_snapshot = false;
         }
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have hidden it */
+    HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have overlapped this copy */
     return commit(t, p);
 }
 
@@ -218,7 +218,7 @@ static hy_status validate_here(hy_trainer *t) {
 static hy_status end_predict(hy_trainer *t) {
     t->engine->state->offload.batches_left = 0;
     HY_TRY(t->engine->device.backend->stream_sync(t->engine->device.compute));
-    HY_TRY(hy_engine_return_rings(t->engine)); /* its waiting is Predict's */
+    HY_TRY(hy_engine_return_rings(t->engine)); /* this waiting counts for Predict */
     return hy_offload_return(t->engine->state);
 }
 

@@ -1,8 +1,9 @@
-/* progress_json.c: trainer.json of a checkpoint: the run's progress and its inputs.
+/* progress_json.c: writes and reads trainer.json of a checkpoint: the progress of a run and what it
+ * depends on.
  *
  * Reading compares everything that decides the order of data with this run: with another
- * sequence length, seed or data set the position would be wrong, so a difference is an error
- * that names it. */
+ * sequence length, seed or data set the position in the data would be wrong, so a difference is
+ * an error that names the key. */
 #include "trainer/progress_json.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@
 
 #define PROGRESS_VERSION 1
 
-/* A value of the run's progress, or of the engine's: an int64_t, or a double. */
+/* A value of hy_progress or of hy_engine_progress: an int64_t or a double. */
 typedef struct field {
     const char *key;
     size_t offset;
@@ -91,7 +92,7 @@ static const field phase_fields[] = {
 
 #define LENGTH(list) (int)(sizeof list / sizeof list[0])
 
-/* The value of a field; `index` is for arrays. */
+/* The address of a value; `index` is for arrays. */
 static void *field_at(const hy_trainer *t, const field *f, int index) {
     char *base = f->is_engine ? (char *)&t->engine->progress : (char *)t->progress;
     return base + f->offset + (size_t)index * sizeof(int64_t);
@@ -138,10 +139,10 @@ static void write_ring(hy_json_writer *w, const char *key, const double *values,
     hy_json_close_array(w);
 }
 
-/* What the order of data depends on: the packing of rows and the counted tokens change the last
- * two, which older checkpoints do not have. */
+/* The order of data depends on these values. The packing of rows and the counted tokens change
+ * the last two, which older checkpoints do not have. */
 typedef struct identity {
-    const char *key, *name; /* in the file, and in messages */
+    const char *key, *name; /* in the file; in messages */
     int64_t ours;
     bool may_lack;
 } identity;
@@ -169,7 +170,7 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
 }
 
-/* What tensors do not show of parameters in a provider's memory: for plans
+/* Describes parameters in a provider's memory, as far as tensors do not, for plans
  * (custom/plan_resumed.c). */
 static void write_own(const hy_provider *p, hy_json_writer *w) {
     const hy_custom_side *m = p->memory;
@@ -194,7 +195,7 @@ static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
     return strcmp(name, run->name) == 0 ? NULL : name;
 }
 
-/* What decides which state a checkpoint has: the groups' optimizers, and what is frozen. */
+/* Optimizers of groups and frozen parameters decide which state a checkpoint has. */
 static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     const hy_params *params = &t->engine->model->params;
     hy_json_open_object(w, "own_optimizers");
@@ -292,7 +293,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_close_object(&w);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    /* A fork while its second arm is running. */
+    /* An open paired test. */
     if (t->loop->fork.is_open) {
         hy_json_open_object(&w, "fork");
         hy_json_put_int(&w, "compare_at", t->loop->fork.compare_at);
@@ -361,7 +362,8 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
     return HY_OK;
 }
 
-/* Another optimizer cannot use its state. Older checkpoints do not name it: it is AdamW. */
+/* Another optimizer cannot use the state. Older checkpoints do not name their optimizer: it is
+ * AdamW. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_optimizer_kind *ours = t->engine->plan->optimizer.kind;
     int64_t arrays = t->engine->state->rows->optim_count, theirs;
@@ -395,19 +397,19 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(t->engine->progress.has_snapshot && !hy_has_row(t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
-    int64_t exponent = 0; /* older checkpoints do not say it: they have no slow weights in 8 bits */
+    int64_t exponent = 0; /* older checkpoints lack it, and have no slow weights in 8 bits */
     (void)hy_json_as_int(hy_json_get(root, "slow_exponent"), &exponent);
     HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
                "%s: slow_exponent is %lld, expected %d to %d", path, (long long)exponent,
                -HY_GRID_EXPONENT_MAX, HY_GRID_EXPONENT_MAX);
     t->engine->progress.slow_exponent = (int32_t)exponent;
-    hy_loss_bound bound = {0}; /* older checkpoints do not say it: the next step is their first */
+    hy_loss_bound bound = {0}; /* older checkpoints lack it: the next step counts as the first */
     bool has_bound = hy_json_as_int(hy_json_get(root, "early_steps"), &bound.seen) &&
                      hy_json_as_double(hy_json_get(root, "first_loss"), &bound.first) &&
                      hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
-    /* Validation left to the next Predict step; older checkpoints do not have it. */
+    /* A validation that waits for the next Predict step; older checkpoints lack it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop->is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop->is_rest_owed);
     read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);

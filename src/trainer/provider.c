@@ -1,8 +1,7 @@
-/* provider.c: the trainer's side of a provider. See provider.h.
+/* provider.c: adjusts the settings of a run to its provider. See provider.h.
  *
- * Everything that follows only from facts and parameters is done here for all providers:
- * settings that do not apply without the engine's passes, and the weights that a provider finds
- * in its own memory. */
+ * Settings that do not apply to a provider are replaced here, for all providers, from facts and
+ * parameters alone. */
 #include "trainer/provider.h"
 
 #include <stdio.h>
@@ -31,13 +30,14 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     return HY_OK;
 }
 
-/* The weights are in the provider's memory, and gradients too unless the engine sums them. */
+/* Weights stay in the provider's memory, and so do gradients unless the engine sums them. */
 static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
     m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
     m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
     s->memory.weights_place = HY_DEVICE;
     if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    /* Next the provider computes with all weights, unless it requests each of them. */
+    /* After an update the provider computes with all weights at once, unless it requests each of
+     * them. */
     if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
 }
 
@@ -45,7 +45,7 @@ static void settle_passes(hy_settings *s) {
     s->train.tokens = 0;
     s->train.epochs = 0;
     s->train.step_tokens = 0;
-    s->train.batch_size = 1; /* a sequence is a micro-batch of the provider's */
+    s->train.batch_size = 1; /* one sequence stands for one micro-batch of the provider */
     s->train.seq_len = 1;
     s->train.min_batch_size = 1;
     s->train.max_batch_size = 0;
@@ -79,7 +79,7 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
 }
 
 uint64_t hy_provider_agreed(const hy_provider *p) {
-    const hy_custom_side *m = p ? p->memory : NULL; /* a self-test has no run, so no provider */
+    const hy_custom_side *m = p ? p->memory : NULL; /* NULL in a self-test, which has no run */
     hy_hash hash;
     hy_hash_init(&hash, 0);
     if (!m) return hy_hash_value(&hash);

@@ -1,13 +1,14 @@
 /* provider_weights.c: which weights a provider finds in its own memory. See provider_weights.h.
  *
- * A provider with memory of its own computes with what is there: the weights, a proposed jump or
- * the average. These are shown before a probe and the weights come back after it. */
+ * A provider with its own memory computes with the weights in it: those of the run, those of a
+ * proposed jump, or the average. They are written there before a probe, and the run's weights
+ * return after it. */
 #include "trainer/provider_weights.h"
 
 #include "trainer/ranks.h"
 #include "trainer/recovery.h"
 
-/* Losses of training sequences, or with `plan` NULL and split HY_VAL the held-out loss. */
+/* Losses of training sequences, or the held-out loss (split HY_VAL). */
 static hy_status compute(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
     const hy_provider_ops *ops = t->provider->ops;
     return probe->split == HY_VAL ? ops->evaluate(t->provider, t, probe)
@@ -44,8 +45,8 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
                      : is_held_out        ? HY_SHOWN_AVERAGE
                                           : HY_SHOWN_CANDIDATE;
     if (shown != HY_SHOWN_AVERAGE) return probe_shown(t, shown, plan, probe);
-    /* A validation between a jump and the end of its Correct keeps the snapshot: the jump may still
-     * be undone. */
+    /* Between a jump and the end of its Correct, a copy of the snapshot is kept: the jump may
+     * still be undone. */
     hy_arena kept = {0};
     hy_error error;
     if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(t->engine, &kept));
@@ -55,7 +56,7 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
     return status == HY_OK ? back : hy_error_restore(&error);
 }
 
-/* Applies a pending update first. */
+/* Writes the run's weights there, after a pending update. */
 static hy_status show_weights(hy_trainer *t) {
     HY_TRY(hy_custom_show(t->engine, HY_SHOWN_WEIGHTS));
     return hy_custom_lend(t->engine);

@@ -16,7 +16,7 @@
 #include "trainer/join.h"
 #include "trainer/monitor_look.h"
 
-#define MESSAGE 384 /* of a failure that another rank is told of */
+#define MESSAGE 384 /* bytes of an error message that is sent to other ranks */
 #define LEAST_MOST 4
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -50,12 +50,12 @@ hy_status hy_ranks_share_folder(hy_trainer *t) {
     return hy_ranks_share(t, t->folder, sizeof t->folder);
 }
 
-/* Uses NCCL if every rank can. If it was not requested and cards are not shared, the missing
- * part is reported. */
+/* Uses NCCL if every rank can. If NCCL was not requested and each rank has its own card, a
+ * warning says what is missing. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     hy_link_choice asked = t->settings->ranks.transport;
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    /* Every rank asks, or none. */
+    /* The same on all ranks: either every rank looks for NCCL, or none. */
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && sharers->has_cards);
     if (!is_open) return HY_OK;
     hy_status status = hy_ranks_agree(t, hy_rank_look_for_nccl(sharers, is_gpu, NULL));
@@ -85,7 +85,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Machines are assumed to be connected by InfiniBand, with one rank each. */
+/* With link ib200, each rank is assumed to have its own machine. */
 void hy_ranks_plan_sharers(hy_trainer *t) {
     hy_plan_request *r = &t->engine->request;
     const hy_planned_ranks *p = &t->ranks.planned;
@@ -100,12 +100,13 @@ void hy_ranks_plan_sharers(hy_trainer *t) {
 
 /* ---- what is timed --------------------------------------------------------------------------- */
 
-/* Of a rank's device, and what is chosen for it. */
+/* What a rank sends about its device and the choices for it. */
 typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
     int32_t has_fp8;
     hy_fp8_use fp8;
-    uint64_t chunk_budget; /* that loss chunks depend on: free memory, which always differs */
+    uint64_t
+        chunk_budget; /* decides loss chunks; depends on free memory, so it differs between ranks */
 } timed_choice;
 
 hy_status hy_ranks_share_fp8(hy_trainer *t) {
@@ -237,7 +238,7 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     if (is_step && t->ranks.figures.ranks > 0) hy_rank_figures_add(&t->ranks.figures, of_ranks);
 }
 
-/* ---- messages to the other ranks -------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 hy_status hy_ranks_begin_figures(hy_trainer *t) {
     if (!t->team || !hy_trainer_leads(t)) return HY_OK;

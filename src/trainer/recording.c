@@ -1,4 +1,7 @@
-/* recording.c: collects the values of a run's record; src/record writes them. */
+/* recording.c: collects the values of a run's record. See recording.h.
+ *
+ * src/record writes the files: metrics.jsonl, plan.json, summary.json. Only rank 0 has a record;
+ * without a folder nothing is written. */
 #include "trainer/recording.h"
 
 #include <stdlib.h>
@@ -13,7 +16,7 @@ static hy_moment now(const hy_trainer *t) {
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
 }
 
-/* Resuming an older checkpoint abandons the later ones. */
+/* Resuming an older checkpoint abandons the later checkpoints. */
 static hy_status choose_branch(const hy_trainer *t) {
     hy_text left = {0};
     if (!t->resumed[0]) return HY_OK;
@@ -71,12 +74,12 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
     return HY_OK;
 }
 
-#define HY_LAYERS_TOLD 128 /* a line has room for as many */
+#define HY_LAYERS_TOLD 128 /* most layers in a line of the record */
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
     double told[4][HY_LAYERS_TOLD],
-        seen[2]; /* of inputs and of gradients: largest, share of zeros */
+        seen[2]; /* largest value and share of zeros: of inputs, then of gradients */
     int32_t layers = t->engine->model->shape.layers;
     hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
                                  &line.fp8_grad_zeros};

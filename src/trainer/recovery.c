@@ -29,7 +29,7 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     const hy_plan_choice *choice = &t->engine->plan->choice;
-    bool has_passes = t->provider->facts.has_passes; /* else nothing about them can change here */
+    bool has_passes = t->provider->facts.has_passes; /* else there is no micro-batch to change */
     hy_error error;
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(t->engine, status, &error));
@@ -65,7 +65,8 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine->retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
+    t->engine->retries.in_a_row =
+        0; /* the step is done: the next failure counts as the first in a row */
     hy_status status = hy_error_restore(&t->status.deferred);
     t->status.deferred.status = HY_OK;
     return status;
@@ -76,7 +77,7 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->status.reserve = malloc(RESERVE_BYTES);
     HY_FAIL_IF(!t->status.reserve, HY_ERR_MEMORY, "no memory to keep back for the last save");
-    memset(t->status.reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    memset(t->status.reserve, 1, RESERVE_BYTES); /* so that the system really provides it */
     return HY_OK;
 }
 
@@ -87,7 +88,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* Changes that would need less memory, if there is memory to compute them. */
+/* Lists settings that would need less memory, if there is memory to compute them. */
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
@@ -118,7 +119,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
     hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
-    /* Of several ranks none can save alone. */
+    /* One of several ranks cannot save alone. */
     bool is_together = !t->team || t->steering.is_saved_from_system;
     bool can_be_saved =
         t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);

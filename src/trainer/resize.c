@@ -20,7 +20,8 @@
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
     int64_t least = t->settings->train.min_batch_size, step = hy_rank_sequences(t->engine);
-    if (!t->settings->train.normalize) return 0; /* a sum of means would be another sum */
+    if (!t->settings->train.normalize)
+        return 0; /* with another split, a sum of means would be another sum */
     for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
     }
@@ -37,7 +38,8 @@ int64_t hy_larger_batch(const hy_trainer *t) {
     return hy_next_batch(t, t->engine->plan->choice.batch, 1, asked ? asked : t->first_batch);
 }
 
-#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
+#define CHECKS_BEFORE_GROWING                                                                      \
+    5 /* checks after a change; doubles with each change that was undone */
 #define MOST_PATIENCE 64
 
 void hy_trainer_back_off(hy_trainer *t) {
@@ -59,7 +61,7 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
     return plan_at(t, t->engine->plan->choice, batch, out);
 }
 
-/* The table keeps the larger plan of each cell, for comparison with the peak. */
+/* The placement table keeps the larger plan of each cell, for comparison with the peak. */
 static void plan_columns(hy_engine *e) {
     hy_ledger before = e->state->ledger;
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
@@ -70,12 +72,12 @@ static void plan_columns(hy_engine *e) {
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
             }
-            if (old->place != cell->place) cell->measured = 0; /* that was elsewhere */
+            if (old->place != cell->place) cell->measured = 0; /* measured in another place */
         }
     }
 }
 
-/* The engine has another plan: the rest of the run follows. */
+/* After the engine changed its plan: loader, monitor and plan.json follow. */
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(t->engine);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[phase]));
@@ -107,7 +109,7 @@ static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choi
     HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may run out of memory */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
-        plan.cost = e->plan->cost; /* times stay those that were measured */
+        plan.cost = e->plan->cost; /* keeps the measured times */
         status = hy_ranks_agree(t, status);
         if (status == HY_OK) status = change_together(t, &plan);
         if (status != HY_ERR_MEMORY) break;
@@ -148,7 +150,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
 
 /* ---- all of it anew -------------------------------------------------------------------------- */
 
-/* The request of the run as it is, within other bounds. */
+/* The request of the current plan, with other caps. */
 static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {
     const hy_plan_choice *c = &e->plan->choice;
     hy_plan_request out = hy_plan_request_keeping(&e->request, e->plan);
@@ -160,7 +162,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     return out;
 }
 
-/* The program that took the memory may free it: a few attempts. */
+/* Takes the plan's memory. Another program may free what it took, so there are a few attempts. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings->memory.recovery_tries;
     hy_status status;
@@ -192,7 +194,7 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
-/* With the memory of prediction, or without; `beside`: bytes in addition to the plan. */
+/* Plans with or without the memory of prediction; `beside`: bytes in addition to the plan. */
 static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
                                  hy_plan *plan) {
     const hy_engine *e = t->engine;
@@ -200,7 +202,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     hy_plan_choice choice = e->plan->choice;
     choice.prediction_is_disabled = is_disabled;
     HY_TRY(hy_plan_at(r, &choice, plan));
-    if (!plan->fits && !is_disabled && !t->team) { /* the rest may have to make room */
+    if (!plan->fits && !is_disabled && !t->team) { /* other state may have to move */
         hy_plan_facts unused;
         HY_TRY(hy_plan_make(r, plan, &unused));
         HY_TRY(hy_budget_check(r, plan));
@@ -245,7 +247,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         status = hy_ranks_agree(t, hy_plan_share(t->team, &request, &plan));
     snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
-    *t->facts = facts; /* figures follow when the plan is taken */
+    *t->facts = facts; /* adopt() updates its figures */
     hy_trainer_complete_facts(t);
     status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {

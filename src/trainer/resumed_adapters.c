@@ -1,8 +1,8 @@
-/* resumed_adapters.c: checks that a resumed run computes the same function. See trainer.h.
+/* resumed_adapters.c: checks that a resumed run computes the same function. See resumed_adapters.h.
  *
- * Rank, targets and scale of adapters, parameters trained whole and the storage of frozen
- * weights define the function; another value would change it silently. Other settings, like
- * dropout and learning rates, may change. */
+ * Rank, targets and scale of adapters, parameters that are trained whole and the storage of
+ * frozen weights define the function: another value would change it without a message. Other
+ * settings, such as dropout and learning rates, may change. */
 #include "trainer/resumed_adapters.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "record/state_files.h"
 
-/* Values of one key, then and now. */
+/* Names a key with its values then and now. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
     return hy_fail(
         HY_ERR_INPUT,
@@ -37,8 +37,8 @@ static hy_status check_scale(const hy_trainer *t, const hy_shape *then, const hy
     return refuse(t, "lora.lora_alpha", was, is);
 }
 
-/* If a checkpoint holds the frozen weights, they may be decoded; otherwise different numbers
- * would be read. */
+/* Frozen weights in the checkpoint can be decoded to another type; if they are read from the
+ * base model, another type gives other numbers. */
 static hy_status check_frozen(const hy_trainer *t, const hy_settings *then,
                               const hy_settings *now) {
     bool lacks_base;
@@ -67,8 +67,8 @@ static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
     return check_frozen(t, then, now);
 }
 
-/* An adapter that the run started from is part of it and may be gone; another one would be
- * ignored. */
+/* The checkpoint has the adapter that the run started from, so its folder may be missing;
+ * another adapter would be ignored. */
 static hy_status check_adapter(const hy_trainer *t, const char *then, const char *now) {
     if (!now[0] || strcmp(then, now) == 0) return HY_OK;
     char *was = realpath(then, NULL), *is = realpath(now, NULL);

@@ -32,8 +32,8 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-/* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
- * them, otherwise if saving takes as little time as usual. */
+/* Weights with the lowest held-out loss so far are saved: always with early_stop, otherwise if
+ * saving takes a small share of the time. */
 static bool is_best_due(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     if (best->step != t->progress->step || t->progress->val_step != t->progress->step) return false;
@@ -53,7 +53,9 @@ static hy_status save_or_warn(hy_trainer *t) {
     t->status.save_clock = hy_clock();
     t->status.save_seconds = t->status.save_clock - begin;
     if (status == HY_OK) return HY_OK;
-    if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
+    if (t->team)
+        HY_TRY(
+            hy_control_check(t->team->control)); /* an error of the ranks, not only of the save */
     hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
            hy_error_message());
     return HY_OK;
@@ -68,7 +70,8 @@ static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->loop->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
+    t->loop->is_validation_due =
+        hy_trainer_is_interrupted(t, status); /* then it is done after a resume */
     return status;
 }
 
@@ -78,14 +81,14 @@ static hy_status ask_forks(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A run that was stopped after a step, before its validation or test, begins with that. */
+/* A run that was stopped between a step and its validation or paired test starts with these. */
 static hy_status catch_up(hy_trainer *t) {
     double unused;
     HY_TRY(validate_if_due(t, &unused));
     return ask_forks(t);
 }
 
-/* Optimizer steps and jumps. */
+/* The number of optimizer steps and jumps so far. */
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
@@ -117,19 +120,20 @@ static hy_status one_step(hy_trainer *t) {
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
-    /* The step is done, whatever follows, and will be in the checkpoint. */
+    /* The step is complete, even if something fails below, and will be in the checkpoint. */
     if (t->provider->ops->on_step) t->provider->ops->on_step(t->provider, &info);
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
-    /* A jump is not a step, but it changes the weights since the last save, and they may be the
-     * best. */
+    /* A jump is not a step, but it changes the weights, so the last save no longer has them;
+     * they may be the best. */
     if (is_jump) t->status.saved_step = -1;
     t->loop->is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) {
         t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
         status = validate_if_due(t, &val_loss);
     }
-    status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
+    status =
+        hy_team_fail(t->team, status); /* before other ranks wait for the figures of this step */
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
@@ -162,7 +166,7 @@ static hy_status count_ngrams(hy_trainer *t) {
     return hy_ranks_share(t, loss, sizeof *loss);
 }
 
-/* With several ranks none has all weights, but the last checkpoint does. */
+/* With several ranks none has all weights, so the model is exported from the last checkpoint. */
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
@@ -173,7 +177,8 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
     return hy_export(checkpoint, &options, NULL);
 }
 
-/* If transformers does not support the model, this is reported; the checkpoint has its weights. */
+/* Without support for the model in transformers a warning is given: the checkpoint has its
+ * weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record->out[0] || !t->settings->save.save_model) return HY_OK;
@@ -194,7 +199,7 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
-/* Ends a run that diverged: the newest checkpoint is from before that. */
+/* Ends a run that diverged. Its newest checkpoint is from before the divergence. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     const hy_progress *p = t->progress;
     char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
@@ -253,10 +258,11 @@ static hy_status finish(hy_trainer *t) {
     bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
     if (is_early) tell_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
-        HY_TRY(hy_trainer_validate(t, &val_loss)); /* also of a finished run that was resumed */
+        HY_TRY(
+            hy_trainer_validate(t, &val_loss)); /* a finished run that was resumed may have none */
     }
-    /* If the last step was bad, held-out data decides; without that, a loss above the bound may
-     * be overfitting. */
+    /* After a bad last step the held-out loss decides: with a low one, a training loss above the
+     * bound may be overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");

@@ -1,4 +1,8 @@
-/* saving.c: checkpoints of a run. See trainer.h; record/state_files.h says what goes where. */
+/* saving.c: writes checkpoints of a run, and makes room for them. See saving.h.
+ *
+ * record/state_files.h lists the files. An older checkpoint is removed only after a newer one is
+ * complete; the best one is kept and linked as OUT/best. With several ranks each writes its
+ * part, and rank 0 the rest. */
 #include "trainer/saving.h"
 
 #include <math.h>
@@ -13,7 +17,7 @@
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* Names, hashes and small files come on top, and file systems count in blocks. */
+/* Adds room for names, hashes, small files and partly filled blocks. */
 static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u << 20); }
 
 static uint64_t model_bytes(const hy_trainer *t) {
@@ -41,7 +45,7 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
                     "space, or choose another --out",
                     one_text.text, out, free_text.text,
                     only_model ? ": only the model would be written, at the end" : "");
-        /* An older run's files there may be removed for it. */
+        /* Files of an older run in this folder may be removed for it. */
         if (!is_plan && (only_model || t->record->lock)) {
             hy_say(t, HY_WARNING, "%s", hy_error_message());
             return HY_OK;
@@ -58,8 +62,8 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Older checkpoints are removed to make room for the newest, the best one last; never the only
- * one. */
+/* Removes older checkpoints if the disk is full: first all but the newest and the best, then all
+ * but the newest. */
 static hy_status make_room(hy_trainer *t) {
     const char *out = t->record->out;
     uint64_t need = with_margin(hy_trainer_saved_bytes(t)), room = hy_path_free(out), gained;
@@ -81,8 +85,8 @@ static hy_status make_room(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A spike may pass: stopping in one loses nothing, and earlier saves stay. Steps without a
- * finite loss are not saved. */
+/* The loss may be in a spike: such a step is saved if its loss is finite, until the run counts
+ * as diverged. */
 bool hy_trainer_may_save(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     return p->bound.above == 0 || (p->bound.above < HY_DIVERGED_STEPS && p->step > 0 &&
@@ -91,9 +95,8 @@ bool hy_trainer_may_save(const hy_trainer *t) {
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* Someone deleted or moved the folder during the run: it is created again. Anything that has the
- * name now keeps it, and the run uses another name. If only the lock was deleted, it is taken
- * again. */
+/* If someone deleted or moved the folder during the run, it is created again; if the name is
+ * taken now, the run uses another name. If only the lock was deleted, it is taken again. */
 static hy_status find_folder(hy_trainer *t) {
     hy_record *r = t->record;
     char name[HY_PATH_MAX];
@@ -115,7 +118,7 @@ static hy_status find_folder(hy_trainer *t) {
     }
     hy_say(t, HY_WARNING, "%s was deleted or moved during the run; the run continues in %s", name,
            r->out);
-    (void)hy_record_close(r); /* what it could write is gone with the folder */
+    (void)hy_record_close(r); /* its files are gone with the folder */
     hy_lock_release(r->lock);
     r->lock = NULL;
     r->is_out_ours = false;
@@ -127,8 +130,9 @@ static hy_status find_folder(hy_trainer *t) {
 
 /* ---- the best -------------------------------------------------------------------------------- */
 
-/* OUT/best links to it. If links are not possible, or the name is taken, this is reported once.
- * A best checkpoint that was removed, or belongs to another branch or folder, no longer counts. */
+/* Links OUT/best to the best checkpoint. If links are not possible, or the name is taken, this
+ * is reported once. A best checkpoint that was removed, or belongs to another branch or folder,
+ * no longer counts. */
 static hy_status show_best(hy_trainer *t) {
     hy_best *best = &t->progress->best;
     bool is_there = false;
@@ -167,7 +171,7 @@ static hy_status write_parts(hy_trainer *t, hy_checkpoint *checkpoint, hy_status
     return hy_ranks_agree(t, hy_checkpoint_write_parts(t->engine, folder));
 }
 
-/* What is not a row: progress, settings, the provider's file. */
+/* Writes everything but the rows: progress, settings, the provider's file. */
 static hy_status write_rest(hy_trainer *t, hy_checkpoint *checkpoint) {
     hy_text progress = {0};
     hy_progress_write(t, &progress);
@@ -181,7 +185,7 @@ static hy_status write_rest(hy_trainer *t, hy_checkpoint *checkpoint) {
     return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress->step);
 }
 
-/* If linking or removing fails, the new checkpoint still counts. */
+/* Updates OUT/best and removes old checkpoints. If this fails, the new checkpoint still counts. */
 static void tidy(hy_trainer *t) {
     hy_status status = show_best(t);
     if (status == HY_OK) {
@@ -193,7 +197,7 @@ static void tidy(hy_trainer *t) {
     }
 }
 
-/* One process alone, or rank 0. */
+/* Writes a checkpoint in a single process or on rank 0. */
 static hy_status lead(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint = NULL;
@@ -223,11 +227,11 @@ static hy_status lead(hy_trainer *t) {
                  (long long)t->progress->step);
         t->observer.on_save(t->observer.user, path, hy_clock() - begin, hy_trainer_saved_bytes(t));
     }
-    if (is_healthy) tidy(t); /* a checkpoint of a run that may have diverged replaces no other */
+    if (is_healthy) tidy(t); /* if the run may have diverged, no other checkpoint is replaced */
     return HY_OK;
 }
 
-/* Tensors go to where they are read from. */
+/* Finishes pending updates and copies of the state. */
 static hy_status write_back(hy_trainer *t) {
     HY_TRY(hy_update_finish(t->engine));
     HY_TRY(hy_offload_await(t->engine->state));

@@ -1,13 +1,11 @@
-/* steering.c: between steps: does the micro-batch fit the current memory? See trainer.h.
+/* steering.c: adapts the micro-batch to the free memory, between steps. See steering.h.
  *
- * Several ranks vote: all follow the rank with the least memory.
- *
- * The monitor reports how much the run may use. When other programs take memory, the micro-batch
- * shrinks to what fits, with more of them per step; at the smallest size, layers recompute
- * everything, and in an emergency the run is planned again. When memory is free again, it grows
- * back one size at a time. If step_tokens leaves the size open, the first steps of a run on a
- * card test a few sizes and keep the fastest. All of these steps count: the sizes differ in
- * speed, not in the result. */
+ * When other programs take memory, the micro-batch shrinks to what fits, with more of them per
+ * step; at the smallest size, layers recompute everything, and in an emergency the run is
+ * planned again. When memory is free again, the micro-batch grows back one size at a time. With
+ * step_tokens, the first steps of a run on a card time a few sizes and keep the fastest. All of
+ * these steps count: sizes differ in speed, not in the result. Several ranks vote, and all
+ * follow the rank with the least memory. */
 #include "trainer/steering.h"
 
 #include <math.h>
@@ -19,15 +17,15 @@
 #include "trainer/resize.h"
 
 #define STEPS_NEAR_THE_END 3
-#define TRIAL_STEPS 3      /* of each size: the first one prepares */
-#define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
+#define TRIAL_STEPS 3      /* steps of each size; the first one is not timed */
+#define SHORTEST_SEARCH 50 /* in fewer steps a search gains nothing */
 
 /* ---- how much there is ----------------------------------------------------------------------- */
 
-/* The memory that micro-batches live in: the card's, or the machine's. */
+/* The memory that holds micro-batches: the card's, or the machine's. */
 typedef struct memory {
     hy_memory_status status;
-    uint64_t held, budget; /* of the run, and what it may hold; 0: no limit is known */
+    uint64_t held, budget; /* what the run holds, and what it may hold; 0: no limit is known */
 } memory;
 
 static memory look_around(const hy_trainer *t) {
@@ -51,7 +49,7 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
 
 /* ---- what to do about it --------------------------------------------------------------------- */
 
-/* The largest smaller size that brings the run back to its target, or the smallest. */
+/* The largest smaller size with which the run is within its target, or the smallest size. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
@@ -61,16 +59,16 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     return least;
 }
 
-/* What a rank needs; all ranks follow the smallest request. */
+/* The vote of a rank; the smallest values count for all. */
 typedef struct vote {
-    int64_t batch;    /* the micro-batch; 0: no size helps, so something else must change */
-    bool keeps_forks; /* else host memory is short of what they keep */
-    bool goes_on;     /* else the machine is about to kill it */
-    double cap;       /* bytes of its card that another plan may take; below 0: it has none */
+    int64_t batch;    /* the micro-batch; 0: no size helps, so the plan must change */
+    bool keeps_forks; /* false: host memory is short, so the copy for paired tests is freed */
+    bool goes_on;     /* false: the system is about to kill the process */
+    double cap;       /* device bytes that another plan may use; below 0: no device memory */
 } vote;
 
-/* On a card, copies for paired tests are the only host memory that a run can free; on a CPU they
- * are the last. */
+/* On a card, the copy for paired tests is the only host memory that a run can free; on a CPU it
+ * is freed last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
     bool is_gpu = t->engine->device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
@@ -105,10 +103,11 @@ static vote own_vote(hy_trainer *t, bool is_due) {
 
 /* ---- less ------------------------------------------------------------------------------------ */
 
-/* No smaller change helps: another plan. If none fits, the run continues unchanged. */
+/* Looks for another plan, because no smaller change helps. If none fits, the run continues
+ * unchanged. */
 static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* once: a second search would not find a plan either */
+    t->steering.is_at_end = true; /* only once: a second search would not find a plan either */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
                                          t->engine->request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
@@ -185,11 +184,12 @@ static hy_status end_search(hy_trainer *t) {
     return batch == t->engine->plan->choice.batch ? HY_OK : hy_trainer_resize(t, batch, reason);
 }
 
-/* The step that was just made belongs to the trial at hand. */
+/* The last step belongs to the current trial. */
 static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
-    bool is_as_tried = now->batch == t->engine->plan->choice.batch; /* else memory ran out in it */
+    bool is_as_tried =
+        now->batch == t->engine->plan->choice.batch; /* else memory ran out in this trial */
     if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->throughput.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;

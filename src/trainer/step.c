@@ -1,5 +1,7 @@
-/* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c
- * computes it. */
+/* step.c: one optimizer step of a run in Warmup, Full or Correct. See step.h.
+ *
+ * The provider computes the gradients, the engine updates the weights. Work before the update
+ * may be repeated when memory runs out; after it, the step is completed. */
 #include "trainer/step.h"
 
 #include <math.h>
@@ -9,9 +11,10 @@
 #include "trainer/throughput.h"
 #include "trainer/window.h"
 
-#define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
+#define SAMPLE_EVERY                                                                               \
+    4 /* steps between samples of the average: weights of consecutive steps hardly differ */
 
-/* Everything up to the complete gradients of the step. May be repeated. */
+/* Computes the complete gradients of the step; may be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
     if (!hy_offload_is_ahead(&t->engine->state->offload))
         HY_TRY(hy_offload_await(t->engine->state));
@@ -57,7 +60,7 @@ static void advance(hy_trainer *t, int64_t counted, double loss) {
     p->tokens += counted;
 }
 
-/* The weights of the last part of a run are averaged. An average that missed a step starts over;
+/* Averages the weights of the last part of a run. If a sample fails, the average starts over and
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
     bool is_due = hy_trainer_share_done(t) > 1 - t->settings->phases.tail_share &&
@@ -75,7 +78,7 @@ static void describe_fp8(const hy_trainer *t, hy_step_info *info) {
     double seen[2];
     for (int32_t i = 0; i < 2 * t->engine->model->shape.layers; i++) {
         if (!hy_engine_seen(t->engine, i / 2, i % 2, seen)) return;
-        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* NaN is larger than all */
+        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* a NaN counts as the largest */
             info->fp8_largest = seen[0];
             info->fp8_largest_layer = i / 2;
         }

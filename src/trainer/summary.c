@@ -1,4 +1,7 @@
-/* summary.c: the figures of a run and of its plan, for hybrid.h and for the run's files. */
+/* summary.c: the figures of a run and of its plan. See summary.h.
+ *
+ * hybrid.h hands them out, and the record writes them to plan.json and summary.json. Nothing
+ * here changes the run. */
 #include "trainer/summary.h"
 
 #include <math.h>
@@ -10,7 +13,7 @@
 #include "trainer/monitor_look.h"
 #include "trainer/throughput.h"
 
-/* Data buffers are freed before the run allocates its memory: rows are encoded before. */
+/* data_buffer_bytes are in use only while rows are encoded, before the run allocates its memory. */
 void hy_trainer_complete_facts(hy_trainer *t) {
     uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
     t->facts->host_fork_bytes = hy_fork_plan_bytes(t);
@@ -23,7 +26,7 @@ hy_plan_facts hy_trainer_facts(const hy_trainer *t) {
     facts.problem = t->problem.text;
     double saved = (double)hy_trainer_saved_bytes(t);
     facts.save_seconds = saved / hy_plan_nominal_rates(t->engine->device.backend).disk_write;
-    memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
+    memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name of this field */
     return facts;
 }
 
@@ -32,7 +35,8 @@ bool hy_trainer_describe_group(const hy_trainer *t, int32_t i, hy_group_info *ou
     hy_group group = {0};
     hy_text changes = {0};
     if (i < 0 || !t->engine->model) return false;
-    for (bool is_there = true; group.number <= i;) { /* they were read before: no failure */
+    for (bool is_there = true;
+         group.number <= i;) { /* groups were read before, so this cannot fail */
         if (hy_groups_next(&at, &group, &is_there) != HY_OK || !is_there) return false;
     }
     hy_group_describe(&group, &changes);
@@ -62,7 +66,7 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
     }
 }
 
-/* Why prediction is disabled; after predict_until, the reason that held before. */
+/* Why prediction is disabled; after predict_until, why it was disabled before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     const hy_phase_rules *rules = &t->loop->rules;

@@ -1,7 +1,7 @@
 /* throughput.c: how long steps take, what they wait for, and the utilisation of the device. See
- * trainer.h.
+ * throughput.h.
  *
- * Only the model's own work counts, not recomputation: per token 6 operations for every weight
+ * Only the work of the model counts, not recomputation: per token 6 operations for every weight
  * of a matrix, including the head, and causal attention at half its square (model/shape.c). */
 #include "trainer/throughput.h"
 
@@ -66,7 +66,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     const hy_progress *p = t->progress;
     double left = fmax(0, (double)t->loop->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
-    /* The cost of prediction is taken from the steps: a run may end with fewer. */
+    /* Prediction uses compute of the budget, so a run may end with fewer steps. */
     bool is_over = left <= 0.5;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){

@@ -1,4 +1,4 @@
-/* trainer.c: what any part of a run may ask about it. See trainer.h.
+/* trainer.c: questions that any part of a run may ask. See trainer.h.
  *
  * Every function here only reads the run; hy_say also hands a message to the observer. */
 #include "trainer/trainer.h"
@@ -86,17 +86,16 @@ double hy_trainer_recent_loss(const hy_trainer *t) {
     return count ? sum / (double)count : NAN;
 }
 
-#define MOST_SAVING 0.01     /* of a run's time, where the clock decides */
-#define MOST_STRETCH 10      /* times what was asked for */
-#define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
+#define MOST_SAVING 0.01     /* largest share of a run's time for saves by the clock */
+#define MOST_STRETCH 10      /* largest factor by which this delays a save */
+#define SAVED_PER_SECOND 5e8 /* assumed bytes per second until a save was timed */
 
 uint64_t hy_trainer_saved_bytes(const hy_trainer *t) {
     return hy_rows_saved_bytes(t->engine->state->rows,
                                t->engine->plan->choice.prediction_is_disabled);
 }
 
-/* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
- * saves are less frequent. */
+/* A save changes no later bit, so the clock may decide. On a slow disk, saves are less frequent. */
 bool hy_trainer_is_save_time(const hy_trainer *t) {
     double seconds = 60 * t->settings->save.save_minutes;
     double rare = fmin(t->status.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);

@@ -1,12 +1,15 @@
-/* window.c: what optimizer steps and jumps share: the window of slow weights, the snapshot that
- * undoes a jump, the residual of the last jump, and the next phase. See window.h. */
+/* window.c: what optimizer steps and jumps share. See window.h.
+ *
+ * A window is a sequence of optimizer steps from which a jump is predicted; slow weights hold
+ * the weights of its start. The snapshot holds the weights from before a jump, so that it can be
+ * undone. The residual compares the jump with the training after it. */
 #include "trainer/window.h"
 
 #include <math.h>
 
 #include "trainer/recovery.h"
 
-/* Sets the slow weights to the weights again; may be repeated. */
+/* Starts a window at the current weights; may be repeated. */
 hy_status hy_trainer_set_slow_weights(hy_trainer *t) {
     hy_formulas begin = hy_predictor_begin(&t->engine->plan->predictor);
     return hy_engine_apply(t->engine, &begin);
@@ -49,7 +52,8 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     p->jumps.is_residual_due = false;
     p->jumps.residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->jumps.residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->engine->progress.has_snapshot = false; /* the jump is corrected: nothing will undo it now */
+    t->engine->progress.has_snapshot =
+        false; /* the jump has been corrected, so it will not be undone */
     return HY_OK;
 }
 
@@ -69,7 +73,7 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
-    if (t->loop->is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
+    if (t->loop->is_in_fork) seen.confidence = 1; /* the arm with jumps ignores confidence */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);
