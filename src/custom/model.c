@@ -101,19 +101,9 @@ hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_mode
     return make(config, model, observer, (hy_making){0}, out);
 }
 
-static hy_status plan(const hy_config *config, const hy_custom_parameters *parameters,
-                      hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
-    HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
-               "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
-               "one is NULL");
-    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
-                (hy_making){.is_plan = true, .planned = planned}, out);
-}
-
 hy_status hy_trainer_plan_custom(const hy_config *config, const hy_custom_parameters *parameters,
                                  const hy_observer *observer, hy_trainer **out) {
-    if (out) *out = NULL;
-    return plan(config, parameters, (hy_planned_ranks){0}, observer, out);
+    return hy_trainer_plan_custom_ranks(config, parameters, 1, false, observer, out);
 }
 
 hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
@@ -122,5 +112,9 @@ hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
                                        hy_trainer **out) {
     if (out) *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    return plan(config, parameters, (hy_planned_ranks){count, has_cards}, observer, out);
+    HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
+               "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
+               "one is NULL");
+    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
+                (hy_making){.is_plan = true, .planned = {count, has_cards}}, out);
 }

@@ -55,8 +55,7 @@ static hy_status list_parameters(listed *l, const char *path) {
     size_t count = hy_safetensors_count(l->file);
     HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
     l->custom.specs = calloc(count, sizeof *l->custom.specs);
-    if (!l->custom.specs)
-        return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
+    HY_FAIL_IF(!l->custom.specs, HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         const hy_safetensors_entry *entry = hy_safetensors_at(l->file, i);
         l->custom.specs[i] = (hy_param_spec){.name = entry->name,
@@ -102,27 +101,21 @@ static hy_status find_provider(const hy_settings *s, hy_provider **out) {
     return status;
 }
 
-static hy_status plan(const hy_config *config, const hy_observer *observer,
-                      hy_planned_ranks planned, hy_trainer **out) {
-    hy_making making = {.is_plan = true, .planned = planned};
-    *out = NULL;
-    HY_TRY(find_provider(hy_config_settings(config), &making.provider));
-    return hy_trainer_make(config, observer, &making, out);
-}
-
-hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    return plan(config, observer, (hy_planned_ranks){0}, out);
-}
-
 hy_status hy_planned_ranks_check(int32_t count) {
     HY_FAIL_IF(count < 1 || count > HY_RANKS_MOST, HY_ERR_INPUT,
                "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_MOST);
     return HY_OK;
 }
 
+hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
+    return hy_trainer_plan_ranks(config, 1, false, observer, out);
+}
+
 hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
                                 const hy_observer *observer, hy_trainer **out) {
+    hy_making making = {.is_plan = true, .planned = {count, has_cards}};
     *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    return plan(config, observer, (hy_planned_ranks){count, has_cards}, out);
+    HY_TRY(find_provider(hy_config_settings(config), &making.provider));
+    return hy_trainer_make(config, observer, &making, out);
 }
