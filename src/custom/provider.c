@@ -48,13 +48,6 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
-    hy_dtype_choice choice = hy_settings_precision(t->settings, phase);
-    bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
-    return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->provider->memory->types.weights);
-}
-
 static hy_status unused_left(hy_trainer *t) {
     const hy_engine *e = t->engine;
     return hy_fail(HY_ERR_STATE,
@@ -79,9 +72,12 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
 
 static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_answer *answer) {
     hy_custom_provider *g = of(t->provider);
+    hy_dtype_choice choice = hy_settings_precision(t->settings, t->progress->machine.phase);
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
+    bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
     request->phase = t->progress->machine.phase;
     request->step = t->progress->step;
-    request->precision = wanted_precision(t, request->phase);
+    request->precision = hy_dtype_chosen(choice, is_16bit ? HY_BF16 : g->side.types.weights);
     request->reason = hy_phase_reason_text(t->progress->machine.reason);
     request->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
     request->confidence = hy_confidence_value(&t->progress->confidence);

@@ -264,19 +264,15 @@ static hy_status new_model(hy_trainer *t) {
 static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings->save.resume;
     if (!from[0]) return HY_OK;
-    char file[HY_PATH_MAX];
     bool is_auto = strcmp(from, "auto") == 0;
     HY_TRY(find_checkpoint(t, is_auto ? t->record->out : from, t->resumed));
-    HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
-    HY_TRY(hy_progress_read_choices(t, file));
+    HY_TRY(hy_progress_read_choices(t));
     HY_TRY(hy_trainer_check_adapters(t));
     return hy_checkpoint_read_algorithms(t->engine, t->resumed);
 }
 
 static hy_status read_checkpoint(hy_trainer *t) {
-    char progress[HY_PATH_MAX];
-    HY_TRY(hy_path_join(progress, sizeof progress, t->resumed, "trainer.json"));
-    HY_TRY(hy_progress_read(t, progress)); /* first, because it lists the tensors */
+    HY_TRY(hy_progress_read(t)); /* first, because it lists the tensors */
     if (t->engine->base_is_named) {
         hy_model_files kind;
         char base[HY_HF_PATH_MAX];

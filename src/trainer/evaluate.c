@@ -100,24 +100,21 @@ static void compare(hy_trainer *t, double loss, bool is_final) {
     if (!is_final) best->stale = is_lower ? 0 : best->stale + 1;
 }
 
-/* A validation without enough memory is reported and skipped. */
-static hy_status skip(hy_trainer *t) {
-    if (t->engine->work->is_gone || t->team)
-        return HY_ERR_MEMORY; /* the error was reported before */
-    hy_say(t, HY_WARNING,
-           "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
-           (long long)t->progress->step, hy_error_message());
-    t->engine->retries.in_a_row = 0;
-    return HY_OK;
-}
-
 hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     hy_eval_info info;
     double comparable;
     *loss = NAN;
     if (!t->provider->facts.can_evaluate) return HY_OK;
     hy_status status = hy_trainer_measure_held_out(t, &info, &comparable);
-    if (status == HY_ERR_MEMORY) return skip(t);
+    bool can_go_on = !t->engine->work->is_gone && !t->team; /* else the error was reported */
+    if (status == HY_ERR_MEMORY && can_go_on) {
+        hy_say(t, HY_WARNING,
+               "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less "
+               "memory",
+               (long long)t->progress->step, hy_error_message());
+        t->engine->retries.in_a_row = 0;
+        return HY_OK;
+    }
     HY_TRY(status);
     compare(t, comparable, info.is_final);
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);

@@ -24,13 +24,6 @@ static hy_status keep_state(hy_trainer *t) {
     return hy_engine_copy_forked(t->engine, t->loop->fork_state.data, true);
 }
 
-/* Only low confidence prevents a jump, and a test may start. */
-static bool is_wanted(const hy_trainer *t) {
-    const hy_phase_state *m = &t->progress->machine;
-    return t->loop->fork_state.data && m->phase == HY_FULL && m->window >= hy_fork_window(t) &&
-           hy_fork_is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The memory of prediction and of the copy is allocated when a window begins that ends in a
@@ -223,10 +216,15 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
+    const hy_phase_state *m = &t->progress->machine;
+    /* Only low confidence prevents a jump. */
+    bool is_wanted = t->loop->fork_state.data && m->phase == HY_FULL &&
+                     m->window >= hy_fork_window(t) && hy_fork_is_allowed(t, 0) &&
+                     hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
     if (t->loop->fork.is_open && t->progress->step >= t->loop->fork.compare_at) {
         HY_TRY(close_fork(t));
         if (hy_fork_is_sure(t)) hy_fork_release(t); /* no further test is needed */
-    } else if (is_wanted(t)) {
+    } else if (is_wanted) {
         if (t->progress->forks.wait == 0) t->progress->forks.wait = FIRST_WAIT;
         HY_TRY(open_fork(t));
     }

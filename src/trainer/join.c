@@ -22,18 +22,14 @@ void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     if (s->input.num_workers == 0) s->input.num_workers = share;
 }
 
-/* A named card that is missing is reported later, with a better message. With auto, the CUDA
- * backend must exist too. */
-static int usable_cards(const hy_settings *s) {
-    bool is_wanted = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
-    return is_wanted ? hy_cuda_card_count() : 0;
-}
-
 void hy_rank_settle(hy_settings *s, const hy_team *team) {
+    /* A named card that is missing is reported later, with a better message. With auto, the CUDA
+     * backend must exist too. */
+    bool uses_cuda = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
     hy_rank_fit(s, &(hy_rank_place){.local_rank = team->who.local_rank,
                                     .core_sharers = team->core_sharers,
                                     .cores = hy_machine_threads(),
-                                    .cards = usable_cards(s)});
+                                    .cards = uses_cuda ? hy_cuda_card_count() : 0});
 }
 
 void hy_rank_plan(hy_settings *s, int32_t count) {

@@ -60,28 +60,22 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Counts the targets of this step's sequences, of all ranks. */
-static hy_status count_targets(hy_trainer *t, int64_t *out) {
-    *out = 0;
-    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
-    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
-    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
-    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
-        hy_batch batch;
-        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
-        *out += batch.counted;
-    }
-    HY_TRY(hy_ranks_begin_step(t, out));
-    HY_FAIL_IF(*out == 0, HY_ERR_INPUT,
-               "the sequences from number %lld on contain no target tokens",
-               (long long)t->progress->sequences);
-    return HY_OK;
-}
-
 static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report) {
     (void)p;
-    HY_TRY(count_targets(t, &report->tokens));
+    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
+    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
+    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
+    report->tokens = 0;
+    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
+        hy_batch batch;
+        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
+        report->tokens += batch.counted;
+    }
+    HY_TRY(hy_ranks_begin_step(t, &report->tokens)); /* of all ranks */
+    HY_FAIL_IF(report->tokens == 0, HY_ERR_INPUT,
+               "the sequences from number %lld on contain no target tokens",
+               (long long)t->progress->sequences);
     report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
     return hy_engine_gradients(t->engine, t->data.loader, request->dtype, report->tokens);
 }

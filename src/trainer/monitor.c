@@ -102,12 +102,6 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
-    int64_t every = t->settings->memory.monitor_every;
-    if (t->monitor->is_silent || every == 0 || info->step == t->monitor->said_step) return false;
-    return info->step % every == 0;
-}
-
 static void say(hy_trainer *t, hy_message_level level, const char *text) {
     t->monitor->said_step = t->progress->step;
     if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
@@ -150,11 +144,13 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     double begin = hy_clock();
-    bool is_line_wanted = is_line_due(t, info);
+    int64_t every = t->settings->memory.monitor_every;
+    bool is_line_due =
+        !m->is_silent && every > 0 && info->step != m->said_step && info->step % every == 0;
     /* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
      * same phase are used. */
     if (m->looked_at > 0 && begin - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
-        m->reported == HY_MEMORY_NORMAL && !is_line_wanted) {
+        m->reported == HY_MEMORY_NORMAL && !is_line_due) {
         fill_info(m, &m->look, info);
         return;
     }
@@ -167,7 +163,7 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     fill_info(m, &look, info);
     if (info->memory_status != m->reported) {
         tell_change(t, &look);
-    } else if (is_line_wanted) {
+    } else if (is_line_due) {
         hy_text line = {0};
         hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
                      hy_memory_status_name(info->memory_status));

@@ -117,16 +117,6 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     return HY_OK;
 }
 
-static hy_status judge(hy_trainer *t, proposal *p) {
-    double *before = t->engine->work->guard_losses, *after = before + guard_sequences(t);
-    HY_TRY(guard_pass(t, false, before, &p->before));
-    if (t->engine->plan->predictor.kind == HY_PREDICTOR_LINE)
-        return judge_line(t, p, before, after);
-    HY_TRY(try_candidate(t, p, before, after));
-    p->verdict = hy_guard_judge(&t->progress->guard, p->before, p->after, p->noise);
-    return HY_OK;
-}
-
 /* ---- keeping or dropping --------------------------------------------------------------------- */
 
 static hy_status take_snapshot(hy_trainer *t) {
@@ -173,15 +163,21 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     /* The state starts to return before the last forward-only batch of this step. If validation
      * borrows the state's memory, the state returns at the end of Predict. */
     hy_provider *provider = t->provider;
-    int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    int64_t batches = passes * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
+    bool is_line = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE;
+    int64_t batches =
+        (is_line ? 4 : 2) * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
     if (t->loop->is_validation_due) {
         batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
     }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
     t->engine->state->offload.batches_left = is_lent ? 0 : batches;
     HY_TRY(measure_jump(t, p));
-    return judge(t, p);
+    double *before = t->engine->work->guard_losses, *after = before + guard_sequences(t);
+    HY_TRY(guard_pass(t, false, before, &p->before));
+    if (is_line) return judge_line(t, p, before, after);
+    HY_TRY(try_candidate(t, p, before, after));
+    p->verdict = hy_guard_judge(&t->progress->guard, p->before, p->after, p->noise);
+    return HY_OK;
 }
 
 static hy_status decide(hy_trainer *t, proposal *p) {

@@ -117,7 +117,8 @@ static hy_status read_fields(hy_trainer *t, const field *list, int count, int in
         HY_TRY(f->is_double ? hy_json_double(json, node, f->key, value)
                             : hy_json_int(json, node, f->key, value));
         HY_FAIL_IF(!f->is_double && *(int64_t *)value < 0, HY_ERR_INPUT,
-                   "%s/trainer.json: %s is negative", t->resumed, f->key);
+                   "%s/trainer.json: %s is %lld; expected 0 or more", t->resumed, f->key,
+                   (long long)*(int64_t *)value);
     }
     return HY_OK;
 }
@@ -456,19 +457,26 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;
 }
 
-hy_status hy_progress_read(hy_trainer *t, const char *path) {
+static hy_status open_file(const hy_trainer *t, char path[HY_PATH_MAX], hy_json **out) {
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, t->resumed, "trainer.json"));
+    return hy_json_read_file(path, out);
+}
+
+hy_status hy_progress_read(hy_trainer *t) {
+    char path[HY_PATH_MAX];
     hy_json *json;
-    HY_TRY(hy_json_read_file(path, &json));
+    HY_TRY(open_file(t, path, &json));
     hy_status status = read_progress(t, json, path);
     if (status == HY_OK) fit_schedule(t, hy_json_root(json));
     hy_json_free(json);
     return status;
 }
 
-hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
+hy_status hy_progress_read_choices(hy_trainer *t) {
+    char path[HY_PATH_MAX];
     hy_json *json;
-    HY_TRY(hy_json_read_file(path, &json));
     hy_status status = HY_OK;
+    HY_TRY(open_file(t, path, &json));
     if (t->provider->facts.has_model_files) {
         status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
     }

@@ -11,8 +11,6 @@
 #include "base/hash.h"
 #include "config/derived.h"
 
-/* ---- settings -------------------------------------------------------------------------------- */
-
 static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
                "train.grad_accum_steps is %lld: %d ranks share the micro-batches of a step, so use "
@@ -28,17 +26,6 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
                "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);
     return HY_OK;
-}
-
-/* Weights stay in the provider's memory, and so do gradients unless the engine sums them. */
-static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
-    m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
-    m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
-    s->memory.weights_place = HY_DEVICE;
-    if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    /* After an update the provider computes with all weights at once, unless it requests each of
-     * them. */
-    if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
 }
 
 static void settle_passes(hy_settings *s) {
@@ -62,11 +49,20 @@ static void settle_passes(hy_settings *s) {
 
 hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
     const hy_provider_facts *f = &p->facts;
+    hy_custom_side *m = p->memory;
     if (!f->has_passes) {
         HY_TRY(check_settings(ranks, s));
         settle_passes(s);
     }
-    if (p->memory) settle_memory(p->memory, ranks, s);
+    if (m) { /* weights stay there, and gradients too unless the engine sums them */
+        m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
+        m->is_half =
+            hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
+        s->memory.weights_place = HY_DEVICE;
+        if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
+        /* After an update the provider uses all weights at once, unless it requests each. */
+        if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
+    }
     if (!f->can_evaluate) s->eval.eval_every = s->eval.early_stop = 0;
     if (!f->can_rewind) s->phases.fork_budget = 0;
     if (!f->has_model_files) {

@@ -28,43 +28,32 @@ static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_s
                   hy_setting_format(setting, now, is));
 }
 
-static hy_status check_scale(const hy_trainer *t, const hy_shape *then, const hy_shape *now) {
-    const hy_adapter *a = &then->adapter, *b = &now->adapter;
-    char was[64], is[64];
-    if (a->scale == b->scale) return HY_OK;
-    snprintf(was, sizeof was, "%g%s", a->alpha, a->is_root_scaled ? " with rslora" : "");
-    snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
-    return refuse(t, "lora.lora_alpha", was, is);
-}
-
-/* Frozen weights in the checkpoint can be decoded to another type; if they are read from the
- * base model, another type gives other numbers. */
-static hy_status check_frozen(const hy_trainer *t, const hy_settings *then,
-                              const hy_settings *now) {
-    bool lacks_base;
-    if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
-    HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
-    if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
-    return refuse_setting(t, "train.frozen_dtype", then, now);
-}
-
 static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
                                 const hy_settings *now) {
     char was[2 * HY_TEXT_MAX], is[2 * HY_TEXT_MAX];
     hy_shape before, after;
+    const hy_adapter *a = &before.adapter, *b = &after.adapter;
+    bool lacks_base;
     if (!then->lora.lora && !now->lora.lora) return HY_OK;
     if (then->lora.lora != now->lora.lora) return refuse_setting(t, "lora.lora", then, now);
     HY_TRY(hy_shape_from_settings(then, &before));
     HY_TRY(hy_shape_from_settings(now, &after));
-    if (before.adapter.rank != after.adapter.rank)
-        return refuse_setting(t, "lora.lora_rank", then, now);
-    if (before.adapter.parts != after.adapter.parts)
-        return refuse_setting(t, "lora.lora_targets", then, now);
+    if (a->rank != b->rank) return refuse_setting(t, "lora.lora_rank", then, now);
+    if (a->parts != b->parts) return refuse_setting(t, "lora.lora_targets", then, now);
     hy_settings_trained(then, was, sizeof was);
     hy_settings_trained(now, is, sizeof is);
     if (strcmp(was, is) != 0) return refuse_setting(t, "lora.lora_modules", then, now);
-    HY_TRY(check_scale(t, &before, &after));
-    return check_frozen(t, then, now);
+    if (a->scale != b->scale) {
+        snprintf(was, sizeof was, "%g%s", a->alpha, a->is_root_scaled ? " with rslora" : "");
+        snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
+        return refuse(t, "lora.lora_alpha", was, is);
+    }
+    if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
+    /* Frozen weights in the checkpoint can be decoded to another type; if they are read from the
+     * base model, another type gives other numbers. */
+    HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
+    if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
+    return refuse_setting(t, "train.frozen_dtype", then, now);
 }
 
 /* The checkpoint has the adapter that the run started from, so its folder may be missing;

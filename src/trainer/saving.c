@@ -130,29 +130,6 @@ static hy_status find_folder(hy_trainer *t) {
 
 /* ---- the best -------------------------------------------------------------------------------- */
 
-/* Links OUT/best to the best checkpoint. If links are not possible, or the name is taken, this
- * is reported once. A best checkpoint that was removed, or belongs to another branch or folder,
- * no longer counts. */
-static hy_status show_best(hy_trainer *t) {
-    hy_best *best = &t->progress->best;
-    bool is_there = false;
-    if (best->saved_step >= 0) {
-        HY_TRY(hy_checkpoint_is_current(t->record->out, best->saved_step, &is_there));
-    }
-    if (!is_there) {
-        best->saved_step = -1;
-        best->saved_loss = NAN;
-    }
-    if (t->status.best_step == best->saved_step) return HY_OK;
-    hy_status status = hy_checkpoint_put_best(t->record->out, best->saved_step);
-    if (status == HY_OK) t->status.best_step = best->saved_step;
-    if (status == HY_OK || t->status.is_best_told) return HY_OK;
-    t->status.is_best_told = true;
-    hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s", (long long)best->saved_step,
-           hy_error_message());
-    return HY_OK;
-}
-
 static hy_status begin_checkpoint(hy_trainer *t, hy_checkpoint **out) {
     HY_TRY(find_folder(t));
     HY_TRY(make_room(t));
@@ -185,16 +162,28 @@ static hy_status write_rest(hy_trainer *t, hy_checkpoint *checkpoint) {
     return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress->step);
 }
 
-/* Updates OUT/best and removes old checkpoints. If this fails, the new checkpoint still counts. */
-static void tidy(hy_trainer *t) {
-    hy_status status = show_best(t);
-    if (status == HY_OK) {
-        status = hy_checkpoint_prune_but(t->record->out, (int)t->settings->save.keep,
-                                         t->progress->best.saved_step);
+/* Links OUT/best to the best checkpoint. If links are not possible, or the name is taken, this is
+ * reported once. A best checkpoint that was removed, or belongs to another branch or folder, no
+ * longer counts. */
+static hy_status link_best(hy_trainer *t) {
+    hy_best *best = &t->progress->best;
+    bool is_there = false;
+    if (best->saved_step >= 0) {
+        HY_TRY(hy_checkpoint_is_current(t->record->out, best->saved_step, &is_there));
     }
-    if (status != HY_OK) {
-        hy_say(t, HY_WARNING, "an older checkpoint could not be removed: %s", hy_error_message());
+    if (!is_there) {
+        best->saved_step = -1;
+        best->saved_loss = NAN;
     }
+    if (t->status.best_step == best->saved_step) return HY_OK;
+    if (hy_checkpoint_put_best(t->record->out, best->saved_step) == HY_OK) {
+        t->status.best_step = best->saved_step;
+    } else if (!t->status.is_best_told) {
+        t->status.is_best_told = true;
+        hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s",
+               (long long)best->saved_step, hy_error_message());
+    }
+    return HY_OK;
 }
 
 /* Writes a checkpoint in a single process or on rank 0. */
@@ -227,7 +216,15 @@ static hy_status lead(hy_trainer *t) {
                  (long long)t->progress->step);
         t->observer.on_save(t->observer.user, path, hy_clock() - begin, hy_trainer_saved_bytes(t));
     }
-    if (is_healthy) tidy(t); /* if the run may have diverged, no other checkpoint is replaced */
+    if (!is_healthy) return HY_OK; /* the run may have diverged: no other checkpoint is replaced */
+    status = link_best(t);
+    if (status == HY_OK) {
+        status =
+            hy_checkpoint_prune_but(t->record->out, (int)t->settings->save.keep, best->saved_step);
+    }
+    if (status != HY_OK) {
+        hy_say(t, HY_WARNING, "an older checkpoint could not be removed: %s", hy_error_message());
+    }
     return HY_OK;
 }
 

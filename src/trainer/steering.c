@@ -103,18 +103,8 @@ static vote own_vote(hy_trainer *t, bool is_due) {
 
 /* ---- less ------------------------------------------------------------------------------------ */
 
-/* Looks for another plan, because no smaller change helps. If none fits, the run continues
+/* A smaller micro-batch, or more recomputation, or another plan. If no plan fits, the run continues
  * unchanged. */
-static hy_status plan_anew(hy_trainer *t, double cap) {
-    if (cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* only once: a second search would not find a plan either */
-    hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine->request.host_cap, "device memory is low");
-    if (status != HY_ERR_INPUT) return status;
-    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
-    return HY_OK;
-}
-
 static hy_status use_less(hy_trainer *t, const vote *v) {
     const char *reason = t->team                                   ? "a rank is low on memory"
                          : t->engine->device.backend->facts.is_gpu ? "device memory is low"
@@ -122,7 +112,13 @@ static hy_status use_less(hy_trainer *t, const vote *v) {
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine->plan->choice)) return hy_trainer_recompute_all(t, reason);
-    return plan_anew(t, v->cap);
+    if (v->cap < 0 || t->steering.is_at_end) return HY_OK;
+    t->steering.is_at_end = true; /* only once: a second search would not find a plan either */
+    hy_status status = hy_trainer_replan(t, isinf(v->cap) ? 0 : (uint64_t)v->cap,
+                                         t->engine->request.host_cap, "device memory is low");
+    if (status != HY_ERR_INPUT) return status;
+    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
+    return HY_OK;
 }
 
 static hy_status follow(hy_trainer *t, const vote *v) {

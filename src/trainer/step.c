@@ -50,16 +50,6 @@ double hy_trainer_loss_limit(const hy_trainer *t) {
                          uniform_loss(t));
 }
 
-static void advance(hy_trainer *t, int64_t counted, double loss) {
-    hy_progress *p = t->progress;
-    hy_loss_bound_observe(&p->bound, t->settings->phases.divergence_factor, uniform_loss(t), loss);
-    p->loss_tail[p->step % HY_LOSS_TAIL] = loss;
-    p->step++;
-    p->spent += 1;
-    p->sequences += hy_step_sequences(t->engine);
-    p->tokens += counted;
-}
-
 /* Averages the weights of the last part of a run. If a sample fails, the average starts over and
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
@@ -100,20 +90,27 @@ static hy_dtype step_type(const hy_trainer *t, hy_phase phase) {
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_step_outcome outcome;
-    hy_phase_state was = t->progress->machine;
-    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)t->progress->spent);
+    hy_progress *progress = t->progress;
+    hy_phase_state was = progress->machine;
+    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)progress->spent);
     hy_provider *p = t->provider;
     hy_step_report report = {0};
-    t->progress->jumps.residual_cosine = t->progress->jumps.residual_length = NAN;
+    progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[was.phase]));
     HY_TRY(compute_step(t, step_type(t, was.phase), lr, &report));
-    HY_TRY(hy_engine_count_step(t->engine, t->progress->step, &outcome));
+    HY_TRY(hy_engine_count_step(t->engine, progress->step, &outcome));
     if (p->ops->end_step) p->ops->end_step(p, t, outcome.loss_sum, &report);
-    advance(t, report.tokens, report.loss);
+    hy_loss_bound_observe(&progress->bound, t->settings->phases.divergence_factor, uniform_loss(t),
+                          report.loss);
+    progress->loss_tail[progress->step % HY_LOSS_TAIL] = report.loss;
+    progress->step++;
+    progress->spent += 1;
+    progress->sequences += hy_step_sequences(t->engine);
+    progress->tokens += report.tokens;
     HY_TRY(sample_average(t));
     HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
-    t->progress->phases.steps[was.phase]++;
+    progress->phases.steps[was.phase]++;
     t->status.life = HY_LIFE_READY;
     hy_account_close(t, &account);
     t->throughput.step_seconds = hy_clock() - account.begin;

@@ -156,8 +156,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .checkpoint_bytes = hy_trainer_saved_bytes(t),
     };
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
-    out.mfu = hy_trainer_mfu(t, out.tokens_per_second);
-    out.sol = hy_trainer_sol(t, out.tokens_per_second);
+    hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);
     return out;
 }

@@ -17,18 +17,13 @@ void hy_trainer_note_rate(hy_trainer *t, double rate) {
     t->throughput.recent += weight * (rate - t->throughput.recent);
 }
 
-static double share(const hy_trainer *t, double tokens_per_second, double rate) {
-    if (!t->engine->device.backend->facts.is_gpu || !(rate > 0)) return 0;
+void hy_trainer_utilisation(const hy_trainer *t, double tokens_per_second, double *mfu,
+                            double *sol) {
+    const hy_device_facts *device = &t->engine->device.backend->facts;
     int32_t seq = (int32_t)t->settings->train.seq_len;
-    return tokens_per_second * hy_model_flops_per_token(t->engine->model, seq) / rate;
-}
-
-double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine->device.backend->facts.peak_flops);
-}
-
-double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine->device.backend->facts.matmul_flops);
+    double flops = tokens_per_second * hy_model_flops_per_token(t->engine->model, seq);
+    *mfu = device->is_gpu && device->peak_flops > 0 ? flops / device->peak_flops : 0;
+    *sol = device->is_gpu && device->matmul_flops > 0 ? flops / device->matmul_flops : 0;
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */
@@ -101,8 +96,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .residual_length = p->jumps.residual_length,
         .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
     hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
-    info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
-    info->sol = hy_trainer_sol(t, info->tokens_per_second);
+    hy_trainer_utilisation(t, info->tokens_per_second, &info->mfu, &info->sol);
     info->gpu = (hy_gpu_state){.is_known = sample.is_known,
                                .power_watts = sample.power_watts,
                                .temperature_c = sample.temperature_c,
