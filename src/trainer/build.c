@@ -5,6 +5,7 @@
 #include "trainer/build.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -322,6 +323,14 @@ static hy_status check_early_stop(const hy_trainer *t) {
     return HY_OK;
 }
 
+/* Rank 0 chooses the run's folder for all ranks. */
+static hy_status choose_folder(hy_trainer *t) {
+    if (hy_trainer_leads(t)) HY_TRY(hy_record_choose_folder(t->record, t->settings));
+    HY_TRY(hy_ranks_agree(t, HY_OK));
+    snprintf(t->folder, sizeof t->folder, "%s", t->record->out);
+    return hy_ranks_share(t, t->folder, sizeof t->folder);
+}
+
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_engine *e = t->engine;
     bool is_plan = t->status.life == HY_LIFE_PLAN;
@@ -344,8 +353,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
     HY_TRY(choose_length(t));
     set_schedule(t);
-    if (!is_plan && hy_trainer_leads(t)) HY_TRY(hy_record_choose_folder(t->record, t->settings));
-    if (!is_plan) HY_TRY(hy_ranks_share_folder(t));
+    if (!is_plan) HY_TRY(choose_folder(t));
     HY_TRY(hy_engine_open_device(e));
     if (!is_plan) HY_TRY(find_resumed(t));
     HY_TRY(make_plan(t));
@@ -370,7 +378,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_trainer_hand_back(t, HY_OK));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
-    HY_TRY(hy_ranks_begin_figures(t));
+    if (t->team && hy_trainer_leads(t))
+        HY_TRY(hy_rank_figures_init(&t->ranks.figures, t->team->who.count, 0));
     HY_TRY(hy_trainer_open_record(t, false));
     return hy_fork_begin(t);
 }

@@ -70,8 +70,8 @@ hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t bat
                "1 to %lld tokens",
                (long long)batch, (long long)seq, INT32_MAX, (long long)context);
     HY_FAIL_IF(batch * seq > INT32_MAX, HY_ERR_INPUT,
-               "a micro-batch of %lld x %lld tokens; accepted are %d in all", (long long)batch,
-               (long long)seq, INT32_MAX);
+               "a micro-batch of %lld x %lld tokens; accepted are at most %d tokens in all",
+               (long long)batch, (long long)seq, INT32_MAX);
     return estimate(t, batch, seq, out, size);
 }
 

@@ -118,20 +118,14 @@ hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
     look.stalled = host.stalled;
     look_at_device(t, is_fresh, &look);
     look_at_host(t, &host, &look);
+    look.device.status = m ? m->device.status : HY_MEMORY_NORMAL; /* as of the last step */
+    look.host.status = m ? m->host.status : HY_MEMORY_NORMAL;
     return look;
 }
 
-hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;
-}
-
-hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
-}
-
 bool hy_trainer_is_short(const hy_trainer *t) {
-    return t->monitor && (hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
-                          hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
+    return t->monitor && (t->monitor->device.status >= HY_MEMORY_CRITICAL ||
+                          t->monitor->host.status >= HY_MEMORY_CRITICAL);
 }
 
 #define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
@@ -195,8 +189,6 @@ hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out) {
                              .stalled = look.stalled,
                              .fragmentation =
                                  hy_memory_fragmentation(look.device.reserved, look.device.peak)};
-    out->device.status = hy_monitor_device_status(t);
-    out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_cell *cell = &l->cell[cls][l->phase];

@@ -7,7 +7,7 @@
 
 /* The figures of one look. */
 typedef struct hy_memory_look {
-    hy_memory_pool device, host; /* without their status */
+    hy_memory_pool device, host;
     uint64_t pinned, resident, process_device;
     double stalled;
 } hy_memory_look;
@@ -32,9 +32,6 @@ typedef struct hy_monitor {
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
 /* Device bytes that a phase was planned to need, including what comes back early. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
-/* As of the last step. */
-hy_memory_status hy_monitor_device_status(const hy_trainer *t);
-hy_memory_status hy_monitor_host_status(const hy_trainer *t);
 bool hy_trainer_is_short(const hy_trainer *t); /* of memory, so that less of it should be used */
 /* The placement table with advice. */
 hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out);

@@ -44,12 +44,6 @@ hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size) {
     return t->team ? hy_control_share(t->team->control, data, size, 0) : HY_OK;
 }
 
-hy_status hy_ranks_share_folder(hy_trainer *t) {
-    HY_TRY(hy_ranks_agree(t, HY_OK));
-    snprintf(t->folder, sizeof t->folder, "%s", t->record->out);
-    return hy_ranks_share(t, t->folder, sizeof t->folder);
-}
-
 /* Uses NCCL if every rank can. If NCCL was not requested and each rank has its own card, a
  * warning says what is missing. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
@@ -239,11 +233,6 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */
-
-hy_status hy_ranks_begin_figures(hy_trainer *t) {
-    if (!t->team || !hy_trainer_leads(t)) return HY_OK;
-    return hy_rank_figures_init(&t->ranks.figures, rank_count(t), 0);
-}
 
 bool hy_ranks_stop(const hy_trainer *t) {
     return t->team ? t->ranks.agreed.stops : atomic_load(&t->status.stop_requested);

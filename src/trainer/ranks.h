@@ -13,7 +13,6 @@ hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
 /* Every rank gets rank 0's data. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
-hy_status hy_ranks_share_folder(hy_trainer *t); /* sets t->folder to the record's folder */
 /* The number of ranks on this machine and this card, so that each plans with its share. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
 void hy_ranks_plan_sharers(hy_trainer *t); /* as above, for planned ranks */
@@ -23,7 +22,6 @@ hy_status hy_ranks_share_fp8(hy_trainer *t);
 /* At the start, when each rank has a plan: all take rank 0's, or another rank's if only that one
  * fits on every rank. */
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan);
-hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: each rank's result, for the record. Failures are handled at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
 hy_ranks_info hy_ranks_describe(const hy_trainer *t); /* count 0: one process alone */

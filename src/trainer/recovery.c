@@ -76,7 +76,8 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->status.reserve = malloc(RESERVE_BYTES);
-    HY_FAIL_IF(!t->status.reserve, HY_ERR_MEMORY, "no memory to keep back for the last save");
+    HY_FAIL_IF(!t->status.reserve, HY_ERR_MEMORY,
+               "not enough memory to reserve some for the last save");
     memset(t->status.reserve, 1, RESERVE_BYTES); /* so that the system really provides it */
     return HY_OK;
 }

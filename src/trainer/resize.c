@@ -33,11 +33,6 @@ int64_t hy_smaller_batch(const hy_trainer *t) {
     return hy_next_batch(t, batch, -1, batch);
 }
 
-int64_t hy_larger_batch(const hy_trainer *t) {
-    int64_t asked = t->settings->train.max_batch_size;
-    return hy_next_batch(t, t->engine->plan->choice.batch, 1, asked ? asked : t->first_batch);
-}
-
 #define CHECKS_BEFORE_GROWING                                                                      \
     5 /* checks after a change; doubles with each change that was undone */
 #define MOST_PATIENCE 64
@@ -120,8 +115,10 @@ static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choi
     HY_TRY(adopt(t, phase));
     if (now->batch == old.batch) return HY_OK;
     t->status.batch_changes++;
-    hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old.batch,
-           now->batch, old.accum, now->accum, reason);
+    hy_say(
+        t, HY_NOTE,
+        "the micro-batch changes from %d to %d sequences, their number in a step from %d to %d: %s",
+        old.batch, now->batch, old.accum, now->accum, reason);
     hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
                                                 .batch_size = now->batch,
                                                 .grad_accum = now->accum,

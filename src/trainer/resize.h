@@ -8,7 +8,6 @@ hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reaso
 /* The next larger (1) or smaller (-1) size that divides a step, within bounds; 0: none. */
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most);
 int64_t hy_smaller_batch(const hy_trainer *t); /* than the present one */
-int64_t hy_larger_batch(const hy_trainer *t);
 /* After a run had to shrink: the micro-batch grows back later each time. */
 void hy_trainer_back_off(hy_trainer *t);
 /* The plan with micro-batches of this size. */

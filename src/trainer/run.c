@@ -171,7 +171,8 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
     HY_FAIL_IF(t->status.saved_step != t->progress->step, HY_ERR_IO,
-               "%s is not written: it needs the last checkpoint, which could not be saved", folder);
+               "%s was not written: it needs the last checkpoint, which could not be saved",
+               folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record->out,
              (long long)t->status.saved_step);
     return hy_export(checkpoint, &options, NULL);
@@ -193,7 +194,7 @@ static hy_status write_model(hy_trainer *t) {
         return HY_OK;
     }
     if (status == HY_OK) {
-        hy_say(t, HY_NOTE, "the %s is in %s, as %s loads it", is_adapter ? "adapter" : "model",
+        hy_say(t, HY_NOTE, "the %s is in %s, in the format of %s", is_adapter ? "adapter" : "model",
                folder, is_adapter ? "PEFT" : "transformers");
     }
     return status;

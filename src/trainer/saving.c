@@ -180,8 +180,8 @@ static hy_status link_best(hy_trainer *t) {
         t->status.best_step = best->saved_step;
     } else if (!t->status.is_best_told) {
         t->status.is_best_told = true;
-        hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s",
-               (long long)best->saved_step, hy_error_message());
+        hy_say(t, HY_WARNING, "%s/best cannot link to the best checkpoint, that of step %lld: %s",
+               t->record->out, (long long)best->saved_step, hy_error_message());
     }
     return HY_OK;
 }

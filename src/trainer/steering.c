@@ -31,10 +31,10 @@ typedef struct memory {
 static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
     if (t->engine->device.backend->facts.is_gpu) {
-        return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
+        return (memory){look.device.status, look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
-    return (memory){hy_monitor_host_status(t), held, look.host.budget};
+    return (memory){look.host.status, held, look.host.budget};
 }
 
 static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double share) {
@@ -82,18 +82,19 @@ static vote own_vote(hy_trainer *t, bool is_due) {
         int64_t batch = size_that_fits(t, &r);
         if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) v.batch = batch;
     } else if (r.status == HY_MEMORY_NORMAL && is_due && t->progress->step >= t->steering.grow_at) {
-        int64_t larger = hy_larger_batch(t);
+        int64_t asked = t->settings->train.max_batch_size;
+        int64_t larger = hy_next_batch(t, v.batch, 1, asked ? asked : t->first_batch);
         double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
         if (larger > 0 && fits(t, &r, larger, share)) v.batch = larger;
     }
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine->plan->choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
-    v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
+    v.keeps_forks = t->monitor->host.status < HY_MEMORY_CRITICAL;
     bool has_forks = t->loop->fork_state.data && !t->loop->fork.is_open;
     if (!v.keeps_forks && has_forks) return v;
     /* Before the system kills processes, the run saves itself and stops: when the machine's reserve
      * has been in use for several steps in a row. */
-    bool is_near = hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY &&
+    bool is_near = t->monitor->host.status == HY_MEMORY_EMERGENCY &&
                    hy_monitor_look(t, false).host.utilization >= 1;
     t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
     v.goes_on = t->steering.near_end < STEPS_NEAR_THE_END;
@@ -119,25 +120,6 @@ static hy_status use_less(hy_trainer *t, const vote *v) {
     if (status != HY_ERR_INPUT) return status;
     hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
     return HY_OK;
-}
-
-static hy_status follow(hy_trainer *t, const vote *v) {
-    int64_t now = t->engine->plan->choice.batch;
-    if (!v->goes_on) {
-        t->steering.is_saved_from_system = true;
-        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
-                                      "what host_reserve keeps free");
-    }
-    if (!v->keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
-        hy_fork_end(t);
-        hy_say(t, HY_WARNING,
-               "host memory is low: the copy for paired tests was freed, and there will be no more "
-               "paired tests");
-    }
-    if (v->batch < now) return use_less(t, v);
-    if (v->batch == now) return HY_OK;
-    t->steering.grow_at = t->progress->step + t->settings->train.batch_check_every;
-    return hy_trainer_resize(t, v->batch, "memory is free again");
 }
 
 /* ---- the fastest ----------------------------------------------------------------------------- */
@@ -208,5 +190,20 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     double values[] = {(double)v.batch, v.keeps_forks, v.goes_on, v.cap};
     HY_TRY(hy_ranks_least(t, values, 4)); /* all do what the rank with the least memory needs */
     v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
-    return follow(t, &v);
+    int64_t now = t->engine->plan->choice.batch;
+    if (!v.goes_on) {
+        t->steering.is_saved_from_system = true;
+        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
+                                      "what host_reserve keeps free");
+    }
+    if (!v.keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
+        hy_fork_end(t);
+        hy_say(t, HY_WARNING,
+               "host memory is low: the copy for paired tests was freed, and there will be no more "
+               "paired tests");
+    }
+    if (v.batch < now) return use_less(t, &v);
+    if (v.batch == now) return HY_OK;
+    t->steering.grow_at = t->progress->step + t->settings->train.batch_check_every;
+    return hy_trainer_resize(t, v.batch, "memory is free again");
 }
