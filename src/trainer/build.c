@@ -159,16 +159,14 @@ static void tell_plan(const hy_trainer *t) {
     hy_text_free(&text);
 }
 
-/* Adds settings with which the run would fit to the error; each of them was planned. */
-static hy_status refuse(const hy_trainer *t, hy_status status) {
+/* Adds to the error the settings with which the run would fit; each of them was planned. */
+static void add_changes(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
-    if (t->facts->change_count == 0) return status;
     for (int32_t i = 0; i < t->facts->change_count; i++) {
         hy_text_addf(&text, "%s%s", i ? ", or " : "would fit: ", t->facts->changes[i]);
     }
-    (void)hy_fail_hint(status, "%s", hy_text_string(&text));
+    if (text.size) (void)hy_fail_hint(status, "%s", hy_text_string(&text));
     hy_text_free(&text);
-    return status;
 }
 
 /* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
@@ -202,15 +200,12 @@ static hy_status make_plan(hy_trainer *t) {
     HY_TRY(hy_engine_lay_out(e));
     hy_trainer_complete_facts(t);
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
+    bool is_plan = t->status.life == HY_LIFE_PLAN;
     hy_status status = hy_budget_check(&e->request, e->plan);
+    if (status != HY_OK && !is_plan) add_changes(t, status);
+    if (status == HY_OK) status = hy_trainer_check_disk(t);
     t->facts->fits = status == HY_OK;
-    if (t->status.life != HY_LIFE_PLAN) {
-        return hy_ranks_agree(t, status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status));
-    }
-    if (status == HY_OK) {
-        status = hy_trainer_check_disk(t);
-        t->facts->fits = status == HY_OK;
-    }
+    if (!is_plan) return hy_ranks_agree(t, status);
     if (status != HY_OK) hy_error_save(&t->problem, status);
     return HY_OK;
 }

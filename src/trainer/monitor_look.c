@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CARD_PERIOD 1.0 /* seconds between two requests to the backend */
-#define SAME_CARD 0.05  /* largest relative difference between the totals of driver and backend */
+#define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
+#define CARD_PERIOD 1.0  /* seconds between two requests to the backend */
+#define SAME_CARD 0.05   /* largest relative difference between the totals of driver and backend */
 
 /* With lookahead the optimizer's state starts to return before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
@@ -50,7 +51,6 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     pool->total = facts->memory_total;
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
-    pool->budget = hy_budget_device(&t->engine->request);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
@@ -61,22 +61,13 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
                                    .reserved = hy_engine_reserved(t->engine, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
-                                   .planned = hy_monitor_planned(t, l->phase)};
-    if (t->engine->device.backend->facts.is_gpu) {
-        look_at_card(t, is_fresh, out);
-    } else {
-        out->device.budget = hy_budget_device(&t->engine->request);
-    }
+                                   .planned = hy_monitor_planned(t, l->phase),
+                                   .budget = hy_budget_device(&t->engine->request)};
+    if (t->engine->device.backend->facts.is_gpu) look_at_card(t, is_fresh, out);
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
 
 /* ---- the host -------------------------------------------------------------------------------- */
-
-/* Adds up a figure over the places in host memory; on a CPU, device memory is host memory too. */
-static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
-    return in[HY_PINNED] + in[HY_HOST] +
-           (t->engine->device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
-}
 
 /* The limit of the user (cpu_mem) applies to planned memory, the free memory of the machine to
  * everything that the process holds. */
@@ -86,19 +77,17 @@ static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_mem
     uint64_t ours = host->resident > out->pinned ? host->resident : out->pinned;
     hy_memory_pool *pool = &out->host;
     const hy_ledger *l = &t->engine->state->ledger;
-    uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
-    for (int place = 0; place < HY_PLACE_COUNT; place++) {
-        reserved[place] = hy_engine_reserved(t->engine, (hy_place)place);
-        planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
-    }
-    *pool = (hy_memory_pool){.used = on_host(t, l->live_in),
-                             .reserved = on_host(t, reserved),
-                             .peak = on_host(t, l->peak_in),
-                             .planned = on_host(t, planned),
-                             .free = host->available,
+    const hy_place places[] = {HY_PINNED, HY_HOST, HY_DEVICE}; /* on a CPU all three are the host */
+    *pool = (hy_memory_pool){.free = host->available,
                              .total = host->total,
                              .budget = hy_host_budget(host, ours, 0, reserve),
                              .utilization = hy_host_pressure(host, ours, 0, reserve)};
+    for (int i = 0; i < (t->engine->device.backend->facts.is_gpu ? 2 : 3); i++) {
+        pool->used += l->live_in[places[i]];
+        pool->reserved += hy_engine_reserved(t->engine, places[i]);
+        pool->peak += l->peak_in[places[i]];
+        pool->planned += hy_ledger_planned(l, l->phase, places[i]);
+    }
     double of_limit = hy_memory_share(pool->used, limit);
     if (of_limit <= pool->utilization) return;
     pool->utilization = of_limit;
@@ -127,8 +116,6 @@ bool hy_trainer_is_short(const hy_trainer *t) {
     return t->monitor && (t->monitor->device.status >= HY_MEMORY_CRITICAL ||
                           t->monitor->host.status >= HY_MEMORY_CRITICAL);
 }
-
-#define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
 
 /* ---- the table with advice ------------------------------------------------------------------- */
 

@@ -211,7 +211,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
                "the run and a paired test need %s of host memory, but only %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
-    plan->cost = e->plan->cost; /* times stay those that were measured */
+    plan->cost = e->plan->cost; /* keeps the measured times */
     return HY_OK;
 }
 
