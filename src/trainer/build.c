@@ -68,7 +68,7 @@ static void set_schedule(hy_trainer *t) {
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* A run with phases reports at once if it will not predict, or not yet. */
-static void tell_disabled(const hy_trainer *t) {
+static void report_disabled(const hy_trainer *t) {
     const hy_plan *plan = t->engine->plan;
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
@@ -86,7 +86,7 @@ static void tell_disabled(const hy_trainer *t) {
 
 /* Reports how much of the model Muon updates. Large matrices of a custom model are divided into
  * parts, and Muon cannot update a part. */
-static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
+static void report_matrices(const hy_trainer *t, const hy_optimizer *o) {
     const hy_params *params = &t->engine->model->params;
     const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
     int64_t matrices = 0, elements = 0, cut = 0;
@@ -109,7 +109,7 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
 }
 
 /* Warns if the optimizer does not fit the run, for example if Muon costs more than it saves. */
-static void tell_optimizer(const hy_trainer *t) {
+static void report_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine->plan->optimizer;
     const hy_plan_choice *c = &t->engine->plan->choice;
     bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
@@ -125,7 +125,7 @@ static void tell_optimizer(const hy_trainer *t) {
                "needs a much lower one (2e-5 for adamw): set --lr",
                scratch_lr, o->kind->name);
     }
-    if (is_muon) tell_matrices(t, o);
+    if (is_muon) report_matrices(t, o);
     if (is_muon && is_new_tuning) {
         hy_say(t, HY_WARNING,
                "muon trains all parameters of a pretrained model, which was most likely trained "
@@ -142,11 +142,11 @@ static void tell_optimizer(const hy_trainer *t) {
     }
 }
 
-static void tell_plan(const hy_trainer *t) {
+static void report_plan(const hy_trainer *t) {
     const hy_plan *plan = t->engine->plan;
     const hy_plan_choice *c = &plan->choice;
-    tell_disabled(t);
-    tell_optimizer(t);
+    report_disabled(t);
+    report_optimizer(t);
     if (t->settings->train.step_tokens == 0 && c->batch != t->settings->train.batch_size) {
         hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
                c->batch, c->batch == 1 ? "" : "s", c->accum);
@@ -332,7 +332,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->settings = t->settings;
     e->observer = &t->observer;
     e->retries.user = t;
-    e->retries.on_retry = hy_trainer_tell_retry;
+    e->retries.on_retry = hy_trainer_report_retry;
     e->request.settings = t->settings;
     e->request.is_plan = is_plan;
     e->custom = t->provider->memory;
@@ -365,7 +365,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     hy_plan_tell(&e->request, e->plan, t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan->choice.batch;
     HY_TRY(hy_monitor_open(t));
-    tell_plan(t);
+    report_plan(t);
     hy_engine_tell_warning(e); /* about what was prepared */
     HY_TRY(check_early_stop(t));
     HY_TRY(hy_custom_place(e));

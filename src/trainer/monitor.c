@@ -107,7 +107,7 @@ static void say(hy_trainer *t, hy_message_level level, const char *text) {
     if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
 }
 
-static void tell_change(hy_trainer *t, const hy_memory_look *look) {
+static void report_change(hy_trainer *t, const hy_memory_look *look) {
     hy_monitor *m = t->monitor;
     hy_memory_state state;
     hy_text line = {0};
@@ -162,7 +162,7 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
     fill_info(m, &look, info);
     if (info->memory_status != m->reported) {
-        tell_change(t, &look);
+        report_change(t, &look);
     } else if (is_line_due) {
         hy_text line = {0};
         hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,

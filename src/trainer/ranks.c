@@ -185,30 +185,30 @@ hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
 }
 
 /* What each rank sends at the start of a step. */
-enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, TOLD };
+enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, NUMBERS };
 
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
-    double own[TOLD] = {[COUNTED] = (double)*counted,
-                        [STOPS] = atomic_load(&t->status.stop_requested),
-                        [SAVES] = hy_trainer_is_save_time(t),
-                        [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
-                        [IS_SHORT] = hy_trainer_is_short(t)};
-    double all[TOLD * HY_RANKS_MOST];
+    double own[NUMBERS] = {[COUNTED] = (double)*counted,
+                           [STOPS] = atomic_load(&t->status.stop_requested),
+                           [SAVES] = hy_trainer_is_save_time(t),
+                           [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
+                           [IS_SHORT] = hy_trainer_is_short(t)};
+    double all[NUMBERS * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
-    HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
+    HY_TRY(hy_control_gather(t->team->control, own, NUMBERS, all));
     *counted = 0;
     t->ranks.agreed.is_short = false;
     for (int32_t r = 0; r < rank_count(t); r++) {
-        *counted += (int64_t)all[r * TOLD + COUNTED];
-        t->ranks.agreed.is_short |= all[r * TOLD + IS_SHORT] != 0;
-        t->ranks.agreed.stops |= all[r * TOLD + STOPS] != 0;
+        *counted += (int64_t)all[r * NUMBERS + COUNTED];
+        t->ranks.agreed.is_short |= all[r * NUMBERS + IS_SHORT] != 0;
+        t->ranks.agreed.stops |= all[r * NUMBERS + STOPS] != 0;
     }
     t->ranks.agreed.saves = all[SAVES] != 0;
     t->ranks.agreed.keeps_best = all[KEEPS_BEST] != 0;
     return HY_OK;
 }
 
-void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
+void hy_ranks_share_figures(hy_trainer *t, const hy_step_info *info) {
     enum { COUNT = HY_RANK_FIGURES };
     hy_agreed *a = &t->ranks.agreed;
     if (!t->team) return;

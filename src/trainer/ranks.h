@@ -23,7 +23,7 @@ hy_status hy_ranks_share_fp8(hy_trainer *t);
  * fits on every rank. */
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan);
 /* After a step: each rank's result, for the record. Failures are handled at the next step. */
-void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
+void hy_ranks_share_figures(hy_trainer *t, const hy_step_info *info);
 hy_ranks_info hy_ranks_describe(const hy_trainer *t); /* count 0: one process alone */
 /* HY_OK if all ranks pass HY_OK; else the first failure, with its rank. The run may continue. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);

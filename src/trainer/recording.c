@@ -74,27 +74,28 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
     return HY_OK;
 }
 
-#define HY_LAYERS_TOLD 128 /* most layers in a line of the record */
+#define MOST_LAYERS 128 /* most layers in a line of the record */
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
-    double told[4][HY_LAYERS_TOLD],
-        seen[2]; /* largest value and share of zeros: of inputs, then of gradients */
+    /* The largest value and the share of zeros: of inputs, then of gradients. */
+    double fp8[4][MOST_LAYERS], seen[2];
+    hy_layer_values *fp8_values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
+                                     &line.fp8_grad_zeros};
+    hy_layer_values *rank_values[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
+                                      &line.rank_bytes, &line.rank_memory};
     int32_t layers = t->engine->model->shape.layers;
-    hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
-                                 &line.fp8_grad_zeros};
-    bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
+    bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= MOST_LAYERS;
     for (int k = 0; k < 4 && is_fp8; k++) {
         for (int32_t i = 0; i < layers; i++) {
-            told[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
+            fp8[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
         }
-        *values[k] = (hy_layer_values){layers, 1, told[k]};
+        *fp8_values[k] = (hy_layer_values){layers, 1, fp8[k]};
     }
-    hy_ranks_tell_step(t, info);
-    hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
-                                  &line.rank_bytes, &line.rank_memory};
+    hy_ranks_share_figures(t, info);
     for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
-        *told_of[k] = (hy_layer_values){hy_engine_ranks(t->engine), 1, t->ranks.agreed.figures[k]};
+        *rank_values[k] =
+            (hy_layer_values){hy_engine_ranks(t->engine), 1, t->ranks.agreed.figures[k]};
     }
     hy_record_step(t->record, &line, &t->engine->state->ledger);
 }

@@ -18,7 +18,7 @@
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define LISTED_ADVICE 3
 
-void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
+void hy_trainer_report_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
     snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",

@@ -6,7 +6,7 @@
 /* Repeats work that failed because memory ran out; after the first time with smaller micro-batches.
  * HY_OK: continue. */
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status);
-void hy_trainer_tell_retry(void *trainer, const char *message, const char *how); /* hy_retries */
+void hy_trainer_report_retry(void *trainer, const char *message, const char *how); /* hy_retries */
 /* Repeats work that has no side effects, until it succeeds or memory runs out too often. */
 hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *));
 /* Part of a step after its update failed: the step is completed, so that the run can be saved,

@@ -242,7 +242,7 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     return has_model ? hy_fail_hint(saved, "the model was written") : saved;
 }
 
-static void tell_early_stop(hy_trainer *t) {
+static void report_early_stop(hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     char text[256];
     snprintf(text, sizeof text,
@@ -257,7 +257,7 @@ static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
     double val_loss;
     bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
-    if (is_early) tell_early_stop(t);
+    if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         HY_TRY(
             hy_trainer_validate(t, &val_loss)); /* a finished run that was resumed may have none */

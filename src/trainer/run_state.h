@@ -159,7 +159,7 @@ typedef struct hy_run_status {
     double save_clock;     /* time of the last save or attempt, or of the run's start */
     double save_seconds;   /* time that it took; 0: no save yet */
     int64_t best_step;     /* that OUT/best links to; -1: no link, -2: not known */
-    bool is_best_told;     /* the warning that this link cannot be made was given */
+    bool is_best_reported; /* the warning that this link cannot be made was given */
     atomic_bool stop_requested;
 } hy_run_status;
 

@@ -178,8 +178,8 @@ static hy_status link_best(hy_trainer *t) {
     if (t->status.best_step == best->saved_step) return HY_OK;
     if (hy_checkpoint_put_best(t->record->out, best->saved_step) == HY_OK) {
         t->status.best_step = best->saved_step;
-    } else if (!t->status.is_best_told) {
-        t->status.is_best_told = true;
+    } else if (!t->status.is_best_reported) {
+        t->status.is_best_reported = true;
         hy_say(t, HY_WARNING, "%s/best cannot link to the best checkpoint, that of step %lld: %s",
                t->record->out, (long long)best->saved_step, hy_error_message());
     }
