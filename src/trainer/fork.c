@@ -103,8 +103,8 @@ static hy_status run_arm(hy_trainer *t) {
 /* Restores the run's state from before the arm; without it the run cannot continue. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
-    t->engine->update.is_pending = t->engine->update.is_new =
-        false; /* an update of the arm may be pending */
+    /* An update of the arm may be pending. */
+    t->engine->update.is_pending = t->engine->update.is_new = false;
     while ((status = hy_engine_copy_forked(t->engine, t->loop->fork_state.data, false)) != HY_OK) {
         if (hy_engine_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;

@@ -80,9 +80,9 @@ static void learn_caps(const hy_trainer *t, retry_state *known) {
  * cap counts for all. */
 static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, retry_state *known) {
     if (does_not_fit) {
-        known->device_cap = known->host_cap =
-            0;                            /* the same plan again: memory may be free by now */
-        known->is_level_too_large = true; /* if not, smaller types are tried next */
+        /* The same plan again: memory may be free by now. If not, smaller types are tried next. */
+        known->device_cap = known->host_cap = 0;
+        known->is_level_too_large = true;
         return HY_OK;
     }
     if (hy_trainer_leads(t)) {
@@ -172,8 +172,8 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
         status = hy_ranks_fail(t, status);
         if (t->team && !hy_ranks_have_agreed(t, status))
             tries = 0; /* the other ranks do not try again */
-        bool does_not_fit =
-            first.status != HY_OK && status == HY_ERR_INPUT; /* no plan fits the lower caps */
+        /* No plan fits the lower caps. */
+        bool does_not_fit = first.status != HY_OK && status == HY_ERR_INPUT;
         if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
         hy_error_save(&first, status);

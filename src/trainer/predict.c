@@ -156,8 +156,8 @@ static hy_status commit(hy_trainer *t, proposal *p) {
 /* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
  * the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
-    HY_TRY(hy_engine_begin_offload(
-        t->engine)); /* first, so that its memory is free when passes begin */
+    /* First, so that its memory is free when passes begin. */
+    HY_TRY(hy_engine_begin_offload(t->engine));
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
     /* The state starts to return before the last forward-only batch of this step. If validation

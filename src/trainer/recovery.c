@@ -65,8 +65,8 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine->retries.in_a_row =
-        0; /* the step is done: the next failure counts as the first in a row */
+    /* The step is done: the next failure counts as the first in a row. */
+    t->engine->retries.in_a_row = 0;
     hy_status status = hy_error_restore(&t->status.deferred);
     t->status.deferred.status = HY_OK;
     return status;

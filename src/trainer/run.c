@@ -53,9 +53,8 @@ static hy_status save_or_warn(hy_trainer *t) {
     t->status.save_clock = hy_clock();
     t->status.save_seconds = t->status.save_clock - begin;
     if (status == HY_OK) return HY_OK;
-    if (t->team)
-        HY_TRY(
-            hy_control_check(t->team->control)); /* an error of the ranks, not only of the save */
+    /* An error of the ranks, not only of the save, ends the run. */
+    if (t->team) HY_TRY(hy_control_check(t->team->control));
     hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
            hy_error_message());
     return HY_OK;
@@ -70,8 +69,8 @@ static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->loop->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
-    t->loop->is_validation_due =
-        hy_trainer_is_interrupted(t, status); /* then it is done after a resume */
+    /* An interrupted validation is done after a resume. */
+    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
     return status;
 }
 
@@ -132,8 +131,8 @@ static hy_status one_step(hy_trainer *t) {
         t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
         status = validate_if_due(t, &val_loss);
     }
-    status =
-        hy_team_fail(t->team, status); /* before other ranks wait for the figures of this step */
+    /* Before other ranks wait for the figures of this step. */
+    status = hy_team_fail(t->team, status);
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
@@ -259,8 +258,8 @@ static hy_status finish(hy_trainer *t) {
     bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
     if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
-        HY_TRY(
-            hy_trainer_validate(t, &val_loss)); /* a finished run that was resumed may have none */
+        /* A finished run that was resumed may have no validation yet. */
+        HY_TRY(hy_trainer_validate(t, &val_loss));
     }
     /* After a bad last step the held-out loss decides: with a low one, a training loss above the
      * bound may be overfitting. */

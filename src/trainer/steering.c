@@ -166,8 +166,8 @@ static hy_status end_search(hy_trainer *t) {
 static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
-    bool is_as_tried =
-        now->batch == t->engine->plan->choice.batch; /* else memory ran out in this trial */
+    /* If memory ran out in this trial, its size has changed. */
+    bool is_as_tried = now->batch == t->engine->plan->choice.batch;
     if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->throughput.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;

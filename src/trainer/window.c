@@ -52,8 +52,8 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     p->jumps.is_residual_due = false;
     p->jumps.residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->jumps.residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->engine->progress.has_snapshot =
-        false; /* the jump has been corrected, so it will not be undone */
+    /* The jump has been corrected, so it will not be undone. */
+    t->engine->progress.has_snapshot = false;
     return HY_OK;
 }
 
