@@ -384,8 +384,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_rank_figures_fini(&t->ranks.figures);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
-    if (t->engine->device.backend)
-        (void)hy_engine_sync(t->engine); /* a failure was reported before */
+    if (t->engine->device.backend) (void)hy_engine_sync(t->engine); /* a failure was reported */
     hy_loader_destroy(t->data.loader); /* only now: the device may have been reading its batches */
     hy_fork_release(t);
     hy_engine_close(t->engine);

@@ -170,8 +170,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
     }
     while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
-        if (t->team && !hy_ranks_have_agreed(t, status))
-            tries = 0; /* the other ranks do not try again */
+        if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* others do not try again */
         /* No plan fits the lower caps. */
         bool does_not_fit = first.status != HY_OK && status == HY_ERR_INPUT;
         if (does_not_fit) status = hy_error_restore(&first);

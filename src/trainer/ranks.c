@@ -99,8 +99,7 @@ typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
     int32_t has_fp8;
     hy_fp8_use fp8;
-    uint64_t
-        chunk_budget; /* decides loss chunks; depends on free memory, so it differs between ranks */
+    uint64_t chunk_budget; /* decides loss chunks; free memory differs between ranks */
 } timed_choice;
 
 hy_status hy_ranks_share_fp8(hy_trainer *t) {

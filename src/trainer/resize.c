@@ -20,8 +20,7 @@
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
     int64_t least = t->settings->train.min_batch_size, step = hy_rank_sequences(t->engine);
-    if (!t->settings->train.normalize)
-        return 0; /* with another split, a sum of means would be another sum */
+    if (!t->settings->train.normalize) return 0; /* another split gives another sum of means */
     for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
     }
