@@ -39,7 +39,8 @@ typedef struct hy_plan_work {
     uint64_t activations, workspace, data;          /* of the area */
     uint64_t rows;                                  /* tokens of the largest micro-batch */
     uint64_t sums;                                  /* workspace of reductions, in data */
-    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
+    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches, */
+    int32_t slices; /* and how many such batches Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
     /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
      * activations and workspace; 0: it uses the training area. */

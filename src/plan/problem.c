@@ -291,7 +291,8 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
-    facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
+    int32_t slices = plan->work.slices > 1 ? plan->work.slices : 1;
+    facts->eval_batch_size = slices * plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
     facts->eval_borrows = plan->work.loan[1] != 0;
     facts->tokens_per_second = r->custom ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;

@@ -161,7 +161,7 @@ static void explain_loan(const hy_plan_problem *p, const hy_plan *plan, hy_plan_
         if (plan->work.eval_batch[i] > batch) batch = plan->work.eval_batch[i];
     }
     add(out, "evaluation uses batches of %d x %d tokens: it borrows %s of idle training memory",
-        batch, p->seq,
+        batch * plan->work.slices, p->seq,
         hy_bytes_as_text(plan->work.lent.activations + plan->work.lent.workspace).text);
 }
 

@@ -56,7 +56,7 @@ static void add_bytes(hy_plan_work *w, const hy_batch_bytes *b, bool is_training
 
 void hy_work_add(hy_plan_work *w, const hy_batch_plan *plan) {
     add_bytes(w, &plan->bytes, plan->options.is_training,
-              (uint64_t)plan->size.batch * (uint64_t)plan->size.seq);
+              (uint64_t)hy_batch_sequences(plan) * (uint64_t)plan->size.seq);
 }
 
 void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
@@ -222,13 +222,6 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
-/* Tokens of the largest batch in borrowed memory: data buffers have this length. */
-static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
-    uint64_t rows = micro_batch;
-    for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
-    return spec->lends ? rows : micro_batch;
-}
-
 static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
     hy_sizer *z = sizer;
     const hy_pass_spec *spec = &z->spec;
@@ -259,8 +252,11 @@ static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_wo
             (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
-    /* A larger batch may use borrowed memory, which is known only after places are chosen. */
-    if (spec->lends && spec->eval_batch == 0) out->rows = larger(out->rows, lent_rows(spec, rows));
+    /* Places decide how many slices there will be: data buffers are long enough for the most. */
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        uint64_t slices = (uint64_t)hy_most_slices(spec, out);
+        out->rows = larger(out->rows, slices * (uint64_t)(out->eval_batch[i] * spec->seq));
+    }
     hy_rows_need(z->rows, choice, &z->rings, &state);
     hy_work_close(out, spec, state.work_rings);
     return HY_OK;

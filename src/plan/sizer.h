@@ -104,8 +104,7 @@ hy_status hy_sizer_begin(hy_sizer *z);
 void hy_sizer_end(hy_sizer *z);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
-/* loan.c: after places are chosen, a larger forward-only batch in memory that only steps need. */
-#define HY_LARGEST_LOAN 5         /* doublings of a micro-batch */
+/* loan.c: after places are chosen, more slices for Evaluate in memory that only steps need. */
 #define HY_LOAN_AREA HY_ROW_COUNT /* lent by training's area, not by a row */
 /* Bytes that the training area lends: all that training needs, except the predictor's rings at
  * its end. */
@@ -113,6 +112,7 @@ static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t ring
     uint64_t area = hy_align(work->train.activations) + hy_align(work->train.workspace);
     return area > rings ? area - rings : 0;
 }
+int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work); /* at least 1 */
 hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *choice, hy_plan_work *work);
 extern const hy_plan_sizes hy_sizer_sizes; /* their user is a hy_sizer */
 

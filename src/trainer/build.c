@@ -70,6 +70,11 @@ static void set_schedule(hy_trainer *t) {
 /* A run with phases reports at once if it will not predict, or not yet. */
 static void report_disabled(const hy_trainer *t) {
     const hy_plan *plan = t->engine->plan;
+    if (t->settings->phases.was_ema) {
+        hy_say(t, HY_WARNING,
+               "the predictor ema was removed; using predictor = outer, and ignoring ema_beta and "
+               "ema_gamma");
+    }
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);

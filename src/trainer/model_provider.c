@@ -50,9 +50,8 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     hy_loader_share share = {.rank = t->engine->request.ranks.rank,
                              .count = hy_engine_ranks(t->engine),
                              .run = c->accum};
-    HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
-                                  (uint64_t)t->progress->sequences, &share,
-                                  t->engine->device.backend, &anew));
+    HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress->sequences,
+                            &share, t->engine->device.backend, &anew));
     /* The waiting time of the new loader starts at 0. */
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader);
     hy_loader_destroy(t->data.loader);
