@@ -63,6 +63,19 @@ static hy_status slice_bytes(hy_sizer *z, const hy_plan_choice *c, const hy_plan
     return HY_OK;
 }
 
+/* With a loan, only the guard's batch works in the training area. */
+static hy_status leave_guard(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work) {
+    hy_sized_pass guard = {.batch = work->guard_batch,
+                           .chunks = c->loss_chunks,
+                           .is_eval = true,
+                           .dtype = z->spec.eval_types[z->spec.eval_type_count - 1]};
+    HY_TRY(hy_sizer_pass(z, &guard));
+    work->eval = (hy_batch_bytes){.activations = hy_align(guard.bytes.activations),
+                                  .workspace = hy_align(guard.bytes.workspace)};
+    work->eval_area = work->eval.activations + work->eval.workspace;
+    return HY_OK;
+}
+
 int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work) {
     int64_t batch = 1;
     if (!spec->lends || spec->eval_batch > 0) return 1;
@@ -103,6 +116,7 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
     if (work->loan[1]) {
         work->lent.activations = (uint64_t)work->slices * slice.activations;
         work->lent.workspace = slice.workspace;
+        HY_TRY(leave_guard(z, c, work));
     }
     work->rows = (uint64_t)c->batch * (uint64_t)spec->seq;
     uint64_t rows = (uint64_t)batch * (uint64_t)work->slices * (uint64_t)spec->seq;
