@@ -239,11 +239,6 @@ hy_store *hy_grads_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *a
     return grads_of_pass(e);
 }
 
-hy_store *hy_grads_begin_micro_batch(hy_engine *e, int32_t micro_batch, bool *accumulates) {
-    return hy_grads_begin_pass(e, micro_batch == 0, micro_batch == e->plan->choice.accum - 1,
-                               accumulates);
-}
-
 /* ---- weights --------------------------------------------------------------------------------- */
 
 bool hy_row_is_all_gathered(const hy_engine *e, int row) {

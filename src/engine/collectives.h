@@ -39,9 +39,8 @@ void hy_collectives_abandon(struct hy_engine *e); /* after a failure: nothing is
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where a pass leaves its gradients, and whether it adds to what is there. */
-hy_store *hy_grads_begin_micro_batch(struct hy_engine *e, int32_t micro_batch, bool *accumulates);
-/* The same for a caller's passes: the caller knows how many a step has. */
+/* A pass over a micro-batch begins, the first or last of the step: returns where it leaves its
+ * gradients, and whether it adds to what is there. */
 hy_store *hy_grads_begin_pass(struct hy_engine *e, bool is_first, bool is_last, bool *accumulates);
 /* A hook of backward (hy_unit_hook): begins the reduce-scatter of the unit's gradients. */
 hy_status hy_grads_reduce(void *engine, hy_stream *stream, int32_t unit);

@@ -19,11 +19,12 @@
 #include "plan/request.h"
 #include "state/state.h"
 
-/* Memory that ran out and was there again. */
+/* Work that is repeated because memory ran out (retry.c). */
 typedef struct hy_retries {
-    int in_a_row;
-    int64_t count; /* since the engine began */
-    /* Informed of each retry, or NULL: the error, and how the work is repeated. */
+    int64_t most;  /* retries in a row before the error is returned */
+    int in_a_row;  /* retries since work last succeeded */
+    int64_t count; /* retries since the engine began */
+    /* Called at each retry with the error and how the work is repeated; NULL: nobody. */
     void *user;
     void (*on_retry)(void *user, const char *message, const char *how);
 } hy_retries;
@@ -31,7 +32,6 @@ typedef struct hy_retries {
 struct hy_engine {
     /* The base weights of the adapters stay in a model's files, not in checkpoints. */
     bool base_is_named;
-    const hy_settings *settings; /* the owner's */
     const hy_observer *observer; /* the owner's: who hears of it */
     hy_device device;
     hy_nvml_watch *nvml;          /* GPU: its power and temperature; NULL: not known */
@@ -99,9 +99,9 @@ void hy_engine_release(hy_engine *e); /* all memory; the device stays open */
  * or ring move, and the area is allocated again. HY_ERR_MEMORY: there is no area now; each row
  * is complete at its old or new place, and another plan may be tried. */
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
-/* All weights, for engines without a plan, which only read them; `beside`: bytes that the device
- * needs besides. */
-hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside);
+/* All weights, for inference, which has no plan: on the device if `asked` allows it and they fit
+ * with `beside` other bytes; otherwise in pinned memory, streaming through a ring in every pass. */
+hy_status hy_engine_take_weights(hy_engine *e, hy_place asked, uint64_t beside);
 /* After a failure: streams are idle, no unit is held, and changes are in the backing store. */
 hy_status hy_engine_settle(hy_engine *e);
 /* Copies every row that a paired test restores to host memory (hy_rows_forked_bytes), or back. */

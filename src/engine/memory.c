@@ -48,19 +48,15 @@ void hy_engine_release(hy_engine *e) {
 
 /* ---- weights that are only used -------------------------------------------------------------- */
 
-/* On the device if they fit with everything else; otherwise in pinned memory, streaming through
- * a ring in every pass. */
-hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
+hy_status hy_engine_take_weights(hy_engine *e, hy_place asked, uint64_t beside) {
     hy_row *row = &e->state->rows->row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan->choice;
-    hy_plan_request limits = {.settings = e->settings, .backend = e->device.backend};
-    uint64_t limit = hy_budget_device(&limits);
+    uint64_t limit = hy_budget_device(&e->request);
     *row = (hy_row){
         .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan->types.master, .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     bool fits = limit == 0 || row->layout.bytes + beside <= limit;
-    bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;
-    choice->state[HY_PLAN_WEIGHTS] = is_here ? HY_DEVICE : HY_PINNED;
+    choice->state[HY_PLAN_WEIGHTS] = fits && asked != HY_PINNED ? HY_DEVICE : HY_PINNED;
     choice->ring_depth = HY_TILE_RING_DEPTH;
     return hy_state_take(e->state, choice, 0);
 }

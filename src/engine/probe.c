@@ -42,36 +42,21 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
 
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
-    bool has_ranks = hy_engine_has_ranks(e);
     const hy_unit_hook makes_weights = {.context = e,
                                         .before = hy_candidate_make,
                                         .fetch = hy_frozen_fetch,
                                         .await = hy_frozen_await};
     const hy_unit_hook brings_weights = {
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
-    size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
-    hy_pass_buffers *b = &e->work->buffers;
-    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, staging->tokens, rows * 4));
-    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, staging->targets, rows * 4));
-    if (staging->doc_starts) {
-        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, staging->doc_starts,
-                                       rows * 4));
-    }
-    hy_batch_input input = {.stream = e->device.compute,
-                            .weights = weights,
-                            .frozen = hy_engine_frozen(e),
-                            .tokens = b->tokens,
-                            .targets = b->targets,
-                            .doc_starts = b->doc_starts,
-                            .rope = b->rope,
-                            .losses = b->losses,
-                            .loss_scale = 1,
-                            .hook = probe->of_candidate ? &makes_weights
-                                    : has_ranks         ? &brings_weights
-                                                        : NULL};
+    int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
+    HY_TRY(hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows));
+    hy_batch_input input = hy_work_input(e, weights);
+    input.loss_scale = 1;
+    if (hy_engine_has_ranks(e)) input.hook = &brings_weights;
+    if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, b->losses,
-                                   rows * sizeof(float)));
+    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, e->work->buffers.losses,
+                                   (size_t)rows * sizeof(float)));
     return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
 

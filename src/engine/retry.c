@@ -22,8 +22,7 @@ static void backoff(int times) {
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
     int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;
-    while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY &&
-           *tries < e->settings->memory.recovery_tries) {
+    while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY && *tries < e->retries.most) {
         backoff(++*tries);
     }
     return status;
@@ -34,7 +33,7 @@ hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     /* One of several ranks may not repeat alone what the others have finished or wait for. */
     bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
     if (status != HY_ERR_MEMORY || e->work->is_gone || !may_retry) return status;
-    if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
+    if (e->retries.in_a_row >= e->retries.most) {
         (void)hy_engine_settle(e);
         return hy_error_restore(error);
     }

@@ -55,9 +55,12 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Forward and backward over the step's micro-batches, up to complete gradients. May be repeated:
- * no state has changed, except for a pending update, which knows its progress. */
-hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted);
+/* Forward and backward over the step's micro-batches, up to complete gradients. divisor: the
+ * counted targets of the step, of all ranks, which losses are divided by; 0: those of each
+ * micro-batch. dropout_seed: the run's. May be repeated: no state has changed, except for a pending
+ * update, which knows its progress. */
+hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
+                              uint64_t dropout_seed);
 /* Then: starts the update and fetches the results; waits. After a failure it can be called again
  * and continues. */
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed); /* keys rounding */

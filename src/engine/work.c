@@ -135,6 +135,30 @@ static void give_up_loan(hy_engine *e) {
     }
 }
 
+/* ---- a batch for a pass ---------------------------------------------------------------------- */
+
+hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
+                             const int32_t *doc_starts, int64_t rows) {
+    hy_backend *b = e->device.backend;
+    const hy_pass_buffers *to = &e->work->buffers;
+    size_t bytes = (size_t)rows * sizeof(int32_t);
+    HY_TRY(b->copy(e->device.compute, to->tokens, tokens, bytes));
+    HY_TRY(b->copy(e->device.compute, to->targets, targets, bytes));
+    return doc_starts ? b->copy(e->device.compute, to->doc_starts, doc_starts, bytes) : HY_OK;
+}
+
+hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
+    const hy_pass_buffers *b = &e->work->buffers;
+    return (hy_batch_input){.stream = e->device.compute,
+                            .weights = weights,
+                            .frozen = hy_engine_frozen(e),
+                            .tokens = b->tokens,
+                            .targets = b->targets,
+                            .doc_starts = b->doc_starts,
+                            .rope = b->rope,
+                            .losses = b->losses};
+}
+
 /* ---- what is live ---------------------------------------------------------------------------- */
 
 static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {

@@ -25,6 +25,12 @@ typedef struct hy_pass_buffers {
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
+/* Copies a batch of `rows` tokens to the device; doc_starts may be NULL. */
+hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
+                             const int32_t *doc_starts, int64_t rows);
+/* What every pass reads and writes: that batch, these weights, the frozen weights, the losses. */
+hy_batch_input hy_work_input(hy_engine *e, hy_store *weights);
+
 static inline int32_t *hy_dropout_seed(const hy_pass_buffers *b) {
     return (int32_t *)(void *)(b->clip + 2);
 }

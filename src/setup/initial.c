@@ -1,5 +1,5 @@
 /* initial.c: computes initial weights on the host with several threads and sends them to the
- * device. See engine.h.
+ * device. See setup.h.
  *
  * Each number is a pure function of the seed and its position, so threads and chunks do not
  * change any bit. */
@@ -72,13 +72,10 @@ static void make_chunk(const share *whole, int threads) {
     }
 }
 
-static int thread_count(const hy_engine *e) {
-    int64_t asked = e->settings->threads ? e->settings->threads : hy_machine_threads();
-    return asked > MOST_THREADS ? MOST_THREADS : (int)asked;
-}
-
 static int threads_for(const hy_engine *e, int64_t count) {
-    return count < CHUNK / 64 ? 1 : thread_count(e);
+    int64_t asked = e->request.settings->threads;
+    if (asked == 0) asked = hy_machine_threads();
+    return count < CHUNK / 64 ? 1 : asked > MOST_THREADS ? MOST_THREADS : (int)asked;
 }
 
 static void tell(const hy_engine *e, int64_t done) {
@@ -87,25 +84,18 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-typedef struct coded_matrix {
-    const hy_param *param;
-    uint64_t seed;
-} coded_matrix;
-
 static hy_status make_numbers(void *context, int64_t first, int64_t count, float *out) {
-    const coded_matrix *matrix = context;
-    hy_param_initial(matrix->param, matrix->seed, first, count, out);
+    const share *s = context;
+    hy_param_initial(s->param, s->seed, first, count, out);
     return HY_OK;
 }
 
-static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) {
-    coded_matrix matrix = {&e->model->params.list[index], (uint64_t)e->settings->seed};
-    const hy_param *param = matrix.param;
-    hy_coding_source from = {&matrix, make_numbers, threads_for(e, param->count)};
-    hy_coding_target to = {
-        .store = store, .stream = e->device.compute, .item = hy_store_item_of(store, index)};
-    HY_TRY(hy_coding_run(param, &store->layout.items[to.item], &from, &to));
-    tell(e, param->first + param->count);
+/* A quantised matrix: its numbers are computed and then encoded. */
+static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t item, share *whole) {
+    hy_coding_source from = {whole, make_numbers, threads_for(e, whole->param->count)};
+    hy_coding_target to = {.store = store, .stream = e->device.compute, .item = item};
+    HY_TRY(hy_coding_run(whole->param, &store->layout.items[item], &from, &to));
+    tell(e, whole->param->first + whole->param->count);
     return HY_OK;
 }
 
@@ -115,20 +105,18 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
     if (item < 0 || !hy_store_has_item(store, item)) return HY_OK; /* another row's or rank's */
-    hy_dtype dtype = store->layout.items[item].dtype;
-    if (hy_is_coded(dtype)) return initialise_coded(e, store, index);
-    char *in_place = hy_store_host(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
+    hy_dtype dtype = entry->dtype;
+    share whole = {.param = param, .seed = (uint64_t)e->request.settings->seed, .dtype = dtype};
+    if (hy_is_coded(dtype)) return initialise_coded(e, store, item, &whole);
+    char *in_place = hy_store_host(store, item);
     int64_t end = entry->begin + entry->count; /* with several ranks it may be a slice */
     for (int64_t first = entry->begin; first < end; first += CHUNK) {
         int64_t count = end - first < CHUNK ? end - first : CHUNK;
         uint64_t at = hy_dtype_bytes(dtype, first - entry->begin);
-        share whole = {.param = param,
-                       .seed = (uint64_t)e->settings->seed,
-                       .first = first,
-                       .count = count,
-                       .dtype = dtype,
-                       .out = in_place ? in_place + at : staging};
+        whole.first = first;
+        whole.count = count;
+        whole.out = in_place ? in_place + at : staging;
         make_chunk(&whole, threads_for(e, count));
         at += hy_store_offset(store, item);
         uint64_t bytes = hy_dtype_bytes(dtype, count);
@@ -138,13 +126,13 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     return HY_OK;
 }
 
-static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
+static hy_status initialise_some(hy_engine *e, bool only_adapters) {
     hy_row_changed(e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
-        if (is_adapters_alone && !hy_is_adapter(e->model->params.list[i].kind)) continue;
+        if (only_adapters && !hy_is_adapter(e->model->params.list[i].kind)) continue;
         status = initialise(e, hy_store_of(e, HY_ROW_MASTER), i, staging);
         bool has_frozen = status == HY_OK && hy_has_row(e, HY_ROW_FROZEN);
         if (has_frozen) status = initialise(e, hy_store_of(e, HY_ROW_FROZEN), i, staging);

@@ -1,4 +1,4 @@
-/* load.c: loads initial weights from a model's files. See engine.h. */
+/* load.c: loads initial weights from a model's files, and says which. See setup.h. */
 #include <string.h>
 
 #include "base/error.h"
@@ -51,7 +51,8 @@ static void tell_counts(const hy_engine *e, const char *path, const hy_load_coun
 
 hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path) {
     hy_load_counts counts = {0};
-    hy_load_options options = {.threads = (int)e->settings->threads, .user = e, .counts = &counts};
+    hy_load_options options = {
+        .threads = (int)e->request.settings->threads, .user = e, .counts = &counts};
     bool is_slow = (double)e->model->params.elements >= SLOW_ELEMENTS;
     if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));

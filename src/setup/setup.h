@@ -17,7 +17,7 @@
 hy_status hy_engine_open_device(hy_engine *e);
 void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
 
-/* ---- setup_model.c: the model ---------------------------------------------------------------- */
+/* ---- model.c: the model ---------------------------------------------------------------------- */
 
 /* Sets which parameters are trained, which are trained whole besides adapters, and how frozen
  * ones are stored. Errors name the key. */

@@ -88,7 +88,6 @@ hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t bat
 /* The parts of a run that shape and device decide; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_engine *e = t->engine;
-    e->settings = t->settings;
     e->observer = &t->observer;
     e->request.is_plan = true;
     e->request.settings = t->settings;
