@@ -371,16 +371,18 @@ END_TEST
 START_TEST(every_choice_has_a_reason) {
     rig r;
     hy_plan plan;
-    hy_plan_reasons reasons;
+    hy_plan_facts facts = {0};
     rig_begin(&r, &(rig_options){"qwen2.5-7b", "h200", CARD_16GB, 60 * GIB, 262144, SMALL_STATE});
     must(hy_plan_choose(&r.problem, &plan));
-    must(hy_plan_explain(&r.problem, &plan, &reasons));
+    must(hy_plan_explain(&r.problem, &plan, &facts));
     static const char *const words[] = {"micro-batch", "weights in pinned memory",
                                         "gradients in pinned memory",
                                         "optimizer state in pinned memory", "a layer is updated"};
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
         bool is_there = false;
-        for (int i = 0; i < reasons.count; i++) is_there |= !!strstr(reasons.text[i], words[k]);
+        for (int i = 0; i < facts.reason_count; i++) {
+            is_there |= !!strstr(facts.reasons[i], words[k]);
+        }
         ck_assert_msg(is_there, "no reason says \"%s\"", words[k]);
     }
     rig_end(&r);

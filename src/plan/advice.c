@@ -136,22 +136,22 @@ static bool without_predictor(edit *e) { return change(e, "predictor", "none"); 
 
 /* ---- changes that make a run fit: settings alone --------------------------------------------- */
 
-static bool open_all(edit *e, const char *const *keys) {
+static bool change_all(edit *e, const char *const *keys, const char *to) {
     bool is_changed = false;
-    for (; *keys; keys++) is_changed |= change(e, *keys, "auto");
+    for (; *keys; keys++) is_changed |= change(e, *keys, to);
     return is_changed;
 }
 
 static bool open_places(edit *e) {
     static const char *const keys[] = {"weights_place", "master_place",      "grads_place",
                                        "optim_place",   "activations_place", NULL};
-    return hy_request_streams(e->request) && open_all(e, keys);
+    return hy_request_streams(e->request) && change_all(e, keys, "auto");
 }
 
 static bool open_types(edit *e) {
     static const char *const keys[] = {"optim_dtype", "grad_dtype", "master_dtype",
                                        "predictor_dtype", NULL};
-    return open_all(e, keys);
+    return change_all(e, keys, "auto");
 }
 
 static bool use_16_bits(edit *e) {
@@ -164,7 +164,7 @@ static bool use_small_types(edit *e) {
     static const char *const keys[] = {"precision_warmup", "precision_full", "precision_predict",
                                        "precision_correct", NULL};
     if (!change(e, "small_types", "all")) return false;
-    for (int i = 0; keys[i]; i++) (void)change(e, keys[i], "same");
+    (void)change_all(e, keys, "same");
     return true;
 }
 
@@ -256,28 +256,20 @@ static const change_maker fitters[] = {open_places,    open_types,     use_small
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
-/* Applies the changes one after the other; false: one of them changes nothing. */
-static bool make_changes(const hy_plan_request *r, const hy_plan *plan, unsigned set,
-                         hy_settings *settings, hy_text *flags) {
-    *settings = *r->settings;
-    for (int i = 0; i < FITTERS; i++) {
-        hy_plan_choice unused = {0};
-        hy_advice made;
-        edit e = {r, plan, settings, &unused, &made, flags};
-        if (set >> i & 1 && !fitters[i](&e)) return false;
-    }
-    return true;
-}
-
-/* Plans as a run with these settings would, which fails first if the finest types conflict. */
+/* Applies a set of changes one after the other and plans as a run with these settings would, which
+ * fails first if the finest types conflict. A set with a change that changes nothing is skipped. */
 static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              unsigned set, hy_plan_facts *facts) {
     hy_plan_request other = *r;
-    hy_settings *settings = malloc(sizeof *settings);
+    hy_plan_choice unused = {0};
+    hy_advice made;
     hy_text flags = {0};
-    bool fits = false;
+    bool is_made = true, fits = false;
+    hy_settings *settings = malloc(sizeof *settings);
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    bool is_made = make_changes(r, plan, set, settings, &flags);
+    *settings = *r->settings;
+    edit e = {r, plan, settings, &unused, &made, &flags};
+    for (int i = 0; i < FITTERS && is_made; i++) is_made = !(set >> i & 1) || fitters[i](&e);
     other.settings = settings;
     hy_status status = is_made ? hy_plan_can_fit(&other, rates, &fits) : HY_OK;
     if (status == HY_ERR_INPUT) status = HY_OK; /* the settings conflict: no suggestion */
@@ -348,18 +340,13 @@ static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost
 static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              int64_t tokens, hy_plan *out) {
     hy_plan_request other = *r;
-    hy_plan_setup setup;
     hy_settings *settings = malloc(sizeof *settings);
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
     *settings = *r->settings;
     settings->train.step_tokens = tokens;
     other.settings = settings;
     hy_status status = hy_plan_begin(&other, &plan->level, out);
-    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, out, rates, NULL);
-    if (status == HY_OK) {
-        status = hy_plan_choose(&setup.problem, out);
-        hy_plan_setup_end(&setup);
-    }
+    if (status == HY_OK) status = hy_plan_search(&other, rates, NULL, out);
     free(settings);
     return status;
 }
@@ -368,18 +355,16 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
                            hy_plan_facts *facts) {
     int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * r->settings->train.seq_len;
     hy_plan longer = *plan;
-    bool is_asked = r->is_plan && r->backend->facts.is_gpu && plan->fits;
-    if (!is_asked || !(waiting(plan) > MUCH_WAITING) || facts->reason_count == HY_PLAN_REASONS) {
-        return HY_OK;
-    }
+    bool is_asked = r->is_plan && r->backend->facts.is_gpu && hy_model_has_passes(r->model);
+    if (!is_asked || !(waiting(plan) > MUCH_WAITING)) return HY_OK;
     for (int tries = 0; tries < 2 && longer.fits && waiting(&longer) > LITTLE_WAITING; tries++) {
         tokens *= 4;
         HY_TRY(plan_tokens(r, plan, rates, tokens, &longer));
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
-    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,
-             "computing is short compared with the copies: --step-tokens %lld would train %.0f "
-             "tokens/s and wait %.1f %% of a step",
-             (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
+    hy_plan_add_reason(facts,
+                       "computing is short compared with the copies: --step-tokens %lld would "
+                       "train %.0f tokens/s and wait %.1f %% of a step",
+                       (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

@@ -1,12 +1,12 @@
-/* levels.c: the planner's choice of a precision level: how small the state is. See request.h.
+/* levels.c: makes the plan of a request (hy_plan_make), and chooses its precision level: how small
+ * the state is. See request.h.
  *
- * The levels that the settings allow are tried from the finest to the smallest: types of the
- * state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
- * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). Each
- * level is planned in full. The fastest wins, with two exceptions: a finer level that is nearly
- * as fast is preferred, and prediction, which saves a few percent of compute, is disabled only
- * if it costs more than that. If the finest level fits without streaming and recomputing, it is
- * taken. */
+ * First the finest level is planned. If it fits without streaming and recomputing, it is taken.
+ * Otherwise each level that the settings allow is planned in full, from the finest to the smallest:
+ * types of the state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
+ * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
+ * wins, with two exceptions: a finer level that is nearly as fast is preferred, and prediction,
+ * which saves a few percent of compute, is disabled only if it costs more than that. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -77,15 +77,6 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
         }
     }
     t->is_there = true;
-}
-
-static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
-                            hy_plan *plan) {
-    hy_plan_setup setup;
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, passes));
-    hy_status status = hy_plan_choose(&setup.problem, plan);
-    hy_plan_setup_end(&setup);
-    return status;
 }
 
 /* Fixed settings may conflict with the finest types: predictor_dtype 8bit with an fp32 master. */
@@ -171,27 +162,23 @@ static void choose(trials *l) {
 
 /* ---- why ------------------------------------------------------------------------------------- */
 
-static void add_reason(hy_plan_facts *facts, const char *text) {
-    if (facts->reason_count == HY_PLAN_REASONS) return;
-    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT, "%s", text);
-}
-
 /* What the finer level would have cost. */
 static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
                         hy_text *out) {
     const hy_plan *p = finer->plan;
+    double seconds = taken->plan->cost.seconds;
     if (p->fits) {
-        double seconds = taken->plan->cost.seconds;
         hy_text_addf(out, "the run is %.2f times as fast%s",
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
-    } else if (p->device_short) {
-        hy_text_addf(out, "%s would need %s more device memory", than,
-                     hy_bytes_as_text(p->device_short).text);
-    } else {
-        hy_text_addf(out, "%s would need %s more %s", than,
-                     hy_bytes_as_text(p->host_short ? p->host_short : p->disk_short).text,
-                     p->host_short ? "host memory" : "disk");
+        return;
     }
+    uint64_t lacks = p->device_short ? p->device_short
+                     : p->host_short ? p->host_short
+                                     : p->disk_short;
+    hy_text_addf(out, "%s would need %s more %s", than, hy_bytes_as_text(lacks).text,
+                 p->device_short ? "device memory"
+                 : p->host_short ? "host memory"
+                                 : "disk");
 }
 
 static void explain_types(const trials *l, const hy_settings *s, const trial *finest,
@@ -213,13 +200,9 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
     }
     if (text.size > 0) {
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
-        hy_text_add(&text, ": ");
-        if (is_asked) {
-            hy_text_add(&text, "your settings require it");
-        } else {
-            say_why_not(finest, taken, "fp32", "", &text);
-        }
-        add_reason(facts, hy_text_string(&text));
+        hy_text_add(&text, is_asked ? ": your settings require it" : ": ");
+        if (!is_asked) say_why_not(finest, taken, "fp32", "", &text);
+        hy_plan_add_reason(facts, "%s", hy_text_string(&text));
     }
     hy_text_free(&text);
 }
@@ -239,7 +222,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     hy_text text = {0};
     hy_text_add(&text, words[l->memory]);
     say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
-    add_reason(facts, hy_text_string(&text));
+    hy_plan_add_reason(facts, "%s", hy_text_string(&text));
     if (l->memory == 3)
         snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));
     hy_text_free(&text);
@@ -247,51 +230,39 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* The finest level without streaming and recomputing. */
-static bool is_settled(const hy_plan *plan, const hy_plan_problem *problem) {
-    const hy_plan_choice *c = &plan->choice;
-    bool recomputes = problem->open.recompute && c->recompute != HY_RECOMPUTE_NONE;
-    return plan->fits && !recomputes && !hy_choice_streams(c) && c->activations == HY_DEVICE;
+/* The user has fixed a place. */
+static bool has_fixed_place(const hy_settings *s) {
+    return s->memory.weights_place != HY_PLACE_AUTO || s->memory.master_place != HY_PLACE_AUTO ||
+           s->memory.grads_place != HY_PLACE_AUTO || s->memory.optim_place != HY_PLACE_AUTO ||
+           s->memory.activations_place != HY_PLACE_AUTO;
 }
 
-static bool has_fixed_places(const hy_settings *s) {
-    const hy_place places[] = {s->memory.weights_place, s->memory.master_place,
-                               s->memory.grads_place, s->memory.optim_place,
-                               s->memory.activations_place};
-    bool is_fixed = false;
-    for (int i = 0; i < 5; i++) is_fixed |= places[i] != HY_PLACE_AUTO;
-    return is_fixed;
-}
-
+/* Reasons, the figures that hybrid.h reports, advice, and the offload strategy. */
 static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                         hy_plan_facts *facts) {
     hy_plan_setup setup;
-    hy_plan_reasons reasons = {0};
     hy_plan settled = *plan; /* advice is about the requested strategy */
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    hy_status status = hy_plan_explain(&setup.problem, plan, &reasons);
-    if (status == HY_OK) status = hy_offload_settle(setup.rows, &settled);
-    hy_plan_setup_end(&setup);
-    HY_TRY(status);
-    hy_plan_tell(r, plan, facts);
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
-    if (no_fp8) add_reason(facts, no_fp8);
+    hy_plan_tell(r, plan, facts);
+    if (no_fp8) hy_plan_add_reason(facts, "%s", no_fp8);
     if (hy_types_have_fp8(&plan->types)) {
         char words[HY_PLAN_TEXT];
         hy_fp8_describe(&r->model->params, &plan->types.fp8, words, sizeof words);
-        add_reason(facts, words);
+        hy_plan_add_reason(facts, "%s", words);
     }
-    for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
-    if (!plan->fits) {
-        HY_TRY(hy_advise_fit(r, plan, rates, facts));
-    } else if (!r->custom) {
-        HY_TRY(hy_advise_tokens(r, plan, rates, facts));
-    }
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+    hy_status status = hy_plan_explain(&setup.problem, plan, facts);
+    if (status == HY_OK) status = hy_offload_settle(setup.rows, &settled);
+    hy_plan_setup_end(&setup);
+    HY_TRY(status);
+    HY_TRY(plan->fits ? hy_advise_tokens(r, plan, rates, facts)
+                      : hy_advise_fit(r, plan, rates, facts));
     plan->offload = settled.offload;
     return HY_OK;
 }
 
-/* Plans at a level; rates are measured only if the speed is needed, or if not everything fits. */
+/* Plans at the level of `plan`. Rates are measured only if the speed is needed, or if not
+ * everything fits. is_best: the plan fits without streaming and recomputing. */
 static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
                             bool *is_best) {
     hy_plan_setup setup;
@@ -306,7 +277,8 @@ static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *
         HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     }
     if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
-    *is_best = is_settled(plan, &setup.problem);
+    bool recomputes = setup.problem.open.recompute && plan->choice.recompute != HY_RECOMPUTE_NONE;
+    *is_best = plan->fits && !recomputes && hy_choice_is_plain(&plan->choice);
     hy_plan_setup_end(&setup);
     return status;
 }
@@ -316,10 +288,10 @@ static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates 
     int types = allowed_types(r->settings, finest->plan);
     l->at[0][0] = *finest;
     for (int m = 0; m < MEMORIES; m++) {
-        for (int k = 0; k < types; k++) {
-            trial *t = &l->at[m][k];
-            if (m + k > 0) place_level(l, r, m, k);
-            if (m + k > 0 && t->is_there) HY_TRY(plan_level(r, rates, &l->passes, t->plan));
+        for (int k = m == 0; k < types; k++) {
+            place_level(l, r, m, k);
+            if (!l->at[m][k].is_there) continue;
+            HY_TRY(hy_plan_search(r, rates, &l->passes, l->at[m][k].plan));
         }
     }
     choose(l);
@@ -352,7 +324,7 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
     HY_TRY(plan_as_is(r, &rates, &as_is, &is_best));
     *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
-    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_places(r->settings));
+    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r->settings));
     if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
     return finish(r, &rates, plan, facts);
 }

@@ -153,10 +153,9 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
 void hy_plan_cost_of(const hy_plan_problem *problem, const hy_plan_choice *choice,
                      const hy_plan_work *work, const hy_plan_state *state, hy_plan_cost *out);
 
-/* reasons.c: why, one sentence per choice. */
-typedef struct hy_plan_reasons {
-    int32_t count;
-    char text[HY_PLAN_REASONS][HY_PLAN_TEXT];
-} hy_plan_reasons;
+/* reasons.c: adds why a plan was chosen to facts->reasons, one sentence per decision; and any other
+ * reason. */
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
-                          hy_plan_reasons *out);
+                          hy_plan_facts *facts);
+void hy_plan_add_reason(hy_plan_facts *facts, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));

@@ -214,7 +214,7 @@ void hy_plan_describe(const hy_plan_request *r, const hy_plan *plan, hy_text *ou
         hy_place_name(place[HY_PLAN_OPTIM]),
         hy_place_name(plan->work.train.host > 0 ? HY_PINNED : HY_DEVICE), c->batch,
         (long long)r->settings->train.seq_len, c->accum, hy_choice_name("recompute", c->recompute),
-        r->custom ? 0 : plan->cost.tokens_per_second);
+        hy_request_tokens_per_second(r, plan));
 }
 
 /* ---- between ranks --------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* reasons.c: the reasons for a plan, one sentence per decision. See plan.h.
  *
  * A reason is found by undoing one decision: how much memory the plan would need then, and how
- * long a step would take if it fitted. */
+ * long a step would take if it fitted. levels.c calls this for the plan that it has chosen; it adds
+ * its own reasons for number types and prediction. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -10,20 +11,21 @@
 #include "config/settings.h"
 #include "plan/plan.h"
 
+/* Names of the classes of HY_PLAN_WEIGHTS and so on. */
 static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
                                                         "optimizer state"};
 
-static void add(hy_plan_reasons *out, const char *format, ...) {
+void hy_plan_add_reason(hy_plan_facts *facts, const char *format, ...) {
     va_list args;
-    if (out->count == HY_PLAN_REASONS) return;
+    if (facts->reason_count == HY_PLAN_REASONS) return;
     va_start(args, format);
-    vsnprintf(out->text[out->count++], HY_PLAN_TEXT, format, args);
+    vsnprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT, format, args);
     va_end(args);
 }
 
 /* Additional device memory that the other plan needs. */
-static uint64_t beyond(const hy_plan *other, const hy_plan *plan) {
-    return other->device > plan->device ? other->device - plan->device : 0;
+static hy_bytes_text beyond(const hy_plan *other, const hy_plan *plan) {
+    return hy_bytes_as_text(other->device > plan->device ? other->device - plan->device : 0);
 }
 
 /* The cost of a decision compared with the plan without it, in percent of a step. */
@@ -31,38 +33,42 @@ static double cost_over(const hy_plan *plan, const hy_plan *without) {
     return 100 * (plan->cost.seconds - without->cost.seconds) / plan->cost.seconds;
 }
 
-static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
+static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan_facts *out) {
     const hy_plan_choice *c = &plan->choice;
     bool is_as_given = c->batch == p->base.batch;
     if (!p->open.batch || (p->prefers_batch && is_as_given)) return;
     if (!p->keeps_batch) {
-        add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest that fits", c->batch,
-            p->seq, c->accum);
+        hy_plan_add_reason(out,
+                           "micro-batch of %d x %d tokens, %d in a step: the fastest that fits",
+                           c->batch, p->seq, c->accum);
     } else if (!is_as_given) {
-        add(out, "micro-batch of %d instead of %d sequence%s, %d in a step: nothing else fits",
+        hy_plan_add_reason(
+            out, "micro-batch of %d instead of %d sequence%s, %d in a step: nothing else fits",
             c->batch, p->base.batch, p->base.batch == 1 ? "" : "s", c->accum);
     }
 }
 
 static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, int cls,
-                               hy_plan_reasons *out) {
+                               hy_plan_facts *out) {
     hy_plan_choice here = plan->choice;
     hy_plan without;
     if (here.state[cls] == HY_DEVICE || here.state[cls] == HY_NOWHERE) return HY_OK;
     const char *where = here.state[cls] == HY_DISK ? "on disk" : "in pinned memory";
     if (!p->open.state[cls]) {
-        add(out, "%s %s: requested", class_names[cls], where);
+        hy_plan_add_reason(out, "%s %s: requested", class_names[cls], where);
         return HY_OK;
     }
     here.state[cls] = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(p, &here, &without));
     double cost = cost_over(plan, &without);
     if (without.device_short == 0 && cost < 0.05) {
-        add(out, "%s %s: its %s would fit on the device, but no step would be faster",
-            class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text);
+        hy_plan_add_reason(out,
+                           "%s %s: its %s would fit on the device, but no step would be faster",
+                           class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text);
         return HY_OK;
     }
-    add(out, "%s %s: with its %s on the device, %s would not fit; costs %.1f %% of a step%s",
+    hy_plan_add_reason(
+        out, "%s %s: with its %s on the device, %s would not fit; costs %.1f %% of a step%s",
         class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text,
         hy_bytes_as_text(without.device_short).text, cost < 0 ? 0 : cost,
         cls == HY_PLAN_OPTIM && here.updates_on_gather
@@ -72,49 +78,44 @@ static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, in
 }
 
 static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan,
-                                   hy_plan_reasons *out) {
+                                   hy_plan_facts *out) {
     hy_plan_choice kept = plan->choice;
     hy_plan without;
     if (kept.recompute == HY_RECOMPUTE_NONE) return HY_OK;
     const char *name = hy_choice_name("recompute", kept.recompute);
     int32_t layers = kept.recompute_layers ? kept.recompute_layers : p->layers;
     if (!p->open.recompute) {
-        add(out, "recompute %s: requested", name);
+        hy_plan_add_reason(out, "recompute %s: requested", name);
         return HY_OK;
     }
     kept.recompute = HY_RECOMPUTE_NONE;
     kept.recompute_layers = 0;
     HY_TRY(hy_plan_evaluate(p, &kept, &without));
     double cost = cost_over(plan, &without);
-    add(out,
+    hy_plan_add_reason(
+        out,
         "recompute %s in %d of %d layers: keeping activations would need %s more%s%.0f %% of a "
         "step",
-        name, layers, p->layers, hy_bytes_as_text(beyond(&without, plan)).text,
+        name, layers, p->layers, beyond(&without, plan).text,
         cost < 0 ? " and cost " : "; recomputing costs ", cost < 0 ? -cost : cost);
     return HY_OK;
 }
 
 static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *plan,
-                                     hy_plan_reasons *out) {
+                                     hy_plan_facts *out) {
     if (plan->choice.activations == HY_DEVICE) return HY_OK;
     hy_plan_choice here = plan->choice;
     hy_plan without;
     here.activations = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(p, &here, &without));
-    add(out, "activations are kept in pinned memory (%s): on the device they would need %s more",
-        hy_bytes_as_text(plan->work.train.host).text,
-        hy_bytes_as_text(beyond(&without, plan)).text);
+    hy_plan_add_reason(
+        out, "activations are kept in pinned memory (%s): on the device they would need %s more",
+        hy_bytes_as_text(plan->work.train.host).text, beyond(&without, plan).text);
     return HY_OK;
 }
 
-static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
-    if (plan->choice.predictor != HY_DISK || plan->state.kept == 0) return;
-    add(out, "the predictor's state (%s) is on disk: %s", hy_bytes_as_text(plan->state.kept).text,
-        p->open.predictor ? "the host has no room for it" : "requested");
-}
-
 static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan,
-                                   hy_plan_reasons *out) {
+                                   hy_plan_facts *out) {
     hy_plan_choice now = plan->choice;
     hy_plan without;
     if (!hy_choice_streams(&now)) return HY_OK;
@@ -124,64 +125,60 @@ static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan
         double saved = -cost_over(plan, &without);
         char share[48] = "";
         if (saved >= 0.05) snprintf(share, sizeof share, ": saves %.1f %% of a step", saved);
-        add(out, "a layer is updated when the next step gathers it%s", share);
+        hy_plan_add_reason(out, "a layer is updated when the next step gathers it%s", share);
     }
     if (plan->choice.resident_units > 0) {
-        add(out, "%d of %d layers stay on the device: there is room for them",
-            plan->choice.resident_units, p->layers);
+        hy_plan_add_reason(out, "%d of %d layers stay on the device: there is room for them",
+                           plan->choice.resident_units, p->layers);
     }
-    add(out, "rings of %d layers: copies overlap with computing; waiting takes %.1f %% of a step",
+    hy_plan_add_reason(
+        out, "rings of %d layers: copies overlap with computing; waiting takes %.1f %% of a step",
         plan->choice.ring_depth, 100 * plan->cost.wait / plan->cost.seconds);
     return HY_OK;
 }
 
-static void explain_optimizer(const hy_plan_problem *p, hy_plan_reasons *out) {
-    if (p->update_share < 0.001) return;
-    add(out, "muon's matmuls take %.1f %% of the compute of forward and backward",
-        100 * p->update_share);
-}
-
-static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
-                                hy_plan_reasons *out) {
+static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan, hy_plan_facts *out) {
     hy_plan_choice fewer = plan->choice;
     hy_plan without;
     if (!p->open.loss_chunks || fewer.loss_chunks == p->base.loss_chunks) return HY_OK;
     fewer.loss_chunks = p->base.loss_chunks;
     HY_TRY(hy_plan_evaluate(p, &fewer, &without));
-    if (beyond(&without, plan) == 0) return HY_OK;
-    add(out, "loss in %d chunks: fewer chunks would need %s more for logits",
-        plan->choice.loss_chunks, hy_bytes_as_text(beyond(&without, plan)).text);
+    if (without.device <= plan->device) return HY_OK;
+    hy_plan_add_reason(out, "loss in %d chunks: fewer chunks would need %s more for logits",
+                       plan->choice.loss_chunks, beyond(&without, plan).text);
     return HY_OK;
 }
 
-static void explain_loan(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
-    int32_t batch = 0;
-    if (!plan->work.loan[1]) return;
-    for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        if (plan->work.eval_batch[i] > batch) batch = plan->work.eval_batch[i];
+hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan_facts *out) {
+    const hy_plan_choice *c = &plan->choice;
+    const hy_plan_work *w = &plan->work;
+    explain_batch(p, plan, out);
+    for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(p, plan, cls, out));
+    if (c->predictor == HY_DISK && plan->state.kept > 0) {
+        hy_plan_add_reason(out, "the predictor's state (%s) is on disk: %s",
+                           hy_bytes_as_text(plan->state.kept).text,
+                           p->open.predictor ? "the host has no room for it" : "requested");
     }
-    add(out, "evaluation uses batches of %d x %d tokens: it borrows %s of idle training memory",
-        batch, p->seq,
-        hy_bytes_as_text(plan->work.lent.activations + plan->work.lent.workspace).text);
-}
-
-hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
-                          hy_plan_reasons *out) {
-    *out = (hy_plan_reasons){0};
-    explain_batch(problem, plan, out);
-    for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(problem, plan, cls, out));
-    explain_predictor(problem, plan, out);
-    explain_optimizer(problem, out);
-    HY_TRY(explain_recompute(problem, plan, out));
-    HY_TRY(explain_activations(problem, plan, out));
-    HY_TRY(explain_chunks(problem, plan, out));
-    HY_TRY(explain_streaming(problem, plan, out));
-    explain_loan(problem, plan, out);
-    bool is_plain = !hy_choice_streams(&plan->choice) &&
-                    plan->choice.recompute == HY_RECOMPUTE_NONE &&
-                    plan->choice.activations == HY_DEVICE;
-    if (is_plain && plan->fits) {
-        add(out, "everything fits on the device: no streaming and no recomputing");
+    if (p->update_share >= 0.001) {
+        hy_plan_add_reason(out,
+                           "muon's matmuls take %.1f %% of the compute of forward and backward",
+                           100 * p->update_share);
+    }
+    HY_TRY(explain_recompute(p, plan, out));
+    HY_TRY(explain_activations(p, plan, out));
+    HY_TRY(explain_chunks(p, plan, out));
+    HY_TRY(explain_streaming(p, plan, out));
+    if (w->loan[1]) {
+        int32_t batch = 0;
+        for (int i = 0; i < HY_PLAN_TYPES; i++) {
+            if (w->eval_batch[i] > batch) batch = w->eval_batch[i];
+        }
+        hy_plan_add_reason(
+            out, "evaluation uses batches of %d x %d tokens: it borrows %s of idle training memory",
+            batch, p->seq, hy_bytes_as_text(w->lent.activations + w->lent.workspace).text);
+    }
+    if (hy_choice_is_plain(c) && c->recompute == HY_RECOMPUTE_NONE && plan->fits) {
+        hy_plan_add_reason(out, "everything fits on the device: no streaming and no recomputing");
     }
     return HY_OK;
 }

@@ -70,6 +70,11 @@ static inline bool hy_request_streams(const hy_plan_request *r) {
     return r->backend->facts.is_gpu || r->settings->memory.max_gpu_mem > 0;
 }
 
+/* The planned speed; 0: not known, because the passes of a custom model are not ours. */
+static inline double hy_request_tokens_per_second(const hy_plan_request *r, const hy_plan *plan) {
+    return hy_model_has_passes(r->model) ? plan->cost.tokens_per_second : 0;
+}
+
 /* fp8.c: the matmuls that use fp8: measured if the device is available, else all that it
  * supports; of fixed matmuls, those that this device supports. */
 hy_fp8_use hy_fp8_choose(const hy_plan_request *request, const hy_types *types);
@@ -124,6 +129,10 @@ void hy_plan_setup_end(hy_plan_setup *setup);
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
 /* Does anything fit, including smaller types? HY_ERR_INPUT: the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, bool *fits);
+/* Searches for the fastest choice that fits, with the decisions of hy_plan_begin in `plan`. passes:
+ * as above. */
+hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
+                         hy_pass_memo *passes, hy_plan *plan);
 /* `basis` with another choice: nothing is timed or searched. `out` may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);

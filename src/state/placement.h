@@ -32,6 +32,11 @@ static inline bool hy_choice_streams(const hy_plan_choice *c) {
     return false;
 }
 
+/* Nothing streams, and activations stay on the device. */
+static inline bool hy_choice_is_plain(const hy_plan_choice *c) {
+    return !hy_choice_streams(c) && c->activations == HY_DEVICE;
+}
+
 /* The needs of the state's rows (rows.h), and the bytes that stream through the device in one
  * walk over all units. */
 typedef struct hy_plan_state {
