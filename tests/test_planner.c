@@ -153,7 +153,7 @@ START_TEST(more_memory_is_never_slower) {
         double before = 1e300;
         rig_begin(&r, &(rig_options){cases[i].model, "rtx5080", 8 * GIB, 60 * GIB,
                                      cases[i].step_tokens, SMALL_STATE});
-        r.sizer.spec.budget = 0; /* the pieces of the loss by themselves */
+        r.sizer->spec.budget = 0; /* the pieces of the loss by themselves */
         for (uint64_t device = 2; device <= 160; device += device < 32 ? DEVICE_STEP : 32) {
             hy_plan plan;
             r.problem.limits.device = device * GIB;
@@ -318,7 +318,7 @@ static hy_plan_choice any_choice(const rig *r, dice *d) {
         int32_t layers = p->layers * ((int32_t) throw(d, 4) + 1) / 4;
         c.recompute_layers = layers == p->layers ? 0 : layers;
     }
-    c.loss_chunks = p->sizes->chunks(p->user, c.batch, logits[throw(d, 5)]);
+    c.loss_chunks = hy_sizer_chunks(p->sizer, c.batch, logits[throw(d, 5)]);
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         if (p->open.state[i]) c.state[i] = throw(d, 2) ? HY_PINNED : HY_DEVICE;
     }

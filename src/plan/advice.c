@@ -284,14 +284,14 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
 /* How much host memory or device memory would be enough with these settings? */
 static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     hy_plan with_host = {0}, with_both = {0};
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    setup.problem.limits.host = UINT64_MAX;
-    hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
-    setup.problem.limits.device = UINT64_MAX;
-    if (status == HY_OK) status = hy_plan_leanest(&setup.problem, true, &with_both);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    problem.limits.host = UINT64_MAX;
+    hy_status status = hy_plan_leanest(&problem, false, &with_host);
+    problem.limits.device = UINT64_MAX;
+    if (status == HY_OK) status = hy_plan_leanest(&problem, true, &with_both);
+    hy_plan_problem_end(&problem);
     HY_TRY(status);
     if (facts->change_count == HY_PLAN_CHANGES) return HY_OK;
     char *out = facts->changes[facts->change_count++];

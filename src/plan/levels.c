@@ -97,7 +97,7 @@ hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
 /* The smallest level needs least. */
 hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool *fits) {
     hy_plan finest, smallest;
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     HY_TRY(hy_plan_begin_finest(r, &finest));
     smallest = finest;
     int types = r->fixed.has_level ? 0 : allowed_types(r->settings, &finest);
@@ -105,9 +105,9 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
         hy_precision_level level = level_at(MEMORIES - 1, types);
         if (hy_plan_begin(r, &level, &smallest) == HY_OK) break;
     }
-    HY_TRY(hy_plan_setup_begin(&setup, r, &smallest, rates, NULL));
-    hy_status status = hy_plan_leanest(&setup.problem, false, &smallest);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, &smallest, rates, NULL));
+    hy_status status = hy_plan_leanest(&problem, false, &smallest);
+    hy_plan_problem_end(&problem);
     *fits = status == HY_OK && smallest.fits;
     return status;
 }
@@ -240,7 +240,7 @@ static bool has_fixed_place(const hy_settings *s) {
 /* Reasons, the figures that hybrid.h reports, advice, and the offload strategy. */
 static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                         hy_plan_facts *facts) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     hy_plan settled = *plan; /* advice is about the requested strategy */
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
     hy_plan_tell(r, plan, facts);
@@ -250,10 +250,10 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
         hy_fp8_describe(&r->model->params, &plan->types.fp8, words, sizeof words);
         hy_plan_add_reason(facts, "%s", words);
     }
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    hy_status status = hy_plan_explain(&setup.problem, plan, facts);
-    if (status == HY_OK) status = hy_offload_settle(setup.rows, &settled);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    hy_status status = hy_plan_explain(&problem, plan, facts);
+    if (status == HY_OK) status = hy_offload_settle(problem.sizer->rows, &settled);
+    hy_plan_problem_end(&problem);
     HY_TRY(status);
     HY_TRY(plan->fits ? hy_advise_tokens(r, plan, rates, facts)
                       : hy_advise_fit(r, plan, rates, facts));
@@ -265,21 +265,21 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
  * everything fits. is_best: the plan fits without streaming and recomputing. */
 static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
                             bool *is_best) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     *rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
-    bool is_kept = setup.problem.keeps_batch || setup.problem.prefers_batch;
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    hy_status status = hy_plan_evaluate(&problem, &problem.base, plan);
+    bool is_kept = problem.keeps_batch || problem.prefers_batch;
     bool needs_rates = r->is_plan || !plan->fits || !is_kept;
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
-        hy_plan_setup_end(&setup); /* its cached seconds used other rates */
-        HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+        hy_plan_problem_end(&problem); /* its cached seconds used other rates */
+        HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     }
-    if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
-    bool recomputes = setup.problem.open.recompute && plan->choice.recompute != HY_RECOMPUTE_NONE;
+    if (status == HY_OK) status = hy_plan_choose(&problem, plan);
+    bool recomputes = problem.open.recompute && plan->choice.recompute != HY_RECOMPUTE_NONE;
     *is_best = plan->fits && !recomputes && hy_choice_is_plain(&plan->choice);
-    hy_plan_setup_end(&setup);
+    hy_plan_problem_end(&problem);
     return status;
 }
 

@@ -21,7 +21,7 @@ static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, uint64_
     out[1] = (block){0};
     for (int i = 1; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &z->rows->row[i];
-        bool is_codes = i == HY_ROW_GRADS && z->compresses_optim; /* what Predict keeps there */
+        bool is_codes = i == HY_ROW_GRADS && z->offload == HY_OFFLOAD_COMPRESS; /* of Predict */
         block b = {i, row->kind && !is_codes ? hy_row_lent_bytes(row, choice, with_optim) : 0};
         if (b.bytes > out[0].bytes) {
             out[1] = out[0];
@@ -92,15 +92,14 @@ static hy_status choose(hy_sizer *z, const hy_plan_choice *c, uint64_t area, int
                         loan *best) {
     HY_TRY(lend(z, c, area, false, near, best));
     bool is_small = best->factor < ENOUGH_FACTOR && near < ENOUGH_FACTOR;
-    if (!is_small || !z->moves_optim) return HY_OK;
+    if (!is_small || !hy_offload_moves(z->offload)) return HY_OK;
     loan with_optim;
     HY_TRY(lend(z, c, area, true, best->factor > near ? best->factor : near, &with_optim));
     if (with_optim.factor > 0) *best = with_optim;
     return HY_OK;
 }
 
-hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work) {
-    hy_sizer *z = sizer;
+hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work) {
     const hy_pass_spec *spec = &z->spec;
     bool is_open = spec->lends && spec->eval_batch == 0 && spec->eval_type_count > 0;
     if (!is_open || !hy_model_has_passes(spec->model)) return HY_OK;

@@ -47,15 +47,6 @@ typedef struct hy_plan_work {
     hy_batch_bytes lent;
 } hy_plan_work;
 
-/* What a choice needs: the planner asks, the sizer answers. */
-typedef struct hy_plan_sizes {
-    hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
-    void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
-    hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
-    /* The number of loss chunks for this many bytes of logits at a time. */
-    int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
-} hy_plan_sizes;
-
 /* Available memory in bytes; UINT64_MAX: no limit. */
 typedef struct hy_plan_limits {
     uint64_t device, host, disk;
@@ -71,9 +62,11 @@ typedef struct hy_plan_network {
     hy_plan_traffic traffic;
 } hy_plan_network;
 
+/* What the planner searches: the open values, the limits, and the speed of the machine. problem.c
+ * makes it from a request. */
 typedef struct hy_plan_problem {
-    const struct hy_plan
-        *basis; /* plans start as a copy of it, with its types and decisions; NULL: {0} */
+    /* plans start as a copy of it, with its types and decisions; NULL: {0} */
+    const struct hy_plan *basis;
     int32_t seq, layers;
     int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* limits of an open micro-batch; 0: none */
@@ -89,8 +82,7 @@ typedef struct hy_plan_problem {
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;
-    const hy_plan_sizes *sizes;
-    void *user; /* of `sizes` */
+    struct hy_sizer *sizer; /* bytes and compute time of a choice */
 } hy_plan_problem;
 
 typedef struct hy_plan_cost {

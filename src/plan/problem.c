@@ -159,8 +159,8 @@ static const hy_plan_wire *wire_of(const hy_plan_request *r) {
 }
 
 /* Traffic between ranks in a step of Full. */
-static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, const hy_rows *rows,
-                             hy_plan_problem *p) {
+static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, hy_plan_problem *p) {
+    const hy_rows *rows = p->sizer->rows;
     p->net.ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
     p->net.wire = wire_of(r);
@@ -171,26 +171,18 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
     return HY_OK;
 }
 
-hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, const hy_plan *basis,
-                              const hy_rates *rates, hy_pass_memo *passes) {
+hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, const hy_plan *basis,
+                                const hy_rates *rates, hy_pass_memo *passes) {
     const hy_settings *s = r->settings;
+    const hy_params *params = &r->model->params;
     bool is_gpu = r->backend->facts.is_gpu, may_stream = hy_request_streams(r);
     bool has_passes = hy_model_has_passes(r->model);
     uint64_t device = hy_budget_device(r), host = hy_budget_host(r);
     uint64_t data = hy_data_bytes(r, s->train.batch_size, s->train.grad_accum_steps);
-    hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
-    hy_rows *rows = calloc(1, sizeof *rows);
-    if (!rows) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
-    *setup = (hy_plan_setup){.rows = rows,
-                             .sizer = {.rows = rows,
-                                       .passes = passes,
-                                       .moves_optim = hy_offload_moves(basis->offload),
-                                       .compresses_optim = basis->offload == HY_OFFLOAD_COMPRESS,
-                                       .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
                            .seq = (int32_t)s->train.seq_len,
-                           .layers = has_passes ? r->model->shape.layers : r->model->params.units,
+                           .layers = has_passes ? r->model->shape.layers : params->units,
                            .window_steps = hy_plan_predicts(basis) ? window : 0,
                            .has_master = basis->types.has_low,
                            .is_fp8 = basis->types.is_fp8[HY_FULL],
@@ -199,9 +191,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
                                       .disk = hy_budget_disk(s),
                                       .has_folder = s->memory.offload_folder[0] != 0,
                                       .is_unified = !is_gpu},
-                           .rates = *rates,
-                           .sizes = &hy_sizer_sizes,
-                           .user = &setup->sizer};
+                           .rates = *rates};
     if (is_gpu && !s->card[0]) { /* no more than can be pinned */
         hy_pin_limits pins;
         hy_pin_probe("/proc", "/sys", &pins);
@@ -209,25 +199,21 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     }
     set_places(s, basis, may_stream, p);
     set_passing(s, may_stream, p);
-    hy_status status = set_batch(r, p);
-    const hy_params *params = &r->model->params;
-    p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
+    HY_TRY(set_batch(r, p));
     int64_t tokens = has_passes ? p->step_sequences * s->train.seq_len : 0; /* 0: not known */
+    p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
     p->update_share = hy_optimizer_share(&basis->optimizer, params, tokens);
-    hy_pass_spec_init(&setup->sizer.spec, r, basis);
-    hy_rows_spec spec = hy_plan_rows(r, basis);
-    if (status == HY_OK) status = hy_rows_init(rows, params, &spec);
-    if (status == HY_OK) status = set_traffic(r, basis, rows, p);
-    if (status == HY_OK) status = hy_sizer_begin(&setup->sizer);
-    if (status != HY_OK) hy_plan_setup_end(setup);
+    hy_rows_spec rows = hy_plan_rows(r, basis);
+    hy_sizer sizer = {
+        .passes = passes, .offload = basis->offload, .speed = hy_plan_speed_of(r->backend, rates)};
+    hy_pass_spec_init(&sizer.spec, r, basis);
+    HY_TRY(hy_sizer_create(&sizer, &rows, &p->sizer));
+    hy_status status = set_traffic(r, basis, p);
+    if (status != HY_OK) hy_plan_problem_end(p);
     return status;
 }
 
-void hy_plan_setup_end(hy_plan_setup *setup) {
-    hy_sizer_end(&setup->sizer);
-    hy_rows_fini(setup->rows);
-    free(setup->rows);
-}
+void hy_plan_problem_end(hy_plan_problem *p) { hy_sizer_destroy(p->sizer); }
 
 /* ---- the offload strategy -------------------------------------------------------------------- */
 
@@ -301,21 +287,21 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
 
 hy_status hy_plan_search(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
                          hy_plan *plan) {
-    hy_plan_setup setup;
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, passes));
-    hy_status status = hy_plan_choose(&setup.problem, plan);
-    hy_plan_setup_end(&setup);
+    hy_plan_problem problem;
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, passes));
+    hy_status status = hy_plan_choose(&problem, plan);
+    hy_plan_problem_end(&problem);
     return status;
 }
 
 static hy_status evaluate(const hy_plan_request *r, const hy_plan *basis,
                           const hy_plan_choice *choice, bool settles, hy_plan *out) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     hy_rates rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates, NULL));
-    hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
-    if (status == HY_OK && settles) status = hy_offload_settle(setup.rows, out);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, basis, &rates, NULL));
+    hy_status status = hy_plan_evaluate(&problem, choice, out);
+    if (status == HY_OK && settles) status = hy_offload_settle(problem.sizer->rows, out);
+    hy_plan_problem_end(&problem);
     return status;
 }
 

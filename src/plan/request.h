@@ -108,22 +108,16 @@ hy_status hy_budget_check(const hy_plan_request *request, const hy_plan *plan);
 
 /* ---- problem.c: planning --------------------------------------------------------------------- */
 
-/* A problem with its sizer and rows; must not be moved in memory. */
-typedef struct hy_plan_setup {
-    hy_rows *rows;
-    hy_sizer sizer;
-    hy_plan_problem problem;
-} hy_plan_setup;
-
 /* The number of loss chunks of Full for a choice. */
 int32_t hy_plan_loss_chunks(const hy_plan_request *request, const hy_plan *basis,
                             const hy_plan_choice *choice);
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *request, const hy_plan *plan);
-/* `basis` has the decisions of hy_plan_begin and outlives the set-up. passes: shared by set-ups
- * of one request with the same rates; NULL: its own. */
-hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *request,
-                              const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
-void hy_plan_setup_end(hy_plan_setup *setup);
+/* Makes the problem of a request, with its sizer. `basis` has the decisions of hy_plan_begin and
+ * outlives the problem. passes: shared by problems of one request with the same rates; NULL: its
+ * own. */
+hy_status hy_plan_problem_begin(hy_plan_problem *problem, const hy_plan_request *request,
+                                const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
+void hy_plan_problem_end(hy_plan_problem *problem);
 
 /* levels.c: the fastest plan that fits, with reasons; if nothing fits, changes that would help. */
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);

@@ -4,11 +4,10 @@
  * rings and the time of the update decide the rest; layers stay on the device while there is
  * room. A pass that computes longer than the best plan so far is skipped. Disk is tried only if
  * nothing fits without it, and so is splitting a given micro-batch. */
-#include "plan/plan.h"
-
 #include <assert.h>
 
 #include "base/error.h"
+#include "plan/sizer.h"
 
 #define MOST_BATCHES 64
 #define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
@@ -54,9 +53,9 @@ static hy_plan begin(const hy_plan_problem *p, const hy_plan_choice *choice) {
 hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
                            hy_plan *out) {
     hy_plan plan = begin(problem, choice);
-    HY_TRY(problem->sizes->work(problem->user, choice, &plan.work));
-    problem->sizes->state(problem->user, choice, &plan.state);
-    HY_TRY(problem->sizes->lend(problem->user, choice, &plan.work));
+    HY_TRY(hy_sizer_work(problem->sizer, choice, &plan.work));
+    hy_sizer_state(problem->sizer, choice, &plan.state);
+    HY_TRY(hy_sizer_lend(problem->sizer, choice, &plan.work));
     *out = plan;
     complete(problem, out);
     return HY_OK;
@@ -87,7 +86,7 @@ static void consider(search *s, hy_plan *plan) {
 
 static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
     plan->choice.resident_units = resident;
-    s->problem->sizes->state(s->problem->user, &plan->choice, &plan->state);
+    hy_sizer_state(s->problem->sizer, &plan->choice, &plan->state);
     return hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings <=
            s->problem->limits.device;
 }
@@ -156,7 +155,7 @@ static void try_places(search *s, hy_plan *plan, int cls) {
 
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = begin(s->problem, choice);
-    HY_TRY(s->problem->sizes->work(s->problem->user, choice, &plan.work));
+    HY_TRY(hy_sizer_work(s->problem->sizer, choice, &plan.work));
     double least = choice->accum * (plan.work.forward + plan.work.backward);
     bool cannot_win = !s->is_lean && s->has_plan && s->best->fits && least >= s->best->cost.seconds;
     if (cannot_win) return HY_OK;
@@ -176,7 +175,7 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
         return try_work(s, choice);
     }
     for (size_t i = s->is_lean ? LOGIT_SIZES - 1 : 0; i < LOGIT_SIZES; i++) {
-        choice->loss_chunks = p->sizes->chunks(p->user, choice->batch, logit_sizes[i]);
+        choice->loss_chunks = hy_sizer_chunks(p->sizer, choice->batch, logit_sizes[i]);
         if (choice->loss_chunks != before) HY_TRY(try_work(s, choice));
         before = choice->loss_chunks;
     }
@@ -282,7 +281,7 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = best;
-    HY_TRY(problem->sizes->lend(problem->user, &out->choice, &out->work));
+    HY_TRY(hy_sizer_lend(problem->sizer, &out->choice, &out->work));
     complete(problem, out); /* buffers have the length of the batches */
     return HY_OK;
 }

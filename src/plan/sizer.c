@@ -229,8 +229,7 @@ static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
     return spec->lends ? rows : micro_batch;
 }
 
-static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
-    hy_sizer *z = sizer;
+hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
     const hy_pass_spec *spec = &z->spec;
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
     hy_plan_state state;
@@ -266,8 +265,8 @@ static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_wo
     return HY_OK;
 }
 
-static int32_t size_chunks(void *sizer, int32_t batch, uint64_t logits) {
-    const hy_pass_spec *spec = &((const hy_sizer *)sizer)->spec;
+int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits) {
+    const hy_pass_spec *spec = &z->spec;
     uint64_t row = (uint64_t)hy_shape_vocab_rows(&spec->model->shape) *
                    hy_dtype_size(hy_step_activations(spec->types[0]));
     int64_t rows = (int64_t)batch * spec->seq;
@@ -277,33 +276,38 @@ static int32_t size_chunks(void *sizer, int32_t batch, uint64_t logits) {
     return (int32_t)wanted;
 }
 
-static void size_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
-    hy_sizer *z = sizer;
+void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out) {
     hy_rows_need(z->rows, choice, &z->rings, out);
     bool is_here = choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
-    if (z->moves_optim && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
+    if (hy_offload_moves(z->offload) && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
 }
 
-const hy_plan_sizes hy_sizer_sizes = {
-    .work = size_work, .state = size_state, .lend = hy_sizer_lend, .chunks = size_chunks};
+/* ---- creating -------------------------------------------------------------------------------- */
 
-/* ---- life ------------------------------------------------------------------------------------ */
-
-hy_status hy_sizer_begin(hy_sizer *z) {
+hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *spec, hy_sizer **out) {
+    hy_sizer *z = *out = malloc(sizeof *z);
+    if (!z) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    *z = *from;
+    z->rows = calloc(1, sizeof *z->rows);
     z->owns_passes = !z->passes;
     if (!z->passes) z->passes = calloc(1, sizeof *z->passes);
-    bool has_all = z->passes != NULL;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
+    bool has_all = z->passes && z->rows;
+    hy_status status = has_all ? hy_rows_init(z->rows, &z->spec.model->params, spec) : HY_OK;
+    for (int i = 0; i < HY_ROW_COUNT && has_all; i++) {
         if (!z->rows->row[i].kind) continue;
         size_t most = (size_t)z->rows->row[i].layout.unit_count;
         z->rings.of[i] = calloc((HY_RING_MAX + 1) * (most + 1), sizeof *z->rings.of[i]);
-        has_all = has_all && z->rings.of[i];
+        has_all = z->rings.of[i] != NULL;
     }
-    return has_all ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!has_all) status = hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    if (status != HY_OK) hy_sizer_destroy(z);
+    return status;
 }
 
-void hy_sizer_end(hy_sizer *z) {
+void hy_sizer_destroy(hy_sizer *z) {
     for (int i = 0; i < HY_ROW_COUNT; i++) free(z->rings.of[i]);
+    if (z->rows) hy_rows_fini(z->rows);
+    free(z->rows);
     if (z->owns_passes) free(z->passes);
-    *z = (hy_sizer){0};
+    free(z);
 }

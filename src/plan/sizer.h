@@ -90,18 +90,23 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
 
 typedef struct hy_sizer {
     hy_pass_spec spec;
-    const hy_rows *rows;
-    bool moves_optim;      /* the optimizer's state moves to the host in Predict */
-    bool compresses_optim; /* it is kept in 8 bits in the memory of the gradients */
+    hy_offload offload; /* what happens to the optimizer's state in Predict */
     hy_plan_speed speed;
-    hy_ring_memo rings;
     hy_pass_memo *passes;
     bool owns_passes;
+    hy_rows *rows;
+    hy_ring_memo rings;
 } hy_sizer;
 
-/* The caller sets spec, rows, moves_optim and speed before; it may set passes, which it keeps. */
-hy_status hy_sizer_begin(hy_sizer *z);
-void hy_sizer_end(hy_sizer *z);
+/* The caller sets spec, offload and speed in `from`; it may set passes, which it keeps. `rows`:
+ * which rows the run has. */
+hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *rows, hy_sizer **out);
+void hy_sizer_destroy(hy_sizer *z);
+/* What a choice needs: bytes and seconds of passes; bytes of the state. */
+hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out);
+void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out);
+/* The number of loss chunks for this many bytes of logits at a time. */
+int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
 /* loan.c: after places are chosen, a larger forward-only batch in memory that only steps need. */
@@ -113,8 +118,7 @@ static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t ring
     uint64_t area = hy_align(work->train.activations) + hy_align(work->train.workspace);
     return area > rings ? area - rings : 0;
 }
-hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *choice, hy_plan_work *work);
-extern const hy_plan_sizes hy_sizer_sizes; /* their user is a hy_sizer */
+hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 
 /* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
