@@ -26,6 +26,9 @@ typedef struct hy_custom_types {
     bool sums_grads; /* a row of ours sums them: in that case, and with several ranks */
 } hy_custom_types;
 
+/* Does the device compute in bf16? */
+bool hy_has_bf16(const hy_device_facts *facts);
+
 /* HY_ERR_INPUT names the settings that conflict, or the type that the device does not support. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,
                           const hy_device_facts *facts, hy_types *out);

@@ -229,8 +229,6 @@ static packed pack(const hy_plan *plan) {
     return out;
 }
 
-static bool is_same(const packed *a, const packed *b) { return memcmp(a, b, sizeof *a) == 0; }
-
 /* The plan of this rank: its shard may be larger, or its memory smaller, than another rank's. */
 static hy_status unpack(const hy_plan_request *r, const packed *from, hy_plan *out) {
     hy_plan decided = {0};
@@ -246,33 +244,29 @@ hy_status hy_plan_share(hy_team *team, const hy_plan_request *r, hy_plan *plan) 
     return team->who.rank == 0 ? HY_OK : unpack(r, &shared, plan);
 }
 
-static bool has_room_for(const hy_plan_request *r, const packed *decided) {
+/* Does every rank have room for these decisions? */
+static hy_status fits_all(hy_team *team, const hy_plan_request *r, const packed *decided,
+                          bool *out) {
     hy_plan plan;
-    return unpack(r, decided, &plan) == HY_OK && plan.fits && hy_budget_check(r, &plan) == HY_OK;
-}
-
-static hy_status find_plan(hy_team *team, const hy_plan_request *r, const packed *all,
-                           int32_t *chosen) {
     double has_room[HY_RANKS_MOST];
-    int32_t count = team->who.count;
-    *chosen = 0;
-    for (int32_t rank = 0; rank < count; rank++) {
-        bool is_known = false, is_for_all = true;
-        for (int32_t k = 0; k < rank; k++) is_known |= is_same(&all[k], &all[rank]);
-        if (is_known) continue;
-        double own = has_room_for(r, &all[rank]);
-        HY_TRY(hy_control_gather(team->control, &own, 1, has_room));
-        for (int32_t k = 0; k < count; k++) is_for_all &= has_room[k] != 0;
-        if (!is_for_all) continue;
-        *chosen = rank;
-        return HY_OK;
-    }
+    bool fits = unpack(r, decided, &plan) == HY_OK && plan.fits;
+    double own = fits && hy_budget_check(r, &plan) == HY_OK;
+    HY_TRY(hy_control_gather(team->control, &own, 1, has_room));
+    *out = true;
+    for (int32_t k = 0; k < team->who.count; k++) *out &= has_room[k] != 0;
     return HY_OK;
 }
 
 hy_status hy_plan_agree(hy_team *team, const hy_plan_request *r, hy_plan *plan, int32_t *chosen) {
     packed own = pack(plan), all[HY_RANKS_MOST];
+    bool is_found = false;
+    *chosen = 0;
     HY_TRY(hy_control_gather_bytes(team->control, &own, sizeof own, all));
-    HY_TRY(find_plan(team, r, all, chosen));
+    for (int32_t rank = 0; rank < team->who.count && !is_found; rank++) {
+        bool is_known = false;
+        for (int32_t k = 0; k < rank; k++) is_known |= !memcmp(&all[k], &all[rank], sizeof own);
+        if (!is_known) HY_TRY(fits_all(team, r, &all[rank], &is_found));
+        if (is_found) *chosen = rank;
+    }
     return team->who.rank == *chosen ? HY_OK : unpack(r, &all[*chosen], plan);
 }

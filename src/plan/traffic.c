@@ -1,4 +1,8 @@
-/* traffic.c: the traffic between ranks in a step, and its duration. See traffic.h. */
+/* traffic.c: the traffic between ranks in a step, and its duration. See traffic.h.
+ *
+ * problem.c calls it before memory is allocated. The dry run uses the real collectives
+ * (comm/collectives.h), the real ring of gathered units (state/gather.h) and the real walk over
+ * units, with an arena without memory and an exchange that only counts. */
 #include "plan/traffic.h"
 
 #include <stdlib.h>
@@ -80,19 +84,15 @@ static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduce
 /* ---- weights that passes gather -------------------------------------------------------------- */
 
 static hy_status fetch(void *context, hy_stream *stream, int32_t unit) {
-    dry_run *d = context;
-    for (int i = 0; i < SETS; i++) {
-        if (d->gathers[i].whole) HY_TRY(hy_gather_fetch(&d->gathers[i], stream, unit, NULL));
-    }
-    return HY_OK;
+    const hy_gather *g = ((dry_run *)context)->gathers;
+    if (g[TRAINED].whole) HY_TRY(hy_gather_fetch(&g[TRAINED], stream, unit, NULL));
+    return g[FROZEN].whole ? hy_gather_fetch(&g[FROZEN], stream, unit, NULL) : HY_OK;
 }
 
 static hy_status await(void *context, hy_stream *stream, int32_t unit) {
-    dry_run *d = context;
-    for (int i = 0; i < SETS; i++) {
-        if (d->gathers[i].whole) HY_TRY(hy_gather_await(&d->gathers[i], stream, unit));
-    }
-    return HY_OK;
+    const hy_gather *g = ((dry_run *)context)->gathers;
+    if (g[TRAINED].whole) HY_TRY(hy_gather_await(&g[TRAINED], stream, unit));
+    return g[FROZEN].whole ? hy_gather_await(&g[FROZEN], stream, unit) : HY_OK;
 }
 
 /* A micro-batch: bytes sent in forward and in backward. */
