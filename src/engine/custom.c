@@ -60,33 +60,32 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
     return status == HY_OK ? HY_OK : hy_fail_context(status, "the %s of parameter %s", what, name);
 }
 
-static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
+/* A row takes over the caller's addresses. */
+static hy_status place(hy_engine *e, int row, void *const *at, const char *what, bool is_known) {
     const hy_row *r = &e->state->rows->row[row];
-    HY_TRY(check(e, param, at, r->dtype, what));
-    for (int32_t i = e->custom->first_part[param]; i < e->custom->first_part[param + 1]; i++) {
-        char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
-        hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i), part);
+    const hy_custom_side *g = e->custom;
+    for (int32_t k = 0; k < g->count; k++) {
+        if (!at[k] && !is_known) continue;
+        HY_TRY(check(e, k, at[k], r->dtype, what));
+        for (int32_t i = g->first_part[k]; i < g->first_part[k + 1]; i++) {
+            uint64_t begin = hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
+            hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i),
+                                   (char *)at[k] + begin);
+        }
     }
     return HY_OK;
 }
 
 hy_status hy_custom_place(hy_engine *e) {
     const hy_custom_side *g = e->custom;
-    bool is_outside = g && !g->types.sums_grads;
+    if (!g) return HY_OK;
     int row = hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
-    for (int32_t i = 0; g && i < g->count; i++) {
-        HY_TRY(place(e, row, i, g->weights[i], "weights"));
-        if (is_outside && g->grads[i]) HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
-    }
-    return HY_OK;
+    HY_TRY(place(e, row, g->weights, "weights", true));
+    return g->types.sums_grads ? HY_OK : place(e, HY_ROW_GRADS, g->grads, "gradients", false);
 }
 
 hy_status hy_custom_place_grads(hy_engine *e) {
-    const hy_custom_side *g = e->custom;
-    for (int32_t i = 0; i < g->count; i++) {
-        HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
-    }
-    return HY_OK;
+    return place(e, HY_ROW_GRADS, e->custom->grads, "gradients", true);
 }
 
 /* ---- weights to begin with ------------------------------------------------------------------- */
@@ -130,14 +129,14 @@ hy_status hy_custom_use(hy_engine *e, int32_t param) {
 
 /* ---- what is tried --------------------------------------------------------------------------- */
 
+/* The caller's weights again. */
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
-    if (e->custom->shown != HY_SHOWN_WEIGHTS && !e->plan->types.has_low) {
-        HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
-    }
-    if (e->custom->shown != HY_SHOWN_WEIGHTS)
+    if (e->custom->shown != HY_SHOWN_WEIGHTS) {
+        if (!e->plan->types.has_low) HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
         e->state->rows->row[HY_ROW_WORKING].made_of = 0; /* stale */
-    e->custom->shown = HY_SHOWN_WEIGHTS;
+        e->custom->shown = HY_SHOWN_WEIGHTS;
+    }
     return hy_engine_weights(e, e->plan->types.of[HY_FULL], &unused);
 }
 

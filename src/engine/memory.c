@@ -22,19 +22,15 @@ hy_status hy_engine_take(hy_engine *e) {
     return hy_offload_take(e->state, e->plan->offload);
 }
 
-/* The work area for the plan, and what lies in it. */
-static hy_status take_work(hy_engine *e) {
-    HY_TRY(hy_work_take(e));
-    HY_TRY(hy_state_move_in_work(e->state, &e->plan->choice, &e->work->ring_arena));
-    return hy_offload_take(e->state, e->plan->offload);
-}
-
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
     HY_TRY(hy_work_give_back(e));
     e->work->is_gone = true;
     HY_TRY(hy_state_move(e->state, &plan->choice));
     *e->plan = *plan;
-    hy_status status = take_work(e);
+    hy_status status = hy_work_take(e);
+    hy_arena *rings = &e->work->ring_arena;
+    if (status == HY_OK) status = hy_state_move_in_work(e->state, &plan->choice, rings);
+    if (status == HY_OK) status = hy_offload_take(e->state, plan->offload);
     if (status != HY_OK) hy_work_release(e);
     e->work->is_gone = status != HY_OK;
     return status;

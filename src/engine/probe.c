@@ -1,4 +1,4 @@
-/* probe.c: losses of sequences, forward only. See engine.h.
+/* probe.c: losses of sequences, forward only. See probe.h.
  *
  * A probe measures sequences of one split under some weights: the guard's tokens under proposed
  * weights, held-out data under the current weights or their average. The last batch is filled up
@@ -137,11 +137,16 @@ static void add_shared(hy_probe *probe, uint64_t first, uint64_t count, int32_t 
     }
 }
 
-static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
+/* With several ranks: each measures its batches, then all share the sums of their sequences. */
+static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                            double *sum) {
     int32_t ranks = hy_engine_ranks(e);
     double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
-    hy_status status = HY_OK;
+    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
+    hy_status status = probe->sums && all
+                           ? run_batches(e, plan, probe, weights, sum)
+                           : hy_fail(HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
+                                     (unsigned long long)probe->count);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
         uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         status =
@@ -149,16 +154,6 @@ static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
         if (status == HY_OK) add_shared(probe, first, count, ranks, all, sum);
     }
     free(all);
-    return status;
-}
-
-static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
-                            double *sum) {
-    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
-    HY_FAIL_IF(!probe->sums, HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
-               (unsigned long long)probe->count);
-    hy_status status = run_batches(e, plan, probe, weights, sum);
-    if (status == HY_OK) status = share_sums(e, probe, sum);
     free(probe->sums);
     probe->sums = NULL;
     return status;

@@ -84,21 +84,17 @@ static bool is_encoded_in_passes(const hy_engine *e) {
     return hy_row_is_exchanged(&e->state->rows->row[HY_ROW_FP8]);
 }
 
+/* The codes of a unit, from the store that has its weights. */
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);
     const hy_params *params = &e->model->params;
-    hy_status status = HY_OK;
     HY_TRY(hy_store_get_read(from, stream, unit));
-    status = hy_store_get_new(to, stream, unit);
-    if (status != HY_OK) {
-        (void)hy_store_release(from, stream, unit);
-        return status;
-    }
+    hy_status status = hy_store_get_new(to, stream, unit), changed = status;
     for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
         if (params->list[i].unit == unit) status = encode_param(e, stream, i, from, to);
     }
     hy_status released = hy_store_release(from, stream, unit);
-    hy_status changed = hy_store_release_changed(to, stream, unit);
+    if (changed == HY_OK) changed = hy_store_release_changed(to, stream, unit);
     return status != HY_OK ? status : released != HY_OK ? released : changed;
 }
 
@@ -268,35 +264,30 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
-hy_status hy_update_gather(hy_engine *e) {
-    hy_optimizer_state state = update_state(e, e->update.dtype);
-    int32_t units = e->model->params.units, ahead = e->plan->choice.ring_depth - 1;
-    if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
-    for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
+/* Fetches what an update needs for units from `first` on: `count`, or `least` if the ring has so
+ * many buffers. */
+static hy_status gather_units(hy_engine *e, hy_dtype dtype, int32_t first, int32_t count,
+                              int32_t least) {
+    hy_optimizer_state state = update_state(e, dtype);
+    int32_t end = first + (count > least ? count : least), units = e->model->params.units;
+    for (int32_t unit = first; unit < end && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
     }
     return HY_OK;
 }
 
-/* As far ahead as the rings have room: one is used, one leaves. */
-static hy_status gather_ahead(hy_engine *e, int32_t unit) {
-    hy_optimizer_state state = update_state(e, e->update.pending_dtype);
-    int32_t ahead = e->plan->choice.ring_depth - 2, units = e->model->params.units;
-    for (int32_t i = unit + 1; i <= unit + (ahead > 1 ? ahead : 1) && i < units; i++) {
-        HY_TRY(hy_optimizer_gather(&state, i));
-    }
-    return HY_OK;
+hy_status hy_update_gather(hy_engine *e) {
+    if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
+    return gather_units(e, e->update.dtype, 0, e->plan->choice.ring_depth - 1, 2);
 }
 
-/* Where nothing has to come, all units together. */
+/* All units up to `end` together, where everything is on the device. */
 static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
     hy_pending_update *u = &e->update;
-    int32_t from = u->at.unit;
+    hy_row_id row = hy_weights_row(&e->plan->types, u->pending_dtype);
+    int32_t unit = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
-    for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_unit_updated(e, e->device.compute,
-                               hy_weights_row(&e->plan->types, u->pending_dtype), unit));
-    }
+    for (; unit < end; unit++) HY_TRY(hy_unit_updated(e, e->device.compute, row, unit));
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
     }
@@ -311,7 +302,9 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     bool is_due = u->is_pending && u->encoded < end;
     if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
     while (u->is_pending && u->encoded < end) {
-        HY_TRY(gather_ahead(e, u->at.unit));
+        /* As far ahead as the rings have room: one buffer is used, one leaves. */
+        HY_TRY(
+            gather_units(e, u->pending_dtype, u->at.unit + 1, e->plan->choice.ring_depth - 2, 1));
         HY_TRY(update_unit(e, &state, e->device.compute));
     }
     return HY_OK;
@@ -336,11 +329,11 @@ static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, dou
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     e->update.grad_scale = grad_scale;
-    if (hy_engine_has_ranks(e)) {
-        HY_TRY(sum_over_ranks(e, &state, grad_scale));
-    } else
-        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
-                                      : hy_optimizer_clip(&state, e->device.compute, grad_scale));
+    hy_status status = hy_engine_has_ranks(e) ? sum_over_ranks(e, &state, grad_scale)
+                       : sums_norm_in_passes(e)
+                           ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
+                           : hy_optimizer_clip(&state, e->device.compute, grad_scale);
+    HY_TRY(status);
     if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);

@@ -1,4 +1,4 @@
-/* work.c: the memory of passes: activations, workspace and buffers in one area. See engine.h.
+/* work.c: the memory of passes: activations, workspace and buffers in one area. See work.h.
  *
  * Passes of all sizes and types share the area, and so do the predictor's rings, which come
  * after the evaluation's part. It holds nothing that outlives a step, so it can be freed and
@@ -60,41 +60,30 @@ static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
     return e->plan->work.loan[1] && !plan->options.is_training && plan != e->work->guard;
 }
 
-/* Bytes of the lent batches as they were made. */
-static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
-    hy_batch_bytes *lent = &e->plan->work.lent;
-    *lent = (hy_batch_bytes){0};
-    for (int i = 0; i < count; i++) {
-        uint64_t activations = hy_align(plans[i]->bytes.activations),
-                 workspace = hy_align(plans[i]->bytes.workspace);
-        if (!is_lent(e, plans[i])) continue;
-        if (activations > lent->activations) lent->activations = activations;
-        if (workspace > lent->workspace) lent->workspace = workspace;
-    }
+/* A part of the whole block, from `at` on. */
+static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
+    return (hy_arena){.backend = e->device.backend,
+                      .ledger = ledger,
+                      .place = HY_DEVICE,
+                      .data = e->work->arena.data + at,
+                      .size = size};
 }
 
 /* Where the two parts of a loan lie: workspace first, activations behind it or in the other block.
  * False: prepared ops need more than the planner sized. */
 static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     const hy_batch_bytes *lent = &w->lent;
+    uint64_t area = hy_work_lent_area(w, e->plan->state.work_rings);
     for (int i = 1; i >= 0; i--) {
         hy_arena *out = &e->work->lent[i];
-        uint64_t bytes = i == 0 ? lent->activations : lent->workspace;
-        if (w->loan[i] == HY_LOAN_AREA) {
-            *out = (hy_arena){.backend = e->device.backend,
-                              .ledger = &e->state->ledger,
-                              .place = HY_DEVICE,
-                              .data = e->work->arena.data,
-                              .size = hy_work_lent_area(w, e->plan->state.work_rings)};
-        } else {
-            *out = hy_state_lent(e->state, w->loan[i]);
-        }
+        *out = w->loan[i] == HY_LOAN_AREA ? part_of(e, &e->state->ledger, 0, area)
+                                          : hy_state_lent(e->state, w->loan[i]);
         if (i == 0 && w->loan[0] == w->loan[1]) {
             uint64_t before = lent->workspace < out->size ? lent->workspace : out->size;
             if (out->data) out->data += before;
             out->size -= before;
         }
-        if (out->size < bytes) return false;
+        if (out->size < (i == 0 ? lent->activations : lent->workspace)) return false;
     }
     return true;
 }
@@ -103,18 +92,23 @@ static bool place_lent(hy_engine *e, const hy_plan_work *w) {
  * is too small for its batch as it was made. */
 static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
-    int count = list_plans(e, plans);
     hy_plan_work *planned = &e->plan->work;
-    count_lent(e, plans, count);
     hy_plan_work counted = {.guard_batch = planned->guard_batch,
                             .forward = planned->forward,
                             .backward = planned->backward,
-                            .loan = {planned->loan[0], planned->loan[1]},
-                            .lent = planned->lent};
-    for (int i = 0; i < count; i++) {
-        uint64_t rows = (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq;
-        if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
+                            .loan = {planned->loan[0], planned->loan[1]}};
+    for (int i = 0, count = list_plans(e, plans); i < count; i++) {
+        const hy_batch_plan *p = plans[i];
+        uint64_t rows = (uint64_t)p->size.batch * (uint64_t)p->size.seq;
         if (rows > counted.rows) counted.rows = rows;
+        if (is_lent(e, p)) {
+            uint64_t activations = hy_align(p->bytes.activations);
+            uint64_t workspace = hy_align(p->bytes.workspace);
+            if (activations > counted.lent.activations) counted.lent.activations = activations;
+            if (workspace > counted.lent.workspace) counted.lent.workspace = workspace;
+        } else {
+            hy_work_add(&counted, p);
+        }
     }
     for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
     hy_work_close(&counted, spec, e->plan->state.work_rings);
@@ -320,10 +314,7 @@ static hy_status take_activations(hy_engine *e) {
     uint64_t ring = e->plan->work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;
-    hy_arena place = {.backend = e->device.backend,
-                      .place = HY_DEVICE,
-                      .data = e->work->arena.data + e->plan->work.activations - ring,
-                      .size = ring};
+    hy_arena place = part_of(e, NULL, e->plan->work.activations - ring, ring);
     HY_TRY(hy_batch_offload_layout(widest, &layout));
     hy_status status = hy_arena_init(&e->work->host_arena, e->device.backend, &e->state->ledger,
                                      HY_PINNED, layout.bytes, "activations");
@@ -338,15 +329,6 @@ static hy_status take_activations(hy_engine *e) {
         if (e->work->train[i]) hy_batch_plan_offload(e->work->train[i], &e->work->activations);
     }
     return status;
-}
-
-/* A part of the whole block, from `at` on. */
-static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
-    return (hy_arena){.backend = e->device.backend,
-                      .ledger = ledger,
-                      .place = HY_DEVICE,
-                      .data = e->work->arena.data + at,
-                      .size = size};
 }
 
 static void place_plans(hy_engine *e) {

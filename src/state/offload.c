@@ -112,30 +112,25 @@ hy_status hy_offload_wait_away(hy_state *s) {
     return HY_OK;
 }
 
-/* The host's copy is live when the transfer starts; the device's until it has ended. */
-static hy_status send_to_host(hy_state *s) {
-    HY_TRY(copy_units(s, true));
-    book_host(s, true);
-    s->offload.where = HY_OPTIM_LEAVING;
-    return s->offload.lookahead > 0 ? HY_OK : hy_offload_wait_away(s);
-}
-
-static hy_status compress(hy_state *s) {
-    HY_TRY(convert(s, true));
-    HY_TRY(s->device->backend->stream_sync(s->device->compute));
-    book_here(s, false);
-    book_compressed(s, true);
-    s->offload.where = HY_OPTIM_COMPRESSED;
-    return HY_OK;
-}
-
 hy_status hy_offload_begin(hy_state *s, hy_offload strategy) {
-    if (strategy == HY_OFFLOAD_NONE || s->offload.where != HY_OPTIM_HERE) return HY_OK;
+    hy_optim_where *where = &s->offload.where;
+    if (strategy == HY_OFFLOAD_NONE || *where != HY_OPTIM_HERE) return HY_OK;
     HY_TRY(s->device->backend->stream_sync(s->device->compute)); /* it leaves on another stream */
-    if (hy_offload_moves(strategy)) return send_to_host(s);
-    if (strategy == HY_OFFLOAD_COMPRESS) return compress(s);
+    if (hy_offload_moves(strategy)) {
+        /* The host's copy is live when the transfer starts; the device's until it has ended. */
+        HY_TRY(copy_units(s, true));
+        book_host(s, true);
+        *where = HY_OPTIM_LEAVING;
+        return s->offload.lookahead > 0 ? HY_OK : hy_offload_wait_away(s);
+    }
+    bool is_compressed = strategy == HY_OFFLOAD_COMPRESS;
+    if (is_compressed) {
+        HY_TRY(convert(s, true));
+        HY_TRY(s->device->backend->stream_sync(s->device->compute));
+    }
     book_here(s, false);
-    s->offload.where = HY_OPTIM_DROPPED;
+    if (is_compressed) book_compressed(s, true);
+    *where = is_compressed ? HY_OPTIM_COMPRESSED : HY_OPTIM_DROPPED;
     return HY_OK;
 }
 
