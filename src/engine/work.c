@@ -171,8 +171,8 @@ static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
         return push_part(passes, HY_WORKSPACE, w->workspace);
     }
     hy_forward_area area = hy_plan_forward_area(e->plan, phase);
-    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations - area.lent_activations));
-    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace - area.lent_workspace));
+    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
     if (!w->loan[1]) return HY_OK;
     HY_TRY(push_part(&e->work->lent[0], HY_ACTIVATIONS, w->lent.activations));

@@ -1,8 +1,8 @@
-/* request.h: what a plan is made for: a plan request, and the functions that plan it.
+/* request.h: plan requests, and the functions that turn a request into a plan.
  *
  * A request holds settings, model, device, ranks, limits, and the decisions that must not change
- * because the run is in progress or resumed. It is made once and then only read: to plan
- * something else, change a copy. hy_plan_make turns it into a plan. Nothing here knows a run. */
+ * because the run is in progress or resumed. It is made once and then only read: to plan something
+ * else, change a copy. Trainer, record and inference use this header. */
 #pragma once
 
 #include "config/settings.h"
@@ -11,6 +11,19 @@
 #include "plan/choose_types.h"
 #include "plan/sizer.h"
 #include "state/rows.h"
+
+/* How hy_plan_make makes a plan:
+ *
+ * 1. request.c: hy_plan_begin decides what does not depend on places: number types, optimizer,
+ *    predictor, offload strategy and ZeRO stage, at one precision level.
+ * 2. problem.c: request and decisions become a problem: which values are open, how much memory
+ *    there is (budget.c), how fast the machine is (rates.c), what ranks send (traffic.c).
+ * 3. search.c tries the open values: micro-batch, recomputation, places, rings. For each choice
+ *    sizer.c counts bytes and cost.c estimates the seconds of a step. The fastest that fits wins.
+ * 4. levels.c repeats this for smaller number types if the finest do not fit without streaming or
+ *    recomputing.
+ * 5. loan.c lends idle memory to validation. reasons.c and advice.c explain the plan. columns.c
+ *    writes its table of places. */
 
 /* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
  * not known. */
@@ -145,10 +158,9 @@ void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
-/* Device bytes of forward-only passes in a phase: in total, and in borrowed memory. */
+/* Device bytes of forward-only passes in a phase, without borrowed memory. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;
-    uint64_t lent_activations, lent_workspace;
 } hy_forward_area;
 hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase);
 

@@ -222,25 +222,14 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
-/* Tokens of the largest batch in borrowed memory: data buffers have this length. */
-static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
-    uint64_t rows = micro_batch;
-    for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
-    return spec->lends ? rows : micro_batch;
-}
-
-hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
+/* All passes of a choice, training and forward-only. */
+static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
     const hy_pass_spec *spec = &z->spec;
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
-    hy_plan_state state;
-    *out = (hy_plan_work){0};
-    if (!hy_model_has_passes(spec->model)) {
-        hy_rows_need(z->rows, choice, &z->rings, &state);
-        hy_work_close(out, spec, state.work_rings);
-        return HY_OK;
-    }
+    uint64_t ranks = spec->ranks > 1 ? (uint64_t)spec->ranks : 1;
+    uint64_t guarded = hy_guard_sequences(spec->guard_share, choice, spec->ranks);
+    hy_sized_pass sized;
     for (int i = spec->type_count - 1; i >= 0; i--) {
-        hy_sized_pass sized;
         HY_TRY(size_type(z, choice, spec->types[i], &sized));
         add_bytes(out, &sized.bytes, true, rows);
         out->forward = sized.forward; /* the first type's stays */
@@ -248,20 +237,27 @@ hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work 
     }
     HY_TRY(least_work(z, choice, &most_bytes));
     for (int i = 0; i < spec->eval_type_count; i++) {
-        hy_sized_pass sized;
         HY_TRY(size_eval(z, choice, spec->eval_types[i], most_bytes, &sized));
         add_bytes(out, &sized.bytes, false, (uint64_t)sized.batch * (uint64_t)spec->seq);
         out->eval_batch[hy_plan_index(spec->eval_types[i])] = sized.batch;
         /* The last type is Predict's. */
-        uint64_t ranks = spec->ranks > 1 ? (uint64_t)spec->ranks : 1;
-        uint64_t wanted =
-            (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
+        uint64_t wanted = (guarded + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
-    /* A larger batch may use borrowed memory, which is known only after places are chosen. */
-    if (spec->lends && spec->eval_batch == 0) out->rows = larger(out->rows, lent_rows(spec, rows));
+    if (!spec->lends || spec->eval_batch != 0) return HY_OK;
+    /* A larger batch may use borrowed memory, which is known only after places are chosen: data
+     * buffers have the length of the largest. */
+    for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
+    out->rows = larger(out->rows, rows);
+    return HY_OK;
+}
+
+hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
+    hy_plan_state state;
+    *out = (hy_plan_work){0};
+    if (hy_model_has_passes(z->spec.model)) HY_TRY(size_passes(z, choice, out));
     hy_rows_need(z->rows, choice, &z->rings, &state);
-    hy_work_close(out, spec, state.work_rings);
+    hy_work_close(out, &z->spec, state.work_rings);
     return HY_OK;
 }
 
