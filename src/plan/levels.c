@@ -7,6 +7,7 @@
  * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
  * wins, with two exceptions: a finer level that is nearly as fast is preferred, and prediction,
  * which saves a few percent of compute, is disabled only if it costs more than that. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,12 +70,9 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
     if (level.is_slow_8bit && !is_small) return;
     if (hy_plan_begin(r, &level, t->plan) != HY_OK) return;
     t->has_snapshot = hy_plan_rows(r, t->plan).has_snapshot;
-    for (int m = 0; m <= memory; m++) {
-        for (int k = 0; k < TYPES; k++) {
-            bool is_before = m < memory || k < types;
-            const trial *other = &l->at[m][k];
-            if (is_before && other->is_there && is_same(other, t)) return;
-        }
+    for (int i = 0; i < memory * TYPES + types; i++) {
+        const trial *earlier = &l->at[i / TYPES][i % TYPES];
+        if (earlier->is_there && is_same(earlier, t)) return;
     }
     t->is_there = true;
 }
@@ -118,45 +116,34 @@ static double speed_of(const trial *t) {
     return t->is_there && t->plan->fits ? t->plan->cost.tokens_per_second : 0;
 }
 
-static double fastest_with(const trials *l, int memory) {
-    double best = 0;
-    for (int k = 0; k < TYPES; k++) {
-        double speed = speed_of(&l->at[memory][k]);
-        if (speed > best) best = speed;
-    }
-    return best;
-}
-
 /* If nothing fits: the level that lacks the least device memory, then the least host memory. */
 static void choose_least_short(trials *l) {
     const hy_plan *best = NULL;
-    for (int m = 0; m < MEMORIES; m++) {
-        for (int k = 0; k < TYPES; k++) {
-            const hy_plan *p = l->at[m][k].plan;
-            if (!l->at[m][k].is_there) continue;
-            bool is_less = !best || p->device_short < best->device_short ||
-                           (p->device_short == best->device_short &&
-                            p->host_short + p->disk_short < best->host_short + best->disk_short);
-            if (!is_less) continue;
-            best = p;
-            l->memory = m;
-            l->types = k;
-        }
+    for (int i = 0; i < MEMORIES * TYPES; i++) {
+        const trial *t = &l->at[i / TYPES][i % TYPES];
+        const hy_plan *p = t->plan;
+        bool is_less = !best || p->device_short < best->device_short ||
+                       (p->device_short == best->device_short &&
+                        p->host_short + p->disk_short < best->host_short + best->disk_short);
+        if (!t->is_there || !is_less) continue;
+        best = p;
+        l->memory = i / TYPES;
+        l->types = i % TYPES;
     }
 }
 
 static void choose(trials *l) {
-    double fastest = 0, wanted;
+    double with[MEMORIES] = {0}, fastest = 0; /* the highest speed with each; of all */
     for (int m = 0; m < MEMORIES; m++) {
-        if (fastest_with(l, m) > fastest) fastest = fastest_with(l, m);
+        for (int k = 0; k < TYPES; k++) with[m] = fmax(with[m], speed_of(&l->at[m][k]));
+        fastest = fmax(fastest, with[m]);
     }
     if (fastest == 0) {
         choose_least_short(l);
         return;
     }
-    wanted = fastest * (1 - PREDICTION_PAYS);
-    while (fastest_with(l, l->memory) < wanted) l->memory++;
-    wanted = fastest_with(l, l->memory) * NEARLY_AS_FAST;
+    while (with[l->memory] < fastest * (1 - PREDICTION_PAYS)) l->memory++;
+    double wanted = with[l->memory] * NEARLY_AS_FAST;
     while (speed_of(&l->at[l->memory][l->types]) < wanted) l->types++;
 }
 

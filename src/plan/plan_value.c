@@ -156,26 +156,11 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     return HY_OK;
 }
 
-/* The matmuls that use fp8, in a run that has any. */
-static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
-                          hy_plan_fixed *fixed) {
-    const int64_t most = (1 << HY_LINEARS) - 1;
-    int64_t weights, grads;
-    if (!hy_json_get(node, "fp8_weights")) return HY_OK;
-    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
-    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
-    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
-               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
-               (long long)weights, (long long)grads, (long long)most);
-    fixed->fp8.weights = (uint32_t)weights;
-    fixed->fp8.grads = (uint32_t)grads;
-    fixed->has_fp8 = true;
-    return HY_OK;
-}
-
 hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_request *r,
                             int64_t *first_batch) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
+    const int64_t most = (1 << HY_LINEARS) - 1;
+    int64_t weights, grads;
     hy_plan_fixed *fixed = &r->fixed;
     hy_plan plan = {.level = hy_precision_finest(),
                     .choice.prediction_is_disabled = fixed->prediction_is_disabled};
@@ -192,7 +177,17 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     fixed->has_level = true;
     fixed->level = plan.level;
     fixed->prediction_is_disabled = plan.choice.prediction_is_disabled;
-    return node ? read_fp8(json, node, path, fixed) : HY_OK;
+    /* The matmuls that use fp8, in a run that has any. */
+    if (!node || !hy_json_get(node, "fp8_weights")) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
+    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
+    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
+               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
+               (long long)weights, (long long)grads, (long long)most);
+    fixed->fp8.weights = (uint32_t)weights;
+    fixed->fp8.grads = (uint32_t)grads;
+    fixed->has_fp8 = true;
+    return HY_OK;
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */

@@ -129,7 +129,7 @@ static hy_status take_row(hy_state *s, hy_row *row, const hy_plan_choice *choice
     return hy_store_init_ring(&row->store, &row->backing, device, cls, &row->layout, &options);
 }
 
-static hy_status take_rows(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
+hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_row *row = &s->rows->row[i];
         bool is_due = hy_row_rings_in_work(row) == (work_rings != NULL);
@@ -142,11 +142,7 @@ static hy_status take_rows(hy_state *s, const hy_plan_choice *choice, hy_arena *
 
 hy_status hy_state_take(hy_state *s, const hy_plan_choice *choice, uint64_t disk) {
     HY_TRY(take_file(s, disk)); /* all of it at once */
-    return take_rows(s, choice, NULL);
-}
-
-hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
-    return take_rows(s, choice, work_rings);
+    return hy_state_take_in_work(s, choice, NULL);
 }
 
 void hy_state_release(hy_state *s) {
