@@ -37,10 +37,10 @@ static bool tell(edit *e, const char *key, const char *from, const char *to) {
 }
 
 static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
-    char a[32], b[32];
-    snprintf(a, sizeof a, "%lld", (long long)from);
-    snprintf(b, sizeof b, "%lld", (long long)to);
-    return tell(e, key, a, b);
+    snprintf(e->made->key, sizeof e->made->key, "%s", key);
+    snprintf(e->made->from, sizeof e->made->from, "%lld", (long long)from);
+    snprintf(e->made->to, sizeof e->made->to, "%lld", (long long)to);
+    return from != to;
 }
 
 /* As above, for a setting, whatever the current choice is. */
@@ -80,9 +80,9 @@ static bool shrink_evaluation(edit *e) {
 }
 
 static bool recompute_norms(edit *e) {
-    if (e->choice->recompute != HY_RECOMPUTE_NONE) return false;
+    bool was_none = e->choice->recompute == HY_RECOMPUTE_NONE;
     e->choice->recompute = HY_RECOMPUTE_NORM;
-    return tell(e, "recompute", "none", "norm");
+    return was_none && tell(e, "recompute", "none", "norm");
 }
 
 static bool recompute_all(edit *e) {
@@ -108,18 +108,20 @@ static bool split_loss(edit *e) {
     return tell_number(e, "loss_chunks", chunks, c->loss_chunks);
 }
 
+/* Moves a class from the device to pinned memory. */
+static bool offload(edit *e, const char *key, hy_place *place) {
+    if (!hy_request_streams(e->request) || *place != HY_DEVICE) return false;
+    *place = HY_PINNED;
+    return tell(e, key, "device", "pinned");
+}
+
 static bool offload_activations(edit *e) {
-    if (!hy_request_streams(e->request) || e->choice->activations != HY_DEVICE) return false;
-    e->choice->activations = HY_PINNED;
-    return tell(e, "activations_place", "device", "pinned");
+    return offload(e, "activations_place", &e->choice->activations);
 }
 
 static bool offload_optimizer(edit *e) {
-    hy_place *place = &e->choice->state[HY_PLAN_OPTIM];
     bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
-    if (!hy_request_streams(e->request) || *place != HY_DEVICE || must_stay) return false;
-    *place = HY_PINNED;
-    return tell(e, "optim_place", "device", "pinned");
+    return !must_stay && offload(e, "optim_place", &e->choice->state[HY_PLAN_OPTIM]);
 }
 
 static bool keep_optimizer(edit *e) {
@@ -186,9 +188,9 @@ static bool halve_sequence(edit *e) {
     const hy_settings *s = e->settings;
     char length[32], accum[32];
     int64_t seq = s->train.seq_len;
-    if (seq < 256 || seq % 2 != 0) return false;
     snprintf(length, sizeof length, "%lld", (long long)seq / 2);
     snprintf(accum, sizeof accum, "%lld", 2 * (long long)s->train.grad_accum_steps);
+    if (seq < 256 || seq % 2 != 0) return false;
     if (s->train.step_tokens == 0) (void)change(e, "grad_accum_steps", accum);
     return change(e, "seq_len", length);
 }
@@ -362,9 +364,9 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
         HY_TRY(plan_tokens(r, plan, rates, tokens, &longer));
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
-    hy_plan_add_reason(facts,
-                       "computing is short compared with the copies: --step-tokens %lld would "
-                       "train %.0f tokens/s and wait %.1f %% of a step",
-                       (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
+    hy_plan_reason(facts,
+                   "computing is short compared with the copies: --step-tokens %lld would "
+                   "train %.0f tokens/s and wait %.1f %% of a step",
+                   (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

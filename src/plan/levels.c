@@ -189,7 +189,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
         hy_text_add(&text, is_asked ? ": your settings require it" : ": ");
         if (!is_asked) say_why_not(finest, taken, "fp32", "", &text);
-        hy_plan_add_reason(facts, "%s", hy_text_string(&text));
+        hy_plan_reason(facts, "%s", hy_text_string(&text));
     }
     hy_text_free(&text);
 }
@@ -209,7 +209,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     hy_text text = {0};
     hy_text_add(&text, words[l->memory]);
     say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
-    hy_plan_add_reason(facts, "%s", hy_text_string(&text));
+    hy_plan_reason(facts, "%s", hy_text_string(&text));
     if (l->memory == 3)
         snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));
     hy_text_free(&text);
@@ -231,11 +231,11 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     hy_plan settled = *plan; /* advice is about the requested strategy */
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
     hy_plan_tell(r, plan, facts);
-    if (no_fp8) hy_plan_add_reason(facts, "%s", no_fp8);
+    if (no_fp8) hy_plan_reason(facts, "%s", no_fp8);
     if (hy_types_have_fp8(&plan->types)) {
         char words[HY_PLAN_TEXT];
         hy_fp8_describe(&r->model->params, &plan->types.fp8, words, sizeof words);
-        hy_plan_add_reason(facts, "%s", words);
+        hy_plan_reason(facts, "%s", words);
     }
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     hy_status status = hy_plan_explain(&problem, plan, facts);

@@ -149,5 +149,5 @@ void hy_plan_cost_of(const hy_plan_problem *problem, const hy_plan_choice *choic
  * reason. */
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_facts *facts);
-void hy_plan_add_reason(hy_plan_facts *facts, const char *format, ...)
+void hy_plan_reason(hy_plan_facts *facts, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
