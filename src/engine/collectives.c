@@ -68,7 +68,7 @@ void hy_collectives_abandon(hy_engine *e) {
 
 /* ---- a caller's weights ---------------------------------------------------------------------- */
 
-/* The row that the caller sees. */
+/* The weights in the caller's memory: the row that passes of a custom model read. */
 static hy_store *callers_weights(const hy_engine *e) {
     return hy_store_of(e, hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]));
 }
@@ -126,8 +126,8 @@ static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
 }
 
-/* For a unit with this rank's part in place; a caller's unit passes through a buffer, which is
- * held until the other parts have arrived. */
+/* Starts the all-gather of a unit that has this rank's part in place. A unit in the caller's memory
+ * is copied through a buffer, which is held until the other parts have arrived. */
 static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit,
                                   hy_gathering *out) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -174,12 +174,13 @@ hy_status hy_row_all_gather(hy_engine *e, int row) {
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where passes leave gradients: in their sum, or apart until they are summed over ranks. */
+/* The store that passes write gradients to: the sum itself, or a separate buffer until they are
+ * summed over ranks. */
 static hy_store *grads_of_pass(const hy_engine *e) {
     return hy_store_of(e, hy_has_row(e, HY_ROW_PARTIAL) ? HY_ROW_PARTIAL : HY_ROW_GRADS);
 }
 
-/* The sum of the unit whose reduce-scatter was begun, into its row. */
+/* Waits for the reduce-scatter that was begun last, and adds its sum to the row of gradients. */
 static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
     hy_reducing it = e->collectives->reducing;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
@@ -210,12 +211,12 @@ hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
     next.own_begin = parts[e->state->rows->shard.rank].begin;
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
-    if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
+    if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* there is no other rank: the sum is in place */
         return hy_reduce_scatter_end(&next.reduction, stream, e->plan->types.grads, true,
                                      data + next.own_begin);
     }
     if (!next.is_first) HY_TRY(hy_store_gather(hy_store_of(e, HY_ROW_GRADS), unit));
-    HY_TRY(end_reduction(e, stream)); /* of the unit before, which came meanwhile */
+    HY_TRY(end_reduction(e, stream)); /* of the unit before, which has arrived meanwhile */
     s->reducing = next;
     return HY_OK;
 }
@@ -243,12 +244,13 @@ hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit
     if (store->outside) {
         HY_TRY(begin_all_gather(e, stream, store, unit, it));
         if (unit == 0) return HY_OK;
-        return end_all_gather(e, stream, unit - 1, it - 1); /* its buffer is free then */
+        return end_all_gather(e, stream, unit - 1, it - 1); /* this frees its buffer */
     }
     HY_TRY(hy_store_get(store, stream, unit));
     HY_TRY(begin_all_gather(e, stream, store, unit, it));
     if (store->place == HY_DEVICE) return hy_store_release_changed(store, stream, unit);
-    /* If the pass reaches it next, its buffer is kept: a ring has no room for more. */
+    /* If the pass needs this unit next, its buffer stays held; for other units the ring has no
+     * room. */
     it->held = store;
     return e->collectives->fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
 }
@@ -294,8 +296,9 @@ hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_engine_has_ranks(e)) return HY_OK;
     if (e->collectives->source >= 0)
-        HY_TRY(fetch_trained(e, stream, unit)); /* it may have left again */
-    /* The head is where backward begins: gradients of the pass before have had time to come. */
+        HY_TRY(fetch_trained(e, stream, unit)); /* it may have left the ring */
+    /* Backward begins at the head. By then the gradients of the pass before have had time to
+     * arrive. */
     if (unit == e->model->params.units - 1) HY_TRY(end_reduction(e, stream));
     return end_all_gather(e, stream, unit, &e->collectives->fetched[unit]);
 }
@@ -310,13 +313,13 @@ hy_status hy_weights_await_all(hy_engine *e) {
 
 /* ---- frozen weights -------------------------------------------------------------------------- */
 
-/* A part that is not on the device is fetched before its unit is gathered: passes visit units in
- * order. */
+/* If this rank's parts are not on the device, the part of the next unit is fetched ahead. Passes
+ * visit units in order, upwards or downwards. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->collectives->frozen_last, next = unit + way;
     int32_t lowest =
-        way < 0 ? e->state->rows->lowest_trained : 0; /* that a pass this way comes to */
+        way < 0 ? e->state->rows->lowest_trained : 0; /* the last unit in this direction */
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->collectives->frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;

@@ -20,11 +20,11 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
-#define SOURCES 4 /* stores of a walk besides the weights, at most */
+#define SOURCES 4 /* maximum number of stores in a walk, without the weights */
 
-/* Where a walk is: a tile of a parameter, or a piece of one. */
+/* The position of a walk: a tile of a parameter, or a piece of a tile. */
 typedef struct spot {
-    int32_t param, item;  /* item of tiled stores */
+    int32_t param, item;  /* item: in tiled stores */
     int64_t begin, count; /* elements of the parameter */
     int64_t in_tile;      /* where they begin in the tile */
 } spot;
@@ -44,12 +44,12 @@ typedef struct walk {
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
-/* What this rank has of a parameter. */
+/* The slice of a parameter that this rank has. */
 static hy_slice slice_of(const hy_engine *e, int32_t param) {
     return hy_tiles_slice(&e->state->rows->tiles, &e->model->params, param);
 }
 
-/* A store's numbers at a spot. */
+/* The elements of a store at a position. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
     const hy_row *master = &e->state->rows->row[HY_ROW_MASTER];
     bool is_tiled = store != &master->store;
@@ -66,7 +66,7 @@ static bool is_edge(const hy_store *store, int32_t item, int step) {
     return next < 0 || next >= l->item_count || l->items[next].unit != l->items[item].unit;
 }
 
-/* Makes a unit usable on the walk's stream; and the end of its use. */
+/* Makes a unit usable on the walk's stream, and releases it. */
 static hy_status get(walk *w, hy_store *store, int32_t unit, bool is_changed) {
     return is_changed ? hy_store_get(store, w->stream, unit)
                       : hy_store_get_read(store, w->stream, unit);
@@ -148,7 +148,8 @@ static hy_status enqueue_once(walk *w, const hy_op_call *call) {
     return HY_OK;
 }
 
-/* All units, after the pending update. The rings lie in the memory of training's activations. */
+/* One attempt over all units, after the pending update. The rings are in the memory of training's
+ * activations. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_update_finish(w->e));
     w->e->work->rings_are_used = true;
@@ -170,7 +171,7 @@ static hy_status walk_all(walk *w) {
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The numbers of a row at a spot; of an 8-bit row, the decoded ones. */
+/* The values of a row at a position; for an 8-bit row, the decoded ones. */
 static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     const hy_row *r = &e->state->rows->row[row];
     if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
@@ -178,7 +179,7 @@ static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
 }
 
-/* Decodes an 8-bit row at a spot, or encodes the changed numbers. */
+/* Decodes an 8-bit row at a position, or encodes its changed values. */
 static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     hy_engine *e = w->e;
     const hy_row *r = &e->state->rows->row[row];
@@ -209,7 +210,7 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
 
 /* ---- formulas -------------------------------------------------------------------------------- */
 
-/* The op of one formula at one spot; the caller sets where the result goes. */
+/* The op of one formula at one position; the caller sets the output. */
 static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
     if (f->theta != 0) {
@@ -272,7 +273,8 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
     if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
-    if (writes_slow) e->progress.slow_exponent = e->plan->predictor.exponent; /* all are new */
+    if (writes_slow)
+        e->progress.slow_exponent = e->plan->predictor.exponent; /* all slow weights were written */
     return HY_OK;
 }
 
@@ -328,8 +330,8 @@ static hy_status copy_slices(hy_engine *e, const copying *c) {
     return e->device.backend->stream_sync(e->device.compute);
 }
 
-/* The row has the type of the weights, so both are laid out the same way: a parameter's tiles
- * follow each other. */
+/* The row has the type of the weights, so both have the same order of elements: the tiles of a
+ * parameter are contiguous. */
 hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
     HY_TRY(hy_update_finish(e));
@@ -345,21 +347,21 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
 
 /* ---- the proposed weights, one unit at a time ------------------------------------------------ */
 
-/* The row that proposed weights are made in. A custom model has no row for them: it reads them
- * where its weights are. */
+/* The row that proposed weights are written to. A custom model has no separate row: it reads them
+ * in the memory of its weights. */
 static hy_row_id candidate_row(const hy_engine *e) {
     if (hy_has_row(e, HY_ROW_CANDIDATE)) return HY_ROW_CANDIDATE;
     return hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
 }
 
-/* The candidate's units are laid out for the widest type that it is ever made in. */
+/* The candidate's ring has room for its widest type; the layout changes with the type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
     if (!hy_has_row(e, HY_ROW_CANDIDATE)) return;
     hy_layout_retype(&store->layout, dtype);
-    hy_store_abandon(store); /* whatever a pass that broke off left there */
+    hy_store_abandon(store); /* units that a failed pass left there */
 }
 
 static hy_status make_at(walk *w, const spot *at) {
@@ -403,7 +405,8 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
-    if (hy_store_touch(store, unit)) return HY_OK; /* an earlier batch, or a tied embedding */
+    if (hy_store_touch(store, unit))
+        return HY_OK; /* it is in the ring: from an earlier batch, or as a tied embedding */
     walk w = candidate_walk(e, stream);
     e->work->rings_are_used = true;
     HY_TRY(hy_store_get_new(store, stream, unit));
@@ -414,7 +417,7 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
 
 /* ---- lengths and directions ------------------------------------------------------------------ */
 
-/* The first of four rows with this id; -1 stands for no row. */
+/* Is rows[k] a row that does not occur before? -1 stands for no row. */
 static bool is_first(const int rows[4], int k) {
     bool is_new = rows[k] >= 0;
     for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
@@ -442,11 +445,12 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     walk w = {.e = e, .stream = stream, .visit = measure_at, .context = rows};
     for (int k = 0; k < 4; k++) {
         bool is_coded = rows[k] >= 0 && e->state->rows->row[rows[k]].dtype == HY_U8;
-        if (rows[k] == HY_ROW_MASTER || is_coded) w.uses_weights = true; /* to decode it */
+        if (rows[k] == HY_ROW_MASTER || is_coded)
+            w.uses_weights = true; /* weights are needed to decode slow weights */
         if (is_first(rows, k) && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
     double *sums = e->work->buffers.dots, *dots = e->work->result->dots;
-    hy_op_call begin = {.kind = HY_OP_FILL}; /* a rank may have nothing to add */
+    hy_op_call begin = {.kind = HY_OP_FILL}; /* zero: a rank may have no elements */
     begin.t[HY_FILL_DST] = hy_tensor_1d(sums, HY_F64, 3);
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->enqueue(stream, &begin));

@@ -38,7 +38,7 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
 
 void hy_engine_release(hy_engine *e) {
     hy_collectives_release(e);
-    hy_state_release(e->state); /* first: rings in the work area are written back */
+    hy_state_release(e->state); /* before the work area, which holds some of its rings */
     hy_work_release(e);
 }
 
@@ -64,7 +64,8 @@ hy_status hy_engine_settle(hy_engine *e) {
     hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves,
                             e->collectives->net.stream};
     for (int i = 0; i < 5; i++) {
-        if (streams[i]) (void)d->backend->stream_sync(streams[i]); /* reported already */
+        if (streams[i])
+            (void)d->backend->stream_sync(streams[i]); /* its error was reported already */
     }
     hy_collectives_abandon(e);
     hy_store_abandon(&e->work->activations);
@@ -82,7 +83,7 @@ hy_status hy_engine_begin_offload(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_offload_begin(e->state, e->plan->offload));
     bool is_dropped = e->state->offload.where == HY_OPTIM_DROPPED;
-    if (is_dropped) e->progress.updates = 0; /* the optimizer's clock begins anew with it */
+    if (is_dropped) e->progress.updates = 0; /* the optimizer's step count starts at 0 again */
     return HY_OK;
 }
 

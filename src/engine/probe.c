@@ -34,7 +34,7 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         uint64_t at = probe->first + (is_all_filler ? 0 : is_filler ? first : number) * stride;
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
-        if (counted < 0) return HY_ERR_IO; /* with its message */
+        if (counted < 0) return HY_ERR_IO; /* the error message is set */
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
     return HY_OK;
@@ -103,7 +103,7 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->request.ranks.rank * batch;
-    uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
+    uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks in one round */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {
         const hy_staging *staging = &e->work->staging[first / round % 2];
@@ -118,7 +118,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences that ranks share the sums of with one message, which is limited (comm/control.h). */
+/* Sequences per message between ranks: the size of a message is limited (comm/control.h). */
 #define SHARED_AT_ONCE 512
 
 /* One rank has measured each sequence: the others have zeros there. */
@@ -166,7 +166,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
-    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
+    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* reports an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives->net));
     if (probe->counted == 0)
         return hy_fail(HY_ERR_INPUT, "these sequences contain no target tokens");
@@ -174,14 +174,13 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     return HY_OK;
 }
 
-/* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
+/* A batch in borrowed memory needs a phase that lends it: between steps that is Evaluate. */
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     const hy_phase_row *before = hy_engine_phase(e);
     bool borrows = e->plan->work.loan[1] && plan != e->work->guard && hy_phase_trains(before);
     if (!borrows) return probe_here(e, plan, probe);
     HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
     hy_status status = probe_here(e, plan, probe);
-    if (status != HY_OK)
-        return status; /* whoever tries again, or the next step, enters its phase */
+    if (status != HY_OK) return status; /* the retry or the next step enters its own phase */
     return hy_engine_enter_phase(e, before);
 }

@@ -17,8 +17,9 @@ static void backoff(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Writing rows to their backing stores needs launches, so memory may run out here too. Of several
- * ranks, each counts these tries for itself: retries.in_a_row is the same on all of them. */
+/* Writing rows to their backing stores launches work, so memory may run out here too. With several
+ * ranks, these attempts are counted locally, because retries.in_a_row must be the same on all
+ * ranks. */
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
     int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;
@@ -30,7 +31,7 @@ hy_status hy_engine_settle_again(hy_engine *e) {
 
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     hy_error_save(error, status);
-    /* One of several ranks may not repeat alone what the others have finished or wait for. */
+    /* With several ranks, work is repeated only if all ranks have agreed that it failed. */
     bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
     if (status != HY_ERR_MEMORY || e->work->is_gone || !may_retry) return status;
     if (e->retries.in_a_row >= e->retries.most) {

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 
-/* fp16: the scale of the loss doubles after this many good steps. */
+/* fp16: the loss scale doubles after this many good steps. */
 #define SCALE_GROWS_AFTER 200
 #define LARGEST_SCALE 0x1p24
 
@@ -81,7 +81,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
     HY_TRY(hy_update_begin(e, dtype));
     HY_TRY(hy_engine_weights_raw(e, dtype, &step.weights));
     HY_TRY(hy_engine_fp8_raw(e, dtype, &step.fp8));
-    if (step.fp8) { /* the statistics of fp8 begin anew */
+    if (step.fp8) { /* the fp8 statistics start at zero */
         hy_op_call fill = {.kind = HY_OP_FILL};
         int64_t count = (int64_t)HY_SEEN * e->model->params.units;
         fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.seen, HY_F64, count);
@@ -98,7 +98,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work->result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
-    if (hy_model_has_passes(e->model)) { /* else the provider reports it */
+    if (hy_model_has_passes(e->model)) { /* otherwise the provider reports the loss */
         HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work->buffers.loss_sum,
                                        sizeof(double)));
     }

@@ -37,7 +37,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
         }
         HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
-    hy_row_is_made(e->state, HY_ROW_WORKING); /* of what the master is now */
+    hy_row_is_made(e->state, HY_ROW_WORKING); /* the copy matches the master now */
     return HY_OK;
 }
 
@@ -56,7 +56,8 @@ hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
 
 /* ---- weights in fp8 -------------------------------------------------------------------------- */
 
-/* A matrix becomes codes by its largest magnitude; what stays in 16 bits is copied. */
+/* Quantises a matrix, with a scale from its largest magnitude. Parameters that stay in 16 bits are
+ * copied. */
 static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, const hy_store *from,
                               const hy_store *to) {
     const hy_param *param = &e->model->params.list[index];
@@ -79,12 +80,12 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     return e->device.backend->enqueue(stream, &encode);
 }
 
-/* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
+/* In ZeRO stage 3 no rank has whole matrices before a pass gathers them. */
 static bool is_encoded_in_passes(const hy_engine *e) {
     return hy_row_is_exchanged(&e->state->rows->row[HY_ROW_FP8]);
 }
 
-/* The codes of a unit, from the store that has its weights. */
+/* Computes the fp8 copy of a unit from the store with its weights. */
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);
     const hy_params *params = &e->model->params;
@@ -106,7 +107,7 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     return encode_from(e, stream, from, unit);
 }
 
-/* A hook of passes in fp8 (hy_unit_hook), where weights are gathered. */
+/* A hook of fp8 passes (hy_unit_hook) that gather weights. */
 static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_store *codes = hy_store_of(e, HY_ROW_FP8);
@@ -120,7 +121,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
     if (!*out || !hy_row_is_stale(e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
-        hy_store_forget(*out); /* codes of other weights */
+        hy_store_forget(*out); /* the ring holds copies of older weights */
         hy_row_is_made(e->state, HY_ROW_FP8);
         return HY_OK;
     }
@@ -138,9 +139,10 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 /* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    hy_row_id read = hy_weights_row(&e->plan->types, dtype); /* it writes what passes read */
+    hy_row_id read =
+        hy_weights_row(&e->plan->types, dtype); /* the update writes the row that passes read */
     bool has_copy = read == HY_ROW_WORKING;
-    bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all of it */
+    bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all parameters */
     hy_optimizer_state state = {.optimizer = &e->plan->optimizer,
                                 .params = &e->model->params,
                                 .shard = is_shared ? hy_rows_shard(e->state->rows) : NULL,
@@ -161,7 +163,7 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
-    bool is_alone = !hy_engine_has_ranks(e); /* else they are not summed yet */
+    bool is_alone = !hy_engine_has_ranks(e); /* else gradients are not summed over ranks yet */
     return hy_model_has_passes(e->model) && is_alone &&
            hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
@@ -212,7 +214,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
-    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK; /* when it was fetched */
+    if (unit < u->at.unit && hy_engine_has_ranks(e))
+        return HY_OK; /* it was updated when it was fetched */
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL,
                        "the pass reached unit %d, but unit %d must be updated first", unit,
@@ -253,10 +256,10 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     const hy_pending_update *u = &e->update;
-    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
+    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that failed */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
-    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if
-     * it reads that row. */
+    /* With several ranks, updated weights may still be in transfer. This step waits for them unit
+     * by unit if it reads the same row. */
     bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
     if (e->work->rings_are_used) HY_TRY(hy_engine_return_rings(e));
@@ -264,8 +267,8 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
-/* Fetches what an update needs for units from `first` on: `count`, or `least` if the ring has so
- * many buffers. */
+/* Fetches what an update needs for some units from `first` on: `count` of them, but at least
+ * `least`. */
 static hy_status gather_units(hy_engine *e, hy_dtype dtype, int32_t first, int32_t count,
                               int32_t least) {
     hy_optimizer_state state = update_state(e, dtype);
@@ -310,8 +313,8 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
-/* Each rank computes the norm of its shard, in every stage, so that it is the same in all. The
- * loss is sent with it. */
+/* Each rank computes the norm of its shard in every ZeRO stage, so that all stages give the same
+ * bits. The loss is summed with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work->buffers.loss_sum};
@@ -334,7 +337,7 @@ hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
                            ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
                            : hy_optimizer_clip(&state, e->device.compute, grad_scale);
     HY_TRY(status);
-    if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
+    if (!isfinite(grad_scale)) { /* the loss was not finite: a clip factor of 0 skips the update */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
@@ -354,13 +357,13 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->is_pending = true;
         u->is_new = false;
         hy_row_changed(e->state, HY_ROW_MASTER);
-        /* What it writes beside the master. */
+        /* The update also writes these copies. */
         bool has_copy = hy_weights_row(&e->plan->types, u->dtype) == HY_ROW_WORKING;
         if (has_copy) hy_row_is_made(e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
         if (has_codes) hy_row_is_made(e->state, HY_ROW_FP8);
     }
-    /* What goes to other ranks then is waited for when a pass needs it. */
+    /* Passes wait for the all-gathers that start here. */
     return e->plan->choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
 }
 

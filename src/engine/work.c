@@ -17,13 +17,14 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
                            bool is_lent, hy_batch_plan **out) {
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan->choice, dtype, is_training);
-    if (is_lent) options.chunks *= batch / options.batch; /* as many logits at a time as training */
+    if (is_lent)
+        options.chunks *= batch / options.batch; /* so a chunk has as many logits as in training */
     if (!is_training) options.batch = batch;
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
-/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
- * few sequences. */
+/* Makes the batch plans: training in its compute types, evaluation with the planned batch, and the
+ * guard's few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan->work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
@@ -55,7 +56,7 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
     return count;
 }
 
-/* A forward-only batch that lies in lent memory. */
+/* Is it a forward-only batch in borrowed memory? */
 static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
     return e->plan->work.loan[1] && !plan->options.is_training && plan != e->work->guard;
 }
@@ -69,8 +70,8 @@ static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint
                       .size = size};
 }
 
-/* Where the two parts of a loan lie: workspace first, activations behind it or in the other block.
- * False: prepared ops need more than the planner sized. */
+/* Sets the memory of a borrowed batch: workspace first, activations after it or in the other block.
+ * False: it does not fit, because prepared ops need more than the planner assumed. */
 static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     const hy_batch_bytes *lent = &w->lent;
     uint64_t area = hy_work_lent_area(w, e->plan->state.work_rings);
@@ -88,8 +89,8 @@ static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     return true;
 }
 
-/* What the batch plans that were made need, counted by the planner's own code. False: the loan
- * is too small for its batch as it was made. */
+/* Counts what the prepared batch plans need, with the planner's own functions. False: the borrowed
+ * memory is too small. */
 static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
     hy_plan_work *planned = &e->plan->work;
@@ -118,7 +119,7 @@ static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     return !planned->loan[1] || place_lent(e, planned);
 }
 
-/* Evaluation in micro-batches of training, in its area. */
+/* Borrows no memory: evaluation uses micro-batches of training's size in its own area. */
 static void give_up_loan(hy_engine *e) {
     hy_plan_work *w = &e->plan->work;
     w->loan[0] = w->loan[1] = 0;
@@ -156,12 +157,12 @@ hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
 /* ---- what is live ---------------------------------------------------------------------------- */
 
 static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {
-    void *unused; /* place_plans says where passes work */
+    void *unused; /* place_plans sets the addresses */
     return bytes ? hy_arena_push(arena, cls, bytes, &unused) : HY_OK;
 }
 
-/* What is live in the area during a phase. A class has one place: if layers keep their activations
- * on the host, those on the device count as workspace. */
+/* Marks what is live in the area during a phase. A class has one place: if layers keep their
+ * activations on the host, the part on the device counts as workspace. */
 static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     const hy_plan_work *w = &e->plan->work;
     hy_arena *passes = &e->work->passes;
@@ -184,14 +185,15 @@ static void clear_parts(hy_engine *e) {
     for (int i = 0; i < 2; i++) hy_arena_clear(&e->work->lent[i]);
 }
 
-/* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
+/* Marks memory that only optimizer steps need as live or free: rows, and activations on the
+ * host. */
 static void book_steps(hy_engine *e, bool is_live) {
     hy_state_book_steps(e->state, is_live);
     hy_arena_set_live(&e->work->host_arena, is_live);
 }
 
-/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back,
- * and optimizer state has left if its memory is lent. */
+/* Prepares rows to lend their memory: finishes the update, moves optimizer state away if its memory
+ * is lent, and writes rings back. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     const int32_t *loan = e->plan->work.loan;
     if (!loan[1]) return HY_OK;
@@ -290,7 +292,7 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
     return fill_rope(e, spec, (size_t)bytes[HY_BUFFER_ROPE]);
 }
 
-/* What comes back to the host. */
+/* Host memory for results. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     hy_backend *b = e->device.backend;
     if (e->work->buffers.seen) {
@@ -303,8 +305,8 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     return b->alloc(b, HY_PINNED, sizeof *e->work->result, (void **)&e->work->result);
 }
 
-/* Memory for activations that layers keep on the host, and the ring that these pass through, behind
- * the other activations. Plans of all types use it in turn. */
+/* Allocates host memory for the activations that layers keep there, and their ring, which follows
+ * the other activations. Batch plans of all types share it. */
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
@@ -367,9 +369,9 @@ hy_status hy_work_take(hy_engine *e) {
                          area + need->data, "activations and workspace"));
     w->passes = part_of(e, &e->state->ledger, 0, area);
     w->data = part_of(e, &e->state->ledger, area, need->data);
-    uint64_t rings = e->plan->state.work_rings; /* at the end, behind what the area lends */
+    uint64_t rings = e->plan->state.work_rings; /* at the end of the area, which is never lent */
     w->ring_arena = part_of(e, NULL, area - rings, rings);
-    if (need->loan[1]) (void)place_lent(e, need); /* its size was checked before */
+    if (need->loan[1]) (void)place_lent(e, need); /* its size was checked in count_work */
     uint64_t scratch =
         e->plan->choice.prediction_is_disabled ? 0 : e->state->rows->scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
@@ -388,7 +390,8 @@ void hy_work_release(hy_engine *e) {
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->state->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
+    e->state->bytes_moved +=
+        w->activations.bytes_moved; /* because the store and its count go away */
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -408,10 +411,10 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* What optimizer steps use counts as live meanwhile and afterwards. */
+/* Enters Full, so that the memory of optimizer steps counts as live. */
 hy_status hy_work_give_back(hy_engine *e) {
-    if (e->work->is_gone) return HY_OK; /* an earlier change found no memory */
-    HY_TRY(hy_update_finish(e));        /* its clip factor lies in the work area */
+    if (e->work->is_gone) return HY_OK; /* an earlier change of plans failed */
+    HY_TRY(hy_update_finish(e));        /* the clip factor is in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (!hy_phase_trains(hy_engine_phase(e))) {
@@ -427,6 +430,6 @@ hy_status hy_engine_return_rings(hy_engine *e) {
     double begin = hy_clock();
     HY_TRY(hy_state_leave_work(e->state));
     e->state->host_waited += hy_clock() - begin;
-    e->work->rings_are_used = false; /* last: one that fails is done again */
+    e->work->rings_are_used = false; /* set last: after a failure this is repeated */
     return HY_OK;
 }
