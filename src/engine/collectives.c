@@ -295,8 +295,8 @@ static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
 hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_engine_has_ranks(e)) return HY_OK;
-    if (e->collectives->source >= 0)
-        HY_TRY(fetch_trained(e, stream, unit)); /* it may have left the ring */
+    /* The unit may have left the ring since it was fetched. */
+    if (e->collectives->source >= 0) HY_TRY(fetch_trained(e, stream, unit));
     /* Backward begins at the head. By then the gradients of the pass before have had time to
      * arrive. */
     if (unit == e->model->params.units - 1) HY_TRY(end_reduction(e, stream));
@@ -318,8 +318,8 @@ hy_status hy_weights_await_all(hy_engine *e) {
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->collectives->frozen_last, next = unit + way;
-    int32_t lowest =
-        way < 0 ? e->state->rows->lowest_trained : 0; /* the last unit in this direction */
+    /* The lowest unit that a pass in this direction reaches. */
+    int32_t lowest = way < 0 ? e->state->rows->lowest_trained : 0;
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->collectives->frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;

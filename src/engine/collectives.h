@@ -26,8 +26,7 @@ typedef struct hy_collectives {
     hy_arena staging;       /* pinned buffer between card and network; empty: not used */
     bool is_first, is_last; /* the current micro-batch is the first or last of the step */
     hy_reducing reducing;
-    hy_gathering *fetched,
-        *frozen;         /* (units) all-gathers that have begun: trained, frozen weights */
+    hy_gathering *fetched, *frozen; /* (units) started all-gathers of trained, frozen weights */
     int source;          /* the sharded row that passes gather; -1: passes read a whole row */
     int32_t fetching;    /* the unit that the pass fetches next; -1: none */
     int32_t frozen_last; /* the last unit of frozen weights that was gathered */

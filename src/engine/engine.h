@@ -100,7 +100,7 @@ static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(e->state->rows) != NULL;
 }
 
-/* ---- device.c: creating, waiting and closing -------------------------------------------------- */
+/* ---- engine.c: creating, waiting and closing -------------------------------------------------- */
 
 hy_status hy_engine_create(hy_engine **out); /* without a device: setup/device.c opens one */
 void hy_engine_destroy(hy_engine *e);        /* closes it first; NULL is allowed */
@@ -108,7 +108,7 @@ hy_status hy_engine_sync(hy_engine *e);      /* waits until all streams are idle
 /* Frees device, model and all memory. The engine is as new, and a device may be opened again. */
 void hy_engine_close(hy_engine *e);
 
-/* ---- memory.c: the memory of state, exchanges and work area together ------------------------- */
+/* ---- engine.c: the memory of state, exchanges and work area together ------------------------- */
 
 hy_status hy_engine_lay_out(hy_engine *e); /* makes the rows of e->plan, without memory */
 hy_status hy_engine_take(hy_engine *e);    /* allocates everything that e->plan needs */

@@ -273,8 +273,8 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
     if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
-    if (writes_slow)
-        e->progress.slow_exponent = e->plan->predictor.exponent; /* all slow weights were written */
+    /* All slow weights were written. */
+    if (writes_slow) e->progress.slow_exponent = e->plan->predictor.exponent;
     return HY_OK;
 }
 
@@ -405,8 +405,8 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
-    if (hy_store_touch(store, unit))
-        return HY_OK; /* it is in the ring: from an earlier batch, or as a tied embedding */
+    /* The unit is in the ring: from an earlier batch, or as a tied embedding. */
+    if (hy_store_touch(store, unit)) return HY_OK;
     walk w = candidate_walk(e, stream);
     e->work->rings_are_used = true;
     HY_TRY(hy_store_get_new(store, stream, unit));
@@ -445,8 +445,8 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     walk w = {.e = e, .stream = stream, .visit = measure_at, .context = rows};
     for (int k = 0; k < 4; k++) {
         bool is_coded = rows[k] >= 0 && e->state->rows->row[rows[k]].dtype == HY_U8;
-        if (rows[k] == HY_ROW_MASTER || is_coded)
-            w.uses_weights = true; /* weights are needed to decode slow weights */
+        /* Weights are needed to decode slow weights. */
+        if (rows[k] == HY_ROW_MASTER || is_coded) w.uses_weights = true;
         if (is_first(rows, k) && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
     double *sums = e->work->buffers.dots, *dots = e->work->result->dots;

@@ -1,9 +1,9 @@
-/* retry.c: after memory ran out, the engine is put in order, so that work can be done again. See
+/* retry.c: restores a consistent state after memory ran out, so that work can be repeated. See
  * engine.h.
  *
- * Memory is taken before the first step, so a later shortage comes from outside: a driver that
- * cannot load what it needs, another program, the machine. That memory is often free again soon, so
- * a pause helps. After too many shortages in a row, the error is returned. */
+ * All memory is allocated before the first step, so a later shortage has an outside cause: the
+ * driver loads code, or another program uses memory. That memory is often free again soon, so a
+ * pause helps. After too many retries in a row, the error is returned. */
 #include <time.h>
 
 #include "base/error.h"

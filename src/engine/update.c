@@ -1,12 +1,11 @@
-/* update.c: weights change: the optimizer's update, and the copies that are made of them. See
- * engine.h.
+/* update.c: updates the weights, and keeps the copies that passes read up to date. See update.h.
  *
  * Clipping needs the norm of all gradients, so an update can only follow the last backward pass. If
- * state passes through the device, nothing would then run beside its copies. Therefore an update
- * may stay pending: it is applied to each unit when the next step first comes to that unit, while
- * other units compute. Units that stay on the device are updated together. The bits are the same
- * either way (optim/optimizer.h). All other code that reads weights or optimizer state finishes the
- * pending update first (hy_update_finish).
+ * state streams through the device, its copies would then overlap with no compute. Therefore an
+ * update may stay pending: the first forward pass of the next step applies it to each unit just
+ * before it uses the unit, while other units compute. Units that stay on the device are updated
+ * together. The bits are the same either way (optim/optimizer.h). All other code that reads weights
+ * or optimizer state finishes the pending update first (hy_update_finish).
  *
  * The weights that are updated are fp32, or bf16 rounded stochastically. A phase in another type
  * computes with a rounded copy, a derived row. It is made when a pass reads it after the weights
@@ -139,8 +138,8 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 /* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    hy_row_id read =
-        hy_weights_row(&e->plan->types, dtype); /* the update writes the row that passes read */
+    /* The update writes the row that passes read. */
+    hy_row_id read = hy_weights_row(&e->plan->types, dtype);
     bool has_copy = read == HY_ROW_WORKING;
     bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all parameters */
     hy_optimizer_state state = {.optimizer = &e->plan->optimizer,
@@ -214,8 +213,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
-    if (unit < u->at.unit && hy_engine_has_ranks(e))
-        return HY_OK; /* it was updated when it was fetched */
+    /* The unit was updated when it was fetched. */
+    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK;
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL,
                        "the pass reached unit %d, but unit %d must be updated first", unit,

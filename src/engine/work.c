@@ -17,8 +17,8 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
                            bool is_lent, hy_batch_plan **out) {
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan->choice, dtype, is_training);
-    if (is_lent)
-        options.chunks *= batch / options.batch; /* so a chunk has as many logits as in training */
+    /* A chunk has as many logits as in training. */
+    if (is_lent) options.chunks *= batch / options.batch;
     if (!is_training) options.batch = batch;
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
@@ -390,8 +390,8 @@ void hy_work_release(hy_engine *e) {
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->state->bytes_moved +=
-        w->activations.bytes_moved; /* because the store and its count go away */
+    /* The count of the store is lost with it. */
+    e->state->bytes_moved += w->activations.bytes_moved;
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];

@@ -135,8 +135,8 @@ static hy_status add_predictor(const maker *m) {
     if (spec->has_average) HY_TRY(add_row(m, HY_ROW_AVERAGE, HY_KIND_AVERAGE, HY_F32));
     if (spec->has_snapshot) HY_TRY(add_row(m, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
     bool is_tried = spec->slow_count > 0 || spec->has_average;
-    if (!is_tried || spec->is_custom)
-        return HY_OK; /* a custom model reads it in place of the weights */
+    /* A custom model reads it in place of the weights. */
+    if (!is_tried || spec->is_custom) return HY_OK;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     return add_row(m, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE, is_low ? t->low : HY_F32);
 }
