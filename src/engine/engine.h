@@ -100,7 +100,7 @@ static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(e->state->rows) != NULL;
 }
 
-/* ---- engine.c: creating, waiting and closing -------------------------------------------------- */
+/* ---- engine.c: creating, waiting and closing ------------------------------------------------- */
 
 hy_status hy_engine_create(hy_engine **out); /* without a device: setup/device.c opens one */
 void hy_engine_destroy(hy_engine *e);        /* closes it first; NULL is allowed */

@@ -50,7 +50,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* As above, but an update may stay pending: for the pass that applies it. */
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
-/* For a step in fp8, call it afterwards: the store of the blocks' fp8 copy; NULL for other steps. */
+/* Then, for a step in fp8: the store of the blocks' fp8 copy; NULL for other steps. */
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 
 /* ---- a step ---------------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *phase);
 const hy_phase_row *hy_engine_phase(const hy_engine *e);
 /* Writes back what the predictor's rings changed. Call it before training uses the area. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* Allocates the buffers that hy_work_close has counted, and fills the table of rotations. Inference,
- * which has no plan, calls it directly. */
+/* Allocates the buffers that hy_work_close has counted, and fills the table of rotations.
+ * Inference, which has no plan, calls it directly. */
 hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
                                const hy_plan_work *work);

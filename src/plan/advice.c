@@ -13,13 +13,13 @@
 #include "base/text.h"
 #include "plan/request.h"
 
-/* What a change works on. */
+/* What a change reads and edits. */
 typedef struct edit {
     const hy_plan_request *request;
     const hy_plan *plan; /* at hand */
     hy_settings *settings;
     hy_plan_choice *choice;
-    hy_advice *made; /* key and values are filled in */
+    hy_advice *made; /* the change fills in key and values */
     hy_text *flags;  /* text to add to a command; NULL: not needed */
 } edit;
 
@@ -43,7 +43,7 @@ static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
     return from != to;
 }
 
-/* As above, for a setting, whatever the current choice is. */
+/* Changes a setting, and reports the change as above. */
 static bool change(edit *e, const char *key, const char *to) {
     char from[HY_TEXT_MAX];
     const hy_setting *setting = hy_setting_find(key, NULL);
@@ -120,7 +120,7 @@ static bool offload_activations(edit *e) {
 }
 
 static bool offload_optimizer(edit *e) {
-    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
+    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle requires it */
     return !must_stay && offload(e, "optim_place", &e->choice->state[HY_PLAN_OPTIM]);
 }
 
@@ -283,7 +283,7 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     return status;
 }
 
-/* How much host memory or device memory would be enough with these settings? */
+/* Reports how much host memory, or device and host memory, would be enough with these settings. */
 static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
     hy_plan_problem problem;
@@ -306,7 +306,8 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     return HY_OK;
 }
 
-/* The smallest sets `among` these changes that include the `wanted` ones, at most `most` sets. */
+/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops
+ * after `most` sets that fit. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
@@ -333,7 +334,7 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
 
 /* ---- what would be faster -------------------------------------------------------------------- */
 
-#define MUCH_WAITING 0.25 /* of a step */
+#define MUCH_WAITING 0.25 /* share of a step */
 #define LITTLE_WAITING 0.1
 
 static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }

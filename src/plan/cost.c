@@ -19,18 +19,18 @@ static const double bare_share[] = {
  * for, and passes cannot be replayed from a captured graph. */
 #define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.35 /* share of activation copies that is not hidden; a safe estimate */
-/* of the device's bandwidth: kernels that alternate reads and writes */
+/* Share of the device's bandwidth that kernels reach which alternate reads and writes. */
 #define UPDATE_EFFICIENCY 0.8
 /* Share of the matmul rate that an update reaches: 0.45 was measured with the matrices of GPT-2
  * 124M on an H200, in batches; large matrices reach more. */
 #define UPDATE_MATMULS 0.6
 
-/* What passes in one walk. */
+/* What happens in one walk over the units. */
 typedef struct walk {
     double compute;
     double up, down;    /* between host and device */
     double read, write; /* disk */
-    /* activations, part of up and down: they cannot be sent before they are computed */
+    /* activations, also counted in up and down; their copies start late */
     double late;
     double wire; /* seconds between ranks */
 } walk;

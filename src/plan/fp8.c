@@ -14,18 +14,18 @@
 #include "plan/request.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
-#define USUAL_TOKENS 8192 /* of a micro-batch that is not chosen yet */
-#define EVEN_TOKENS 16    /* that cards want a multiple of */
+#define USUAL_TOKENS 8192 /* tokens, while the micro-batch is open */
+#define EVEN_TOKENS 16    /* fp8 matmuls need a multiple of it */
 #define CLEARLY 0.98      /* fp8 must take less than this share of bf16's time */
 
 typedef struct linear {
     hy_param_kind kind;
-    int64_t N, in, out; /* rows, widths */
+    int64_t N, in, out; /* rows; widths of input and output */
     hy_dtype gradient, grads;
-    hy_dtype stored; /* the matrix, if matmuls use bf16 */
+    hy_dtype stored; /* type of the stored matrix, if matmuls use bf16 */
     bool is_trained, is_fast;
     hy_backend *backend;
-    bool is_timed; /* otherwise only impossible matmuls are found */
+    bool is_timed; /* false: only checks what the device supports */
 } linear;
 
 static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
@@ -36,7 +36,7 @@ static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
 
 static hy_tensor one(void) { return hy_tensor_1d(SOMEWHERE, HY_F32, 1); }
 
-/* INFINITY: not possible; NAN: the time is not known; 1: not needed. */
+/* INFINITY: not supported; NAN: the time is not known; 1: it was not measured. */
 static double seconds_of(const linear *l, hy_op_call *call) {
     hy_backend *b = l->backend;
     if (b->supports(b, call) != HY_OK) return INFINITY;
@@ -46,7 +46,8 @@ static double seconds_of(const linear *l, hy_op_call *call) {
     return seconds > 0 ? seconds : NAN;
 }
 
-typedef enum matmul { FORWARD, BACK, GRAD } matmul; /* out, gradient of in, gradient of weight */
+/* Computes the output, the gradient of the input, or the gradient of the weight. */
+typedef enum matmul { FORWARD, BACK, GRAD } matmul;
 
 /* In bf16 as in the op lists. In fp8 both operands are stored so that the matmul sums over their
  * last dimension. */
@@ -87,8 +88,8 @@ static double quantise_seconds(const linear *l, hy_tensor x, hy_dtype dtype, boo
     return seconds_of(l, &call);
 }
 
-/* If no op finds it anyway: for the attention's output, the residual's gradients and those of
- * qkv. */
+/* Seconds to find the largest magnitude, where no other op finds it: for the attention's output,
+ * and the gradients of the residual and of qkv. */
 static double largest_seconds(const linear *l) {
     hy_op_call call = {.kind = HY_OP_LARGEST};
     bool is_out = l->kind == HY_P_OUT;
@@ -225,7 +226,7 @@ hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
         if (is_timed && choose_linear(&l, &use) != HY_OK) is_timed = false;
     }
     if (!r->fixed.has_fp8) return is_timed ? use : possible;
-    use = r->fixed.fp8; /* of a checkpoint, perhaps of another device */
+    use = r->fixed.fp8; /* from a checkpoint, perhaps of another device */
     use.weights &= possible.weights;
     use.grads &= possible.grads;
     return use;

@@ -15,14 +15,16 @@
 #include "base/text.h"
 #include "plan/request.h"
 
-#define NEARLY_AS_FAST 0.97  /* of the fastest speed: finer types are worth the loss */
+/* Finer types are taken if they reach this share of the highest speed. */
+#define NEARLY_AS_FAST 0.97
 #define PREDICTION_PAYS 0.10 /* of a run's compute: the most that jumps saved in measurements */
 
-enum { TYPES = 4, MEMORIES = 4 }; /* levels of the state, and of prediction */
+/* The number of levels: of the state's types, and of what prediction keeps. */
+enum { TYPES = 4, MEMORIES = 4 };
 
-/* One level, planned. */
+/* One level with its plan. */
 typedef struct trial {
-    bool is_there; /* it is allowed and differs from the levels before it */
+    bool is_there; /* the level is allowed and differs from earlier ones */
     bool has_snapshot;
     hy_plan *plan;
 } trial;
@@ -35,11 +37,12 @@ typedef struct trials {
 
 /* ---- the levels ------------------------------------------------------------------------------ */
 
-/* How many kinds of types the settings allow. */
+/* The number of type levels that the settings allow. */
 static int allowed_types(const hy_settings *s, const hy_plan *finest) {
     hy_small_types small = s->memory.small_types;
     bool may_round = finest->types.of[HY_FULL] == HY_BF16;
-    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1; /* it quantises fp32 to 8 bits itself */
+    /* Compress quantises fp32 state to 8 bits itself. */
+    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1;
     return small == HY_SMALL_NONE ? 1 : small == HY_SMALL_OPTIMIZER || !may_round ? 2 : TYPES;
 }
 
@@ -92,7 +95,7 @@ hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
     return hy_error_restore(&why);
 }
 
-/* The smallest level needs least. */
+/* Tests only the smallest level, which needs the least memory. */
 hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool *fits) {
     hy_plan finest, smallest;
     hy_plan_problem problem;
@@ -133,7 +136,8 @@ static void choose_least_short(trials *l) {
 }
 
 static void choose(trials *l) {
-    double with[MEMORIES] = {0}, fastest = 0; /* the highest speed with each; of all */
+    /* The highest speed with each prediction level, and of all. */
+    double with[MEMORIES] = {0}, fastest = 0;
     for (int m = 0; m < MEMORIES; m++) {
         for (int k = 0; k < TYPES; k++) with[m] = fmax(with[m], speed_of(&l->at[m][k]));
         fastest = fmax(fastest, with[m]);
@@ -149,7 +153,7 @@ static void choose(trials *l) {
 
 /* ---- why ------------------------------------------------------------------------------------- */
 
-/* What the finer level would have cost. */
+/* Says how much slower the finer level is, or how much memory it lacks. */
 static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
                         hy_text *out) {
     const hy_plan *p = finer->plan;
@@ -171,7 +175,7 @@ static void say_why_not(const trial *finer, const trial *taken, const char *than
 static void explain_types(const trials *l, const hy_settings *s, const trial *finest,
                           hy_plan_facts *facts) {
     const trial *taken = &l->at[l->memory][l->types];
-    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* types alone differ */
+    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* only types differ */
     const hy_precision_level *now = &taken->plan->level, *fine = &finest->plan->level;
     bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
     bool is_exact = taken->plan->optimizer.kind->is_exact;

@@ -7,11 +7,11 @@
  * The plan needs no extra memory: a loan changes neither training nor the peak. */
 #include "plan/sizer.h"
 
-#define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* micro-batches in one forward-only batch, at most */
+#define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* maximum number of micro-batches in one batch */
 #define ENOUGH_FACTOR 4                       /* with this many, optimizer state stays in place */
 
 typedef struct block {
-    int32_t row; /* or HY_LOAN_AREA; 0: none, because the first row is weights */
+    int32_t row; /* or HY_LOAN_AREA; 0: none (row 0 is never lent) */
     uint64_t bytes;
 } block;
 
@@ -21,7 +21,8 @@ static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, uint64_
     out[1] = (block){0};
     for (int i = 1; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &z->rows->row[i];
-        bool is_codes = i == HY_ROW_GRADS && z->offload == HY_OFFLOAD_COMPRESS; /* of Predict */
+        /* Predict keeps compressed optimizer state there. */
+        bool is_codes = i == HY_ROW_GRADS && z->offload == HY_OFFLOAD_COMPRESS;
         block b = {i, row->kind && !is_codes ? hy_row_lent_bytes(row, choice, with_optim) : 0};
         if (b.bytes > out[0].bytes) {
             out[1] = out[0];
@@ -43,7 +44,7 @@ static bool place(const hy_batch_bytes *bytes, const block blocks[2], int32_t lo
 typedef struct loan {
     int32_t rows[2], batch[HY_PLAN_TYPES];
     hy_batch_bytes bytes;
-    int32_t factor; /* of the first type */
+    int32_t factor; /* in micro-batches, for the first type */
 } loan;
 
 /* The largest batch of one type above `least` micro-batches; all types use the same rows. */
@@ -87,7 +88,7 @@ static hy_status lend(hy_sizer *z, const hy_plan_choice *c, uint64_t area, bool 
     return HY_OK;
 }
 
-/* The best loan; factor 0: none is larger than the training area allows. */
+/* The best loan; factor 0: none gives a larger batch than the training area. */
 static hy_status choose(hy_sizer *z, const hy_plan_choice *c, uint64_t area, int32_t near,
                         loan *best) {
     HY_TRY(lend(z, c, area, false, near, best));

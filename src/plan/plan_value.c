@@ -17,9 +17,9 @@ typedef enum group { CHOICES, KEPT, OTHER } group;
 
 typedef struct decision {
     const char *key;
-    group group; /* the object in a file */
+    group group; /* the JSON object */
     kind kind;
-    size_t at; /* in hy_plan */
+    size_t at; /* offset in hy_plan */
 } decision;
 
 #define IN(member) offsetof(hy_plan, member)
@@ -141,7 +141,7 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     HY_TRY(hy_json_int(json, node, "loss_chunks", &split.loss_chunks));
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
-    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split of one rank */
+    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split is that of one rank */
     if (split.batch < 1 || split.accum < 1 || split.batch * split.accum * ranks != asked) {
         return HY_OK;
     }

@@ -134,7 +134,7 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
                "%lld (batch_size, grad_accum_steps, step_tokens)",
                (long long)p->step_sequences, (long long)ranks, (long long)ranks);
     p->step_sequences /= ranks;
-    bool is_free = asked || ranks > 1; /* how a step is split */
+    bool is_free = asked || ranks > 1; /* the split of a step may change */
     if (is_free && batch > p->step_sequences) batch = p->step_sequences;
     while (is_free && p->step_sequences % batch != 0) batch--;
     if (split->batch * split->accum == p->step_sequences) {
@@ -192,7 +192,7 @@ hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, co
                                       .has_folder = s->memory.offload_folder[0] != 0,
                                       .is_unified = !is_gpu},
                            .rates = *rates};
-    if (is_gpu && !s->card[0]) { /* no more than can be pinned */
+    if (is_gpu && !s->card[0]) { /* the host's limit is what can be pinned */
         hy_pin_limits pins;
         hy_pin_probe("/proc", "/sys", &pins);
         if (pins.likely_limit < p->limits.host) p->limits.host = pins.likely_limit;

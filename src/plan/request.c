@@ -9,9 +9,9 @@
 
 /* ---- the settings at a precision level ------------------------------------------------------- */
 
-/* Groups of parameters may have another optimizer than the run; choose_types.c checks the run's. 8-bit
- * predictor state stores differences of limited size: that of AdamW's steps. State that is used as
- * a divisor cannot be stored as signed codes. */
+/* Checks groups of parameters that have another optimizer than the run; choose_types.c checks the
+ * run's. 8-bit predictor state stores differences of limited size: that of AdamW's steps. State
+ * that is used as a divisor cannot be stored as signed codes. */
 static hy_status check_groups(const hy_plan_request *r, const hy_plan *plan) {
     const hy_params *params = &r->model->params;
     bool is_slow_8bit = plan->types.slow == HY_U8 && hy_plan_predicts(plan);
@@ -58,7 +58,8 @@ static hy_status choose_types(const hy_plan_request *r, const hy_precision_level
     use->gradient = (hy_dtype)r->settings->train.fp8_grad;
     use->is_fast = r->settings->train.fp8_fast;
     if (hy_uses_fp8(use)) return HY_OK;
-    for (int i = 0; i < HY_PHASE_COUNT; i++) types->is_fp8[i] = false; /* steps use bf16 */
+    /* No matmul can use fp8, so steps use bf16. */
+    for (int i = 0; i < HY_PHASE_COUNT; i++) types->is_fp8[i] = false;
     return HY_OK;
 }
 
@@ -99,7 +100,7 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
     if (!r->custom) return rows;
     rows.is_custom = true;
     rows.sums_grads = r->custom->sums_grads;
-    /* Proposed weights are written over the weights, which need another place meanwhile. */
+    /* Proposed weights overwrite the weights, which are kept in the snapshot meanwhile. */
     bool is_tried = rows.slow_count > 0 || rows.has_average;
     rows.has_snapshot |= is_tried && !p->types.has_low;
     return rows;
@@ -141,6 +142,6 @@ hy_status hy_plan_request_complete(hy_plan_request *r) {
         HY_TRY(hy_plan_begin(r, &plan.level, &plan));
     }
     if (r->chunk_budget == 0) r->chunk_budget = hy_budget_device(r);
-    bool is_elsewhere = r->is_plan && r->ranks.count > 1; /* ranks that nobody has started */
+    bool is_elsewhere = r->is_plan && r->ranks.count > 1; /* ranks that are not running */
     return is_elsewhere ? find_largest_rank(r, &plan) : HY_OK;
 }

@@ -56,26 +56,26 @@ typedef struct hy_plan_request {
     bool is_plan;         /* --plan: limits may be those of another machine */
     hy_plan_fixed fixed;
     /* Limits: */
-    uint64_t chunk_budget;         /* that determine the loss chunks; 0: all of the device */
-    uint64_t device_cap, host_cap; /* the system refused a larger plan; 0: no limit */
-    uint64_t host_held;            /* of a running run: its host memory, which counts as free */
+    uint64_t chunk_budget; /* device bytes that determine the loss chunks; 0: the whole device */
+    uint64_t device_cap, host_cap; /* limits after the system refused a larger plan; 0: none */
+    uint64_t host_held;            /* host memory that a running run holds; it counts as free */
 } hy_plan_request;
 
-/* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it
- * there; in a plan for several ranks, those of the rank with the largest shard. HY_ERR_INPUT:
- * the settings conflict. Afterwards the request is only read. */
+/* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it in
+ * the request. If ranks are only planned (--plan), the request becomes that of the rank with the
+ * largest shard. HY_ERR_INPUT: the settings conflict. Afterwards the request is only read. */
 hy_status hy_plan_request_complete(hy_plan_request *request);
 /* The same request for a run that has a plan: precision level, stage and prediction stay the
  * same. */
 hy_plan_request hy_plan_request_keeping(const hy_plan_request *request, const hy_plan *plan);
 
-/* Decisions before any choice is compared: types, optimizer, predictor, offload strategy and
- * stage at a precision level. HY_ERR_INPUT: the settings conflict with the level. */
+/* Begins a plan: decides types, optimizer, predictor, offload strategy and stage at a precision
+ * level, before any choice is compared. HY_ERR_INPUT: the settings conflict with the level. */
 hy_status hy_plan_begin(const hy_plan_request *request, const hy_precision_level *level,
                         hy_plan *out);
-/* At the fixed level, or else at the finest that the settings allow. */
+/* As above, at the fixed level, or else at the finest that the settings allow. */
 hy_status hy_plan_begin_finest(const hy_plan_request *request, hy_plan *out);
-/* Which rows such a plan has. */
+/* The rows that a run with this plan has. */
 hy_rows_spec hy_plan_rows(const hy_plan_request *request, const hy_plan *plan);
 
 /* May places be chosen? There is a separate device, or a budget that simulates one. */
@@ -91,7 +91,7 @@ static inline double hy_request_tokens_per_second(const hy_plan_request *r, cons
 /* fp8.c: the matmuls that use fp8: measured if the device is available, else all that it
  * supports; of fixed matmuls, those that this device supports. */
 hy_fp8_use hy_fp8_choose(const hy_plan_request *request, const hy_types *types);
-/* A sentence if fp8 was requested but no matmul uses it; else NULL. */
+/* Why fp8 was requested but no matmul uses it, as a sentence; NULL if that is not so. */
 const char *hy_fp8_why_none(const hy_plan_request *request, const hy_types *types);
 /* A sentence that names the matmuls without fp8. */
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size);
@@ -112,7 +112,7 @@ uint64_t hy_budget_device(const hy_plan_request *request);
 uint64_t hy_budget_host(const hy_plan_request *request);
 uint64_t hy_budget_disk(const hy_settings *settings); /* UINT64_MAX: no limit */
 
-/* The number of micro-batches read ahead, and their pinned bytes. */
+/* The number of micro-batches in memory, with those read ahead, and their pinned bytes. */
 int64_t hy_data_depth(const hy_plan_request *request, int64_t accum);
 uint64_t hy_data_bytes(const hy_plan_request *request, int64_t batch, int64_t accum);
 
@@ -140,12 +140,12 @@ hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates,
  * as above. */
 hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
                          hy_pass_memo *passes, hy_plan *plan);
-/* `basis` with another choice: nothing is timed or searched. `out` may be `basis`. */
+/* Evaluates `basis` with another choice; nothing is timed or searched. `out` may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);
-/* The plan with this choice at the request's fixed level and stage, with its offload strategy. */
+/* Evaluates a choice at the request's fixed level and stage, and settles the offload strategy. */
 hy_status hy_plan_at(const hy_plan_request *request, const hy_plan_choice *choice, hy_plan *out);
-/* The plan's figures as hybrid.h reports them. */
+/* Fills in the figures that hybrid.h reports. */
 void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_facts *facts);
 
 /* Checks the offload strategy against the choice of a plan; a strategy without effect becomes
@@ -153,7 +153,7 @@ void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_f
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
 /* columns.c: writes the placement table of a plan to the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
-/* The column of one phase. */
+/* The same for one phase. */
 void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
@@ -166,7 +166,8 @@ hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *ph
 
 /* ---- advice.c: what would save --------------------------------------------------------------- */
 
-/* Writes small sets of changes that make it fit to facts->changes; each was planned. */
+/* Finds small sets of changed settings with which the run fits, and writes them to facts->changes.
+ * Each set was planned. */
 hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts);
 
@@ -174,10 +175,10 @@ hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, con
 hy_status hy_advise_tokens(const hy_plan_request *request, const hy_plan *plan,
                            const hy_rates *rates, hy_plan_facts *facts);
 
-/* The needs of `plan` with other settings and another choice, at its precision level. */
+/* What `plan` would need with other settings and another choice, at its precision level. */
 typedef struct hy_plan_bytes {
     int64_t device, host; /* host: without the device's bytes, even if both share one memory */
-    double seconds;       /* of a step, estimated */
+    double seconds;       /* estimated seconds of a step */
 } hy_plan_bytes;
 hy_status hy_advise_bytes(const hy_plan_request *request, const hy_plan *plan,
                           const hy_settings *settings, const hy_plan_choice *choice,
@@ -189,6 +190,6 @@ typedef struct hy_advice {
     int64_t device_bytes, host_bytes; /* freed */
 } hy_advice;
 #define HY_ADVICE_MAX 16
-/* All such changes. The cheap ones come first: they keep all bits or cost little time. */
+/* Finds all such changes. Cheap ones come first: they keep all bits or cost little time. */
 hy_status hy_advise_less(const hy_plan_request *request, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count);

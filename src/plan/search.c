@@ -10,7 +10,7 @@
 #include "plan/sizer.h"
 
 #define MOST_BATCHES 64
-#define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
+#define LAYER_STEPS 4 /* recompute in 1/4, 2/4, 3/4 or all of the layers */
 
 #define RING_DEPTHS 3
 static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
@@ -23,7 +23,7 @@ typedef struct search {
     bool may_use_disk;
     bool is_lean;         /* try only the smallest choices: does anything fit? */
     bool is_about_device; /* minimise device memory; else host memory */
-    bool has_plan;        /* best is set, fitting or not */
+    bool has_plan;        /* best is set, whether it fits or not */
     hy_plan *best;
 } search;
 
@@ -112,7 +112,7 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
     fits_device(s, plan, least);
 }
 
-/* Offloaded activations use a ring of the same depth, so it was chosen before. */
+/* If activations are offloaded, try_activations has chosen the depth, because they use it too. */
 static void try_rings(search *s, hy_plan *plan) {
     const hy_plan_problem *p = s->problem;
     hy_plan_choice *c = &plan->choice;
@@ -234,7 +234,8 @@ static hy_status try_batches(search *s, int64_t most) {
     return HY_OK;
 }
 
-/* First without disk, and first as the user wrote it. */
+/* Tries choices without disk before choices with disk, and the given micro-batch before smaller
+ * ones. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
     for (int with_disk = 0; with_disk <= p->limits.has_folder; with_disk++) {
@@ -251,8 +252,8 @@ static hy_status search_all(search *s) {
     return HY_OK;
 }
 
-/* Everything open gets the value that is fastest if it fits: no recomputing, and streaming only
- * as requested. */
+/* Are the defaults of all open values the fastest ones, if they fit? That is: no recomputing, and
+ * no streaming. */
 static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
@@ -266,7 +267,7 @@ static bool is_at_best(const hy_plan_problem *p) {
 
 static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
     *best = begin(problem, &(hy_plan_choice){0});
-    best->fits = false; /* nothing was looked at yet */
+    best->fits = false; /* nothing was compared yet */
     return (search){.problem = problem, .best = best};
 }
 
@@ -282,7 +283,7 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     }
     *out = best;
     HY_TRY(hy_sizer_lend(problem->sizer, &out->choice, &out->work));
-    complete(problem, out); /* buffers have the length of the batches */
+    complete(problem, out); /* data buffers follow the batch */
     return HY_OK;
 }
 

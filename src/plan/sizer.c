@@ -134,7 +134,7 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
     int32_t head = plan->model->params.units - 1;
     for (int32_t unit = 0; unit < head; unit++) {
         int32_t alike = hy_batch_alike(plan, unit);
-        if (alike == 0) continue; /* counted with another */
+        if (alike == 0) continue; /* counted with an equal unit */
         out->forward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_FORWARD, &z->speed);
         out->backward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_BACKWARD, &z->speed);
     }
@@ -232,7 +232,7 @@ static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_
     for (int i = spec->type_count - 1; i >= 0; i--) {
         HY_TRY(size_type(z, choice, spec->types[i], &sized));
         add_bytes(out, &sized.bytes, true, rows);
-        out->forward = sized.forward; /* the first type's stays */
+        out->forward = sized.forward; /* the last assignment is the first type's */
         out->backward = sized.backward + sized.head;
     }
     HY_TRY(least_work(z, choice, &most_bytes));

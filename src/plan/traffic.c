@@ -43,12 +43,12 @@ enum { TRAINED, FROZEN, SETS };
 typedef struct dry_run {
     const hy_rows *rows;
     const hy_model *model;
-    int weights_row;         /* that passes read */
+    int weights_row;         /* the row that passes read */
     hy_exchange *net;        /* counts */
     hy_arena memory;         /* has none */
     hy_store weights[SETS];  /* read by passes: rings of gathered units, or whole rows */
-    hy_store grads;          /* that backward writes */
-    hy_gather gathers[SETS]; /* whole NULL: passes read a whole row */
+    hy_store grads;          /* the row that backward writes */
+    hy_gather gathers[SETS]; /* `whole` is NULL if passes read a whole row */
     hy_gathering *units;     /* (SETS, units) */
 } dry_run;
 
@@ -62,7 +62,7 @@ static hy_plan_load take_load(dry_run *d) {
 
 /* ---- gradients, and weights that are whole --------------------------------------------------- */
 
-/* In the order of backward: *last is the load of its last unit. */
+/* Exchanges all units in the order of backward. last: the load of the last unit. */
 static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduced,
                               hy_plan_load *sum, hy_plan_load *last) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -95,7 +95,7 @@ static hy_status await(void *context, hy_stream *stream, int32_t unit) {
     return g[FROZEN].whole ? hy_gather_await(&g[FROZEN], stream, unit) : HY_OK;
 }
 
-/* A micro-batch: bytes sent in forward and in backward. */
+/* Runs one micro-batch: what is sent in forward and in backward. */
 static hy_status walk(dry_run *d, hy_plan_load out[2]) {
     const hy_unit_hook hook = {.context = d, .fetch = fetch, .await = await};
     hy_batch_input input = {.weights = &d->weights[TRAINED],

@@ -1,7 +1,7 @@
 /* rows.c: which rows a run has, and how many bytes they need in a choice of places. See rows.h.
  *
  * hy_rows_init derives every row from its kind (kinds.c) and hy_rows_spec. hy_rows_need counts the
- * bytes of a choice; the planner compares choices by it, and state.c allocates exactly these bytes. */
+ * bytes of a choice. The planner compares choices by these bytes, and state.c allocates them. */
 #include "state/rows.h"
 
 #include <assert.h>
