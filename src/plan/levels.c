@@ -324,7 +324,8 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
 hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     bool is_open = r->settings->ranks.zero_stage == HY_ZERO_AUTO && !r->fixed.has_stage;
     HY_TRY(make_at_stage(r, plan, facts));
-    if (plan->fits || !is_open || r->ranks.count <= 1 || r->custom) return HY_OK;
+    bool may_shard = is_open && r->ranks.count > 1 && hy_model_has_passes(r->model);
+    if (plan->fits || !may_shard) return HY_OK;
     hy_plan_request sharded = *r;
     sharded.fixed.has_stage = true;
     sharded.fixed.zero_stage = HY_ZERO_WEIGHTS;

@@ -15,7 +15,7 @@
 #include "model/coding.h"
 #include "setup/setup.h"
 
-#define CHUNK (16 << 20) /* elements computed at a time, and sent if they are on a device */
+#define CHUNK (16 << 20) /* elements that are computed, and copied to the device, at a time */
 #define BATCH 4096       /* elements that a thread computes before it rounds them */
 #define MOST_THREADS 64
 #define SLOW_ELEMENTS 50e6 /* from this size on, progress is reported */
@@ -104,13 +104,14 @@ static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t item, s
 static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
-    if (item < 0 || !hy_store_has_item(store, item)) return HY_OK; /* another row's or rank's */
+    /* It belongs to another row or rank. */
+    if (item < 0 || !hy_store_has_item(store, item)) return HY_OK;
     const hy_layout_item *entry = &store->layout.items[item];
     hy_dtype dtype = entry->dtype;
     share whole = {.param = param, .seed = (uint64_t)e->request.settings->seed, .dtype = dtype};
     if (hy_is_coded(dtype)) return initialise_coded(e, store, item, &whole);
     char *in_place = hy_store_host(store, item);
-    int64_t end = entry->begin + entry->count; /* with several ranks it may be a slice */
+    int64_t end = entry->begin + entry->count; /* with several ranks, entry may be a slice */
     for (int64_t first = entry->begin; first < end; first += CHUNK) {
         int64_t count = end - first < CHUNK ? end - first : CHUNK;
         uint64_t at = hy_dtype_bytes(dtype, first - entry->begin);

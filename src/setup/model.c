@@ -53,7 +53,7 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_settings_check_adapters(s));
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     HY_TRY(hy_settings_select(s, e->model));
-    if (s->save.resume[0]) return HY_OK; /* it began as it is */
+    if (s->save.resume[0]) return HY_OK; /* the checks were done when the run began */
     hy_status status = hy_adapter_check_beside(&e->model->params);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
 }

@@ -18,7 +18,7 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     case HY_SHARDED_STATE: return spec->ranks.stage > 0;
     case HY_SHARDED_WEIGHTS: return spec->ranks.stage > 2;
     case HY_SHARDED_BYTES:
-        return spec->ranks.stage > 2 && !spec->is_custom; /* its passes are not ours */
+        return spec->ranks.stage > 2 && !spec->is_custom; /* its passes cannot gather */
     }
     return false;
 }
@@ -37,14 +37,14 @@ static const char *tensor_prefix(hy_row_id id, const hy_state_kind *kind,
     return kind == &hy_state_kinds[HY_KIND_SLOW] ? buffers[id - HY_ROW_SLOW] : kind->name;
 }
 
-/* What rows are made of. */
+/* What hy_rows_init works on. */
 typedef struct maker {
     hy_rows *rows;
     const hy_params *params;
     const hy_rows_spec *spec;
 } maker;
 
-/* All of it, in units. */
+/* The layout of a whole row, in units. */
 static hy_status lay_out_whole(const maker *m, hy_row_id id, const hy_row *row, hy_layout *out) {
     const hy_rows_spec *spec = m->spec;
     if (id == HY_ROW_FP8) return hy_params_fp8_layout(m->params, &spec->types.fp8, out);
@@ -84,7 +84,7 @@ static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id,
                  .is_callers = kind->is_callers && spec->is_custom && !is_sum,
                  .is_optional = is_optional(id, kind, spec),
                  .name = tensor_prefix(id, kind, spec),
-                 .version = 1}; /* derived rows have version 0: not computed yet */
+                 .version = 1}; /* made_of is 0: derived rows are not computed yet */
     return lay_out(m, id);
 }
 
@@ -103,12 +103,12 @@ static hy_status add_state(const maker *m) {
     bool has_frozen = false;
     for (int32_t i = 0; i < m->params->count; i++) has_frozen |= !m->params->list[i].is_trainable;
     if (!has_frozen) return HY_OK;
-    /* In Full's compute type; passes of another type read it through a cast. */
+    /* Frozen weights have Full's compute type; passes of another type cast them. */
     hy_state_kind_id kind = m->spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN;
     return add_row(m, HY_ROW_FROZEN, kind, t->of[HY_FULL]);
 }
 
-/* Memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */
+/* Plans memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */
 static void plan_scratch(hy_rows *rows) {
     int64_t largest = 0;
     rows->piece = HY_TILE_ELEMENTS;
@@ -135,7 +135,7 @@ static hy_status add_predictor(const maker *m) {
     if (spec->has_average) HY_TRY(add_row(m, HY_ROW_AVERAGE, HY_KIND_AVERAGE, HY_F32));
     if (spec->has_snapshot) HY_TRY(add_row(m, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
     bool is_tried = spec->slow_count > 0 || spec->has_average;
-    /* A custom model reads it in place of the weights. */
+    /* A custom model reads proposed weights in the memory of its weights. */
     if (!is_tried || spec->is_custom) return HY_OK;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     return add_row(m, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE, is_low ? t->low : HY_F32);
@@ -195,7 +195,7 @@ static hy_status add_exchanged(const maker *m) {
         HY_TRY(add_row(m, HY_ROW_GATHERED_FROZEN, HY_KIND_GATHERED_FROZEN, dtype));
         row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
     }
-    /* A custom model's tensors are separate and are copied through it unit by unit. */
+    /* A custom model's tensors are separate: its units are copied through this row. */
     bool is_gathered = m->spec->is_custom;
     bool is_low = t->has_low && (row[HY_ROW_WORKING].is_sharded || m->spec->is_custom);
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
@@ -273,7 +273,7 @@ uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *c, bool has_
     return hy_row_step_ring(row, &ring);
 }
 
-/* Comparing choices needs the same plans again and again. */
+/* The ring of a row, cached: the search asks for the same rings many times. */
 static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
                             hy_ring_memo *memo) {
     const hy_row *row = &rows->row[id];
@@ -315,7 +315,8 @@ static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
         return;
     }
     *(is_fp8 ? &out->fp8_streamed : &out->streamed[row->kind->state]) += streamed;
-    bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]); /* to make the fp8 copy */
+    /* Passes that make the fp8 copy themselves read the weights. */
+    bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]);
     bool is_weights = row->kind->state == HY_PLAN_WEIGHTS && !is_frozen && !is_fp8;
     if (is_weights && !is_read) out->blocks_streamed = share_of_blocks(row, streamed);
     if (is_frozen) {
@@ -354,7 +355,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
-/* All ranks together have it once; each of several ranks has tiles of its slices. */
+/* Bytes of a row in a checkpoint, which holds the parts of all ranks. */
 static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
     const hy_row *master = &rows->row[HY_ROW_MASTER];
     const hy_layout *layout = master->is_sharded ? &master->whole : &master->layout;
