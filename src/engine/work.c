@@ -238,12 +238,11 @@ static hy_status take_staging(hy_engine *e, size_t rows) {
     e->work->staging_rows = rows;
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work->staging[i];
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        if (e->work->buffers.doc_starts) {
-            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->doc_starts, (void **)&s->doc_starts));
+        void **arrays[] = {(void **)&s->tokens, (void **)&s->targets, (void **)&s->losses,
+                           (void **)&s->doc_starts};
+        for (int k = 0; k < (e->work->buffers.doc_starts ? 4 : 3); k++) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof(int32_t), arrays[k]));
         }
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
         HY_TRY(b->event_create(b, &s->is_done));
     }
     return HY_OK;

@@ -38,7 +38,7 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
 hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
                              char path[HY_PATH_MAX]);
 
-/* ---- initial.c, load.c: initial weights ------------------------------------------------------ */
+/* ---- initial.c: initial weights -------------------------------------------------------------- */
 
 hy_status hy_engine_initialise_weights(hy_engine *e);
 /* Replaces the adapters by those of a PEFT folder. */
