@@ -26,7 +26,7 @@ enum { TYPES = 4, MEMORIES = 4 };
 typedef struct trial {
     bool is_there; /* the level is allowed and differs from earlier ones */
     bool has_snapshot;
-    hy_plan plan;
+    hy_plan *plan;
 } trial;
 
 typedef struct trials {
@@ -58,9 +58,9 @@ static hy_precision_level level_at(int memory, int types) {
 }
 
 static bool is_same(const trial *a, const trial *b) {
-    const hy_types *x = &a->plan.types, *y = &b->plan.types;
+    const hy_types *x = &a->plan->types, *y = &b->plan->types;
     return x->master == y->master && x->grads == y->grads && x->optim == y->optim &&
-           x->slow == y->slow && a->plan.predictor.kind == b->plan.predictor.kind &&
+           x->slow == y->slow && a->plan->predictor.kind == b->plan->predictor.kind &&
            a->has_snapshot == b->has_snapshot;
 }
 
@@ -71,8 +71,8 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
     hy_precision_level level = level_at(memory, types);
     bool is_small = r->settings->memory.small_types == HY_SMALL_ALL;
     if (level.is_slow_8bit && !is_small) return;
-    if (hy_plan_begin(r, &level, &t->plan) != HY_OK) return;
-    t->has_snapshot = hy_plan_rows(r, &t->plan).has_snapshot;
+    if (hy_plan_begin(r, &level, t->plan) != HY_OK) return;
+    t->has_snapshot = hy_plan_rows(r, t->plan).has_snapshot;
     for (int i = 0; i < memory * TYPES + types; i++) {
         const trial *earlier = &l->at[i / TYPES][i % TYPES];
         if (earlier->is_there && is_same(earlier, t)) return;
@@ -116,7 +116,7 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 static double speed_of(const trial *t) {
-    return t->is_there && t->plan.fits ? t->plan.cost.tokens_per_second : 0;
+    return t->is_there && t->plan->fits ? t->plan->cost.tokens_per_second : 0;
 }
 
 /* If nothing fits: the level that lacks the least device memory, then the least host memory. */
@@ -124,7 +124,7 @@ static void choose_least_short(trials *l) {
     const hy_plan *best = NULL;
     for (int i = 0; i < MEMORIES * TYPES; i++) {
         const trial *t = &l->at[i / TYPES][i % TYPES];
-        const hy_plan *p = &t->plan;
+        const hy_plan *p = t->plan;
         bool is_less = !best || p->device_short < best->device_short ||
                        (p->device_short == best->device_short &&
                         p->host_short + p->disk_short < best->host_short + best->disk_short);
@@ -156,8 +156,8 @@ static void choose(trials *l) {
 /* Says how much slower the finer level is, or how much memory it lacks. */
 static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
                         hy_text *out) {
-    const hy_plan *p = &finer->plan;
-    double seconds = taken->plan.cost.seconds;
+    const hy_plan *p = finer->plan;
+    double seconds = taken->plan->cost.seconds;
     if (p->fits) {
         hy_text_addf(out, "the run is %.2f times as fast%s",
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
@@ -176,9 +176,9 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
                           hy_plan_facts *facts) {
     const trial *taken = &l->at[l->memory][l->types];
     if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* only types differ */
-    const hy_precision_level *now = &taken->plan.level, *fine = &finest->plan.level;
+    const hy_precision_level *now = &taken->plan->level, *fine = &finest->plan->level;
     bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
-    bool is_exact = taken->plan.optimizer.kind->is_exact;
+    bool is_exact = taken->plan->optimizer.kind->is_exact;
     bool is_open[] = {s->optimizer.optim_dtype == HY_DTYPE_AUTO && !is_8bit_asked && !is_exact,
                       s->train.grad_dtype == HY_DTYPE_AUTO,
                       s->optimizer.master_dtype == HY_DTYPE_AUTO};
@@ -205,7 +205,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
                                                "with it the run"};
     const trial *taken = &l->at[l->memory][l->types], *finer = finest;
-    bool had = hy_plan_predicts(&finest->plan);
+    bool had = hy_plan_predicts(finest->plan);
     for (int m = 0; m < l->memory; m++) {
         if (l->at[m][l->types].is_there) finer = &l->at[m][l->types];
     }
@@ -276,13 +276,13 @@ static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *
 
 static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates *rates,
                             const trial *finest) {
-    int types = allowed_types(r->settings, &finest->plan);
+    int types = allowed_types(r->settings, finest->plan);
     l->at[0][0] = *finest;
     for (int m = 0; m < MEMORIES; m++) {
         for (int k = m == 0; k < types; k++) {
             place_level(l, r, m, k);
             if (!l->at[m][k].is_there) continue;
-            HY_TRY(hy_plan_search(r, rates, &l->passes, &l->at[m][k].plan));
+            HY_TRY(hy_plan_search(r, rates, &l->passes, l->at[m][k].plan));
         }
     }
     choose(l);
@@ -291,29 +291,31 @@ static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates 
 
 static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, const trial *finest,
                               hy_plan *plan, hy_plan_facts *facts) {
-    trials *l = calloc(1, sizeof *l);
-    if (!l) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
-    hy_status status = try_levels(l, r, rates, finest);
+    trials l = {0};
+    hy_plan *plans = calloc(MEMORIES * TYPES, sizeof *plans);
+    if (!plans) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    for (int i = 0; i < MEMORIES * TYPES; i++) l.at[i / TYPES][i % TYPES].plan = &plans[i];
+    hy_status status = try_levels(&l, r, rates, finest);
     if (status == HY_OK) {
-        *plan = l->at[l->memory][l->types].plan;
-        explain_types(l, r->settings, finest, facts);
-        explain_prediction(l, finest, facts);
+        *plan = *l.at[l.memory][l.types].plan;
+        explain_types(&l, r->settings, finest, facts);
+        explain_prediction(&l, finest, facts);
     }
-    free(l);
+    free(plans);
     return status;
 }
 
 static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     hy_rates rates;
-    trial finest = {.is_there = true};
+    hy_plan as_is;
     bool is_best;
     *facts = (hy_plan_facts){0};
-    HY_TRY(hy_plan_begin_finest(r, &finest.plan));
-    finest.has_snapshot = hy_plan_rows(r, &finest.plan).has_snapshot;
-    HY_TRY(plan_as_is(r, &rates, &finest.plan, &is_best));
-    *plan = finest.plan;
+    HY_TRY(hy_plan_begin_finest(r, &as_is));
+    trial finest = {true, hy_plan_rows(r, &as_is).has_snapshot, &as_is};
+    HY_TRY(plan_as_is(r, &rates, &as_is, &is_best));
+    *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
-    bool may_choose = !r->fixed.has_level && (!plan->fits || !has_fixed_place(r->settings));
+    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r->settings));
     if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
     return finish(r, &rates, plan, facts);
 }

@@ -1,9 +1,11 @@
 /* search.c: compares all open choices and takes the fastest that fits. See plan.h.
  *
- * Micro-batch, recomputation and the place of activations decide what a pass needs; places,
- * rings and the time of the update decide the rest; layers stay on the device while there is
- * room. A pass that computes longer than the best plan so far is skipped. Disk is tried only if
- * nothing fits without it, and so is splitting a given micro-batch. */
+ * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
+ * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
+ * rings and the time of the update. As many layers as fit stay on the device. consider() counts
+ * bytes and seconds of the choice and compares it with the best so far. A pass that computes longer
+ * than the best plan takes is skipped. Disk is tried only if nothing fits without it, and so is
+ * splitting a given micro-batch. */
 #include <assert.h>
 
 #include "base/error.h"
@@ -94,13 +96,11 @@ static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
 /* As many resident layers as fit: they are not copied and need no host memory. The state is then
  * that of the plan. */
 static void fill_with_layers(const search *s, hy_plan *plan) {
-    int32_t least = 0, most = s->problem->layers;
+    const hy_plan_problem *p = s->problem;
+    int32_t least = 0, most = p->layers;
     bool needs_device_least = s->is_lean && s->is_about_device;
-    bool is_open = s->problem->open.resident_units && !needs_device_least;
-    if (!is_open || !hy_choice_streams(&plan->choice)) {
-        fits_device(s, plan, s->problem->base.resident_units);
-        return;
-    }
+    bool is_open = p->open.resident_units && !needs_device_least;
+    if (!is_open || !hy_choice_streams(&plan->choice)) least = most = p->base.resident_units;
     while (least < most) {
         int32_t middle = (least + most + 1) / 2;
         if (fits_device(s, plan, middle)) {
@@ -135,18 +135,13 @@ static void try_rings(search *s, hy_plan *plan) {
 static void try_places(search *s, hy_plan *plan, int cls) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     const hy_plan_problem *p = s->problem;
-    bool is_there = cls != HY_PLAN_MASTER || p->has_master;
     if (cls == HY_PLAN_STATES) {
         try_rings(s, plan);
         return;
     }
-    plan->choice.state[cls] = p->base.state[cls];
-    if (!p->open.state[cls] || !is_there) {
-        try_places(s, plan, cls + 1);
-        return;
-    }
-    for (int i = 0; i < (s->may_use_disk ? 3 : 2); i++) {
-        plan->choice.state[cls] = places[i];
+    bool is_open = p->open.state[cls] && (cls != HY_PLAN_MASTER || p->has_master);
+    for (int i = 0; i < (!is_open ? 1 : s->may_use_disk ? 3 : 2); i++) {
+        plan->choice.state[cls] = is_open ? places[i] : p->base.state[cls];
         try_places(s, plan, cls + 1);
     }
 }
@@ -238,16 +233,15 @@ static hy_status try_batches(search *s, int64_t most) {
  * ones. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
-    for (int with_disk = 0; with_disk <= p->limits.has_folder; with_disk++) {
-        s->may_use_disk = with_disk;
+    for (int disk = 0; disk <= p->limits.has_folder && !s->best->fits; disk++) {
+        s->may_use_disk = disk;
         if (p->open.batch && !p->keeps_batch) {
             HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
         } else {
             HY_TRY(try_batch(s, p->base.batch));
         }
-        if (s->best->fits) return HY_OK;
-        if (p->open.batch && p->keeps_batch) HY_TRY(try_batches(s, p->base.batch - 1));
-        if (s->best->fits) return HY_OK;
+        bool may_split = p->open.batch && p->keeps_batch && !s->best->fits;
+        if (may_split) HY_TRY(try_batches(s, p->base.batch - 1));
     }
     return HY_OK;
 }
