@@ -1,8 +1,9 @@
 /* comm_rig.h: ranks as forked processes, for tests of src/comm.
  *
- * rig_start forks `count` processes that run `body` as ranks of one job on this machine. Each has a page that it
- * shares with the test, for what it found. rig_wait ends those that are still there after a time and says so: a hang is
- * a failure, not a stuck suite. A body uses require(), because Check knows nothing of these processes. */
+ * rig_start forks `count` processes that run `body` as ranks of one job on this machine. Each has a
+ * page that it shares with the test, for what it found. rig_wait ends those that are still there
+ * after a time and says so: a hang is a failure, not a stuck suite. A body uses require(), because
+ * Check knows nothing of these processes. */
 #ifndef HY_TESTS_DIST_RIG_H
 #define HY_TESTS_DIST_RIG_H
 

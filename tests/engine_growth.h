@@ -1,6 +1,6 @@
-/* engine_growth.h: a long streamed run whose process must not grow: the short test and the long one share
- * it. Everything lives on the host, m and v on disk; moves, validations and checkpoints come again and
- * again, so that whatever is taken and not given back would show. */
+/* engine_growth.h: a long streamed run whose process must not grow: the short test and the long one
+ * share it. Everything lives on the host, m and v on disk; moves, validations and checkpoints come
+ * again and again, so that whatever is taken and not given back would show. */
 #ifndef HY_TESTS_ENGINE_GROWTH_H
 #define HY_TESTS_ENGINE_GROWTH_H
 
@@ -10,12 +10,12 @@
 /* A period holds moves, a validation and a checkpoint; figures are taken where one ends. */
 enum { GROWTH_PERIOD = 50 };
 
-/* From here on everything that was taken at the start has been touched; the tail begins at a tenth of
- * the run. */
+/* From here on everything that was taken at the start has been touched; the tail begins at a tenth
+ * of the run. */
 static inline int growth_settled(int steps) { return steps < 800 ? 100 : steps / 8; }
 
-/* Allocators keep what they were given back in other places each time; a leak of one small block for
- * each step would be more than this in 2,000 steps. */
+/* Allocators keep what they were given back in other places each time; a leak of one small block
+ * for each step would be more than this in 2,000 steps. */
 #define GROWTH_SLACK (64 << 10)
 
 static inline void growth_period(hy_trainer *t) {

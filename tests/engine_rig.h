@@ -1,9 +1,10 @@
-/* engine_rig.h: small runs under every choice of the memory engine, and what must be the same after them.
+/* engine_rig.h: small runs under every choice of the memory engine, and what must be the same after
+ * them.
  *
- * A run makes moves, averages a tail, validates in between and saves at its end. What it
- * leaves is compared bit for bit: losses of steps and validations, and every tensor of the checkpoint.
- * Programs that include this are linked so that the CPU's streams are made and fed through functions of
- * this file (make/tests.mk): tests delay what they do and change ops on their way. */
+ * A run makes moves, averages a tail, validates in between and saves at its end. What it leaves is
+ * compared bit for bit: losses of steps and validations, and every tensor of the checkpoint.
+ * Programs that include this are linked so that the CPU's streams are made and fed through
+ * functions of this file (make/tests.mk): tests delay what they do and change ops on their way. */
 #ifndef HY_TESTS_ENGINE_RIG_H
 #define HY_TESTS_ENGINE_RIG_H
 
@@ -34,7 +35,7 @@ typedef struct engine_losses {
     double steps[ENGINE_STEPS], held_out[2];
 } engine_losses;
 
-/* ---- between the library and the CPU's streams ----------------------------------------------------- */
+/* ---- between the library and the CPU's streams ----------------------------------------------- */
 
 enum { ENGINE_STREAMS = 64 };
 static hy_stream *engine_streams[ENGINE_STREAMS]; /* that are there; others are NULL */
@@ -69,8 +70,8 @@ hy_status __wrap_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call) {
     return __real_hy_cpu_stream_enqueue(s, &changed);
 }
 
-/* Each item of the run's streams waits up to so many microseconds from here on. A stream of the CPU begins
- * with its options (stream.c), and is idle between steps. Cards have delays of their own. */
+/* Each item of the run's streams waits up to so many microseconds from here on. A stream of the CPU
+ * begins with its options (stream.c), and is idle between steps. Cards have delays of their own. */
 static inline void engine_delay(int microseconds) {
     for (int i = 0; i < ENGINE_STREAMS; i++) {
         hy_stream_options *options = (hy_stream_options *)engine_streams[i];
@@ -81,7 +82,7 @@ static inline void engine_delay(int microseconds) {
     }
 }
 
-/* ---- a run -------------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static inline void engine_validate(hy_trainer *t, double *loss) {
     hy_eval_info info;
@@ -105,8 +106,9 @@ static inline void engine_check_plan(const hy_trainer *t) {
     ck_assert_uint_le(memory.device.peak, facts_of(t).vram_bytes);
 }
 
-/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come after what
- * may be saved, so that an update that is still pending is there when a checkpoint is written. */
+/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come
+ * after what may be saved, so that an update that is still pending is there when a checkpoint is
+ * written. */
 static inline void engine_run(const char *words, const char *out, const char *const *pairs,
                               const char *const *later, int delay, engine_losses *losses) {
     char resumed[1024];
@@ -128,7 +130,7 @@ static inline void engine_run(const char *words, const char *out, const char *co
     hy_trainer_destroy(t);
 }
 
-/* ---- what it left in files --------------------------------------------------------------------- */
+/* ---- what it left in files ------------------------------------------------------------------- */
 
 /* The whole file of a run's last checkpoint; NULL where there is none. */
 static inline char *engine_file(const char *out, const char *name, size_t *size) {

@@ -1,8 +1,8 @@
-/* engine_rows.h: the choices of the memory engine as a table, lists of them that cover all pairs, and runs
- * of them against a plain run: for the CPU's tests and the card's.
+/* engine_rows.h: the choices of the memory engine as a table, lists of them that cover all pairs,
+ * and runs of them against a plain run: for the CPU's tests and the card's.
  *
- * A row is one value of every choice. The list is made greedily: every pair of values of different choices
- * occurs in some row. What is compared: engine_rig.h. */
+ * A row is one value of every choice. The list is made greedily: every pair of values of different
+ * choices occurs in some row. What is compared: engine_rig.h. */
 #ifndef HY_TESTS_ENGINE_ROWS_H
 #define HY_TESTS_ENGINE_ROWS_H
 
@@ -52,7 +52,7 @@ static inline int value_count(int i) {
     return count;
 }
 
-/* ---- a list of rows that covers all pairs -------------------------------------------------------- */
+/* ---- a list of rows that covers all pairs ---------------------------------------------------- */
 
 typedef struct cover {
     bool is_seen[CHOICES][MOST_VALUES][CHOICES][MOST_VALUES];
@@ -119,10 +119,10 @@ static inline int make_rows(uint64_t seed, row rows[MOST_ROWS]) {
     return count;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------ */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
-/* The models, types and splits that every list is tried with: all of them together have each choice in
- * 16 and 32 bits, with tied and untied heads, with one and three micro-batches. */
+/* The models, types and splits that every list is tried with: all of them together have each choice
+ * in 16 and 32 bits, with tied and untied heads, with one and three micro-batches. */
 #define ALL_BF16 "precision bf16 precision_correct bf16 "
 static const struct {
     const char *name, *words;
@@ -165,8 +165,8 @@ static const struct {
      "width 64 mlp_width 96 precision fp8 precision_correct fp32 tied_head false train last:1 "},
     {"llama, lion with m in bf16",
      ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "optimizer lion lr 3e-4 optim_dtype bf16 "},
-    {"gpt2, ema, windows of a step, all state in bf16", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
-     "predictor ema full_steps 0 correct_steps 1 master_dtype bf16 grad_dtype bf16 "
+    {"gpt2, windows of a step, all state in bf16", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
+     "full_steps 0 correct_steps 1 master_dtype bf16 grad_dtype bf16 "
      "optim_dtype bf16 "},
     {"gpt2, adafactor, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 optimizer adafactor grad_accum_steps 3 "},

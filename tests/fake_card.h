@@ -1,9 +1,10 @@
-/* fake_card.h: a card without a card: the CPU backend behind a device memory that the host cannot touch.
+/* fake_card.h: a card without a card: the CPU backend behind a device memory that the host cannot
+ * touch.
  *
- * A device pointer lies in pages that nobody may read or write; ops and copies are handed over with the
- * address of the true bytes. Whoever follows a device pointer on the host dies on the spot, as with a
- * real card. A test program that includes this is linked with this hy_cuda_backend_create instead of the
- * library's. */
+ * A device pointer lies in pages that nobody may read or write; ops and copies are handed over with
+ * the address of the true bytes. Whoever follows a device pointer on the host dies on the spot, as
+ * with a real card. A test program that includes this is linked with this hy_cuda_backend_create
+ * instead of the library's. */
 #ifndef HY_TESTS_FAKE_CARD_H
 #define HY_TESTS_FAKE_CARD_H
 

@@ -1,6 +1,6 @@
-/* fp8_calls.h: calls of the ops of fp8, and what must hold of them on every backend: codes and scales are
- * those of fp8.h bit by bit, `largest` is that of what was stored, and a matmul is one of the numbers that
- * codes stand for. */
+/* fp8_calls.h: calls of the ops of fp8, and what must hold of them on every backend: codes and
+ * scales are those of fp8.h bit by bit, `largest` is that of what was stored, and a matmul is one
+ * of the numbers that codes stand for. */
 #ifndef HY_TESTS_FP8_CALLS_H
 #define HY_TESTS_FP8_CALLS_H
 
@@ -8,7 +8,7 @@
 #include "kernels/fp8.h"
 #include "kernels/ops.h"
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Numbers of either sign over 31 powers of two, some of them zero: more than a code has. */
 static inline float wide_number(int64_t i, uint64_t seed) {
@@ -61,7 +61,7 @@ static inline void free_call(hy_op_call *call) {
     }
 }
 
-/* ---- the largest magnitude --------------------------------------------------------------------- */
+/* ---- the largest magnitude ------------------------------------------------------------------- */
 
 static inline float largest_stored(const hy_tensor *t) {
     uint32_t largest = 0;
@@ -157,7 +157,7 @@ static inline void check_largest_of_ops(hy_dtype dtype, call_runner run) {
     check_norm_largest(dtype, 3, 70000, true, run); /* wider than a block holds */
 }
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 typedef struct fp8_case {
     int64_t M, C;
@@ -281,7 +281,7 @@ static inline void check_transposing(hy_dtype dtype, int64_t M, int64_t C, call_
     free_call(&call);
 }
 
-/* ---- matmul ------------------------------------------------------------------------------------ */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
 typedef struct fp8_matmul {
     int64_t M, N, K;
@@ -369,7 +369,8 @@ static inline double *fp8_matmul_expected(const hy_op_call *call) {
     return out;
 }
 
-/* `served` runs a call and says whether it did; the result may be off by `allowed` beside its rounding. */
+/* `served` runs a call and says whether it did; the result may be off by `allowed` beside its
+ * rounding. */
 static inline bool check_fp8_matmul(const fp8_matmul *m, double allowed,
                                     bool (*served)(const hy_op_call *call)) {
     hy_op_call call = fp8_matmul_call(m);

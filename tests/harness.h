@@ -14,8 +14,9 @@
 #include "base/error.h"
 #include "base/file.h"
 
-/* Where a list of cases is long, the fast tests take every n-th. tests/long/test_NAME_all.c, which defines
- * HY_ALL_CASES and includes tests/test_NAME.c, takes all of them. COUNT_EVERY: how many of `count`. */
+/* Where a list of cases is long, the fast tests take every n-th. tests/long/test_NAME_all.c, which
+ * defines HY_ALL_CASES and includes tests/test_NAME.c, takes all of them. COUNT_EVERY: how many of
+ * `count`. */
 #ifdef HY_ALL_CASES
 #define EVERY(n) 1
 #else

@@ -1,7 +1,7 @@
 /* hub_server.h: a small hub that a test keeps in a thread of its own, on a port of this machine.
  *
- * It answers what hy_download asks: the list of files with checksums, and the files, whole or from a byte on;
- * and it can be told to misbehave. One connection at a time, one request on each. */
+ * It answers what hy_download asks: the list of files with checksums, and the files, whole or from
+ * a byte on; and it can be told to misbehave. One connection at a time, one request on each. */
 #ifndef HY_TESTS_HUB_SERVER_H
 #define HY_TESTS_HUB_SERVER_H
 

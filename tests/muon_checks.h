@@ -39,7 +39,7 @@ enum { MUON_CASES = sizeof muon_cases / sizeof muon_cases[0], MUON_STEPS = 3 };
 #define MUON_DECAY 0.1
 #define MUON_MU 0.95
 
-/* ---- in double ----------------------------------------------------------------------------------- */
+/* ---- in double ------------------------------------------------------------------------------- */
 
 static inline double *muon_array(int64_t count) {
     double *x = calloc((size_t)count, sizeof *x);
@@ -98,7 +98,7 @@ static inline void muon_exact(const muon_case *c, double *w, double *m, const do
     free(u);
 }
 
-/* ---- on a backend -------------------------------------------------------------------------------- */
+/* ---- on a backend ---------------------------------------------------------------------------- */
 
 typedef struct muon_device {
     hy_backend *backend;

@@ -1,8 +1,9 @@
 /* own_ranks_rig.h: a caller's own model, and a caller's own loop, as ranks of ranks_rig.h.
  *
- * The model is a linear one over samples that touch a few weights each, drawn by number, so that gradients are cheap
- * however many parameters there are. These lie apart, at odd distances. Micro-batches differ in how many samples they
- * have. Ranks begin with different weights: rank 0's are what counts. */
+ * The model is a linear one over samples that touch a few weights each, drawn by number, so that
+ * gradients are cheap however many parameters there are. These lie apart, at odd distances.
+ * Micro-batches differ in how many samples they have. Ranks begin with different weights: rank 0's
+ * are what counts. */
 #ifndef HY_TESTS_OWN_RANKS_RIG_H
 #define HY_TESTS_OWN_RANKS_RIG_H
 
@@ -59,7 +60,7 @@ typedef struct own_task {
     bool is_other;   /* parameters of rank 1 have other names */
 } own_task;
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static inline double own_get(const void *at, hy_dtype dtype, int64_t i) {
     if (dtype == HY_F32) return (double)((const float *)at)[i];
@@ -125,7 +126,7 @@ static inline double own_held_out(own_work *w, int64_t *counted) {
     return sum;
 }
 
-/* ---- as callbacks ------------------------------------------------------------------------------ */
+/* ---- as callbacks ---------------------------------------------------------------------------- */
 
 static const own_fault *own_trouble; /* of this process */
 
@@ -200,7 +201,7 @@ static inline hy_status own_train_model(own_work *w, const hy_config *config,
     return status;
 }
 
-/* ---- as a loop --------------------------------------------------------------------------------- */
+/* ---- as a loop ------------------------------------------------------------------------------- */
 
 static inline void own_zero(own_work *w) {
     for (int32_t p = 0; p < w->count; p++) {
@@ -256,7 +257,7 @@ static inline hy_status own_train_loop(own_work *w, const hy_config *config,
     return status;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------------ */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* On odd borders: nothing is contiguous, and nothing is round. */
 static inline void own_make(own_work *w, bool is_other) {

@@ -1,4 +1,5 @@
-/* parts_checks.h: what must hold of the sum over ranks on every backend: the bits of a plain loop. */
+/* parts_checks.h: what must hold of the sum over ranks on every backend: the bits of a plain
+ * loop. */
 #ifndef HY_TESTS_PARTS_CHECKS_H
 #define HY_TESTS_PARTS_CHECKS_H
 

@@ -1,8 +1,8 @@
 /* pass_rig.h: a model whose weights, gradients and activations may pass through rings, under random
  * delays, for tests that compare such passes with plain ones bit for bit.
  *
- * Every piece of memory has exactly the planned size and a guard behind it that nobody may touch; all of
- * it holds NaN at first, so what is read must have been written. */
+ * Every piece of memory has exactly the planned size and a guard behind it that nobody may touch;
+ * all of it holds NaN at first, so what is read must have been written. */
 #ifndef HY_TESTS_PASS_RIG_H
 #define HY_TESTS_PASS_RIG_H
 

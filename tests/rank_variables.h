@@ -1,4 +1,5 @@
-/* rank_variables.h: what our launcher tells a rank, for processes of comm_rig.h that find themselves. */
+/* rank_variables.h: what our launcher tells a rank, for processes of comm_rig.h that find
+ * themselves. */
 #ifndef HY_TESTS_RANK_VARIABLES_H
 #define HY_TESTS_RANK_VARIABLES_H
 

@@ -1,8 +1,8 @@
-/* ranks_moments.h: something happens to one of several ranks, at an exact launch, allocation or write of a checkpoint
- * (oom/faults.h), and what must come of it.
+/* ranks_moments.h: something happens to one of several ranks, at an exact launch, allocation or
+ * write of a checkpoint (oom/faults.h), and what must come of it.
  *
- * Whatever it is, the others end within the bound, with an error that names that rank; what was saved is whole, and all
- * ranks started again go on to the bits of a run that nobody disturbed. */
+ * Whatever it is, the others end within the bound, with an error that names that rank; what was
+ * saved is whole, and all ranks started again go on to the bits of a run that nobody disturbed. */
 #ifndef HY_TESTS_RANKS_MOMENTS_H
 #define HY_TESTS_RANKS_MOMENTS_H
 
@@ -31,7 +31,7 @@
               "schedule constant full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "     \
               "confidence_threshold 0.75 save_every 5 keep 0 rank_timeout 2 "
 
-/* ---- moments ----------------------------------------------------------------------------------- */
+/* ---- moments --------------------------------------------------------------------------------- */
 
 typedef struct moment {
     const char *what; /* is counted; NULL: milliseconds after the first step */
@@ -57,7 +57,7 @@ static inline void describe(const moment *m, char out[160]) {
              (long long)m->at);
 }
 
-/* ---- as a rank --------------------------------------------------------------------------------- */
+/* ---- as a rank ------------------------------------------------------------------------------- */
 
 static moment now; /* what happens, for the ranks that are forked next */
 
@@ -93,7 +93,7 @@ static inline void end_rank(const ranks_run *run, int rank) {
     memcpy(totals[rank].in_all, counts.asked, sizeof counts.asked);
 }
 
-/* ---- the run that nobody disturbs ---------------------------------------------------------------- */
+/* ---- the run that nobody disturbs ------------------------------------------------------------ */
 
 static const char *run_words; /* FAULTS_RUN, or another that a fixture chooses */
 static char folder[256], whole_out[300];
@@ -139,7 +139,7 @@ static inline int64_t total_of(const moment *m) {
     return count;
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Whether a rank has ended, or is stopped; to be asked as often as one likes. */
 static inline bool is_out(const rig *it, int rank) {
@@ -172,7 +172,8 @@ static inline void kill_by_clock(const ranks_job *job, const moment *m) {
     kill(job->it.pids[m->victim], m->signal);
 }
 
-/* Starts the ranks and waits until all are gone. One that was stopped goes on when the others are. */
+/* Starts the ranks and waits until all are gone. One that was stopped goes on when the others
+ * are. */
 static inline ranks_job let_it_happen(const moment *m, const char *out, const char *what) {
     now = *m;
     ranks_run run = run_into(out, m->victim);
@@ -188,7 +189,7 @@ static inline ranks_job let_it_happen(const moment *m, const char *out, const ch
     return job;
 }
 
-/* ---- judging --------------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 static inline bool is_complete(const course *c) {
     return c->count == whole.count &&

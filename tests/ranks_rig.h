@@ -1,7 +1,9 @@
-/* ranks_rig.h: small runs of several ranks, each a forked process that trains through the public interface.
+/* ranks_rig.h: small runs of several ranks, each a forked process that trains through the public
+ * interface.
  *
- * What each rank was told of its steps lies in memory that it shares with the test. All ranks of a run are told the same,
- * to the bit: whoever takes a course of a run has checked it. The test itself starts no thread, because it forks. */
+ * What each rank was told of its steps lies in memory that it shares with the test. All ranks of a
+ * run are told the same, to the bit: whoever takes a course of a run has checked it. The test
+ * itself starts no thread, because it forks. */
 #ifndef HY_TESTS_RANKS_RIG_H
 #define HY_TESTS_RANKS_RIG_H
 
@@ -77,7 +79,7 @@ typedef struct rank_notes {
     course *mine;
 } rank_notes;
 
-/* ---- as a rank --------------------------------------------------------------------------------- */
+/* ---- as a rank ------------------------------------------------------------------------------- */
 
 static inline void note_step(void *user, const hy_step_info *info) {
     rank_notes *n = user;
@@ -146,7 +148,7 @@ static inline void rank_body(const hy_ranks *ranks, rig_result *mine, const void
     rig_keep(mine, run_as_rank(task->run, ranks->rank, &task->courses[ranks->rank]));
 }
 
-/* ---- as a test --------------------------------------------------------------------------------- */
+/* ---- as a test ------------------------------------------------------------------------------- */
 
 static inline ranks_job job_start(const ranks_run *run) {
     ranks_job job;
@@ -204,7 +206,8 @@ static inline double share_apart(double a, double b) {
     return isnan(a) && isnan(b) ? 0 : a == b ? 0 : fabs(a - b) / fabs(b);
 }
 
-/* The largest differences of losses and of gradient norms, as shares; the same steps in the same phases. */
+/* The largest differences of losses and of gradient norms, as shares; the same steps in the same
+ * phases. */
 typedef struct distance {
     double loss, norm;
 } distance;
@@ -251,7 +254,7 @@ static inline int jumps_of(const course *c) {
     return count;
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static inline void must_have_same_file(const char *a, const char *b, const char *name) {
     char path[2][2700];

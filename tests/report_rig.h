@@ -1,4 +1,5 @@
-/* report_rig.h: folders of runs for the tests of src/report, written as hybrid-train writes them. */
+/* report_rig.h: folders of runs for the tests of src/report, written as hybrid-train writes
+ * them. */
 #ifndef HY_TESTS_REPORT_RIG_H
 #define HY_TESTS_REPORT_RIG_H
 

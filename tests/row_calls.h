@@ -1,12 +1,12 @@
-/* row_calls.h: calls of ops over rows, of random numbers, and what must hold of them on every backend:
- * matmuls, norms, activations, embedding, loss, casts. */
+/* row_calls.h: calls of ops over rows, of random numbers, and what must hold of them on every
+ * backend: matmuls, norms, activations, embedding, loss, casts. */
 #ifndef HY_TESTS_ROW_CALLS_H
 #define HY_TESTS_ROW_CALLS_H
 
 #include "kernel_rig.h"
 #include "kernels/coded.h"
 
-/* ---- matmul ------------------------------------------------------------------------------------ */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
 typedef struct matmul_case {
     int64_t M, N, K;
@@ -62,7 +62,8 @@ static inline trial batch_trial(const matmul_case *m, int mixture, int32_t most)
     return t;
 }
 
-/* Runs it: each matrix has the bits that it has alone, as long as both are chosen for the same number. */
+/* Runs it: each matrix has the bits that it has alone, as long as both are chosen for the same
+ * number. */
 static inline void check_batch_bits(trial *t, call_runner run) {
     static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
     int32_t batch = t->call.attr.matmul.batch;
@@ -110,7 +111,7 @@ static inline void check_matmul_batches(int mixture, call_runner run) {
     }
 }
 
-/* ---- coded weights ----------------------------------------------------------------------------- */
+/* ---- coded weights --------------------------------------------------------------------------- */
 
 /* Codes and scales of a matrix of two pieces, as they are stored; `t` has room. */
 static inline void code_rows(const float *x, hy_tensor *t) {
@@ -134,8 +135,8 @@ static inline void code_rows(const float *x, hy_tensor *t) {
 /* Whether the next rows have fp32 scales in any case. */
 static bool coded_rows_are_plain;
 
-/* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed. Groups, where
- * there are any, are as large as they can be and leave two of them. */
+/* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed.
+ * Groups, where there are any, are as large as they can be and leave two of them. */
 static inline hy_tensor coded_rows(hy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed) {
     int64_t count = rows * cols;
     int32_t block = hy_coded_block(dtype, rows, cols);
@@ -265,7 +266,7 @@ static inline void check_coded_embedding(hy_dtype stored, int64_t C, bool has_po
     free_rows(&positions);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 typedef struct norm_case {
     int64_t N, C;
@@ -328,7 +329,7 @@ static inline void check_norm_over_residual(const norm_case *n, int mixture, cal
     trial_end(&t);
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 /* gelu backward over dy, swiglu backward over gate_up. */
 static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t F, int mixture,
@@ -351,8 +352,8 @@ static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t 
     trial_end(&t);
 }
 
-/* swiglu backward gives swiglu's own bits again, beside dy and in place of it, and the gradient does
- * not change by it. */
+/* swiglu backward gives swiglu's own bits again, beside dy and in place of it, and the gradient
+ * does not change by it. */
 static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_runner run) {
     trial f = trial_begin(HY_OP_SWIGLU, (uint64_t)(F + mixture));
     trial b = trial_begin(HY_OP_SWIGLU_BWD, (uint64_t)(F + mixture));
@@ -405,7 +406,7 @@ static inline void check_gelu_ends(call_runner run) {
     }
 }
 
-/* ---- embedding and loss ------------------------------------------------------------------------ */
+/* ---- embedding and loss ---------------------------------------------------------------------- */
 
 /* Documents of 1 to 9 tokens: many begin in a sequence, so that early positions are frequent. */
 static inline void embed_doc_starts(trial *t, int64_t B, int64_t T) {
@@ -419,8 +420,8 @@ static inline void embed_doc_starts(trial *t, int64_t B, int64_t T) {
     }
 }
 
-/* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions and
- * not tokens, with bit 2 both; 8: positions begin anew with each document. */
+/* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions
+ * and not tokens, with bit 2 both; 8: positions begin anew with each document. */
 enum { EMBED_VARIANTS = 16 };
 static inline bool embed_wants_tokens(int variant) { return (variant & 7) != 4; }
 static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t T, int64_t V,
@@ -493,7 +494,7 @@ static inline void check_nan_logits(call_runner run) {
     ck_assert(isnan(loss));
 }
 
-/* ---- casts and fills --------------------------------------------------------------------------- */
+/* ---- casts and fills ------------------------------------------------------------------------- */
 
 static inline void check_casts(int64_t count, call_runner run) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};

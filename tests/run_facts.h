@@ -1,5 +1,6 @@
-/* run_facts.h: what a run says of itself, for tests that ask about places, types and progress: its plan as
- * JSON, its summary, and the files of its newest checkpoint. Nothing here looks inside a trainer. */
+/* run_facts.h: what a run says of itself, for tests that ask about places, types and progress: its
+ * plan as JSON, its summary, and the files of its newest checkpoint. Nothing here looks inside a
+ * trainer. */
 #ifndef HY_TESTS_RUN_FACTS_H
 #define HY_TESTS_RUN_FACTS_H
 
@@ -11,7 +12,7 @@
 #include "harness.h"
 #include "hybrid.h"
 
-/* ---- JSON by path: "choices.batch_size" ---------------------------------------------------------- */
+/* ---- JSON by path: "choices.batch_size" ------------------------------------------------------ */
 
 static inline const hy_json_node *json_at(const hy_json *json, const char *path) {
     char copy[200], *rest = copy;
@@ -37,7 +38,7 @@ static inline void json_text(const hy_json *json, const char *path, char out[64]
     snprintf(out, 64, "%s", text);
 }
 
-/* ---- the plan of a run or of hy_trainer_plan -------------------------------------------------------- */
+/* ---- the plan of a run or of hy_trainer_plan ------------------------------------------------- */
 
 static inline hy_json *plan_of(const hy_trainer *t) {
     char *text;
@@ -77,7 +78,7 @@ static inline hy_memory_cell cell_of(const hy_trainer *t, hy_class cls, hy_phase
     return summary_of(t).phases[phase].memory[cls];
 }
 
-/* ---- the newest checkpoint of a run's folder ---------------------------------------------------------- */
+/* ---- the newest checkpoint of a run's folder ------------------------------------------------- */
 
 static inline const char *saved_path(const char *out, const char *name, char path[512]) {
     char folder[400];
@@ -131,7 +132,8 @@ static inline void *saved_tensor(const char *out, const char *file, const char *
     return data;
 }
 
-/* Writes the newest checkpoint again with file `name` changed to these bytes; the manifest goes with it. */
+/* Writes the newest checkpoint again with file `name` changed to these bytes; the manifest goes
+ * with it. */
 static inline void replace_saved(const char *out, const char *name, const void *data, size_t size) {
     char folder[400], path[700], **names;
     int64_t step;

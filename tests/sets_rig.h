@@ -1,5 +1,5 @@
-/* sets_rig.h: a model of which some parameters are frozen, its weights and gradients in stores that lie
- * where a test says, for comparing passes bit for bit.
+/* sets_rig.h: a model of which some parameters are frozen, its weights and gradients in stores that
+ * lie where a test says, for comparing passes bit for bit.
  *
  * All memory holds NaN at first, so what is read must have been written. */
 #ifndef HY_TESTS_SETS_RIG_H

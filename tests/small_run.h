@@ -12,8 +12,8 @@
     "grad_accum_steps 1 lr 3e-3 builtin_bytes 60000 lr_warmup_steps 3 eval_batches 2 "             \
     "sample_tokens 4 threads 2 device cpu "
 
-/* Sets the keys of `words` ("key value key value"), the folder, then pairs of key and value that end
- * with NULL; pairs may be NULL and are the strongest. */
+/* Sets the keys of `words` ("key value key value"), the folder, then pairs of key and value that
+ * end with NULL; pairs may be NULL and are the strongest. */
 static inline hy_config *small_run(const char *words, const char *out, const char *const *pairs) {
     char text[1024];
     hy_config *config;
@@ -45,8 +45,8 @@ static inline hy_plan_facts facts_of(const hy_trainer *t) {
     return facts;
 }
 
-/* Adds suggested flags to the configuration: "--key value --key value". Those that name no key (a folder,
- * more memory) are left to the reader: false. */
+/* Adds suggested flags to the configuration: "--key value --key value". Those that name no key (a
+ * folder, more memory) are left to the reader: false. */
 static inline bool apply_change(hy_config *config, const char *flags) {
     char text[HY_PLAN_TEXT], *rest = NULL;
     snprintf(text, sizeof text, "%s", flags);

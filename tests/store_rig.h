@@ -1,8 +1,9 @@
 /* store_rig.h: a store of small units, a host copy of what it must hold, and ways to use both.
  *
- * Every use of a unit is done to the store by ops on a stream and to the copy at once; sums that the
- * stream took are compared when it is idle. Numbers are small integers in fp32, so sums are exact. The
- * streams wait at random before each item, so an order that is not enforced does not hold. */
+ * Every use of a unit is done to the store by ops on a stream and to the copy at once; sums that
+ * the stream took are compared when it is idle. Numbers are small integers in fp32, so sums are
+ * exact. The streams wait at random before each item, so an order that is not enforced does not
+ * hold. */
 #ifndef HY_TESTS_STORE_RIG_H
 #define HY_TESTS_STORE_RIG_H
 
@@ -94,7 +95,7 @@ static inline void rig_end(store_rig *r) {
     hy_layout_fini(&r->layout);
 }
 
-/* ---- uses of a unit, between get and release --------------------------------------------------- */
+/* ---- uses of a unit, between get and release ------------------------------------------------- */
 
 static inline void rig_read(store_rig *r, int32_t unit) {
     rig_machine *m = r->machine;
@@ -158,7 +159,7 @@ static inline void rig_fill(store_rig *r) {
     for (int32_t u = 0; u < r->layout.unit_count; u++) rig_renew(r, u, (float)(u + 1));
 }
 
-/* ---- what must be true ------------------------------------------------------------------------- */
+/* ---- what must be true ----------------------------------------------------------------------- */
 
 /* All sums so far; the streams are idle afterwards. */
 static inline void rig_check_reads(store_rig *r) {

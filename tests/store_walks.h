@@ -75,7 +75,7 @@ static inline void walk_steps(store_rig *weights, store_rig *grads, bool is_tied
     rig_check_backing(grads);
 }
 
-/* ---- anything ---------------------------------------------------------------------------------- */
+/* ---- anything -------------------------------------------------------------------------------- */
 
 /* A head beside a block, as far as the buffers go. */
 static inline void stray_pair(store_rig *r, int32_t unit, int32_t other, float times) {

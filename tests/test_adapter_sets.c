@@ -1,5 +1,6 @@
-/* test_adapter_sets.c: several adapters beside one base that is loaded once: each computes what it computes alone,
- * whatever ranks, scales and modules the others have, and a conversation changes over between them. */
+/* test_adapter_sets.c: several adapters beside one base that is loaded once: each computes what it
+ * computes alone, whatever ranks, scales and modules the others have, and a conversation changes
+ * over between them. */
 #include <math.h>
 
 #include "small_run.h"
@@ -52,7 +53,7 @@ static void make_adapters(void) {
 
 static void drop_adapters(void) { remove_folder(folder); }
 
-/* ---- losses ------------------------------------------------------------------------------------------ */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static hy_config *config_for(const char *adapters, const char *words) {
     char text[600];
@@ -128,7 +129,7 @@ START_TEST(one_is_looked_at_by_itself_and_named) {
 }
 END_TEST
 
-/* ---- conversations ----------------------------------------------------------------------------------- */
+/* ---- conversations --------------------------------------------------------------------------- */
 
 static const hy_generate_options few = {.max_tokens = 12};
 
@@ -207,7 +208,7 @@ START_TEST(an_unknown_name_changes_nothing) {
 }
 END_TEST
 
-/* ---- names and refusals ------------------------------------------------------------------------------- */
+/* ---- names and refusals ---------------------------------------------------------------------- */
 
 static void copy_adapter(const char *to) {
     char command[1200], path[400];
@@ -283,7 +284,8 @@ START_TEST(an_adapter_of_another_shape_or_cut_off_is_refused) {
 }
 END_TEST
 
-/* Alone its table is real numbers; beside others, and for the base alone, it would have to be codes. */
+/* Alone its table is real numbers; beside others, and for the base alone, it would have to be
+ * codes. */
 START_TEST(a_table_that_one_trains_whole_is_not_codes_for_another) {
     char one[400], other[400], both[900];
     hy_evaluation *found;

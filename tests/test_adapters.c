@@ -1,5 +1,5 @@
-/* test_adapters.c: low-rank adapters beside frozen matrices: their gradients are those of the merged matrix, times
- * what the chain rule says, whatever is recomputed and wherever things lie. */
+/* test_adapters.c: low-rank adapters beside frozen matrices: their gradients are those of the
+ * merged matrix, times what the chain rule says, whatever is recomputed and wherever things lie. */
 #include "sets_rig.h"
 
 #include "model/adapter.h"
@@ -79,7 +79,8 @@ static void fill_b(sets_rig *r) {
 
 static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
 
-/* Where row m of a matrix has its rows of A (rank of them) and its row of B; false: it has no adapter. */
+/* Where row m of a matrix has its rows of A (rank of them) and its row of B; false: it has no
+ * adapter. */
 static bool find_rows(const hy_adapter_pieces *pieces, int64_t m, int64_t *a, int64_t *b) {
     int64_t begin = 0;
     *a = *b = 0;
@@ -228,7 +229,8 @@ START_TEST(a_new_adapter_changes_nothing) {
 }
 END_TEST
 
-/* Recomputation, rings, disk, offloaded activations and delays; with dropout, whose numbers are found again. */
+/* Recomputation, rings, disk, offloaded activations and delays; with dropout, whose numbers are
+ * found again. */
 START_TEST(neither_place_nor_recomputation_changes_a_bit) {
     static const int groups[] = {0, HY_KEEP_CHEAP, HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
                                  HY_KEEP_CHEAP | HY_KEEP_MLP, HY_KEEP_ALL};
@@ -259,7 +261,7 @@ START_TEST(neither_place_nor_recomputation_changes_a_bit) {
 }
 END_TEST
 
-/* ---- dropout --------------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* Another seed, other numbers; evaluation leaves nothing out. */
 START_TEST(dropout_follows_its_seed_and_leaves_evaluation_alone) {
@@ -374,7 +376,7 @@ START_TEST(gradients_pass_through_dropout) {
 }
 END_TEST
 
-/* ---- names ----------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 START_TEST(names_mean_the_matrices_of_the_family) {
     hy_shape llama = llama_shape(), gpt2 = gpt2_shape();

@@ -1,4 +1,5 @@
-/* test_best.c: validations of a run: when and on how much, the best checkpoint, and early stopping. */
+/* test_best.c: validations of a run: when and on how much, the best checkpoint, and early
+ * stopping. */
 #include <math.h>
 #include <unistd.h>
 
@@ -19,7 +20,8 @@ static void write_words(const char *name, uint64_t seed, size_t size, char path[
     must(hy_file_write_atomic(path, text, size));
 }
 
-/* A text so short that it is soon known by heart, and another one held out: its loss falls, then rises. */
+/* A text so short that it is soon known by heart, and another one held out: its loss falls, then
+ * rises. */
 static void make_data(void) {
     temp_folder(folder);
     write_words("train.txt", 1, 400, train_path);
@@ -273,7 +275,8 @@ START_TEST(a_run_that_is_lengthened_compares_the_same_sequences) {
 }
 END_TEST
 
-/* A short run has the closing validation alone; a longer one would have few if each were as large. */
+/* A short run has the closing validation alone; a longer one would have few if each were as
+ * large. */
 START_TEST(the_closing_validation_of_a_short_run_is_no_measure_for_a_longer_one) {
     static const char small[] =
         SMALL_RUN "predictor none save_minutes 0 batch_size 64 builtin_bytes 1M val_fraction 0.4 "
@@ -294,7 +297,8 @@ START_TEST(the_closing_validation_of_a_short_run_is_no_measure_for_a_longer_one)
 }
 END_TEST
 
-/* What the link led to is of a branch that was left, and its name is given to another checkpoint. */
+/* What the link led to is of a branch that was left, and its name is given to another
+ * checkpoint. */
 START_TEST(a_branch_without_a_best_has_no_link) {
     watched w = {0}, back = {.stop_at = 25};
     run(run_path("run"), PAIRS("steps", "20", "save_every", "5", "keep", "0", "eval_every", "20"),

@@ -1,6 +1,6 @@
-/* test_bnb.c: folders that bitsandbytes has quantised, read as they are or decoded: every number is the one that it
- * makes of them, and logits are transformers'. golden/make_bnb.py made the folders; what is wrong with one is
- * told by name.
+/* test_bnb.c: folders that bitsandbytes has quantised, read as they are or decoded: every number is
+ * the one that it makes of them, and logits are transformers'. golden/make_bnb.py made the folders;
+ * what is wrong with one is told by name.
  *
  * HYBRID_BNB_CASES names a folder with other cases (tests/nf4/run.sh). */
 #include "base/sha.h"
@@ -20,9 +20,10 @@ static const char *case_folder(const char *name) {
     return path;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The numbers, in this type, have the hash that a folder's expected.safetensors has under NAME.WHAT. */
+/* The numbers, in this type, have the hash that a folder's expected.safetensors has under
+ * NAME.WHAT. */
 static void check_hash(const char *folder, const char *name, const char *what, const float *x,
                        int64_t count, hy_dtype dtype) {
     char path[600], key[256], found[HY_SHA_HEX], theirs[HY_SHA_HEX] = "";
@@ -44,7 +45,8 @@ static void check_hash(const char *folder, const char *name, const char *what, c
     ck_assert_msg(strcmp(theirs, found) == 0, "%s: %s is not %s", folder, name, what);
 }
 
-/* What a model that is only used has, and what is read to be merged, in pieces that begin anywhere. */
+/* What a model that is only used has, and what is read to be merged, in pieces that begin
+ * anywhere. */
 static void check_decoded(const char *folder, hf_rig *rig) {
     hy_weight_files files;
     int coded = 0;
@@ -83,7 +85,7 @@ START_TEST(decoded_numbers_and_logits_are_those_of_bitsandbytes) {
 }
 END_TEST
 
-/* ---- codes that stay as they are --------------------------------------------------------------- */
+/* ---- codes that stay as they are ------------------------------------------------------------- */
 
 typedef struct frozen_rig {
     hy_backend *backend;
@@ -208,7 +210,8 @@ START_TEST(what_the_quantiser_skipped_stays_as_it_was) {
 }
 END_TEST
 
-/* Of the first layer the mlp, of the second the output of attention: blocks that compute differently. */
+/* Of the first layer the mlp, of the second the output of attention: blocks that compute
+ * differently. */
 START_TEST(layers_may_differ_in_what_was_skipped) {
     frozen_rig r;
     open_frozen(&r, case_folder("llama-some"), false, 0);
@@ -226,7 +229,7 @@ START_TEST(layers_may_differ_in_what_was_skipped) {
 }
 END_TEST
 
-/* ---- what is wrong with a folder --------------------------------------------------------------- */
+/* ---- what is wrong with a folder ------------------------------------------------------------- */
 
 #define K0 "model.layers.0.self_attn.k_proj.weight"
 #define STATE ".quant_state.bitsandbytes__nf4"
@@ -386,7 +389,7 @@ START_TEST(scales_that_are_no_numbers_are_named) {
 }
 END_TEST
 
-/* ---- runs -------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 #define RUN                                                                                        \
     "tokenizer none seq_len 16 batch_size 2 grad_accum_steps 1 steps 3 threads 2 device cpu "      \
@@ -492,7 +495,7 @@ START_TEST(weights_that_are_quantised_are_not_trained) {
 }
 END_TEST
 
-/* ---- other cases ------------------------------------------------------------------------------- */
+/* ---- other cases ----------------------------------------------------------------------------- */
 
 /* How far transformers' own run of the quantised model is, by the type that it computes in. */
 static void check_run(const char *path) {

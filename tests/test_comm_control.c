@@ -9,7 +9,7 @@
 
 #define SHORT 1.2 /* seconds of silence that count as lost, where a test waits for that */
 
-/* ---- coming together, and calls ---------------------------------------------------------------- */
+/* ---- coming together, and calls -------------------------------------------------------------- */
 
 static void call_everything(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user, (void)mine;
@@ -82,8 +82,8 @@ static void meet_beside_a_stranger(const hy_ranks *ranks, rig_result *mine, cons
 START_TEST(a_port_that_is_taken_is_passed_over) {
     int fd;
     bool is_taken;
-    /* The rig asks for a port and frees it; the next socket for any port may be given another, so the stranger
-     * takes what the rig will ask for by holding it inside the processes' parent. */
+    /* The rig asks for a port and frees it; the next socket for any port may be given another, so
+     * the stranger takes what the rig will ask for by holding it inside the processes' parent. */
     rig it = {.count = 2, .ranks = rig_ranks(2)};
     must(hy_net_listen("127.0.0.1", it.ranks.port, &fd, &is_taken));
     it.results = mmap(NULL, sizeof *it.results * RIG_MOST, PROT_READ | PROT_WRITE,
@@ -109,7 +109,7 @@ START_TEST(a_port_that_is_taken_is_passed_over) {
 }
 END_TEST
 
-/* ---- those that do not fit together -------------------------------------------------------------- */
+/* ---- those that do not fit together ---------------------------------------------------------- */
 
 typedef struct misfit {
     uint64_t agreed;
@@ -229,7 +229,7 @@ START_TEST(strangers_do_no_harm) {
 }
 END_TEST
 
-/* ---- different calls --------------------------------------------------------------------------- */
+/* ---- different calls ------------------------------------------------------------------------- */
 
 typedef struct wrong_call {
     const char *first, *second; /* in the message */
@@ -283,7 +283,7 @@ START_TEST(ranks_at_different_calls_are_found) {
 }
 END_TEST
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 typedef struct trouble {
     int rank;       /* who is in trouble */
@@ -420,7 +420,8 @@ START_TEST(a_short_stop_is_forgiven) {
 }
 END_TEST
 
-/* A machine that was suspended: nobody may take the others' silence, which was its own, for their end. */
+/* A machine that was suspended: nobody may take the others' silence, which was its own, for their
+ * end. */
 START_TEST(a_stop_of_all_is_forgiven) {
     double timeout = 0.6;
     rig it = rig_start(3, go_on_until_failure, &timeout);
@@ -468,7 +469,7 @@ START_TEST(ranks_without_rank_0_end) {
 }
 END_TEST
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 START_TEST(messages_come_out_of_bytes_however_they_are_cut) {
     hy_wire_buffer whole = {0}, in = {0};

@@ -1,4 +1,5 @@
-/* test_comm_launch.c: ranks started on this machine: their environment, output, signals and ends. */
+/* test_comm_launch.c: ranks started on this machine: their environment, output, signals and
+ * ends. */
 #include "comm_rig.h"
 
 #include <fcntl.h>
@@ -175,7 +176,8 @@ START_TEST(a_signal_is_passed_on_to_every_rank_once) {
 }
 END_TEST
 
-/* Ranks that do not notice by themselves: one can be asked, one has to be killed, one is stopped. */
+/* Ranks that do not notice by themselves: one can be asked, one has to be killed, one is
+ * stopped. */
 START_TEST(ranks_that_do_not_end_are_asked_and_then_killed) {
     trial t;
     begin_trial(&t, 4,

@@ -50,7 +50,7 @@ static void exchange_large(const hy_ranks *ranks, rig_result *mine, const void *
 START_TEST(large_pieces_pass_each_other) { rig_run(2, exchange_large, NULL); }
 END_TEST
 
-/* ---- what goes wrong --------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------- */
 
 static void exchange_wrong(const hy_ranks *ranks, rig_result *mine, const void *user) {
     const uint64_t *sizes = user; /* what rank 1 sends, what rank 0 expects */
@@ -140,7 +140,7 @@ START_TEST(a_rank_stopped_in_an_exchange_is_named_after_the_timeout) {
 }
 END_TEST
 
-/* ---- an artificial rate ------------------------------------------------------------------------- */
+/* ---- an artificial rate ---------------------------------------------------------------------- */
 
 enum { SLOW_BYTES = 2000000 };
 

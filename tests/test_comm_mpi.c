@@ -6,7 +6,7 @@
 
 #include "comm/link_mpi.h"
 
-/* ---- as a rank --------------------------------------------------------------------------------- */
+/* ---- as a rank ------------------------------------------------------------------------------- */
 
 static void open_all(hy_ranks *ranks, hy_control **c, hy_link **link) {
     require(hy_ranks_find(ranks) == HY_OK);
@@ -91,7 +91,7 @@ static int as_rank(const char *name) {
     return 2;
 }
 
-/* ---- as a test --------------------------------------------------------------------------------- */
+/* ---- as a test ------------------------------------------------------------------------------- */
 
 START_TEST(exchanges_and_sums_are_right_over_mpi) {
     hy_text output = {0};

@@ -1,4 +1,5 @@
-/* test_comm_nccl.c: exchanges through NCCL's interface, over a stand-in for the library (standin/nccl.c). */
+/* test_comm_nccl.c: exchanges through NCCL's interface, over a stand-in for the library
+ * (standin/nccl.c). */
 #include "link_checks.h"
 
 #include <dlfcn.h>
@@ -24,7 +25,7 @@ static void enter_folder(void) {
 
 static void leave_folder(void) { remove_folder(folder); }
 
-/* ---- exchanges --------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 static void exchange_round(hy_nccl *nccl, int rank, int n, int round) {
     hy_transfer sends[RIG_MOST * PIECES], receives[RIG_MOST * PIECES];
@@ -102,7 +103,7 @@ static void exchange_twice(const hy_ranks *ranks, rig_result *mine, const void *
 START_TEST(exchanges_follow_each_other_on_a_stream) { rig_run(2, exchange_twice, NULL); }
 END_TEST
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 typedef enum trouble { KILLED, STOPPED, SPEAKS } trouble;
 
@@ -181,7 +182,7 @@ START_TEST(who_waits_while_connecting_is_freed_and_told) {
 }
 END_TEST
 
-/* ---- libraries that are not what they should be -------------------------------------------------- */
+/* ---- libraries that are not what they should be ---------------------------------------------- */
 
 static void open_wrong(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user;

@@ -1,7 +1,8 @@
-/* test_comm_team.c: a run's ranks from the environment to an opened link, and how they fail together.
+/* test_comm_team.c: a run's ranks from the environment to an opened link, and how they fail
+ * together.
  *
- * Ranks are forked processes that find themselves by the variables of our own launcher. Cases under mpirun are
- * passed over where mpirun or libhybrid_mpi.so is missing, with a line that says so. */
+ * Ranks are forked processes that find themselves by the variables of our own launcher. Cases under
+ * mpirun are passed over where mpirun or libhybrid_mpi.so is missing, with a line that says so. */
 #include "link_checks.h"
 #include "mpi_rig.h"
 #include "rank_variables.h"
@@ -25,7 +26,7 @@ static hy_team_options with(hy_link_choice link) {
     return (hy_team_options){.link = link, .timeout = 3, .agreed = 7};
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 START_TEST(a_process_alone_has_no_team) {
     static const hy_link_choice links[] = {HY_LINK_AUTO, HY_LINK_SOCKETS, HY_LINK_MPI};
@@ -121,7 +122,7 @@ START_TEST(a_wrong_value_of_that_variable_is_named) {
 }
 END_TEST
 
-/* ---- what is not there --------------------------------------------------------------------------- */
+/* ---- what is not there ----------------------------------------------------------------------- */
 
 typedef struct unlike {
     hy_link_choice link;
@@ -192,7 +193,7 @@ START_TEST(mpi_that_is_nowhere_is_named_with_what_to_install) {
 }
 END_TEST
 
-/* ---- failing together ------------------------------------------------------------------------------ */
+/* ---- failing together ------------------------------------------------------------------------ */
 
 static void fail_on_rank_1(const hy_ranks *ranks, rig_result *mine, const void *user) {
     hy_team_options options = with(HY_LINK_AUTO);
@@ -225,9 +226,10 @@ START_TEST(the_first_failure_is_everybodys) {
 }
 END_TEST
 
-/* ---- under mpirun ----------------------------------------------------------------------------------- */
+/* ---- under mpirun ---------------------------------------------------------------------------- */
 
-/* "auto" and "asked" must have MPI; "lacking": rank 1 has no library; "slow": sockets are slowed. */
+/* "auto" and "asked" must have MPI; "lacking": rank 1 has no library; "slow": sockets are
+ * slowed. */
 static int as_rank(const char *name) {
     notes said = {""};
     bool lacks = strcmp(name, "lacking") == 0;

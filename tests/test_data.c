@@ -288,7 +288,7 @@ START_TEST(another_seed_is_another_text) {
 }
 END_TEST
 
-/* ---- files that others change ------------------------------------------------------------------ */
+/* ---- files that others change ---------------------------------------------------------------- */
 
 static int64_t fill_last(const hy_dataset *data) {
     int32_t tokens[64], targets[64];
@@ -332,7 +332,8 @@ START_TEST(ids_written_over_a_shard_later_are_an_error) {
 }
 END_TEST
 
-/* More files than descriptors are held: they are read all the same, and known when they come again. */
+/* More files than descriptors are held: they are read all the same, and known when they come
+ * again. */
 START_TEST(hundreds_of_shards_need_few_descriptors_and_must_stay_the_same) {
     enum { SHARDS = 200 };
     char name[32];

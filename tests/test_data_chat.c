@@ -1,7 +1,8 @@
 /* test_data_chat.c: conversations as tokens, against Hugging Face's tokenizers.
  *
- * tests/golden/rows was made by make_rows.py: a small tokenizer, conversations, and for each template the
- * ids and which of them are answers. Real tokenizers are used too where the data folder is at hand. */
+ * tests/golden/rows was made by make_rows.py: a small tokenizer, conversations, and for each
+ * template the ids and which of them are answers. Real tokenizers are used too where the data
+ * folder is at hand. */
 #include "base/json.h"
 #include "data/conversation.h"
 #include "data/json_rows.h"

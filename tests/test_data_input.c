@@ -1,4 +1,5 @@
-/* test_data_input.c: what a path may be: packed files, CSV, standard input; and what is refused as no text. */
+/* test_data_input.c: what a path may be: packed files, CSV, standard input; and what is refused as
+ * no text. */
 #include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 #include "harness.h"
 
 #define GOLDEN HY_SOURCE_DIR "/tests/golden/rows/"
-/* A template with Qwen3's ways: a thought is written behind the last question, where it is the last turn or
- * there is something in it. */
+/* A template with Qwen3's ways: a thought is written behind the last question, where it is the last
+ * turn or there is something in it. */
 #define THINKS                                                                                     \
     "{%- set ns = namespace(last=messages | length) %}\n"                                          \
     "{%- for m in messages %}\n"                                                                   \
@@ -59,8 +59,8 @@ static hy_chat_template template_of(const char *text) {
     return chat;
 }
 
-/* The text of messages as the template writes them, special tokens spelt out; `answers` is what of it
- * belongs to answers. */
+/* The text of messages as the template writes them, special tokens spelt out; `answers` is what of
+ * it belongs to answers. */
 static void write_messages(const hy_chat_template *chat, const char *messages, bool asks,
                            hy_text *all, hy_text *answers) {
     hy_conversation conversation = {0};

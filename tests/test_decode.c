@@ -1,7 +1,7 @@
 /* test_decode.c: a decoder's logits are those of a pass over the whole sequence.
  *
- * Models of every kind (GPT-2, Llama, Qwen3, grouped heads, sliding window), prompts taken whole and in
- * pieces, tokens one by one, weights on the device and passing through a ring. */
+ * Models of every kind (GPT-2, Llama, Qwen3, grouped heads, sliding window), prompts taken whole
+ * and in pieces, tokens one by one, weights on the device and passing through a ring. */
 #include "model_rig.h"
 
 #include <math.h>

@@ -239,8 +239,8 @@ static hy_inference *open_chatml(const char *tokenizer) {
     return model;
 }
 
-/* <|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n: 23 tokens; of the second turn's prompt all
- * before the end of the first answer is known. */
+/* <|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n: 23 tokens; of the second turn's
+ * prompt all before the end of the first answer is known. */
 START_TEST(turns_are_written_as_the_template_has_them) {
     char path[96];
     write_tokenizer(path);

@@ -1,4 +1,5 @@
-/* test_download.c: fetching a model's folder from a hub that this program keeps itself (hub_server.h). */
+/* test_download.c: fetching a model's folder from a hub that this program keeps itself
+ * (hub_server.h). */
 #include "hub_server.h"
 
 #include <errno.h>
@@ -82,7 +83,7 @@ static size_t count_in(const char *path) {
     return count;
 }
 
-/* ---- what comes -------------------------------------------------------------------------------- */
+/* ---- what comes ------------------------------------------------------------------------------ */
 
 START_TEST(a_model_is_fetched_into_the_cache_and_found_by_its_name) {
     must(hy_download(NAME, NULL, NULL, &got));
@@ -147,7 +148,7 @@ START_TEST(another_revision_is_asked_for_and_remembered) {
 }
 END_TEST
 
-/* ---- what is cut off goes on ------------------------------------------------------------------- */
+/* ---- what is cut off goes on ----------------------------------------------------------------- */
 
 START_TEST(a_connection_that_breaks_is_continued_where_it_broke) {
     hub.cut_at = 100000;
@@ -214,7 +215,8 @@ START_TEST(a_link_that_was_planted_is_not_written_through) {
 }
 END_TEST
 
-/* A disk that fails at any call: an error that names it, no half model, and the next call makes it whole. */
+/* A disk that fails at any call: an error that names it, no half model, and the next call makes it
+ * whole. */
 START_TEST(a_disk_that_fails_at_any_call_leaves_something_to_continue) {
     hub.files[2].size = 40000;
     hy_fault_arm(1000000, EIO, false);
@@ -239,7 +241,7 @@ START_TEST(a_disk_that_fails_at_any_call_leaves_something_to_continue) {
 }
 END_TEST
 
-/* ---- what is not believed ---------------------------------------------------------------------- */
+/* ---- what is not believed -------------------------------------------------------------------- */
 
 START_TEST(a_file_with_another_checksum_is_not_kept) {
     char *other = strdup("{\"a\": 3}");
@@ -287,7 +289,7 @@ START_TEST(models_that_cannot_be_used_are_refused_before_anything_is_fetched) {
 }
 END_TEST
 
-/* ---- the token --------------------------------------------------------------------------------- */
+/* ---- the token ------------------------------------------------------------------------------- */
 
 START_TEST(the_token_goes_to_the_hub_and_to_no_other_host) {
     hub_server other;
@@ -341,7 +343,7 @@ START_TEST(the_token_is_found_in_variables_and_then_in_the_file) {
 }
 END_TEST
 
-/* ---- refusals ---------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 START_TEST(refusals_say_what_to_do) {
     hub.list_status = 404;
@@ -382,7 +384,7 @@ START_TEST(a_name_that_is_not_in_the_cache_comes_with_how_to_fetch_it) {
 }
 END_TEST
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 /* What `hybrid-train ARGUMENTS` prints, both streams; *code is how it ended. */
 static const char *printed(const char *arguments, int *code) {
@@ -414,7 +416,7 @@ START_TEST(the_program_says_where_the_model_is_and_how_to_use_it) {
 }
 END_TEST
 
-/* ---- the list ------------------------------------------------------------------------------------ */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static hy_status read_list(const char *text, hy_hub_listing *out) {
     return hy_hub_listing_read(text, strlen(text), "list", out);

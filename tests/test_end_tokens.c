@@ -72,7 +72,7 @@ START_TEST(what_is_no_token_is_named_with_its_file) {
 }
 END_TEST
 
-/* ---- in use ------------------------------------------------------------------------------------ */
+/* ---- in use ---------------------------------------------------------------------------------- */
 
 static hy_config *config_of(const char *const pairs[][2], size_t count) {
     hy_config *config;

@@ -1,8 +1,8 @@
 /* test_engine_exact.c: no choice of the memory engine changes a bit of a run.
  *
- * Each value is tried alone, and every pair of values of different choices occurs in some run, so that a
- * few dozen short runs cover them all. Part of the runs have streams with random delays, part are stopped
- * half-way and go on with the choices of another run. See engine_rows.h. */
+ * Each value is tried alone, and every pair of values of different choices occurs in some run, so
+ * that a few dozen short runs cover them all. Part of the runs have streams with random delays,
+ * part are stopped half-way and go on with the choices of another run. See engine_rows.h. */
 #include "engine_rows.h"
 
 START_TEST(the_list_of_rows_has_every_pair_of_values) {
@@ -78,8 +78,8 @@ START_TEST(each_choice_alone_changes_no_bit) {
 }
 END_TEST
 
-/* The long form has every row with every model (tests/long/test_engine_exact_all.c). Here the first two models
- * have every third, others every sixth, each beginning at another one. */
+/* The long form has every row with every model (tests/long/test_engine_exact_all.c). Here the first
+ * two models have every third, others every sixth, each beginning at another one. */
 static int row_step(int model) { return model < 2 ? EVERY(3) : EVERY(6); }
 
 START_TEST(pairs_of_choices_change_no_bit) {
@@ -92,9 +92,10 @@ START_TEST(pairs_of_choices_change_no_bit) {
 }
 END_TEST
 
-/* ---- what rarely happens --------------------------------------------------------------------------- */
+/* ---- what rarely happens --------------------------------------------------------------------- */
 
-/* Called before each step with what the one before came to; true when what it is about has happened. */
+/* Called before each step with what the one before came to; true when what it is about has
+ * happened. */
 typedef bool (*trouble)(const hy_step_info *before, int step);
 
 /* The gradients of this step are not finite. */
@@ -131,11 +132,8 @@ static const struct {
      NULL},
     {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
     {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
-    {"ema with a divergence", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 predictor ema ",
-     diverge},
-    {"ema with windows of one step",
-     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2
-     "precision fp32 predictor ema full_steps 0 correct_steps 1 ",
+    {"windows of one step",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 full_steps 0 correct_steps 1 ",
      wait_for_moves},
     {"a divergence with the predictor in 8 bits",
      ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "master_dtype bf16 predictor_dtype 8bit ",

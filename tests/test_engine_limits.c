@@ -1,8 +1,9 @@
 /* test_engine_limits.c: what the memory engine takes and what it says when it cannot have it.
  *
- * A streamed run does not grow; saving and resuming need no more than training did; a folder, a disk or a
- * budget that will not do is told in words, and what was saved before goes on as if nothing had been. Disk
- * errors are real ones: a limit on the size of files refuses writes, a file that can only be written to refuses reads. */
+ * A streamed run does not grow; saving and resuming need no more than training did; a folder, a
+ * disk or a budget that will not do is told in words, and what was saved before goes on as if
+ * nothing had been. Disk errors are real ones: a limit on the size of files refuses writes, a file
+ * that can only be written to refuses reads. */
 #include "engine_growth.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ static void tear_down(void) {
 START_TEST(two_hundred_streamed_steps_do_not_grow) { check_growth(200); }
 END_TEST
 
-/* ---- saving and resuming ------------------------------------------------------------------------- */
+/* ---- saving and resuming --------------------------------------------------------------------- */
 
 /* Large enough that a second copy of any class would show: 28 MB of weights. */
 #define LARGE_RUN                                                                                  \
@@ -72,7 +73,7 @@ START_TEST(saving_and_resuming_take_no_more_than_training) {
 }
 END_TEST
 
-/* ---- folders --------------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 static hy_status try_run(const char *const *pairs) {
     hy_config *config = small_run(ENGINE_RUN ENGINE_LLAMA ENGINE_MOVES, "none", pairs);
@@ -103,7 +104,7 @@ START_TEST(a_folder_that_will_not_do_is_told_before_step_0) {
 }
 END_TEST
 
-/* ---- a disk that fails in the middle of a step ------------------------------------------------------ */
+/* ---- a disk that fails in the middle of a step ----------------------------------------------- */
 
 /* More layers than buffers, so that units pass through the file in every step. */
 static hy_trainer *open_disk_run(const char *cls, const char *update, const char *resume) {
@@ -162,8 +163,8 @@ static void begin_fault(const disk_fault *fault) {
     }
 }
 
-/* A step fails with the disk. Its state is that of no step, so going on and saving are refused. Nothing
- * is asserted while files cannot be written: the harness writes files. */
+/* A step fails with the disk. Its state is that of no step, so going on and saving are refused.
+ * Nothing is asserted while files cannot be written: the harness writes files. */
 static void fail_a_step(hy_trainer *t, const disk_fault *fault) {
     hy_step_info info;
     begin_fault(fault);
@@ -199,7 +200,7 @@ START_TEST(a_disk_error_in_a_step_is_told_and_loses_nothing) {
 }
 END_TEST
 
-/* ---- budgets ---------------------------------------------------------------------------------------- */
+/* ---- budgets --------------------------------------------------------------------------------- */
 
 #define TIGHT_RUN                                                                                  \
     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA                                                           \
@@ -229,8 +230,8 @@ static bool check_change(const char *key, const char *limit, const char *change)
     return is_change;
 }
 
-/* From all that the run would take downwards until it does not fit: then the message names the limit and
- * what is short, and every change that is proposed makes a run that fits. */
+/* From all that the run would take downwards until it does not fit: then the message names the
+ * limit and what is short, and every change that is proposed makes a run that fits. */
 static void check_limit(const char *key, uint64_t all) {
     char limit[32];
     int tried = 0;

@@ -1,9 +1,9 @@
-/* test_engine_lossy.c: runs that keep less: bf16 weights that are their own master, m and v in 16 or 8 bits,
- * bf16 gradients, and all of it as a 7B model on a small card needs it.
+/* test_engine_lossy.c: runs that keep less: bf16 weights that are their own master, m and v in 16
+ * or 8 bits, bf16 gradients, and all of it as a 7B model on a small card needs it.
  *
- * They are not exact, so they are judged by what they are for: the held-out loss at the end, against the run
- * that keeps everything in fp32, over three seeds. Where their state lives changes none of their bits:
- * test_engine_exact.c. */
+ * They are not exact, so they are judged by what they are for: the held-out loss at the end,
+ * against the run that keeps everything in fp32, over three seeds. Where their state lives changes
+ * none of their bits: test_engine_exact.c. */
 #include "small_run.h"
 
 #include <math.h>
@@ -15,8 +15,9 @@
 
 enum { SEEDS = 3 };
 
-/* Shares of the loss. Measured: 0.0016 at the most for one seed, 0.0014 for the mean of three; in fp8, whose
- * errors average out over longer sums than these 64 products, 0.0030 for the mean, with e5m2 0.0076 for a seed. */
+/* Shares of the loss. Measured: 0.0016 at the most for one seed, 0.0014 for the mean of three; in
+ * fp8, whose errors average out over longer sums than these 64 products, 0.0030 for the mean, with
+ * e5m2 0.0076 for a seed. */
 #define BOUND 0.006
 #define MEAN_BOUND 0.003
 

@@ -1,4 +1,5 @@
-/* test_evaluate.c: a model's loss on data (--eval-only): every token once, with the weights that were exported. */
+/* test_evaluate.c: a model's loss on data (--eval-only): every token once, with the weights that
+ * were exported. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -13,7 +14,8 @@ static void path_of(const char *name, char path[300]) {
     snprintf(path, 300, "%s/%s", folder, name);
 }
 
-/* A run that averages its weights over its second half, in steps large enough for that to differ. */
+/* A run that averages its weights over its second half, in steps large enough for that to
+ * differ. */
 static void make_run(void) {
     temp_folder(folder);
     path_of("run", run);

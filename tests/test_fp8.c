@@ -1,5 +1,6 @@
-/* test_fp8.c: training with matmuls in fp8, on the CPU: what is in fp8, what it makes of numbers, and what is
- * refused. That no choice of memory changes a bit of it: test_engine_exact.c; the codes: test_kernels_fp8.c. */
+/* test_fp8.c: training with matmuls in fp8, on the CPU: what is in fp8, what it makes of numbers,
+ * and what is refused. That no choice of memory changes a bit of it: test_engine_exact.c; the
+ * codes: test_kernels_fp8.c. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -14,7 +15,7 @@ static hy_status try_plan(const char *const *pairs) {
     return status;
 }
 
-/* ---- what is asked for --------------------------------------------------------------------------- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
 START_TEST(no_phase_is_coarser_than_full_and_predict_is_never_in_fp8) {
     static const struct {
@@ -69,7 +70,7 @@ START_TEST(matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16) {
 }
 END_TEST
 
-/* ---- what it computes ---------------------------------------------------------------------------- */
+/* ---- what it computes ------------------------------------------------------------------------ */
 
 START_TEST(losses_in_fp8_are_near_those_in_bf16_and_not_the_same) {
     double fp8[12], bf16[12];
@@ -84,7 +85,8 @@ START_TEST(losses_in_fp8_are_near_those_in_bf16_and_not_the_same) {
 }
 END_TEST
 
-/* From that share of the run on steps are those of a run in bf16: the same weights give the same loss. */
+/* From that share of the run on steps are those of a run in bf16: the same weights give the same
+ * loss. */
 START_TEST(the_last_part_of_a_run_may_be_in_bf16) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8, "fp8_until", "0.75"));
     for (int i = 0; i < 12; i++) {
@@ -144,7 +146,8 @@ START_TEST(every_layer_says_what_fp8_made_of_its_numbers) {
 }
 END_TEST
 
-/* A run whose norm in the second block has this number from here on: one after the other goes on with it. */
+/* A run whose norm in the second block has this number from here on: one after the other goes on
+ * with it. */
 static hy_step_info step_with(const char *folder, const char *precision, const float *value) {
     hy_step_info info;
     if (value) {
@@ -161,7 +164,8 @@ static hy_step_info step_with(const char *folder, const char *precision, const f
     return info;
 }
 
-/* An infinity or a NaN anywhere must come through the codes: the step is skipped as it is in bf16. */
+/* An infinity or a NaN anywhere must come through the codes: the step is skipped as it is in
+ * bf16. */
 START_TEST(what_is_not_finite_skips_the_step_as_in_bf16) {
     static const float values[] = {INFINITY, -INFINITY, NAN};
     for (int i = 0; i < 6; i++) {
@@ -192,7 +196,7 @@ START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
 }
 END_TEST
 
-/* ---- frozen matrices ------------------------------------------------------------------------------ */
+/* ---- frozen matrices ------------------------------------------------------------------------- */
 
 static int64_t fp8_matmuls_of(hy_trainer *t, int64_t *of) {
     hy_summary s;
@@ -253,7 +257,8 @@ START_TEST(trained_and_frozen_layers_may_both_be_in_fp8) {
 }
 END_TEST
 
-/* Matmuls in fp8 differ from those in bf16 by the same codes of the base by the rounding of inputs alone. */
+/* Matmuls in fp8 differ from those in bf16 by the same codes of the base by the rounding of inputs
+ * alone. */
 START_TEST(losses_of_adapters_in_fp8_are_near_those_in_bf16_and_not_the_same) {
     double fp8[12], bf16[12];
     const char *words = SMALL_RUN "lora true frozen_dtype fp8 predictor none learning_rate 0.01 ";
@@ -287,7 +292,7 @@ START_TEST(where_a_base_in_fp8_lives_changes_no_bit) {
 }
 END_TEST
 
-/* ---- what is kept -------------------------------------------------------------------------------- */
+/* ---- what is kept ---------------------------------------------------------------------------- */
 
 START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
     char folder[256];
@@ -313,7 +318,8 @@ START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
 }
 END_TEST
 
-/* A byte for each number of a matrix and some for its scales, and norms in 16 bits; no checkpoint has them. */
+/* A byte for each number of a matrix and some for its scales, and norms in 16 bits; no checkpoint
+ * has them. */
 START_TEST(the_plan_counts_the_codes_of_the_blocks) {
     char folder[256];
     double losses[1];

@@ -1,5 +1,5 @@
-/* test_groups.c: groups of parameters by patterns: the text, what a step makes of them, plans, checkpoints,
- * and models of the caller's own. */
+/* test_groups.c: groups of parameters by patterns: the text, what a step makes of them, plans,
+ * checkpoints, and models of the caller's own. */
 #include "own_rig.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -16,7 +16,7 @@
     "embed.*: optimizer sgd, lr_scale 10; *norm*: decay 0.3; blocks.0.mlp.*: frozen; "             \
     "blocks.1.*: optimizer sgd, decay 0"
 
-/* ---- the text -------------------------------------------------------------------------------------- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 START_TEST(a_text_is_read_as_it_is_written) {
     const char *at =
@@ -110,7 +110,7 @@ START_TEST(long_texts_are_refused) {
 }
 END_TEST
 
-/* ---- which parameters -------------------------------------------------------------------------------- */
+/* ---- which parameters ------------------------------------------------------------------------ */
 
 static const hy_shape small_shape = {.layers = 3,
                                      .width = 16,
@@ -202,7 +202,7 @@ START_TEST(no_pattern_takes_long) {
 }
 END_TEST
 
-/* ---- steps --------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* A parameter's weights after some steps; the caller frees them. */
 static float *weights_after(int steps, const char *name, const char *const *pairs, size_t *bytes) {
@@ -315,7 +315,7 @@ START_TEST(frozen_is_what_train_leaves_out) {
 }
 END_TEST
 
-/* ---- plans ----------------------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 static uint64_t planned(hy_class cls, const char *const *pairs) {
     hy_trainer *t = plan_words(RUN, pairs);
@@ -415,7 +415,7 @@ START_TEST(state_that_is_divided_by_is_not_compressed) {
 }
 END_TEST
 
-/* ---- checkpoints --------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 START_TEST(runs_with_groups_resume_to_the_same_bits) {
     check_resume(RUN, NULL, PAIRS(PLAIN, "groups", MIXED), 3, 5);
@@ -473,7 +473,7 @@ START_TEST(rates_and_decays_may_change_and_state_may_not) {
 }
 END_TEST
 
-/* ---- models of one's own --------------------------------------------------------------------------------------- */
+/* ---- models of one's own --------------------------------------------------------------------- */
 
 /* The weights after some answers of a loop with these groups. */
 static logistic own_after(int steps, const char *groups) {

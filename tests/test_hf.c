@@ -1,8 +1,8 @@
 /* test_hf.c: models in Hugging Face's format, in and out.
  *
- * tests/golden/hf holds small random models as transformers saves them (make_hf.py there), with the logits
- * it computes. Here they are read, run and compared, written and read again. test_hf_refusals.c has what
- * must be refused. */
+ * tests/golden/hf holds small random models as transformers saves them (make_hf.py there), with the
+ * logits it computes. Here they are read, run and compared, written and read again.
+ * test_hf_refusals.c has what must be refused. */
 #include <errno.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
-#include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer.h"
 
-/* ---- against transformers ---------------------------------------------------------------------- */
+/* ---- against transformers -------------------------------------------------------------------- */
 
 static void check_logits(const char *name) {
     hf_rig rig = {0};
@@ -62,7 +62,8 @@ static void check_codes(const hy_param *p, const hy_layout_item *item, const flo
     free(codes);
 }
 
-/* What is loaded as codes are the codes of the numbers that are loaded else; returns how many matrices. */
+/* What is loaded as codes are the codes of the numbers that are loaded else; returns how many
+ * matrices. */
 static int check_coded(const char *folder, hy_dtype dtype, int64_t piece) {
     int coded = 0;
     hf_rig rig = {0};
@@ -114,7 +115,8 @@ START_TEST(frozen_weights_are_loaded_as_fp8) {
 }
 END_TEST
 
-/* Rows as wide as it takes, in 16 bits, with padding behind the table and more jobs than threads. */
+/* Rows as wide as it takes, in 16 bits, with padding behind the table and more jobs than
+ * threads. */
 START_TEST(frozen_weights_are_loaded_as_nf4) {
     static const int64_t pieces[] = {0, 70, 1000, 5000};
     hy_shape shape = {.layers = 3,
@@ -187,7 +189,7 @@ START_TEST(pieces_of_any_size_make_the_same_weights) {
 }
 END_TEST
 
-/* ---- out again --------------------------------------------------------------------------------- */
+/* ---- out again ------------------------------------------------------------------------------- */
 
 static void tensors_are_the_same(const char *folder, const char *other) {
     hy_hf_tensors *a, *b;
@@ -283,7 +285,7 @@ START_TEST(rows_behind_the_vocabulary_are_zero_and_not_written) {
 }
 END_TEST
 
-/* ---- what lies beside the weights -------------------------------------------------------------- */
+/* ---- what lies beside the weights ------------------------------------------------------------ */
 
 START_TEST(files_beside_the_weights_are_copied) {
     static const struct {
@@ -330,7 +332,8 @@ static void count_warnings(void *user, hy_message_level level, const char *text)
     if (level == HY_WARNING && strstr(text, "merges.txt is not copied")) ++*(int *)user;
 }
 
-/* A link is a file of the model only where it stays with the model; the hub's cache is made of links. */
+/* A link is a file of the model only where it stays with the model; the hub's cache is made of
+ * links. */
 START_TEST(links_to_files_elsewhere_are_not_copied) {
     char folder[256], cache[300], source[400], blobs[400], out[300], path[500], other[500];
     int warnings = 0;
@@ -372,7 +375,8 @@ static void hear(void *user, hy_message_level level, const char *text) {
     hy_text_add(user, text);
 }
 
-/* Writes a golden model with a window that it did not have, and reads what config.json then says. */
+/* Writes a golden model with a window that it did not have, and reads what config.json then
+ * says. */
 static hy_status write_with_window(const char *name, int32_t window, hy_text *heard,
                                    hy_hf_config *config) {
     char folder[256], out[300], golden[512];
@@ -422,7 +426,8 @@ START_TEST(a_window_that_the_architecture_lacks_is_written_as_another_or_refused
 }
 END_TEST
 
-/* The second removed what the first was writing, and the first published what the second had begun. */
+/* The second removed what the first was writing, and the first published what the second had
+ * begun. */
 START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
     char folder[256], out[300], partial[300], file[320];
     hf_rig rig = {0};
@@ -449,8 +454,8 @@ START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
 }
 END_TEST
 
-/* Whatever write fails, the folder that was there is whole, and nothing lies beside it; also where two names
- * cannot be swapped. */
+/* Whatever write fails, the folder that was there is whole, and nothing lies beside it; also where
+ * two names cannot be swapped. */
 START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
     char folder[256], out[300];
     hf_rig rig = {0};
@@ -483,7 +488,7 @@ START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
 }
 END_TEST
 
-/* ---- finding models ---------------------------------------------------------------------------- */
+/* ---- finding models -------------------------------------------------------------------------- */
 
 static void put_revision(const char *cache, const char *model, const char *revision,
                          const char *golden) {
@@ -524,37 +529,9 @@ START_TEST(a_model_is_found_by_its_name_in_the_hubs_cache) {
 }
 END_TEST
 
-/* ---- a real model ------------------------------------------------------------------------------ */
+/* ---- a real model ---------------------------------------------------------------------------- */
 
 enum { STORY = 200, BOS = 1 };
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* "<0x0A>": one byte. */
-static bool byte_piece(const char *piece, size_t size, char *out) {
-    if (size != 6 || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>') return false;
-    int high = hex_digit(piece[3]), low = hex_digit(piece[4]);
-    if (high < 0 || low < 0) return false;
-    *out = (char)(high * 16 + low);
-    return true;
-}
-
-/* The text of an id after another: behind BOS a leading space goes; <0x0A> stands for that byte. */
-static void add_text(const hy_llama2c_pieces *p, int32_t before, int32_t id, hy_text *out) {
-    if (id < 0 || id >= p->count || !p->bytes.data) return;
-    const char *piece = p->bytes.data + p->begin[id];
-    size_t size = p->begin[id + 1] - p->begin[id];
-    char byte;
-    if (byte_piece(piece, size, &byte)) {
-        hy_text_add_bytes(out, &byte, 1);
-        return;
-    }
-    bool drops_space = before == BOS && size > 0 && piece[0] == ' ';
-    hy_text_add_bytes(out, piece + drops_space, size - drops_space);
-}
 
 static const char *data_folder(char path[512]) {
     const char *base = getenv("HYBRID_DATA");
@@ -577,15 +554,15 @@ static int32_t likeliest(hf_rig *rig, int32_t at) {
 START_TEST(a_trained_llama2c_model_tells_its_story) {
     char path[512], tokenizer[600];
     hf_rig rig = {0};
-    hy_llama2c_pieces pieces;
+    hy_tokenizer *t;
     hy_text story = {0};
     if (!data_folder(path)) {
         printf("skipped: no weights/stories260K in HYBRID_DATA or ../shared/data\n");
         return;
     }
     snprintf(tokenizer, sizeof tokenizer, "%s/tok512.bin", path);
-    must(hy_llama2c_pieces_read(tokenizer, &pieces));
-    ck_assert_int_eq(pieces.count, 512);
+    must(hy_tokenizer_open(tokenizer, &t));
+    ck_assert_int_eq(hy_tokenizer_vocab(t), 512);
     open_hf_seq(&rig, path, HY_F32, STORY);
     memset(rig.m.tokens, 0, STORY * sizeof(int32_t));
     memset(rig.m.targets, 0, STORY * sizeof(int32_t));
@@ -594,8 +571,8 @@ START_TEST(a_trained_llama2c_model_tells_its_story) {
         int32_t next = likeliest(&rig, i);
         rig.m.targets[i] = next;
         if (i + 1 < STORY) rig.m.tokens[i + 1] = next;
-        add_text(&pieces, rig.m.tokens[i], next, &story);
     }
+    must(hy_tokenizer_decode(t, rig.m.targets, STORY, 0, &story));
     const char *begin = "Once upon a time, there was a little girl named Lily";
     ck_assert_msg(strncmp(hy_text_string(&story), begin, strlen(begin)) == 0, "%s",
                   hy_text_string(&story));
@@ -605,7 +582,7 @@ START_TEST(a_trained_llama2c_model_tells_its_story) {
     double loss = rig_loss_sum(&rig.m) / STORY;
     ck_assert_msg(loss > 0 && loss < 1, "%f nats a token", loss);
     hy_text_free(&story);
-    hy_llama2c_pieces_free(&pieces);
+    hy_tokenizer_close(t);
     close_hf(&rig);
 }
 END_TEST

@@ -1,9 +1,9 @@
-/* test_hf_refusals.c: configurations and files of models that must be refused, and the words it is done
- * with. Every message names the file and the field or tensor. test_hf.c has what works. */
+/* test_hf_refusals.c: configurations and files of models that must be refused, and the words it is
+ * done with. Every message names the file and the field or tensor. test_hf.c has what works. */
 #include "hf_rig.h"
 #include "mutate.h"
 
-/* ---- config.json ------------------------------------------------------------------------------- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 #define LLAMA_SIZES                                                                                \
     "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                  \
@@ -230,15 +230,15 @@ START_TEST(a_written_config_reads_back_to_the_same_shape) {
 }
 END_TEST
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static char folder[256];
 
 static void make_folder(void) { temp_folder(folder); }
 static void drop_folder(void) { remove_folder(folder); }
 
-/* Writes the tensors of the golden llama again, one of them changed: left out (to NULL), renamed, of
- * another shape or type; or one more. */
+/* Writes the tensors of the golden llama again, one of them changed: left out (to NULL), renamed,
+ * of another shape or type; or one more. */
 typedef struct change {
     const char *tensor;
     const char *to;
@@ -479,7 +479,7 @@ START_TEST(a_folder_without_weights_says_what_is_missing) {
 }
 END_TEST
 
-/* ---- damage ------------------------------------------------------------------------------------ */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 /* Whatever the bytes: HY_OK or a message, and never a crash (the sanitizers look on). */
 START_TEST(damaged_configs_and_headers_never_crash) {

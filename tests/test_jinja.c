@@ -1,7 +1,8 @@
 /* test_jinja.c: templates against jinja2, and the bounds.
  *
- * tests/golden/jinja.jsonl was made by make_jinja.py: a line of values, then templates with what jinja2
- * made of them; null where it refuses. What stands in {% generation %} has \2 and \3 around it there. */
+ * tests/golden/jinja.jsonl was made by make_jinja.py: a line of values, then templates with what
+ * jinja2 made of them; null where it refuses. What stands in {% generation %} has \2 and \3 around
+ * it there. */
 #include "harness.h"
 #include "jinja/jinja.h"
 
@@ -155,7 +156,8 @@ START_TEST(templates_that_run_away_are_stopped) {
 }
 END_TEST
 
-/* What looks at much and writes nothing is counted, too: each of these would take minutes or hours. */
+/* What looks at much and writes nothing is counted, too: each of these would take minutes or
+ * hours. */
 START_TEST(templates_that_look_at_too_much_are_stopped) {
     static const char *const looks[] = {"x | length",
                                         "x.startswith(x)",

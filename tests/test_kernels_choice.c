@@ -1,4 +1,5 @@
-/* test_kernels_choice.c: whose attention serves a shape, as the lines that tables and caches carry. */
+/* test_kernels_choice.c: whose attention serves a shape, as the lines that tables and caches
+ * carry. */
 #include "harness.h"
 
 #include "kernels/attention_choice.h"
@@ -95,7 +96,8 @@ START_TEST(a_table_is_read_among_lines_of_matmuls_and_without_a_last_newline) {
 }
 END_TEST
 
-/* cuDNN's results are those of one version; our own are the same whichever cuDNN there is, or none. */
+/* cuDNN's results are those of one version; our own are the same whichever cuDNN there is, or
+ * none. */
 START_TEST(cudnn_is_gone_on_with_in_the_same_version_alone_and_our_own_in_any) {
     static const char own[] =
         CARD "/cudnn-91900 attention-forward/64x1024/12-4x64/bf16 own 301.2 377.0\n";

@@ -1,5 +1,5 @@
-/* test_kernels_fp8.c: fp8 on the CPU: codes and scales against what is worked out without fp8.h's bits, and
- * the ops that make and multiply them. */
+/* test_kernels_fp8.c: fp8 on the CPU: codes and scales against what is worked out without fp8.h's
+ * bits, and the ops that make and multiply them. */
 #include "kernel_rig.h"
 
 #include <float.h>
@@ -23,7 +23,7 @@ static bool run_served(const hy_op_call *call) {
 static const hy_dtype kinds[] = {HY_E4M3, HY_E5M2};
 static uint32_t largest_code(hy_dtype dtype) { return dtype == HY_E4M3 ? 0x7e : 0x7b; }
 
-/* ---- one number -------------------------------------------------------------------------------- */
+/* ---- one number ------------------------------------------------------------------------------ */
 
 /* From the exponent and mantissa, by the formats' definition. */
 static double number_of(hy_dtype dtype, uint32_t code) {
@@ -93,7 +93,7 @@ START_TEST(a_number_gets_the_nearest_code) {
 }
 END_TEST
 
-/* ---- scales ------------------------------------------------------------------------------------ */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 /* A power of two, the smallest that brings `largest` to the largest code or below. */
 static void check_scale(hy_dtype dtype, float largest) {
@@ -134,7 +134,7 @@ START_TEST(the_scale_is_the_smallest_power_of_two_that_fits) {
 }
 END_TEST
 
-/* ---- ops --------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 START_TEST(the_largest_magnitude_is_found) {
     for (int dtype = HY_F32; dtype <= HY_F16; dtype++) {

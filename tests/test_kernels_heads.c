@@ -110,7 +110,7 @@ START_TEST(attention_rejects_a_document_that_begins_after_its_token) {
 }
 END_TEST
 
-/* ---- cached attention -------------------------------------------------------------------------- */
+/* ---- cached attention ------------------------------------------------------------------------ */
 
 EACH_MIXTURE(cached_attention_agrees_with_the_reference, 0, MIXTURES) {
     static const int32_t firsts[] = {0, 1, 13, 700};

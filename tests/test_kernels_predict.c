@@ -80,14 +80,14 @@ END_TEST
 START_TEST(noise_belongs_to_the_logical_element) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
     call.attr.combine.noise = 2;
-    call.attr.combine.seed = 5;
-    call.attr.combine.first = 1000;
+    call.attr.seed = 5;
+    call.attr.first = 1000;
     call.t[HY_COMBINE_OUT] = hy_tensor_1d(out, HY_F32, N);
     run(&call);
     double square = 0;
     for (int i = 0; i < N; i++) square += (double)out[i] * out[i];
     ck_assert_double_eq_tol(sqrt(square / N), 2, 0.02);
-    call.attr.combine.first = 1500;
+    call.attr.first = 1500;
     call.t[HY_COMBINE_OUT] = hy_tensor_1d(z, HY_F32, 100);
     run(&call);
     ck_assert_mem_eq(z, out + 500, 100 * sizeof(float));
@@ -155,7 +155,7 @@ START_TEST(eight_bits_keep_sign_size_and_the_smallest_squares) {
 }
 END_TEST
 
-/* ---- a byte beside a bf16 number ---------------------------------------------------------------- */
+/* ---- a byte beside a bf16 number ------------------------------------------------------------- */
 
 static const int exponents[] = {-HY_GRID_EXPONENT_MAX, -16, -13, -7, 0, HY_GRID_EXPONENT_MAX};
 enum { EXPONENTS = sizeof exponents / sizeof exponents[0], BIGGEST = 0x7f7f };
@@ -192,7 +192,8 @@ START_TEST(a_number_goes_to_its_nearest_point) {
 }
 END_TEST
 
-/* Every bf16 number as theta, and beside it every point that is fewer than 128 away: across zero, too. */
+/* Every bf16 number as theta, and beside it every point that is fewer than 128 away: across zero,
+ * too. */
 START_TEST(a_byte_is_enough_beside_a_number_that_is_near) {
     int exponent = exponents[_i];
     int32_t most = hy_grid_point(BIGGEST, exponent);
@@ -227,8 +228,8 @@ START_TEST(a_byte_that_wrapped_around_stays_near) {
 }
 END_TEST
 
-/* The ops over an odd count: each element as the functions have it, which the tests above hold against what
- * they are for. */
+/* The ops over an odd count: each element as the functions have it, which the tests above hold
+ * against what they are for. */
 START_TEST(wrapping_ops_are_the_grid_element_by_element) {
     uint16_t *theta = malloc(N * sizeof *theta), *phi = malloc(N * sizeof *phi), *back;
     uint8_t *codes = malloc(N);

@@ -1,5 +1,5 @@
-/* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory gets
- * short, that speed is what decides, and that a run keeps what it began with. */
+/* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory
+ * gets short, that speed is what decides, and that a run keeps what it began with. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -7,7 +7,7 @@
 
 #define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 "
 
-/* ---- what is allowed ------------------------------------------------------------------------------ */
+/* ---- what is allowed ------------------------------------------------------------------------- */
 
 /* What training changes: the master where there is one, else the weights themselves. */
 static hy_dtype master_of(const hy_trainer *t) {
@@ -79,7 +79,7 @@ START_TEST(what_fits_the_card_stays_fp32) {
 }
 END_TEST
 
-/* ---- how a step is cut -------------------------------------------------------------------------------- */
+/* ---- how a step is cut ----------------------------------------------------------------------- */
 
 /* The micro-batch of a plan; tokens per step are those of preset and profile in any case. */
 static int planned_batch(const char *card, const char *const *pairs, bool *is_advised) {
@@ -131,7 +131,7 @@ START_TEST(a_step_that_mostly_waits_is_told_what_a_longer_one_gives) {
 }
 END_TEST
 
-/* ---- what is given up, and when ------------------------------------------------------------------- */
+/* ---- what is given up, and when -------------------------------------------------------------- */
 
 /* How much of prediction is kept: 3 all, 2 no snapshot, 1 in 8 bits, 0 nothing. */
 static int kept_of(const hy_trainer *t) {
@@ -185,7 +185,7 @@ START_TEST(no_hand_set_types_are_much_faster) {
 }
 END_TEST
 
-/* ---- runs ----------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 /* So little memory that the optimizer's state has to be small. */
 static const char *tight_memory(void) {
@@ -254,7 +254,8 @@ static uint64_t kept_bytes(const hy_trainer *t) {
     return bytes;
 }
 
-/* A run that stops after so many steps, or with the first fork; the most that was kept, and what is now. */
+/* A run that stops after so many steps, or with the first fork; the most that was kept, and what is
+ * now. */
 typedef struct tuned {
     hy_trainer *trainer;
     hy_text said;
@@ -295,8 +296,8 @@ static bool was_said(const tuned *u, const char *words) {
     "regime fine-tuning fork_budget 0.5 fork_steps 4 steps 60 full_steps 4 correct_steps 2 "       \
     "predict_from 0.1 predict_until 1 schedule constant "
 
-/* Until a fork is due there is no memory for it; a window before it there is; and after it only where the
- * fork has spoken for prediction. */
+/* Until a fork is due there is no memory for it; a window before it there is; and after it only
+ * where the fork has spoken for prediction. */
 START_TEST(disabled_prediction_takes_no_memory) {
     tuned first = {.stop_at = 40}, later = {0};
     char folder[256];

@@ -1,7 +1,7 @@
 /* test_memory_pinned.c: what limits pinned memory, read from made-up machines.
  *
- * Each test writes the few files of /proc and /sys that its machine has into a folder of its own and
- * looks at the limit, its cause and the words of a refusal. */
+ * Each test writes the few files of /proc and /sys that its machine has into a folder of its own
+ * and looks at the limit, its cause and the words of a refusal. */
 #include "made_machine.h"
 
 #include "memory/pinned.h"
@@ -102,7 +102,8 @@ START_TEST(a_limit_above_the_process_s_own_group_is_found) {
 }
 END_TEST
 
-/* A container of version 1: /proc names a group that its /sys does not show; the limit is at the root. */
+/* A container of version 1: /proc names a group that its /sys does not show; the limit is at the
+ * root. */
 START_TEST(a_group_of_version_1_limits) {
     write_computer();
     write_file(proc, "self/cgroup", "11:cpu:/docker/abc\n9:memory:/docker/abc\n");

@@ -1,7 +1,7 @@
 /* test_memory_rates.c: measuring how fast bytes move, on the CPU backend.
  *
- * How fast a machine is cannot be tested; that a figure belongs to this backend can. A backend whose
- * copies are slowed down on purpose, or fail, stands in for a link of a known speed. */
+ * How fast a machine is cannot be tested; that a figure belongs to this backend can. A backend
+ * whose copies are slowed down on purpose, or fail, stands in for a link of a known speed. */
 #include "harness.h"
 
 #include <time.h>

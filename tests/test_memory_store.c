@@ -1,4 +1,5 @@
-/* test_memory_store.c: stores whose units pass through rings: every depth, sizes, resident units. */
+/* test_memory_store.c: stores whose units pass through rings: every depth, sizes, resident
+ * units. */
 #include "store_walks.h"
 
 static const int64_t untied[] = {3000, 900,  1000, 1000,
@@ -34,7 +35,7 @@ static void close_rings(store_rig *rigs, int count) {
     rig_machine_close(&machine);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 START_TEST(large_units_share_one_buffer_and_do_not_size_the_others) {
     store_rig r;
@@ -126,7 +127,7 @@ START_TEST(resident_units_are_blocks_spread_evenly) {
 }
 END_TEST
 
-/* ---- walks ------------------------------------------------------------------------------------- */
+/* ---- walks ----------------------------------------------------------------------------------- */
 
 static void walk(const int64_t *sizes, bool is_tied, int32_t depth, int32_t resident, int delay) {
     store_rig r[2];
@@ -186,9 +187,9 @@ static void hold_back(hy_stream *stream, hy_stream *brake, hy_event *event) {
     must(machine.backend->stream_wait(stream, event));
 }
 
-/* The buffer that a change was written back from is taken by a unit that is got new: only compute has
- * waited for the change then, and the way up has to do so itself before it brings the changed unit
- * again. */
+/* The buffer that a change was written back from is taken by a unit that is got new: only compute
+ * has waited for the change then, and the way up has to do so itself before it brings the changed
+ * unit again. */
 static void return_late(store_rig *r, hy_stream *brake, hy_event *event) {
     rig_visit(r, 4);
     rig_visit(r, 5);
@@ -200,8 +201,8 @@ static void return_late(store_rig *r, hy_stream *brake, hy_event *event) {
     rig_check_backing(r);
 }
 
-/* A unit is gathered, thrown out unused and written anew: the backing store is not changed while it is
- * being read. */
+/* A unit is gathered, thrown out unused and written anew: the backing store is not changed while it
+ * is being read. */
 static void read_late(store_rig *r, hy_stream *brake, hy_event *event) {
     hy_store_forget(&r->store);
     must(hy_store_gather(&r->store, 2));
@@ -231,7 +232,7 @@ START_TEST(a_copy_that_is_held_back_is_waited_for) {
 }
 END_TEST
 
-/* ---- what is copied ---------------------------------------------------------------------------- */
+/* ---- what is copied -------------------------------------------------------------------------- */
 
 START_TEST(a_unit_that_is_got_new_is_not_brought) {
     store_rig r;
@@ -250,7 +251,7 @@ START_TEST(a_unit_that_is_got_new_is_not_brought) {
 }
 END_TEST
 
-/* ---- resident units ------------------------------------------------------------------------------ */
+/* ---- resident units -------------------------------------------------------------------------- */
 
 START_TEST(resident_units_take_no_room_in_the_backing_store) {
     hy_layout layout;
@@ -296,7 +297,8 @@ START_TEST(a_resident_unit_outlives_a_walk_that_broke_off) {
 }
 END_TEST
 
-/* Another number of them, any to any other; and from ring to ring where the backing store is shared. */
+/* Another number of them, any to any other; and from ring to ring where the backing store is
+ * shared. */
 START_TEST(a_class_is_copied_between_stores_with_other_resident_units) {
     enum { STORES = 3 };
     static const int32_t resident[STORES] = {0, 2, 6};
@@ -363,7 +365,7 @@ START_TEST(a_forgotten_resident_unit_is_still_there) {
 }
 END_TEST
 
-/* ---- and the end ---------------------------------------------------------------------------------- */
+/* ---- and the end ----------------------------------------------------------------------------- */
 
 START_TEST(what_is_on_its_way_back_arrives_before_the_end) {
     store_rig r;
@@ -414,7 +416,7 @@ START_TEST(large_units_cannot_be_held_together) {
 }
 END_TEST
 
-/* ---- made units -------------------------------------------------------------------------------- */
+/* ---- made units ------------------------------------------------------------------------------ */
 
 static void make_unit(hy_store *store, int32_t unit) {
     hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = (float)unit};

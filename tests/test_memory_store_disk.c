@@ -1,4 +1,5 @@
-/* test_memory_store_disk.c: stores backed by the disk: the same numbers, bounded memory, failing disks. */
+/* test_memory_store_disk.c: stores backed by the disk: the same numbers, bounded memory, failing
+ * disks. */
 #include "store_walks.h"
 
 #include <errno.h>
@@ -168,7 +169,8 @@ START_TEST(reading_ahead_begins_with_gather) {
 }
 END_TEST
 
-/* The stage of a unit whose copy to the device is held back is given to one that is written back. */
+/* The stage of a unit whose copy to the device is held back is given to one that is written
+ * back. */
 START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
     store_rig r;
     hy_stream *brake;
@@ -279,7 +281,7 @@ START_TEST(a_class_is_copied_from_any_place_to_any_other) {
 }
 END_TEST
 
-/* ---- failing disks ----------------------------------------------------------------------------- */
+/* ---- failing disks --------------------------------------------------------------------------- */
 
 /* Goes on until a call fails; which one it is depends on when the disk answers. */
 static hy_status walk_until_failure(store_rig *r) {

@@ -1,4 +1,5 @@
-/* test_metrics.c: what OUT/metrics.jsonl and OUT/plan.json say of a run, and what stays when it resumes. */
+/* test_metrics.c: what OUT/metrics.jsonl and OUT/plan.json say of a run, and what stays when it
+ * resumes. */
 #include <errno.h>
 #include <math.h>
 #include <sys/wait.h>
@@ -88,7 +89,7 @@ static void run_to(int64_t step, const char *words) {
     hy_trainer_destroy(t);
 }
 
-/* ---- a record without a run -------------------------------------------------------------------- */
+/* ---- a record without a run ------------------------------------------------------------------ */
 
 typedef struct sitting {
     hy_record record;

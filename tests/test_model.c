@@ -403,8 +403,8 @@ START_TEST(a_sequence_beyond_the_context_is_refused) {
 }
 END_TEST
 
-/* A large vocabulary is rounded up in memory. The rows beyond it are nobody's: whatever stands in them
- * changes no loss and no gradient, and their own gradient is zero. */
+/* A large vocabulary is rounded up in memory. The rows beyond it are nobody's: whatever stands in
+ * them changes no loss and no gradient, and their own gradient is zero. */
 START_TEST(the_padding_of_a_vocabulary_means_nothing) {
     hy_shape shape = gpt2_shape();
     hy_batch_options options = options_of(2, 8);

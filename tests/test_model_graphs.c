@@ -1,5 +1,5 @@
-/* test_model_graphs.c: passes that are captured and replayed. The CPU backend captures nothing, so a
- * recorder stands in front of it here: it keeps the calls that are enqueued during a capture. */
+/* test_model_graphs.c: passes that are captured and replayed. The CPU backend captures nothing, so
+ * a recorder stands in front of it here: it keeps the calls that are enqueued during a capture. */
 #include "model_rig.h"
 
 #include "base/rng.h"

@@ -1,5 +1,5 @@
-/* test_model_nf4.c: codes of 4 bits and their scales: by numbers worked out by hand, and against those that
- * bitsandbytes makes of the same matrices, bit for bit (golden/make_nf4.py).
+/* test_model_nf4.c: codes of 4 bits and their scales: by numbers worked out by hand, and against
+ * those that bitsandbytes makes of the same matrices, bit for bit (golden/make_nf4.py).
  *
  * HYBRID_NF4_CASES names another file of such cases (tests/nf4/run.sh). */
 #include "harness.h"
@@ -11,7 +11,7 @@
 #include "kernels/half.h"
 #include "model/coding.h"
 
-/* ---- by hand ----------------------------------------------------------------------------------- */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 START_TEST(levels_are_their_own_codes_and_even_elements_lie_high) {
     static const float levels[16] = {HY_NF4_LEVELS};
@@ -54,8 +54,8 @@ START_TEST(zeros_stay_zeros_whatever_their_scale) {
 }
 END_TEST
 
-/* 1, 2, 3, 4: their mean is 2.5, the largest distance from it 1.5; shares of that are -1, -1/3, 1/3 and 1, and the
- * nearest numbers of the map -0.99296874, -0.33203125, 0.33203125 and 1. */
+/* 1, 2, 3, 4: their mean is 2.5, the largest distance from it 1.5; shares of that are -1, -1/3, 1/3
+ * and 1, and the nearest numbers of the map -0.99296874, -0.33203125, 0.33203125 and 1. */
 START_TEST(scales_have_eight_bits_around_their_mean) {
     float scales[4] = {1, 2, 3, 4}, pairs[4];
     uint8_t codes[4];
@@ -75,8 +75,8 @@ START_TEST(scales_have_eight_bits_around_their_mean) {
 }
 END_TEST
 
-/* Numbers near a border of the map, whose codes are those of the nearest step of the grid: bitsandbytes has
- * these, and the number nearest to each is the other neighbour. */
+/* Numbers near a border of the map, whose codes are those of the nearest step of the grid:
+ * bitsandbytes has these, and the number nearest to each is the other neighbour. */
 START_TEST(codes_of_scales_are_looked_up_on_a_grid) {
     static const float scales[] = {
         1, 0.080315754f, -0.0021278337f, 0.606243f, -0.09436625f, 0.38125324f, -8.865477e-05f};
@@ -110,7 +110,7 @@ START_TEST(scales_of_some_blocks_are_found_among_all) {
 }
 END_TEST
 
-/* ---- against bitsandbytes ---------------------------------------------------------------------- */
+/* ---- against bitsandbytes -------------------------------------------------------------------- */
 
 typedef struct made_case {
     const hy_safetensors *file;

@@ -1,5 +1,5 @@
-/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no bit;
- * bytes are as planned; hooks are called in order. */
+/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no
+ * bit; bytes are as planned; hooks are called in order. */
 #include "pass_rig.h"
 
 #include "model/batch_memory.h"
@@ -112,7 +112,7 @@ START_TEST(plans_may_share_what_they_offload_to) {
 }
 END_TEST
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static void sizes_of(const pass_choice *c, hy_batch_plan **plan, hy_model **model) {
     hy_shape shape = pass_shape(c);
@@ -232,7 +232,7 @@ START_TEST(a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate) 
 }
 END_TEST
 
-/* ---- traffic ----------------------------------------------------------------------------------- */
+/* ---- traffic --------------------------------------------------------------------------------- */
 
 static uint64_t unit_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit];
@@ -277,7 +277,7 @@ START_TEST(the_embeddings_backward_wants_no_weights) {
 }
 END_TEST
 
-/* ---- hooks ------------------------------------------------------------------------------------- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 typedef struct teller {
     pass_rig *rig;
@@ -363,8 +363,8 @@ START_TEST(a_hook_is_called_in_order) {
 }
 END_TEST
 
-/* An update that is applied as the next step's forward comes to each unit gives the bits of one that is
- * applied at once. */
+/* An update that is applied as the next step's forward comes to each unit gives the bits of one
+ * that is applied at once. */
 START_TEST(updates_on_gather_change_no_bit) {
     pass_rig plain, other;
     pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
@@ -394,6 +394,73 @@ START_TEST(updates_on_gather_change_no_bit) {
 }
 END_TEST
 
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+#define SLICES 3
+
+static int count_units(const char *told) {
+    int count = 0;
+    for (; *told; told++) count += *told == 'b';
+    return count;
+}
+
+/* Several batches go through each unit while its weights are held: every loss has the bits of its
+ * batch alone, the memory is what was planned, and each unit is visited once. */
+START_TEST(slices_of_a_forward_pass_change_no_bit) {
+    pass_rig r;
+    pass_open(&r,
+              &(pass_choice){.is_tied = _i % 2, .is_rich = _i / 2, .state_depth = 3, .delay = 60});
+    hy_batch_options options = pass_options(&(pass_choice){0});
+    hy_batch_plan *one, *all;
+    options.is_training = false;
+    must(hy_batch_plan_create(r.model, r.backend, &options, &one));
+    options.slices = SLICES;
+    must(hy_batch_plan_create(r.model, r.backend, &options, &all));
+    ck_assert_int_eq(hy_batch_sequences(all), SLICES * hy_batch_sequences(one));
+    ck_assert_uint_eq(all->bytes.workspace, one->bytes.workspace);
+    ck_assert_uint_eq(all->bytes.activations, SLICES * one->bytes.activations);
+    int32_t tokens[SLICES * PASS_ROWS], targets[SLICES * PASS_ROWS];
+    float alone[SLICES * PASS_ROWS], together[SLICES * PASS_ROWS];
+    for (uint64_t i = 0; i < SLICES * PASS_ROWS; i++) {
+        tokens[i] = (int32_t)hy_rng_below(5, HY_RNG_TEST, i, 701);
+        targets[i] = (int32_t)hy_rng_below(6, HY_RNG_TEST, i, 701);
+    }
+    char *memory = malloc(all->bytes.activations + all->bytes.workspace + 2 * HY_ALIGNMENT);
+    char *at = memory + HY_ALIGNMENT - (uintptr_t)memory % HY_ALIGNMENT;
+    teller t = {.rig = &r};
+    hy_unit_hook hook = {.context = &t, .before = before};
+    hy_batch_input input = {.stream = r.compute,
+                            .weights = &r.weights,
+                            .rope = r.model->shape.has_rope ? r.rope : NULL,
+                            .loss_scale = 1,
+                            .hook = &hook};
+    for (int i = 0; i < SLICES; i++) {
+        memset(at, 0xff, one->bytes.activations + one->bytes.workspace);
+        hy_batch_plan_place(one, at, at + one->bytes.activations);
+        input.tokens = tokens + i * PASS_ROWS;
+        input.targets = targets + i * PASS_ROWS;
+        input.losses = alone + i * PASS_ROWS;
+        must(hy_batch_evaluate(one, &input));
+        must(r.backend->stream_sync(r.compute));
+    }
+    int visits = count_units(t.told);
+    t.told[0] = 0;
+    memset(at, 0xff, all->bytes.activations + all->bytes.workspace);
+    hy_batch_plan_place(all, at, at + all->bytes.activations);
+    input.tokens = tokens;
+    input.targets = targets;
+    input.losses = together;
+    must(hy_batch_evaluate(all, &input));
+    must(r.backend->stream_sync(r.compute));
+    ck_assert_mem_eq(alone, together, sizeof alone);
+    ck_assert_int_eq(visits, SLICES * count_units(t.told));
+    free(memory);
+    hy_batch_plan_destroy(one);
+    hy_batch_plan_destroy(all);
+    pass_close(&r);
+}
+END_TEST
+
 static Suite *passes_suite(void) {
     Suite *suite = suite_create("passes");
     TCase *tests = tcase_create("passes");
@@ -401,6 +468,7 @@ static Suite *passes_suite(void) {
     tcase_add_loop_test(tests, recomputing_in_some_layers_changes_no_bit, 0, 4);
     tcase_add_loop_test(tests, offloading_what_layers_keep_changes_no_bit, 0, 4);
     tcase_add_loop_test(tests, weights_gradients_and_activations_in_rings_change_no_bit, 0, 4);
+    tcase_add_loop_test(tests, slices_of_a_forward_pass_change_no_bit, 0, 4);
     tcase_add_test(tests, plans_may_share_what_they_offload_to);
     tcase_add_test(tests, pieces_of_the_loss_follow_the_budget);
     tcase_add_test(tests, bytes_grow_with_the_layers_that_keep_all);

@@ -1,5 +1,5 @@
-/* test_model_sets.c: models of which some parameters are frozen: what is chosen, what memory and time that
- * saves, and that it changes no bit of what is trained. */
+/* test_model_sets.c: models of which some parameters are frozen: what is chosen, what memory and
+ * time that saves, and that it changes no bit of what is trained. */
 #include "sets_rig.h"
 
 #include "kernels/half.h"
@@ -48,7 +48,7 @@ static hy_shape shape_at(int i) {
 }
 enum { SHAPES = 3 };
 
-/* ---- choosing ---------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 static void check_selection(const hy_shape *shape, const char *names, int32_t count,
                             const char *trained, const char *frozen) {
@@ -95,8 +95,8 @@ START_TEST(names_choose_what_is_trained) {
 }
 END_TEST
 
-/* Worked out by hand: a block has 512 + 256 + 768 + 384 weights, the head 701 * 16; with 12 tokens an
- * attention of 16 numbers looks back at 4 or, on average, at 6. */
+/* Worked out by hand: a block has 512 + 256 + 768 + 384 weights, the head 701 * 16; with 12 tokens
+ * an attention of 16 numbers looks back at 4 or, on average, at 6. */
 START_TEST(operations_that_no_gradient_needs_do_not_count) {
     hy_shape rich = rich_shape();
     hy_model *model;
@@ -141,7 +141,7 @@ START_TEST(the_two_sets_have_the_bytes_of_all) {
 }
 END_TEST
 
-/* ---- the same bits ----------------------------------------------------------------------------- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static const char *const selections[] = {"last:0",
                                          "last:1",
@@ -189,7 +189,8 @@ START_TEST(what_is_trained_has_the_gradients_of_a_full_backward) {
 }
 END_TEST
 
-/* Weights, frozen weights and gradients on the device, in pinned memory, on disk: every combination. */
+/* Weights, frozen weights and gradients on the device, in pinned memory, on disk: every
+ * combination. */
 START_TEST(the_places_of_the_two_stores_change_no_bit) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     static const char *const trained[] = {"last:1,blocks.1.attn.*", "*norm*,embed.tokens.weight",
@@ -263,7 +264,7 @@ START_TEST(evaluation_and_decoding_read_both_stores) {
 }
 END_TEST
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 /* Rows that codes of 4 bits can have. */
 static hy_shape wide_shape_at(int i) {
@@ -386,8 +387,8 @@ static const hy_layout_item *item_named(const hy_model *model, const hy_layout *
     return NULL;
 }
 
-/* Heads of 16, in fours and pairs: q has 64 rows of two blocks each, k and v 32; gate and up 192; down has rows
- * of 192 that are three blocks, and the table 704. */
+/* Heads of 16, in fours and pairs: q has 64 rows of two blocks each, k and v 32; gate and up 192;
+ * down has rows of 192 that are three blocks, and the table 704. */
 START_TEST(groups_of_nf4_end_where_matrices_do) {
     static const struct {
         const char *name;
@@ -439,7 +440,7 @@ START_TEST(rows_that_nf4_cannot_have_stay_in_16_bits) {
 }
 END_TEST
 
-/* ---- what it saves ----------------------------------------------------------------------------- */
+/* ---- what it saves --------------------------------------------------------------------------- */
 
 START_TEST(backward_ends_at_the_lowest_unit_that_is_trained) {
     sets_choice choice = {.shape = rich_shape()};
@@ -521,7 +522,7 @@ START_TEST(a_model_without_trained_parameters_cannot_train) {
 }
 END_TEST
 
-/* ---- the optimizer ----------------------------------------------------------------------------- */
+/* ---- the optimizer --------------------------------------------------------------------------- */
 
 /* One AdamW update of what `r` trains, after sets_train. */
 static void update(sets_rig *r) {

@@ -362,7 +362,8 @@ START_TEST(a_line_comes_every_so_many_steps) {
 }
 END_TEST
 
-/* Others take so much of the card that this is left of it for the run; what was known before is old. */
+/* Others take so much of the card that this is left of it for the run; what was known before is
+ * old. */
 static void leave(uint64_t budget) {
     card.others = CARD_BYTES - budget;
     skip_time(2);
@@ -414,8 +415,8 @@ START_TEST(a_plan_that_fills_its_budget_is_as_it_should_be) {
 }
 END_TEST
 
-/* When the budget shrinks under a plan, that is an emergency; when there is room again it passes, one level
- * after the other. */
+/* When the budget shrinks under a plan, that is an emergency; when there is room again it passes,
+ * one level after the other. */
 START_TEST(changes_are_told_with_what_would_help) {
     heard h;
     hy_trainer *t = listen_to(&h, PAIRS(ALL_ON_DEVICE, ON_CARD));

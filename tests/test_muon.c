@@ -1,5 +1,5 @@
-/* test_muon.c: Muon as a whole: its updates against the formulas in double, what it leaves to AdamW, and what
- * it keeps. */
+/* test_muon.c: Muon as a whole: its updates against the formulas in double, what it leaves to
+ * AdamW, and what it keeps. */
 #include "muon_checks.h"
 
 #include "run_facts.h"
@@ -23,8 +23,8 @@ static void tear_down(void) {
 START_TEST(updates_are_those_of_the_formulas) { check_muon(&cpu, &muon_cases[_i]); }
 END_TEST
 
-/* However different the gradient's rows are in size, those of the step are about as long as each other; weights
- * that begin as zero are the step. */
+/* However different the gradient's rows are in size, those of the step are about as long as each
+ * other; weights that begin as zero are the step. */
 START_TEST(a_step_goes_equally_far_in_all_directions) {
     enum { ROWS = 24, COLS = 64 };
     const muon_case c = {ROWS, COLS, 0, {0}, HY_F32, HY_F32, true, false, 5, 0, 0};

@@ -1,10 +1,11 @@
 /* test_oom.c: no memory, at every place where there could be none.
  *
- * A short training run is made again and again, each time with another of its allocations refused: each of
- * the first 60, each that the CPU's arenas make, some of those after, and launches of ops and copies. Each
- * time it has to end with the losses of the undisturbed run, or stop and say so, with a checkpoint that goes
- * on to the same losses. Nothing may crash, hang, leak, or leave a file or a thread. The same for the rest
- * of the library, more coarsely; tests/long/test_oom_all.c leaves nothing out. See oom/trial.h. */
+ * A short training run is made again and again, each time with another of its allocations refused:
+ * each of the first 60, each that the CPU's arenas make, some of those after, and launches of ops
+ * and copies. Each time it has to end with the losses of the undisturbed run, or stop and say so,
+ * with a checkpoint that goes on to the same losses. Nothing may crash, hang, leak, or leave a file
+ * or a thread. The same for the rest of the library, more coarsely; tests/long/test_oom_all.c
+ * leaves nothing out. See oom/trial.h. */
 #include "oom/rows.h"
 
 /* One refusal is always survived once a step is made. */

@@ -1,6 +1,6 @@
-/* test_optim_steps.c: twenty steps of Lion and Adafactor behind the interface of optimizers: against their
- * formulas in double precision and against PyTorch's numbers; steps that are skipped; padding; what state each
- * parameter has. */
+/* test_optim_steps.c: twenty steps of Lion and Adafactor behind the interface of optimizers:
+ * against their formulas in double precision and against PyTorch's numbers; steps that are skipped;
+ * padding; what state each parameter has. */
 #include "harness.h"
 
 #include <float.h>
@@ -9,7 +9,8 @@
 #include "model/param_layout.h"
 #include "update_all.h"
 
-/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a guest's matrix. */
+/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a guest's
+ * matrix. */
 enum { PARAMS = 4, MOST = 16, STEPS = 20 };
 
 typedef struct steps_rig {
@@ -132,7 +133,7 @@ static hy_optimizer adafactor(bool is_relative, double decay, double max_norm) {
                           .max_norm = max_norm};
 }
 
-/* ---- the formulas in double precision ------------------------------------------------------------ */
+/* ---- the formulas in double precision -------------------------------------------------------- */
 
 /* One parameter: n numbers in rows of `columns`; 0: not factored. */
 typedef struct numbers_of_one {
@@ -291,7 +292,7 @@ START_TEST(a_matrix_with_padding_is_the_matrix_without_it) {
 }
 END_TEST
 
-/* ---- steps that are skipped, and threads --------------------------------------------------------- */
+/* ---- steps that are skipped, and threads ----------------------------------------------------- */
 
 START_TEST(a_gradient_that_is_not_finite_changes_nothing) {
     hy_optimizer all[] = {lion(), adafactor(true, 0.1, 0.5), adafactor(false, 0.1, 0.5)};
@@ -316,7 +317,7 @@ START_TEST(a_gradient_that_is_not_finite_changes_nothing) {
 }
 END_TEST
 
-/* ---- what is kept -------------------------------------------------------------------------------- */
+/* ---- what is kept ---------------------------------------------------------------------------- */
 
 START_TEST(a_matrix_keeps_a_number_for_each_row_and_column) {
     hy_optimizer a = adafactor(true, 0, 0), l = lion();
@@ -327,7 +328,7 @@ START_TEST(a_matrix_keeps_a_number_for_each_row_and_column) {
         hy_param_extent extent = a.kind->extent(&a, &r.list[i], 0);
         ck_assert_int_eq(extent.count, factored[i]);
         ck_assert(extent.is_exact);
-        ck_assert_int_eq(l.kind->extent(&l, &r.list[i], 0).count, r.list[i].count);
+        ck_assert_ptr_null(l.kind->extent); /* one for each element */
     }
     hy_param box = {.ndim = 3, .shape = {2, 3, 4}, .count = 24, .stored = 24};
     ck_assert_int_eq(a.kind->extent(&a, &box, 0).count, 24);

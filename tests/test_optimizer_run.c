@@ -1,5 +1,5 @@
-/* test_optimizer_run.c: runs with SGD, Lion and Adafactor: that they learn, what their state costs, where it may lie, how it is
- * saved, and that other optimizers do not take it for theirs. */
+/* test_optimizer_run.c: runs with SGD, Lion and Adafactor: that they learn, what their state costs,
+ * where it may lie, how it is saved, and that other optimizers do not take it for theirs. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -192,7 +192,7 @@ START_TEST(an_older_checkpoint_is_adamws) {
 }
 END_TEST
 
-/* ---- lion and adafactor -------------------------------------------------------------------------- */
+/* ---- lion and adafactor ---------------------------------------------------------------------- */
 
 #define LION_RUN SMALL_RUN "width 64 mlp_width 128 optimizer lion lr 1e-3 "
 #define FACTORED_RUN SMALL_RUN "width 64 mlp_width 128 optimizer adafactor lr 0.05 "

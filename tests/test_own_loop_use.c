@@ -1,4 +1,5 @@
-/* test_own_loop_use.c: the caller's own loop: numbers that are not finite, folders, what it is asked for, wrong use. */
+/* test_own_loop_use.c: the caller's own loop: numbers that are not finite, folders, what it is
+ * asked for, wrong use. */
 #include "own_loop_rig.h"
 
 #include <pthread.h>
@@ -158,7 +159,7 @@ START_TEST(nothing_is_written_unless_a_folder_is_named) {
 }
 END_TEST
 
-/* ---- questions and compute ----------------------------------------------------------------------- */
+/* ---- questions and compute ------------------------------------------------------------------- */
 
 START_TEST(micro_batches_are_told_by_number) {
     hy_loop *loop = new_loop(KEYS("predictor", "outer", "grad_accum_steps", "2"));
@@ -211,7 +212,7 @@ START_TEST(whether_predicting_pays_is_tested_where_batches_can_be_asked_for_agai
 }
 END_TEST
 
-/* ---- wrong use --------------------------------------------------------------------------------- */
+/* ---- wrong use ------------------------------------------------------------------------------- */
 
 static void refuse_one(hy_config *config, hy_parameter wrong, const char *message) {
     hy_loop *loop;

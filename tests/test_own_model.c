@@ -1,5 +1,5 @@
-/* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes, the
- * optimizer's state in Predict, failures, the record, resume, plans. */
+/* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes,
+ * the optimizer's state in Predict, failures, the record, resume, plans. */
 #include "hybrid_tools.h"
 #include "own_rig.h"
 
@@ -198,7 +198,7 @@ START_TEST(without_normalize_the_means_of_micro_batches_are_summed) {
 }
 END_TEST
 
-/* ---- the loss scale ------------------------------------------------------------------------------ */
+/* ---- the loss scale -------------------------------------------------------------------------- */
 
 typedef struct scaling {
     int64_t skipped, troubled;
@@ -465,7 +465,7 @@ START_TEST(a_folder_with_a_run_is_not_written_over_unasked) {
 }
 END_TEST
 
-/* ---- a trainer like any other --------------------------------------------------------------------- */
+/* ---- a trainer like any other ---------------------------------------------------------------- */
 
 static hy_status answer_again(void *user, int64_t batch, double scale, double *sum,
                               int64_t *counted) {
@@ -501,7 +501,8 @@ START_TEST(a_run_that_ended_goes_on_to_the_same_bits) {
 }
 END_TEST
 
-/* At the end the average is looked at too, in the caller's own memory; then the weights are back. */
+/* At the end the average is looked at too, in the caller's own memory; then the weights are
+ * back. */
 START_TEST(the_average_is_evaluated_and_the_weights_come_back) {
     hy_summary s = train(KEYS("predictor", _i ? "outer" : "none", "tail_share", "0.2"));
     ck_assert_int_eq(work.evaluations, 2);
@@ -517,7 +518,8 @@ static hy_status diverge(void *user, int64_t batch, double scale, double *sum, i
     return status;
 }
 
-/* Whoever looks at the average between a jump and its Correct leaves the weights before the jump where they are. */
+/* Whoever looks at the average between a jump and its Correct leaves the weights before the jump
+ * where they are. */
 START_TEST(evaluating_after_a_jump_leaves_it_to_be_undone) {
     const char *strategy = _i ? "pinned" : "none";
     hy_config *config =
@@ -583,7 +585,8 @@ START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
 }
 END_TEST
 
-/* 1.5 billion parameters in bf16, whose state has to go to pinned memory: planned, with nothing behind it. */
+/* 1.5 billion parameters in bf16, whose state has to go to pinned memory: planned, with nothing
+ * behind it. */
 START_TEST(a_list_of_shapes_can_be_planned) {
     enum { LAYERS = 28 };
     static char names[LAYERS + 1][32];

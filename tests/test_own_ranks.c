@@ -1,7 +1,8 @@
 /* test_own_ranks.c: a caller's own model and a caller's own loop on several ranks.
  *
- * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of losses, weights and
- * checkpoints; what was killed goes on. A caller that fails or stops on one rank does so on all. */
+ * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of
+ * losses, weights and checkpoints; what was killed goes on. A caller that fails or stops on one
+ * rank does so on all. */
 #include "inside.h"
 #include "own_ranks_rig.h"
 
@@ -132,7 +133,7 @@ static course train_own(const own_variant *v, int count, int stage, const char *
     return c;
 }
 
-/* ---- the same ---------------------------------------------------------------------------------- */
+/* ---- the same -------------------------------------------------------------------------------- */
 
 static void check_stages(const own_variant *v, int count, const course *one) {
     char first[600] = "", out[600], name[32];
@@ -166,7 +167,7 @@ START_TEST(ranks_of_a_guest_train_what_one_does_and_stages_agree_to_the_bit) {
 }
 END_TEST
 
-/* ---- going on ---------------------------------------------------------------------------------- */
+/* ---- going on -------------------------------------------------------------------------------- */
 
 static void die_at(const ranks_run *run, int rank, const hy_step_info *info) {
     (void)rank;
@@ -246,7 +247,7 @@ START_TEST(other_numbers_of_ranks_go_on_with_a_guest) {
 }
 END_TEST
 
-/* ---- what cannot be ---------------------------------------------------------------------------- */
+/* ---- what cannot be -------------------------------------------------------------------------- */
 
 static void must_refuse(const own_task *task, int stage, const char *more, const char *fragment) {
     char out[600];
@@ -276,7 +277,7 @@ START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
 }
 END_TEST
 
-/* ---- a caller that does not go on --------------------------------------------------------------- */
+/* ---- a caller that does not go on ------------------------------------------------------------ */
 
 static ranks_job run_with(const own_variant *v, const own_fault *fault, const char *more,
                           const char *out) {
@@ -398,7 +399,7 @@ START_TEST(loops_save_together_when_they_are_told_to) {
 }
 END_TEST
 
-/* ---- step by step -------------------------------------------------------------------------------- */
+/* ---- step by step ---------------------------------------------------------------------------- */
 
 static int64_t take_steps(hy_trainer *t, int rank, int count) {
     hy_ranks_info info;

@@ -1,5 +1,5 @@
-/* test_own_trouble.c: loops and models of the caller's own that are stopped, killed and resumed in every kind of
- * question, with weights of 32 and 16 bits and with state in every place. */
+/* test_own_trouble.c: loops and models of the caller's own that are stopped, killed and resumed in
+ * every kind of question, with weights of 32 and 16 bits and with state in every place. */
 #include "own_rig.h"
 
 #include <signal.h>
@@ -13,7 +13,7 @@
 
 static char folder[256];
 
-/* ---- a task whose memory has either width ----------------------------------------------------------- */
+/* ---- a task whose memory has either width ---------------------------------------------------- */
 
 static bool is_low; /* the caller's memory is bf16 */
 static uint16_t low[FEATURES + 1], low_grads[FEATURES + 1];
@@ -125,7 +125,7 @@ static logistic learn(const hy_loop_options *options, const char *const *keys, c
     return seen();
 }
 
-/* ---- where gradients and master weights lie -------------------------------------------------------- */
+/* ---- where gradients and master weights lie -------------------------------------------------- */
 
 static const char *const places[] = {"pinned", "disk"};
 
@@ -158,7 +158,7 @@ START_TEST(a_master_copy_may_lie_anywhere) {
 }
 END_TEST
 
-/* ---- stopped in any question -------------------------------------------------------------------------- */
+/* ---- stopped in any question ----------------------------------------------------------------- */
 
 /* Jumps, forks, validations in all phases, an average. */
 #define EVERYTHING                                                                                 \
@@ -274,7 +274,7 @@ START_TEST(an_arm_of_a_fork_is_not_saved) {
 }
 END_TEST
 
-/* ---- killed --------------------------------------------------------------------------------------------- */
+/* ---- killed ---------------------------------------------------------------------------------- */
 
 #define SAVING                                                                                     \
     KEYS("predictor", "outer", "regime", "fine-tuning", "fork_budget", "0.5", "steps", "70",       \
@@ -282,7 +282,8 @@ END_TEST
          "predict_from", "0.05", "predict_until", "0.95", "confidence_threshold", "0.5",           \
          "save_every", "3", "keep", "2")
 
-/* A process of its own that goes on with the run where there is one; at its end the bits are in a file. */
+/* A process of its own that goes on with the run where there is one; at its end the bits are in a
+ * file. */
 static void run_apart(const hy_loop_options *options, const char *out, const char *result) {
     hy_config *config = config_of(SAVING, "out", out);
     hy_loop *loop;
@@ -342,7 +343,7 @@ START_TEST(a_loop_that_is_killed_again_and_again_goes_on_to_the_same_bits) {
 }
 END_TEST
 
-/* ---- 16 bits ------------------------------------------------------------------------------------------ */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
 static void read_master(int64_t step, logistic *out) {
     char name[80];
@@ -434,7 +435,7 @@ START_TEST(weights_of_16_bits_are_current_whenever_a_call_returns) {
 }
 END_TEST
 
-/* ---- validation ----------------------------------------------------------------------------------------- */
+/* ---- validation ------------------------------------------------------------------------------ */
 
 /* Honest answers until gradients of this phase are asked for, or, for Predict, its first loss. */
 static hy_loop_step answer_until(hy_loop *loop, hy_phase phase) {
@@ -447,7 +448,8 @@ static hy_loop_step answer_until(hy_loop *loop, hy_phase phase) {
     }
 }
 
-/* The weights wait in the snapshot while the average is looked at: not while it is there to undo a jump. */
+/* The weights wait in the snapshot while the average is looked at: not while it is there to undo a
+ * jump. */
 START_TEST(a_jump_can_be_undone_though_the_average_is_validated) {
     hy_parameter list[2];
     hy_loop_options options = task(list);
@@ -502,7 +504,7 @@ START_TEST(a_resumed_loop_knows_its_best_validation) {
 }
 END_TEST
 
-/* ---- lists of parameters -------------------------------------------------------------------------------- */
+/* ---- lists of parameters --------------------------------------------------------------------- */
 
 #define CELLS 24
 

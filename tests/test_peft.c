@@ -1,5 +1,6 @@
-/* test_peft.c: adapters that PEFT saved, read, run, trained, written and merged: logits, gradients and losses are
- * PEFT's. golden/make_peft.py made the files; what is wrong with a folder is told by name. */
+/* test_peft.c: adapters that PEFT saved, read, run, trained, written and merged: logits, gradients
+ * and losses are PEFT's. golden/make_peft.py made the files; what is wrong with a folder is told by
+ * name. */
 #include "sets_rig.h"
 
 #include "config/derived.h"
@@ -32,7 +33,7 @@ typedef struct peft_rig {
     sets_rig r;
 } peft_rig;
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Shape and trained names, through the settings, as a run finds them. */
 static hy_status find_adapted(const char *base, const char *adapter, hy_shape *shape,
@@ -127,7 +128,7 @@ static hy_batch_input input_of(peft_rig *p, int counted) {
                             .loss_scale = 1.0f / (float)counted};
 }
 
-/* ---- comparing -------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static void compute_logits(peft_rig *p, float out[SETS_ROWS * VOCAB]) {
     hy_batch_input input = input_of(p, load_batch(p, 0));
@@ -217,7 +218,7 @@ START_TEST(gradients_are_those_of_peft) {
 }
 END_TEST
 
-/* ---- fifty steps ------------------------------------------------------------------------------------ */
+/* ---- fifty steps ----------------------------------------------------------------------------- */
 
 typedef struct adamw {
     hy_optimizer optimizer;
@@ -282,7 +283,7 @@ START_TEST(fifty_losses_are_those_of_peft) {
 }
 END_TEST
 
-/* ---- writing ---------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static hy_status read_either(void *context, int32_t param, int64_t first, int64_t count,
                              float *out) {
@@ -536,7 +537,7 @@ START_TEST(merged_it_computes_the_same) {
 }
 END_TEST
 
-/* ---- folders that are wrong -------------------------------------------------------------------------- */
+/* ---- folders that are wrong ------------------------------------------------------------------ */
 
 static char spoilt[256];
 

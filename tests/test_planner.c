@@ -11,7 +11,7 @@
 #define DEVICE_STEP 2
 #endif
 
-/* ---- known answers ------------------------------------------------------------------------------ */
+/* ---- known answers --------------------------------------------------------------------------- */
 
 /* Every class that is there lives at `place`. */
 static bool all_state_is(const hy_plan *plan, hy_place place) {
@@ -104,7 +104,8 @@ START_TEST(what_is_chosen_for_known_machines) {
 }
 END_TEST
 
-/* 50 GiB pinned for 7B: state alone is 42.7. 40 GiB do as well: layers that stay on the device need none. */
+/* 50 GiB pinned for 7B: state alone is 42.7. 40 GiB do as well: layers that stay on the device need
+ * none. */
 START_TEST(seven_billion_fit_into_forty_gibibytes_of_host_memory) {
     for (int most = 50; most >= 40; most -= 10) {
         rig r;
@@ -141,7 +142,7 @@ START_TEST(the_leanest_plan_for_the_host_has_layers_that_stay) {
 }
 END_TEST
 
-/* ---- true of every answer ----------------------------------------------------------------------- */
+/* ---- true of every answer -------------------------------------------------------------------- */
 
 START_TEST(more_memory_is_never_slower) {
     static const struct {
@@ -294,7 +295,7 @@ START_TEST(the_leanest_plan_needs_no_more_than_any_other) {
 }
 END_TEST
 
-/* ---- random problems ---------------------------------------------------------------------------- */
+/* ---- random problems ------------------------------------------------------------------------- */
 
 typedef struct dice {
     uint64_t seed, count;

@@ -1,5 +1,5 @@
-/* test_planner_run.c: the planner inside a run: what it resolves, that its figures are those of the run,
- * and what it suggests when nothing fits. */
+/* test_planner_run.c: the planner inside a run: what it resolves, that its figures are those of the
+ * run, and what it suggests when nothing fits. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -10,7 +10,7 @@
 
 static hy_trainer *plan_small(const char *const *pairs) { return plan_words(SMALL_RUN, pairs); }
 
-/* ---- defaults ------------------------------------------------------------------------------------ */
+/* ---- defaults -------------------------------------------------------------------------------- */
 
 START_TEST(a_run_that_fits_is_left_as_it_was) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
@@ -50,7 +50,7 @@ START_TEST(a_place_that_was_asked_for_is_kept) {
 }
 END_TEST
 
-/* ---- figures ------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static const char *const choices[] = {
     "batch_size",      "grad_accum_steps", "recompute",   "recompute_layers", "loss_chunks",
@@ -75,8 +75,8 @@ static hy_trainer *plan_by_hand(const char *words, const char *const *pairs, con
     return again;
 }
 
-/* What the planner counts for the choice it made is what a plan of that choice says, and, where it can be run
- * here, what a run of it takes. */
+/* What the planner counts for the choice it made is what a plan of that choice says, and, where it
+ * can be run here, what a run of it takes. */
 static void check_figures(const char *words, const char *const *pairs) {
     hy_trainer *t = plan_words(words, pairs), *again = plan_by_hand(words, pairs, t);
     hy_plan_facts facts = facts_of(t), same = facts_of(again);
@@ -133,9 +133,10 @@ END_TEST
 /* More layers than rings hold, and what changes sums is fixed. */
 #define DEEP "layers", "12", "loss_chunks", "1", "step_tokens", "0"
 
-/* ---- a device budget, emulated ------------------------------------------------------------------- */
+/* ---- a device budget, emulated --------------------------------------------------------------- */
 
-/* A run within a budget: the plan's bytes are within it, and its losses are those of the run without. */
+/* A run within a budget: the plan's bytes are within it, and its losses are those of the run
+ * without. */
 static void check_budget(uint64_t budget, const double *plain) {
     char limit[32];
     double losses[4];
@@ -205,7 +206,7 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
 }
 END_TEST
 
-/* ---- nothing fits -------------------------------------------------------------------------------- */
+/* ---- nothing fits ---------------------------------------------------------------------------- */
 
 static int check_changes(const char *const *tight) {
     hy_trainer *t = plan_words(CARD_RUN, tight);
@@ -255,7 +256,7 @@ START_TEST(a_budget_below_the_minimum_says_what_would_do) {
 }
 END_TEST
 
-/* ---- cards --------------------------------------------------------------------------------------- */
+/* ---- cards ----------------------------------------------------------------------------------- */
 
 START_TEST(a_card_by_name_is_for_plans_and_must_be_known) {
     hy_trainer *t;

@@ -1,4 +1,5 @@
-/* test_predict.c: Predict in the built-in trainer: moves, guard, rollback, offload, precision, forks. */
+/* test_predict.c: Predict in the built-in trainer: moves, guard, rollback, offload, precision,
+ * forks. */
 #include "fake_card.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -90,7 +91,7 @@ static double key_of(const char *key) {
 }
 
 START_TEST(every_predictor_moves_and_learns) {
-    static const char *const kinds[] = {"outer", "line", "ema"};
+    static const char *const kinds[] = {"outer", "line"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         hy_summary s = run_summary(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
         ck_assert_int_gt(s.moves + s.rejected_moves, 1);
@@ -148,7 +149,8 @@ START_TEST(outer_without_momentum_and_of_length_1_moves_nothing) {
 END_TEST
 
 START_TEST(the_first_window_begins_at_the_weights_before_its_first_step) {
-    /* predict_from 0.25 of 48: step 12 is the first of a window, warm-up and all before it are not */
+    /* predict_from 0.25 of 48: step 12 is the first of a window, warm-up and all before it are
+     * not */
     hy_trainer *t = open_trainer(folder, PAIRS("predict_from", "0.25"), NULL);
     hy_step_info info = {0};
     int64_t count;
@@ -210,10 +212,10 @@ START_TEST(a_divergence_in_correct_restores_the_weights_bit_for_bit) {
 }
 END_TEST
 
-/* Every optimizer step is a window of its own: Correct, Predict, Correct, ... */
-START_TEST(ema_looks_ahead_before_every_step) {
-    hy_trainer *t = trainer_before_move(
-        PAIRS("predictor", "ema", "full_steps", "0", "correct_steps", "1", "guard_share", "0.25"));
+/* Every optimizer step is a window: Correct, Predict, Correct, ... */
+START_TEST(windows_of_one_step_jump_before_every_step) {
+    hy_trainer *t =
+        trainer_before_move(PAIRS("full_steps", "0", "correct_steps", "1", "guard_share", "0.25"));
     for (int i = 0; i < 10; i++) {
         hy_step_info info;
         size_t size;
@@ -293,8 +295,8 @@ START_TEST(offloaded_state_is_not_live_on_the_device_in_predict) {
 }
 END_TEST
 
-/* Seconds that Correct waited for the optimizer's state over two moves. It is large enough for the trip to
- * matter: 4 M parameters, 32 MB of state. */
+/* Seconds that Correct waited for the optimizer's state over two moves. It is large enough for the
+ * trip to matter: 4 M parameters, 32 MB of state. */
 static double waited_in_correct(const char *lookahead) {
     hy_trainer *t =
         open_trainer("none",
@@ -310,7 +312,8 @@ static double waited_in_correct(const char *lookahead) {
 
 START_TEST(lookahead_takes_the_waiting_out_of_correct) {
     double without = 0, with = INFINITY;
-    /* Other programs on the same cores can hide a wait or make one: a few tries must show it once. */
+    /* Other programs on the same cores can hide a wait or make one: a few tries must show it
+     * once. */
     for (int i = 0; i < 5 && !(without > 3e-4 && with <= 0.1 * without); i++) {
         without = waited_in_correct("0");
         with = waited_in_correct("2");
@@ -321,7 +324,7 @@ START_TEST(lookahead_takes_the_waiting_out_of_correct) {
 END_TEST
 
 START_TEST(a_run_with_moves_resumes_bit_for_bit) {
-    static const char *const kinds[] = {"outer", "ema"};
+    static const char *const kinds[] = {"outer", "line"};
     double straight[20], resumed[20];
     const char *const *pairs =
         PAIRS("offload_strategy", "pinned", "tail_share", "0.5", "predictor", kinds[_i]);
@@ -513,7 +516,8 @@ static void keep_loss(void *user, const hy_step_info *info) {
     f->losses[f->steps++] = info->loss;
 }
 
-/* The arm of a fork may break off in Predict, with the optimizer's state away: what it puts back stays. */
+/* The arm of a fork may break off in Predict, with the optimizer's state away: what it puts back
+ * stays. */
 START_TEST(a_fork_decides_and_leaves_the_run_as_it_was) {
     static const char *const strategies[] = {"none", "cpu", "pinned", "compress", "drop"};
     static const char *const lengths[] = {"6", "7"};
@@ -614,7 +618,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, an_accepted_move_is_the_outer_formula);
     tcase_add_test(tests, outer_without_momentum_and_of_length_1_moves_nothing);
     tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
-    tcase_add_test(tests, ema_looks_ahead_before_every_step);
+    tcase_add_test(tests, windows_of_one_step_jump_before_every_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, strategies_that_move_state_are_exact);

@@ -1,4 +1,5 @@
-/* test_ranks.c: a run as one of several: joining the others, what a rank takes of its machine, and starting them. */
+/* test_ranks.c: a run as one of several: joining the others, what a rank takes of its machine, and
+ * starting them. */
 #include "comm_rig.h"
 #include "rank_variables.h"
 
@@ -8,7 +9,7 @@
 #include "kernels/cpu/machine.h"
 #include "trainer/join.h"
 
-/* ---- a machine that is shared ---------------------------------------------------------------------- */
+/* ---- a machine that is shared ---------------------------------------------------------------- */
 
 typedef struct fit {
     hy_rank_place place;
@@ -44,7 +45,7 @@ START_TEST(cards_are_dealt_out_and_cores_divided_unless_somebody_says_them) {
 }
 END_TEST
 
-/* ---- joining ----------------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 typedef struct run_of_rank {
     const char *key, *value;       /* of rank 1 alone; NULL: as the others */
@@ -144,7 +145,7 @@ START_TEST(a_name_with_a_dash_is_not_standard_input) {
 }
 END_TEST
 
-/* ---- starting ------------------------------------------------------------------------------------------ */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 typedef struct start_case {
     const char *set; /* variables, NAME=value with blanks between */

@@ -1,4 +1,5 @@
-/* test_ranks_alike.c: what ranks could find out differently, and must not: what rank 0 finds is everybody's. */
+/* test_ranks_alike.c: what ranks could find out differently, and must not: what rank 0 finds is
+ * everybody's. */
 #include "ranks_rig.h"
 
 static char folder[256];
@@ -8,7 +9,7 @@ static void drop_folder(void) { remove_folder(folder); }
 
 static void path_of(char out[300], const char *name) { snprintf(out, 300, "%s/%s", folder, name); }
 
-/* ---- the checkpoint that weights begin as ---------------------------------------------------------- */
+/* ---- the checkpoint that weights begin as ---------------------------------------------------- */
 
 /* A name that is alike on all ranks and leads each to where it stands. */
 #define WHERE_IT_STANDS "/proc/self/cwd/run"
@@ -49,7 +50,7 @@ START_TEST(all_ranks_begin_with_the_checkpoint_that_rank_0_finds) {
 }
 END_TEST
 
-/* ---- validation ------------------------------------------------------------------------------------ */
+/* ---- validation ------------------------------------------------------------------------------ */
 
 /* More sequences than are told at once. */
 START_TEST(ranks_validate_as_many_sequences_as_one) {
@@ -70,7 +71,7 @@ START_TEST(ranks_validate_as_many_sequences_as_one) {
 }
 END_TEST
 
-/* ---- samples ---------------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 typedef struct sample_case {
     int stage;
@@ -142,14 +143,15 @@ START_TEST(a_sample_is_that_of_rank_0) {
 }
 END_TEST
 
-/* ---- what ranks have differently --------------------------------------------------------------------- */
+/* ---- what ranks have differently ------------------------------------------------------------- */
 
 #define FORKS                                                                                      \
     "steps 20 predictor outer regime fine-tuning fork_budget 0.5 fork_steps 2 schedule constant "  \
     "full_steps 2 correct_steps 1 predict_from 0 predict_until 1 confidence_threshold 0.75 "       \
     "update gather "
 
-/* One rank has room for a fork and the other has none: then nobody makes one, and the run goes on. */
+/* One rank has room for a fork and the other has none: then nobody makes one, and the run goes
+ * on. */
 START_TEST(a_fork_is_made_by_all_ranks_or_none) {
     char out[300];
     for (int victim = 2; victim >= 0; victim--) {
@@ -167,8 +169,8 @@ START_TEST(a_fork_is_made_by_all_ranks_or_none) {
 }
 END_TEST
 
-/* Rings of two units with a table that the head works with, too; and so little that is trained that a rank may have
- * nothing of it. */
+/* Rings of two units with a table that the head works with, too; and so little that is trained that
+ * a rank may have nothing of it. */
 START_TEST(small_rings_and_empty_shards_give_the_bits_of_other_stages) {
     static const char *const words[] = {
         "predictor none steps 4 layers 4 tied_head true weights_place pinned grads_place pinned "

@@ -1,7 +1,9 @@
-/* test_ranks_alone.c: one rank that sends everything to itself, over a stand-in for NCCL (standin/nccl.c).
+/* test_ranks_alone.c: one rank that sends everything to itself, over a stand-in for NCCL
+ * (standin/nccl.c).
  *
- * It learns what a run without ranks learns, but for the order in which norms are summed. Stages agree to the bit, and so
- * do places: what lies on the device is sent where it is, what does not passes through a ring. */
+ * It learns what a run without ranks learns, but for the order in which norms are summed. Stages
+ * agree to the bit, and so do places: what lies on the device is sent where it is, what does not
+ * passes through a ring. */
 #include "own_ranks_rig.h"
 #include "standin_rig.h"
 
@@ -35,12 +37,12 @@ static void must_be_near(const course *now, const course *one, distance most, co
                   "%s,%s: losses are %.2g away, norms %.2g", name, more, far.loss, far.norm);
 }
 
-/* ---- our models -------------------------------------------------------------------------------- */
+/* ---- our models ------------------------------------------------------------------------------ */
 
 #define RUN                                                                                        \
     "model nano layers 3 width 64 heads 4 mlp_width 160 seq_len 32 batch_size 4 "                  \
-    "grad_accum_steps 3 steps 5 builtin_bytes 60000 eval_every 0 eval_batch_size 4 "               \
-    "sample_tokens 0 threads 1 device cpu save_model false predictor none "
+    "grad_accum_steps 3 steps 5 builtin_bytes 60000 eval_every 0 sample_tokens 0 threads 1 "       \
+    "device cpu save_model false predictor none "
 
 typedef struct kind {
     const char *name, *words;
@@ -92,7 +94,7 @@ START_TEST(what_it_sends_to_itself_is_used) {
 }
 END_TEST
 
-/* ---- a caller's -------------------------------------------------------------------------------- */
+/* ---- a caller's ------------------------------------------------------------------------------ */
 
 /* The last ends where its memory does: the byte that is damaged is one of its own. */
 #define SMALL .size = {700, 33, 5, 1024}, .apart = {5e-6, 5e-5}

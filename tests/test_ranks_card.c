@@ -1,5 +1,5 @@
-/* test_ranks_card.c: ranks with a device whose memory the host cannot touch (fake_card.h): what they choose by time is
- * rank 0's, and what they take is what was planned for each of them. */
+/* test_ranks_card.c: ranks with a device whose memory the host cannot touch (fake_card.h): what
+ * they choose by time is rank 0's, and what they take is what was planned for each of them. */
 #include "fake_card.h"
 #include "ranks_rig.h"
 
@@ -22,7 +22,7 @@ static hy_trainer *trainer_of(const hy_ranks *ranks, int stage, const char *word
     return t;
 }
 
-/* ---- what is timed -------------------------------------------------------------------------------- */
+/* ---- what is timed --------------------------------------------------------------------------- */
 
 static void load_table(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user, (void)mine;
@@ -75,7 +75,7 @@ static void have_another_card(const hy_ranks *ranks, rig_result *mine, const voi
 START_TEST(a_rank_with_another_card_is_told_of) { rig_run(2, have_another_card, NULL); }
 END_TEST
 
-/* ---- memory --------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static const char *const optimizers[] = {"optimizer adamw", "optimizer muon",
                                          "optimizer adafactor tied_head false",

@@ -1,7 +1,8 @@
-/* test_ranks_frozen.c: several ranks with weights that are not trained: whole on every rank up to stage 2, parts in
- * stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever the weights are stored as, wherever they
- * live and wherever they come from; a run goes on with other ranks and stages; and a rank has as much as was planned.
- * Among the fast tests each way of training has one number of ranks; tests/long/test_ranks_frozen_all.c has 2, 3 and 4. */
+/* test_ranks_frozen.c: several ranks with weights that are not trained: whole on every rank up to
+ * stage 2, parts in stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever
+ * the weights are stored as, wherever they live and wherever they come from; a run goes on with
+ * other ranks and stages; and a rank has as much as was planned. Among the fast tests each way of
+ * training has one number of ranks; tests/long/test_ranks_frozen_all.c has 2, 3 and 4. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS
@@ -23,7 +24,8 @@ static const char *in_folder(const char *name, char out[600]) {
 #define LORA NONE "lora true "
 #define QLORA NONE "qlora true width 64 mlp_width 64 precision bf16 "
 
-/* More blocks than a ring of gathered ones holds; tables that share the blocks' buffers and such that do not. */
+/* More blocks than a ring of gathered ones holds; tables that share the blocks' buffers and such
+ * that do not. */
 static const variant frozen_variants[] = {
     {.name = "lora", .words = LORA "steps 5 layers 6", IN_FP32},
     {.name = "large table", .words = LORA "steps 4 layers 5 width 8 mlp_width 8", IN_FP32},
@@ -94,7 +96,7 @@ START_TEST(parts_give_the_bits_of_the_whole) {
 }
 END_TEST
 
-/* ---- a base of files ------------------------------------------------------------------------------- */
+/* ---- a base of files ------------------------------------------------------------------------- */
 
 #define BASE_SHAPE "layers 4 width 64 mlp_width 64 "
 
@@ -176,7 +178,7 @@ START_TEST(other_ranks_go_on_with_parts_of_a_checkpoint) {
 }
 END_TEST
 
-/* ---- memory ------------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* What a rank has of the weights, and whether all that it has was planned. */
 static void measure(const hy_ranks *ranks, rig_result *mine, const void *user) {

@@ -1,7 +1,8 @@
-/* test_ranks_mpi.c: ranks that mpirun starts train over MPI what ranks over sockets train, to the bit.
+/* test_ranks_mpi.c: ranks that mpirun starts train over MPI what ranks over sockets train, to the
+ * bit.
  *
- * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER". Where mpirun or
- * libhybrid_mpi.so is missing this is passed over, with a line that says so. */
+ * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER".
+ * Where mpirun or libhybrid_mpi.so is missing this is passed over, with a line that says so. */
 #include "mpi_rig.h"
 #include "ranks_variants.h"
 
@@ -17,7 +18,7 @@ static char folder[256];
 static void make_folder(void) { temp_folder(folder); }
 static void drop_folder(void) { remove_folder(folder); }
 
-/* ---- as a rank of mpirun ------------------------------------------------------------------------- */
+/* ---- as a rank of mpirun --------------------------------------------------------------------- */
 
 static int as_rank(const char *name, int stage, const char *into) {
     static course mine;
@@ -34,7 +35,7 @@ static int as_rank(const char *name, int stage, const char *into) {
     return 0;
 }
 
-/* ---- as a test ------------------------------------------------------------------------------------ */
+/* ---- as a test ------------------------------------------------------------------------------- */
 
 static course course_of(int rank) {
     char path[300], *data;

@@ -1,8 +1,9 @@
 /* test_ranks_resume.c: runs of several ranks that are killed and go on.
  *
- * With the same number of ranks and any stage they go on to the bits of a run that nobody killed; with another number
- * losses are those of one rank, but for the order of sums. Models that are exported from checkpoints do not show who
- * wrote these. tests/long/test_ranks_resume_all.c kills at every step, and in every way of training. */
+ * With the same number of ranks and any stage they go on to the bits of a run that nobody killed;
+ * with another number losses are those of one rank, but for the order of sums. Models that are
+ * exported from checkpoints do not show who wrote these. tests/long/test_ranks_resume_all.c kills
+ * at every step, and in every way of training. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS
@@ -23,7 +24,7 @@ static const char *in_folder(const char *name, char out[600]) {
     return out;
 }
 
-/* ---- killing ------------------------------------------------------------------------------------ */
+/* ---- killing --------------------------------------------------------------------------------- */
 
 static void die_at(const ranks_run *run, int rank, const hy_step_info *info) {
     (void)rank;
@@ -106,7 +107,7 @@ START_TEST(it_goes_on_after_a_kill_at_any_step) {
 }
 END_TEST
 
-/* ---- other numbers of ranks ---------------------------------------------------------------------- */
+/* ---- other numbers of ranks ------------------------------------------------------------------ */
 
 typedef struct sitting {
     int count, stage;
@@ -148,7 +149,7 @@ START_TEST(other_numbers_of_ranks_and_stages_go_on_with_a_run) {
 }
 END_TEST
 
-/* ---- what is exported ------------------------------------------------------------------------------ */
+/* ---- what is exported ------------------------------------------------------------------------ */
 
 typedef struct export_task {
     const char *checkpoint, *out;

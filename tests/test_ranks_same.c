@@ -1,8 +1,9 @@
 /* test_ranks_same.c: several ranks train what one trains.
  *
- * Losses of N ranks are those of one, but for the order of sums; stages of ZeRO among themselves, and the same run once
- * more, agree in every bit of losses, norms and checkpoints. Among the fast tests each way of training has one number of
- * ranks and two stages; tests/long/test_ranks_same_all.c has 2, 3 and 4 ranks and all stages. */
+ * Losses of N ranks are those of one, but for the order of sums; stages of ZeRO among themselves,
+ * and the same run once more, agree in every bit of losses, norms and checkpoints. Among the fast
+ * tests each way of training has one number of ranks and two stages;
+ * tests/long/test_ranks_same_all.c has 2, 3 and 4 ranks and all stages. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS

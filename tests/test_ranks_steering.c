@@ -1,8 +1,9 @@
 /* test_ranks_steering.c: one of several ranks is short of memory, and all do the same about it.
  *
- * Each rank has a fake card (fake_card.h) of its own, in its own process. One of the cards is filled by others in mid-run,
- * or says that it has more than it gives. All ranks then have smaller micro-batches, recompute, or plan anew, in the same
- * step, and losses stay those of a run that nobody disturbed, but for the order of sums. */
+ * Each rank has a fake card (fake_card.h) of its own, in its own process. One of the cards is
+ * filled by others in mid-run, or says that it has more than it gives. All ranks then have smaller
+ * micro-batches, recompute, or plan anew, in the same step, and losses stay those of a run that
+ * nobody disturbed, but for the order of sums. */
 #include "fake_card.h"
 #include "inside.h"
 #include "ranks_rig.h"
@@ -52,8 +53,8 @@ static uint64_t device_of(const hy_trainer *t) {
     return facts.vram_bytes;
 }
 
-/* Less of the card, and what it was again: more than one of them can have leaves everybody as before. Counts the
- * plans that were taken. */
+/* Less of the card, and what it was again: more than one of them can have leaves everybody as
+ * before. Counts the plans that were taken. */
 static void change_plan(hy_trainer *t, const task *k, int rank, int step) {
     hy_phase_summary full = summary_of(t).phases[HY_FULL];
     uint64_t all = device_of(t), work = full.memory[HY_ACTIVATIONS].planned_bytes +
@@ -202,11 +203,12 @@ START_TEST(what_one_rank_is_refused_at_the_begin_all_do_without) {
 }
 END_TEST
 
-/* ---- weights that are not trained ------------------------------------------------------------------------------------ */
+/* ---- weights that are not trained ------------------------------------------------------------ */
 
 enum { MOVED_STEPS = 6 };
 
-/* In stage 3 each rank has a part of them. Parts move to another place between steps, on all ranks; what the last loss was. */
+/* In stage 3 each rank has a part of them. Parts move to another place between steps, on all ranks;
+ * what the last loss was. */
 static void train_and_move(const hy_ranks *ranks, rig_result *mine, const void *user) {
     char out[] = "none";
     const char *const *places = user;

@@ -1,5 +1,5 @@
-/* test_report.c: reading runs back: every field, lines that nobody understands, files that grow, are
- * replaced or stop in the middle of a line, and what is known of a run as a whole. */
+/* test_report.c: reading runs back: every field, lines that nobody understands, files that grow,
+ * are replaced or stop in the middle of a line, and what is known of a run as a whole. */
 #include <fcntl.h>
 #include <time.h>
 
@@ -13,7 +13,7 @@
 #define LOAD_SECONDS 2.0 /* of the processor; measured: 0.6 */
 #endif
 
-/* ---- fields -------------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 START_TEST(every_field_of_a_step_is_read) {
     run_rig rig;
@@ -125,7 +125,7 @@ START_TEST(damaged_files_never_break_the_reader) {
 }
 END_TEST
 
-/* ---- ranks ------------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static void put_array(hy_text *line, const char *key, int count, double first) {
     hy_text_addf(line, ",\"%s\":[", key);
@@ -203,7 +203,7 @@ START_TEST(another_number_of_ranks_begins_anew) {
 }
 END_TEST
 
-/* ---- events and facts ------------------------------------------------------------------------------ */
+/* ---- events and facts ------------------------------------------------------------------------ */
 
 static const char start_line[] =
     "{\"event\":\"start\",\"step\":0,\"spent\":0,\"elapsed\":0,\"time\":1763200000.5,"
@@ -366,7 +366,7 @@ START_TEST(a_damaged_summary_counts_as_absent) {
 }
 END_TEST
 
-/* ---- files that change ----------------------------------------------------------------------------- */
+/* ---- files that change ----------------------------------------------------------------------- */
 
 START_TEST(a_refresh_reads_what_was_added_and_a_cut_line_waits) {
     run_rig rig;
@@ -467,7 +467,7 @@ START_TEST(lines_longer_than_a_block_are_read) {
 }
 END_TEST
 
-/* ---- opening --------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 START_TEST(a_run_is_named_by_its_folder_or_its_metrics) {
     run_rig rig;

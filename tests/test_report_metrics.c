@@ -1,4 +1,5 @@
-/* test_report_metrics.c: the table of metrics: what its rows say is written, left out and read back. */
+/* test_report_metrics.c: the table of metrics: what its rows say is written, left out and read
+ * back. */
 #include <math.h>
 
 #include "harness.h"

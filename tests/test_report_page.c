@@ -1,5 +1,5 @@
-/* test_report_page.c: the page: the numbers in it are the run's, spikes stay, nothing from a file becomes
- * markup, nothing can be fetched, it stays small, and it is written whole or not at all. */
+/* test_report_page.c: the page: the numbers in it are the run's, spikes stay, nothing from a file
+ * becomes markup, nothing can be fetched, it stays small, and it is written whole or not at all. */
 #include <errno.h>
 
 #include "base/json.h"
@@ -9,7 +9,7 @@
 
 #define PAGE_MAX (3u << 20)
 
-/* ---- rig ----------------------------------------------------------------------------------------- */
+/* ---- rig ------------------------------------------------------------------------------------- */
 
 /* The page about some runs, as text; freed by the caller. */
 static char *page_of(const hy_run *const *runs, int count, const run_rig *rig, size_t *size) {
@@ -81,7 +81,7 @@ static size_t unpack_curve(const hy_json_node *curve, double *rows, double *valu
 
 static bool is_near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
 
-/* ---- numbers ------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 START_TEST(the_numbers_in_the_page_are_the_runs) {
     run_rig rig;
@@ -124,7 +124,8 @@ START_TEST(the_numbers_in_the_page_are_the_runs) {
 }
 END_TEST
 
-/* Where nobody tells tokens, a run of the caller's own is counted in steps: here two micro-batches in one of 0.5 s. */
+/* Where nobody tells tokens, a run of the caller's own is counted in steps: here two micro-batches
+ * in one of 0.5 s. */
 START_TEST(a_run_of_ones_own_is_counted_in_steps) {
     run_rig rig;
     size_t size;
@@ -227,7 +228,7 @@ START_TEST(a_run_without_a_line_has_a_page_too) {
 }
 END_TEST
 
-/* ---- tables --------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 START_TEST(the_final_tables_are_those_of_the_summary) {
     run_rig rig;
@@ -387,7 +388,7 @@ START_TEST(names_notes_samples_and_differing_settings_are_shown) {
 }
 END_TEST
 
-/* ---- safety --------------------------------------------------------------------------------------- */
+/* ---- safety ---------------------------------------------------------------------------------- */
 
 #define HOSTILE "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\"'&<!--"
 #define HOSTILE_JSON "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\\\\\"'&<!--"
@@ -484,7 +485,7 @@ START_TEST(the_page_is_written_whole_or_not_at_all) {
 }
 END_TEST
 
-/* ---- parts ---------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 START_TEST(thinning_keeps_ends_and_extremes) {
     enum { ROWS = 5000 };

@@ -1,4 +1,5 @@
-/* test_report_ranks.c: what steps cost ranks: medians of few and of many steps, of the latest, and who is the slowest. */
+/* test_report_ranks.c: what steps cost ranks: medians of few and of many steps, of the latest, and
+ * who is the slowest. */
 #include <math.h>
 
 #include "harness.h"
@@ -61,7 +62,8 @@ START_TEST(the_slowest_is_who_waits_least) {
 }
 END_TEST
 
-/* Steps become longer and longer: their median is in the middle, of the whole run and of the latest. */
+/* Steps become longer and longer: their median is in the middle, of the whole run and of the
+ * latest. */
 START_TEST(long_runs_keep_their_medians) {
     enum { STEPS = 100000, LATEST = 64 };
     hy_rank_figures all, latest;

@@ -1,5 +1,5 @@
-/* test_selftest.c: the self-test itself, on machines without a GPU: a second CPU backend plays the card,
- * once as it is and once spoiled in the ways that a self-test is there to find. */
+/* test_selftest.c: the self-test itself, on machines without a GPU: a second CPU backend plays the
+ * card, once as it is and once spoiled in the ways that a self-test is there to find. */
 #include "harness.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void on_rate(void *user, const hy_selftest_rate *rate) {
     ((seen *)user)->rates++;
 }
 
-/* ---- a backend that goes wrong ----------------------------------------------------------------- */
+/* ---- a backend that goes wrong --------------------------------------------------------------- */
 
 static hy_status (*honest_enqueue)(hy_stream *, const hy_op_call *);
 static hy_op_kind spoiled;
@@ -137,8 +137,8 @@ static void mislead_scales(hy_backend *b) {
 
 START_TEST(scales_of_coded_weights_are_tested) {
     seen s = run_parity(mislead_scales);
-    /* two matmuls and the embedding by int8 and by nf4 with scales of one level and of two, two matmuls by fp8,
-     * and a cast from either nf4, in three types */
+    /* two matmuls and the embedding by int8 and by nf4 with scales of one level and of two, two
+     * matmuls by fp8, and a cast from either nf4, in three types */
     ck_assert_int_eq(s.failed, 39);
     ck_assert_str_eq(s.failed_op, "matmul, fp8 weights");
 }

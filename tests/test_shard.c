@@ -1,17 +1,17 @@
-/* test_shard.c: parts of what is trained: who has which elements, where they lie, and what moves them: stores, files,
- * batches, and the bytes that a rank needs. */
+/* test_shard.c: parts of what is trained: who has which elements, where they lie, and what moves
+ * them: stores, files, batches, and the bytes that a rank needs. */
 #include "data_rig.h"
 
 #include "base/rng.h"
 #include "data/loader.h"
-#include "formats/safetensors_shared.h"
+#include "formats/safetensors.h"
 #include "memory/store.h"
 #include "model/model.h"
 #include "state/rows.h"
 
 enum { MOST_RANKS = 50, MOST_PARAMS = 240 };
 
-/* ---- models ------------------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 /* Sizes that 256 does not divide; biases and norms smaller than that. */
 static hy_shape odd_shape(int32_t layers) {
@@ -57,9 +57,10 @@ static hy_shard make_shard(const hy_params *params, hy_optimizer_id id, int32_t 
     return shard;
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
-/* Slices of a parameter lie one behind the other from its first element to its last, in some order of ranks. */
+/* Slices of a parameter lie one behind the other from its first element to its last, in some order
+ * of ranks. */
 static void check_param(const hy_shard *s, const hy_param *p, int32_t index, bool is_whole) {
     int64_t covered = 0;
     for (int32_t found = 1; found;) {
@@ -166,9 +167,10 @@ START_TEST(what_is_left_over_of_blocks_goes_round) {
 }
 END_TEST
 
-/* ---- layouts ------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
-/* A shard's unit is the span of the whole one, byte for byte: each tensor lies there where its elements do. */
+/* A shard's unit is the span of the whole one, byte for byte: each tensor lies there where its
+ * elements do. */
 static void check_unit(const hy_shard *s, const hy_params *params, const hy_layout *whole,
                        const hy_layout *part, int32_t unit) {
     uint64_t begin, bytes;
@@ -298,7 +300,7 @@ START_TEST(arrays_that_are_not_like_their_parameter_go_with_it_whole) {
 }
 END_TEST
 
-/* ---- stores ---------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 typedef struct part_rig {
     hy_backend *backend;
@@ -328,7 +330,8 @@ static uint16_t number_of(int32_t param, int64_t element) {
     return (uint16_t)(param * 7919 + element * 31 + 1);
 }
 
-/* A parameter comes in pieces that know nothing of ranks; what lies between tensors stays as it was. */
+/* A parameter comes in pieces that know nothing of ranks; what lies between tensors stays as it
+ * was. */
 static void put_all(part_rig *r, const hy_params *params, uint64_t seed) {
     uint16_t piece[700];
     for (int32_t i = 0; i < params->count; i++) {
@@ -375,7 +378,7 @@ START_TEST(a_store_takes_of_a_parameter_what_is_its_own) {
 }
 END_TEST
 
-/* ---- bytes of what nobody trains ----------------------------------------------------------------------- */
+/* ---- bytes of what nobody trains ------------------------------------------------------------- */
 
 /* Frozen matrices as codes and as they are; widths that codes can have. */
 static hy_params make_frozen(hy_dtype codes) {
@@ -400,7 +403,8 @@ static hy_layout cut_of(const hy_layout *whole, int32_t rank, int32_t count) {
     return copy;
 }
 
-/* One behind the other they are the unit, on round addresses; none has more than a line more than another. */
+/* One behind the other they are the unit, on round addresses; none has more than a line more than
+ * another. */
 static void check_cuts(const hy_layout *whole, int32_t unit, int32_t count) {
     uint64_t at = 0, least = UINT64_MAX, most = 0;
     for (int32_t rank = 0; rank < count; rank++) {
@@ -434,7 +438,8 @@ START_TEST(cuts_of_bytes_are_the_whole_one_behind_the_other) {
 }
 END_TEST
 
-/* All of the class comes in pieces that know nothing of ranks, some of them over the borders of parts and units. */
+/* All of the class comes in pieces that know nothing of ranks, some of them over the borders of
+ * parts and units. */
 static void write_all(part_rig *r, const char *bytes, uint64_t size) {
     for (uint64_t at = 0, some; at < size; at += some) {
         some = 1 + hy_rng_u64(3, at, 0) % 3000;
@@ -484,7 +489,7 @@ START_TEST(a_store_keeps_and_gives_its_part_of_the_bytes) {
 }
 END_TEST
 
-/* ---- batches ------------------------------------------------------------------------------------------ */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 enum { SEQ = 16, BATCH = 2, FIRST = 5 };
 
@@ -498,10 +503,11 @@ static void check_sequences(const hy_dataset *data, const hy_batch *batch, uint6
     }
 }
 
-/* In each step, the batches of rank 0, then those of rank 1 and so on are what one would have read. */
+/* In each step, the batches of rank 0, then those of rank 1 and so on are what one would have
+ * read. */
 static void check_share(const hy_dataset *data, const hy_loader_share *share) {
     hy_loader *loader;
-    must(hy_loader_create_share(data, BATCH, 3, FIRST, share, NULL, &loader));
+    must(hy_loader_create(data, BATCH, 3, FIRST, share, NULL, &loader));
     for (int step = 0; step < 6; step++) {
         uint64_t begin = FIRST + (uint64_t)(step * share->count * share->run * BATCH);
         ck_assert_uint_eq(hy_loader_cursor(loader), begin);
@@ -535,7 +541,7 @@ START_TEST(ranks_read_together_what_one_would_have_read) {
 }
 END_TEST
 
-/* ---- files ---------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static const hy_safetensors_entry entries[] = {
     {.name = "a", .dtype = HY_F32, .ndim = 2, .shape = {7, 300}},
@@ -633,7 +639,7 @@ START_TEST(bytes_beyond_a_tensor_are_refused) {
 }
 END_TEST
 
-/* ---- bytes ------------------------------------------------------------------------------------------------ */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static const hy_plan_choice on_device = {
     .state = {HY_DEVICE, HY_DEVICE, HY_DEVICE, HY_DEVICE}, .predictor = HY_PINNED, .ring_depth = 2};
@@ -703,7 +709,8 @@ START_TEST(ranks_keep_together_what_one_keeps_and_each_the_rest) {
 }
 END_TEST
 
-/* With stage 3 a rank has 1/N of the state; what units pass through does not grow with the model. */
+/* With stage 3 a rank has 1/N of the state; what units pass through does not grow with the
+ * model. */
 START_TEST(rings_of_stage_3_are_as_large_for_any_number_of_layers) {
     uint64_t rings[2], state[2], saved;
     for (int i = 0; i < 2; i++) {

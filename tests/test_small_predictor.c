@@ -1,8 +1,8 @@
-/* test_small_predictor.c: runs whose predictor keeps 8 bits: what it costs, that it decides as 16 bits do,
- * that it resumes to the same bits, and what it does not go together with.
+/* test_small_predictor.c: runs whose predictor keeps 8 bits: what it costs, that it decides as 16
+ * bits do, that it resumes to the same bits, and what it does not go together with.
  *
- * That places, forks and divergences change no bit of such a run: test_engine_exact.c. The codes themselves:
- * test_kernels_predict.c. */
+ * That places, forks and divergences change no bit of such a run: test_engine_exact.c. The codes
+ * themselves: test_kernels_predict.c. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -121,8 +121,8 @@ END_TEST
 
 /* ---- what it decides ---- */
 
-/* The runs are one until the first jump. From there on they differ by what 8 bits leave out, and so do the
- * losses that the guard compares: little enough that no verdict is another. */
+/* The runs are one until the first jump. From there on they differ by what 8 bits leave out, and so
+ * do the losses that the guard compares: little enough that no verdict is another. */
 static void moves_alike(const char *predictor) {
     hy_trainer *half = open_run(PAIRS("predictor", predictor, "max_predict_steps", "6")),
                *byte = open_run(PAIRS("predictor", predictor, "max_predict_steps", "6",
@@ -174,8 +174,9 @@ static void go_into_a_window(hy_trainer *t) {
     for (int i = 0; i < 3; i++) must(hy_trainer_step(t, &info));
 }
 
-/* After a jump, in the middle of the window that began with it, and on to the next jumps. The vocabulary is
- * padded in the middle of a block of codes: what a file does not hold of a block is zero. */
+/* After a jump, in the middle of the window that began with it, and on to the next jumps. The
+ * vocabulary is padded in the middle of a block of codes: what a file does not hold of a block is
+ * zero. */
 START_TEST(a_run_resumes_in_the_middle_of_a_window_bit_for_bit) {
     static const char *const predictors[] = {"outer", "line"};
     for (int i = 0; i < 2; i++) {
@@ -203,8 +204,8 @@ START_TEST(a_run_resumes_in_the_middle_of_a_window_bit_for_bit) {
 }
 END_TEST
 
-/* An embedding of more than a tile: codes, scales, codes, scales. Saved after a jump, so that there is a
- * velocity, and gone on with to the next one. */
+/* An embedding of more than a tile: codes, scales, codes, scales. Saved after a jump, so that there
+ * is a velocity, and gone on with to the next one. */
 START_TEST(tiles_with_scales_between_them_resume_bit_for_bit) {
 #define LARGE_RUN                                                                                  \
     "model nano layers 1 width 256 heads 4 mlp_width 64 seq_len 4 batch_size 1 steps 20 "          \
@@ -277,9 +278,6 @@ START_TEST(what_8_bits_do_not_go_with_is_named) {
                      "predictor_dtype = auto, fp32 or bf16"));
     is_refused(PAIRS("optimizer", "sgd"),
                PAIRS("predictor_dtype is 8bit", "optimizer is sgd", "optimizer = adamw",
-                     "predictor_dtype = auto, fp32 or bf16"));
-    is_refused(PAIRS("predictor", "ema"),
-               PAIRS("predictor_dtype is 8bit", "predictor is ema", "predictor = outer or line",
                      "predictor_dtype = auto, fp32 or bf16"));
     hy_trainer *t = small_trainer(MOVING_RUN "predictor_dtype 8bit ", "none", NULL,
                                   PAIRS("master_dtype", "fp32", "predictor", "none"));

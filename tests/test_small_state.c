@@ -1,5 +1,5 @@
-/* test_small_state.c: runs that keep m and v in 16 or 8 bits, or gradients in 16: what they cost, that
- * they resume to the same bits, and what they do not go together with. */
+/* test_small_state.c: runs that keep m and v in 16 or 8 bits, or gradients in 16: what they cost,
+ * that they resume to the same bits, and what they do not go together with. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -125,8 +125,8 @@ START_TEST(small_state_resumes_to_the_same_bits) {
 }
 END_TEST
 
-/* Padding of the vocabulary that begins in the middle of a block has the code of zero, not code zero: else it
- * would move, and the losses of a resumed run with it. */
+/* Padding of the vocabulary that begins in the middle of a block has the code of zero, not code
+ * zero: else it would move, and the losses of a resumed run with it. */
 START_TEST(a_padded_vocabulary_in_8_bits_resumes_to_the_same_bits) {
     check_resume(
         WIDE_RUN, NULL,
@@ -171,8 +171,8 @@ START_TEST(where_the_state_lives_changes_no_bit) {
 }
 END_TEST
 
-/* Each class alone, pairs, and all of them: with moves of the predictor, their rollback, the tail and
- * 16-bit phases in between. */
+/* Each class alone, pairs, and all of them: with moves of the predictor, their rollback, the tail
+ * and 16-bit phases in between. */
 START_TEST(any_class_may_live_on_the_host) {
     static const char *const places[][8] = {
         {"weights_place", "pinned"},

@@ -1,7 +1,9 @@
-/* test_steering.c: micro-batches that change while a run goes on, on a card that others take memory of.
+/* test_steering.c: micro-batches that change while a run goes on, on a card that others take memory
+ * of.
  *
- * Whatever the size, a step has the same tokens in the same order, so losses stay within what another
- * order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and tests take some. */
+ * Whatever the size, a step has the same tokens in the same order, so losses stay within what
+ * another order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and
+ * tests take some. */
 #include "fake_card.h"
 #include "hybrid_tools.h"
 #include "inside.h"
@@ -80,7 +82,7 @@ static void check_close(int i, double loss, double plain) {
                   i + 1, loss, plain);
 }
 
-/* ---- changes in place ------------------------------------------------------------------------------ */
+/* ---- changes in place ------------------------------------------------------------------------ */
 
 static void check_changes(const char *const *pairs) {
     static const int64_t sizes[] = {8, 4, 4, 2, 1, 8, 8, 2, 4, 8, 1, 8};
@@ -150,8 +152,9 @@ START_TEST(what_a_size_needs_is_known_before) {
 }
 END_TEST
 
-/* What was measured is not compared: a small micro-batch has less for activations and more for evaluation's
- * workspace behind them, which then is the most that there was, and that a plan had, of it. */
+/* What was measured is not compared: a small micro-batch has less for activations and more for
+ * evaluation's workspace behind them, which then is the most that there was, and that a plan had,
+ * of it. */
 static void check_planned(const hy_summary *now, const hy_summary *before) {
     for (int i = 0; i < HY_CLASS_COUNT * HY_PHASE_COUNT; i++) {
         int cls = i / HY_PHASE_COUNT, phase = i % HY_PHASE_COUNT;
@@ -182,7 +185,7 @@ START_TEST(the_figures_of_memory_follow) {
 }
 END_TEST
 
-/* ---- pressure -------------------------------------------------------------------------------------- */
+/* ---- pressure -------------------------------------------------------------------------------- */
 
 /* Others take what is left of the card, but for a page. */
 static void fill_card(void) { card.others = card.memory_free - card.live - 4096; }
@@ -275,9 +278,10 @@ START_TEST(a_split_that_would_change_the_loss_is_not_made) {
 }
 END_TEST
 
-/* ---- the fastest ----------------------------------------------------------------------------------- */
+/* ---- the fastest ----------------------------------------------------------------------------- */
 
-/* Which one is fastest is the machine's business; that they are tried in optimizer steps is ours. */
+/* Which one is fastest is the machine's business; that they are tried in optimizer steps is
+ * ours. */
 START_TEST(the_first_steps_try_a_few_sizes) {
     const char *const *kept = PAIRS("step_tokens", "256", "dynamic_batch", "on");
     double plain[STEPS];
@@ -305,7 +309,7 @@ START_TEST(the_first_steps_try_a_few_sizes) {
 }
 END_TEST
 
-/* ---- out of memory --------------------------------------------------------------------------------- */
+/* ---- out of memory --------------------------------------------------------------------------- */
 
 START_TEST(a_step_that_runs_out_is_done_again) {
     double plain[STEPS];
@@ -400,7 +404,7 @@ START_TEST(a_plan_that_cannot_be_had_is_made_smaller) {
 }
 END_TEST
 
-/* ---- a cheaper plan -------------------------------------------------------------------------------- */
+/* ---- a cheaper plan -------------------------------------------------------------------------- */
 
 /* Where the optimizer's state is now, but for layers that stay on the device. */
 static hy_place optim_place(const hy_trainer *t) {
@@ -410,8 +414,8 @@ static hy_place optim_place(const hy_trainer *t) {
     return place;
 }
 
-/* State leaves the card, its rings get another depth, and it comes back; what the run keeps is where the
- * plan says, as much as the plan says. */
+/* State leaves the card, its rings get another depth, and it comes back; what the run keeps is
+ * where the plan says, as much as the plan says. */
 START_TEST(another_plan_in_mid_run_changes_no_bit) {
     const char *const *pairs =
         PAIRS("recompute", "all", "batch_size", "1", "grad_accum_steps", "8", "tail_share", "0");
@@ -458,8 +462,8 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
 }
 END_TEST
 
-/* To other places in Predict and back, or to more layers that stay on the device and to none; one allocation of
- * one of these changes is refused. Returns how many there were. */
+/* To other places in Predict and back, or to more layers that stay on the device and to none; one
+ * allocation of one of these changes is refused. Returns how many there were. */
 static int64_t change_places(bool are_layers, int when, int64_t at, int64_t tries,
                              const double *plain) {
     char text[24];
@@ -531,8 +535,8 @@ static uint64_t open_bytes_in(const char *folder) {
     return bytes;
 }
 
-/* Pinned or on disk, more layers stay and fewer, through all phases: what is taken is what was planned, and
- * the file does not grow with every change. */
+/* Pinned or on disk, more layers stay and fewer, through all phases: what is taken is what was
+ * planned, and the file does not grow with every change. */
 START_TEST(other_resident_layers_change_no_bit) {
     char folder[256];
     temp_folder(folder);
@@ -645,7 +649,8 @@ START_TEST(a_plan_that_needs_no_less_is_not_taken) {
 }
 END_TEST
 
-/* There is nothing left of the card for another plan: the run is saved, and its handle still answers. */
+/* There is nothing left of the card for another plan: the run is saved, and its handle still
+ * answers. */
 START_TEST(a_run_that_finds_no_other_plan_is_saved) {
     char folder[256];
     temp_folder(folder);

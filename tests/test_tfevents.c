@@ -1,4 +1,5 @@
-/* test_tfevents.c: event files for TensorBoard: their format by itself, and what a run writes there. */
+/* test_tfevents.c: event files for TensorBoard: their format by itself, and what a run writes
+ * there. */
 #include <errno.h>
 #include <math.h>
 

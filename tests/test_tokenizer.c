@@ -1,9 +1,9 @@
 /* test_tokenizer.c: ids against those of others: golden files, and the real tokenizers where they
  * are; and that every way to the ids gives the same ones.
  *
- * tests/golden/tokenizers.json holds small tokenizers of each family with ids and texts that Hugging
- * Face's tokenizers gave (make_tokenizers.py). Real ones are looked for in $HYBRID_DATA, then in
- * ../shared/data beside the sources. */
+ * tests/golden/tokenizers.json holds small tokenizers of each family with ids and texts that
+ * Hugging Face's tokenizers gave (make_tokenizers.py). Real ones are looked for in $HYBRID_DATA,
+ * then in ../shared/data beside the sources. */
 #include "tokenizer_rig.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* test_tokenizer_bombs.c: a stranger's tokenizer cannot take the machine's time or memory.
  *
- * Patterns that try a text in exponentially many ways, steps that multiply it, tokens that begin alike
- * by the thousand: each ends soon, with an error that names the file or with the ids. Bounds of time are
- * wide: what they keep out took half a minute or more. */
+ * Patterns that try a text in exponentially many ways, steps that multiply it, tokens that begin
+ * alike by the thousand: each ends soon, with an error that names the file or with the ids. Bounds
+ * of time are wide: what they keep out took half a minute or more. */
 #include <sys/resource.h>
 
 #include "tokenizer_rig.h"

@@ -1,5 +1,5 @@
-/* test_tokenizer_files.c: what a tokenizer.json may say, what is refused and how, and shards made from
- * text files. */
+/* test_tokenizer_files.c: what a tokenizer.json may say, what is refused and how, and shards made
+ * from text files. */
 #include "tokenizer_rig.h"
 
 #include "formats/shard.h"

@@ -1,7 +1,8 @@
 /* test_tokenizer_llama2c.c: llama2.c's tokenizer wherever a tokenizer is asked for.
  *
- * The file is a small one of letters; ids are held against the way llama2.c itself encodes: characters,
- * else their bytes, and then always the pair whose piece has the highest score, the first of equals. */
+ * The file is a small one of letters; ids are held against the way llama2.c itself encodes:
+ * characters, else their bytes, and then always the pair whose piece has the highest score, the
+ * first of equals. */
 #include "base/rng.h"
 #include "base/text.h"
 #include "harness.h"
@@ -10,7 +11,7 @@
 
 static char folder[256], tokenizer_path[300], model_path[300];
 
-/* ---- the files --------------------------------------------------------------------------------- */
+/* ---- the files ------------------------------------------------------------------------------- */
 
 static const char *const words[] = {" ",   "a",  "b",   "c",    "d",  "e",        "\n",  "\xC3\xA9",
                                     "ab",  " a", "abc", "cd",   "de", "bcd",      " ab", "ee",
@@ -71,7 +72,7 @@ static void make_files(void) {
 
 static void drop_files(void) { remove_folder(folder); }
 
-/* ---- ids --------------------------------------------------------------------------------------- */
+/* ---- ids ------------------------------------------------------------------------------------- */
 
 static int find_word(const char *text, size_t size) {
     for (int i = 0; i < WORDS; i++) {
@@ -159,7 +160,7 @@ START_TEST(files_that_are_none_are_named) {
 }
 END_TEST
 
-/* ---- training, evaluating, writing ------------------------------------------------------------- */
+/* ---- training, evaluating, writing ----------------------------------------------------------- */
 
 static void write_text(char path[400]) {
     hy_text text = {0};

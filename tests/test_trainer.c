@@ -409,7 +409,8 @@ START_TEST(a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on) {
 END_TEST
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* Without those of files: code that runs for the first time, because a thread had to sleep, is no growth. */
+/* Without those of files: code that runs for the first time, because a thread had to sleep, is no
+ * growth. */
 static long resident_pages(void) {
     long size = 0, resident = 0, of_files = 0;
     FILE *file = fopen("/proc/self/statm", "r");

@@ -1,7 +1,7 @@
 /* test_trainer_card.c: whole runs on a device whose memory the host cannot touch. See fake_card.h.
  *
- * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is held
- * against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
+ * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is
+ * held against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
 #include "fake_card.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -19,7 +19,7 @@ static hy_config *config_on(const char *device, const char *out, const char *con
     hy_config *config =
         small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
                             "predict_from 0 predict_until 1 confidence_threshold 0.5 "
-                            "cooldown_steps 4 tune_cache none eval_batch_size 4",
+                            "cooldown_steps 4 tune_cache none",
                   out, PAIRS("device", device, "precision", "fp32", "precision_correct", "same"));
     for (int i = 0; pairs && pairs[i]; i += 2) {
         must(hy_config_set(config, pairs[i], pairs[i + 1], HY_FROM_CALLER));
@@ -86,7 +86,8 @@ START_TEST(a_run_with_resident_layers_gives_the_bits_of_the_cpu) {
 }
 END_TEST
 
-/* What a run with resident layers takes of the host is less than what one without does: by those layers. */
+/* What a run with resident layers takes of the host is less than what one without does: by those
+ * layers. */
 START_TEST(resident_layers_take_no_host_memory) {
     static const char *const residents[] = {"0", "1", "3"};
     uint64_t pinned[3], disk[3];
@@ -124,12 +125,11 @@ START_TEST(resident_layers_take_no_host_memory) {
 END_TEST
 
 START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_predictor) {
-    static const char *const kinds[] = {"outer", "line", "none", "ema"};
+    static const char *const kinds[] = {"outer", "line", "none"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         same_on_both(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
-        const char *small = strcmp(kinds[i], "ema") == 0 ? "bf16" : "8bit"; /* it has no 8 bits */
         same_on_both(PAIRS("predictor", kinds[i], "max_predict_steps", "4", "precision", "bf16",
-                           "master_dtype", "bf16", "predictor_dtype", small));
+                           "master_dtype", "bf16", "predictor_dtype", "8bit"));
     }
 }
 END_TEST

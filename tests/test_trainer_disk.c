@@ -1,4 +1,5 @@
-/* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder says. */
+/* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder
+ * says. */
 #include "small_run.h"
 
 #include <fcntl.h>
@@ -90,7 +91,7 @@ START_TEST(a_folder_that_cannot_be_used_is_told_before_anything_is_trained) {
 }
 END_TEST
 
-/* ---- what goes wrong in the middle ------------------------------------------------------------- */
+/* ---- what goes wrong in the middle ----------------------------------------------------------- */
 
 #define ALL_ON_DISK                                                                                \
     "predictor", "none", "weights_place", "disk", "grads_place", "disk", "optim_place", "disk",    \

@@ -1,5 +1,5 @@
-/* test_trainer_rows.c: fine-tuning runs on rows: masks and document masks on their way through a step,
- * exact resume, and what a run refuses. */
+/* test_trainer_rows.c: fine-tuning runs on rows: masks and document masks on their way through a
+ * step, exact resume, and what a run refuses. */
 #include "base/text.h"
 #include "small_run.h"
 

@@ -1,4 +1,5 @@
-/* test_trainer_saving.c: when a run saves itself, what it does without room, and what it never gives up. */
+/* test_trainer_saving.c: when a run saves itself, what it does without room, and what it never
+ * gives up. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,7 +89,7 @@ START_TEST(half_an_hour_is_the_default_and_a_save_has_a_price) {
 }
 END_TEST
 
-/* ---- numbers that go wrong --------------------------------------------------------------------- */
+/* ---- numbers that go wrong ------------------------------------------------------------------- */
 
 static int64_t newest(void) {
     char path[512];
@@ -97,7 +98,8 @@ static int64_t newest(void) {
     return step;
 }
 
-/* From step 8 on no loss is finite; from step 12 on they are again where `kept` says what it was. */
+/* From step 8 on no loss is finite; from step 12 on they are again where `kept` says what it
+ * was. */
 static float kept;
 static void break_it(heard *h, int64_t step) {
     (void)h;
@@ -213,7 +215,7 @@ START_TEST(weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_e
 }
 END_TEST
 
-/* ---- folders that go away ---------------------------------------------------------------------- */
+/* ---- folders that go away -------------------------------------------------------------------- */
 
 static void delete_folder(heard *h, int64_t step) {
     if (step == 5) must(hy_dir_remove(summary_of(h->trainer).out));
@@ -290,7 +292,8 @@ START_TEST(an_old_checkpoint_that_cannot_be_removed_stops_no_save) {
 }
 END_TEST
 
-/* A loss that is above the bound for a moment: whoever stopped there lost all since the last save. */
+/* A loss that is above the bound for a moment: whoever stopped there lost all since the last
+ * save. */
 static void stop_in_spike(heard *h, int64_t step) {
     if (step == 4) *card.last_norm_weight = 1e4F; /* two steps with a loss far above the first */
     if (step == 6) hy_trainer_request_stop(h->trainer);
@@ -306,7 +309,7 @@ START_TEST(a_run_stopped_in_a_spike_is_saved) {
 }
 END_TEST
 
-/* ---- runs that go on for longer ----------------------------------------------------------------- */
+/* ---- runs that go on for longer -------------------------------------------------------------- */
 
 #define HALF_WARM "predictor none lr_warmup_steps -1 lr_warmup_ratio 0.5 "
 
@@ -326,7 +329,7 @@ START_TEST(another_length_changes_the_learning_rate_and_says_so) {
 }
 END_TEST
 
-/* ---- disks that are full ------------------------------------------------------------------------ */
+/* ---- disks that are full --------------------------------------------------------------------- */
 
 START_TEST(a_run_that_cannot_be_saved_does_not_begin) {
     heard h = {0};

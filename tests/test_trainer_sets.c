@@ -1,5 +1,5 @@
-/* test_trainer_sets.c: runs that train some parameters: what they save, what stays as it was, and what they
- * leave in files. That places change no bit of them is in test_engine_exact.c. */
+/* test_trainer_sets.c: runs that train some parameters: what they save, what stays as it was, and
+ * what they leave in files. That places change no bit of them is in test_engine_exact.c. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -123,7 +123,7 @@ START_TEST(state_exists_for_trained_parameters_alone) {
 }
 END_TEST
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static hy_safetensors *open_weights(const char *out) {
     return open_saved(out, "weights.safetensors");
@@ -170,8 +170,8 @@ START_TEST(runs_that_train_some_parameters_resume_to_the_same_bits) {
 }
 END_TEST
 
-/* A model written from the run and one written from its checkpoint are the same, whole. Returns the first, open,
- * with the checkpoint's weights; they are to be closed. */
+/* A model written from the run and one written from its checkpoint are the same, whole. Returns the
+ * first, open, with the checkpoint's weights; they are to be closed. */
 static hy_safetensors *check_written(const char *const *pairs, hy_safetensors **weights) {
     char folder[300], path[400];
     hy_trainer *t = small_trainer(SETS_RUN, one, NULL, pairs);
@@ -214,7 +214,8 @@ START_TEST(a_model_of_both_kinds_of_weights_is_written_whole) {
 }
 END_TEST
 
-/* ... and what nf4 does: v, behind q and k of four heads of 16 each, has pairs and codes of its own. */
+/* ... and what nf4 does: v, behind q and k of four heads of 16 each, has pairs and codes of its
+ * own. */
 START_TEST(a_model_with_weights_in_nf4_is_written_whole) {
     static const float levels[] = {HY_NF4_LEVELS};
     uint64_t bytes;
@@ -248,8 +249,8 @@ static double held_out(hy_trainer *t) {
     return info.loss;
 }
 
-/* A checkpoint with int8 in it serves a run that keeps none, with the same numbers; and the other way the
- * numbers are rounded as those of a model's files. */
+/* A checkpoint with int8 in it serves a run that keeps none, with the same numbers; and the other
+ * way the numbers are rounded as those of a model's files. */
 static void check_moves(const char *shape, const char *codes, double allowed) {
     double losses[2];
     char plainly[512], coded[1024];

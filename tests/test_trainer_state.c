@@ -1,4 +1,5 @@
-/* test_trainer_state.c: checkpoints of runs whose state has other types and lies in other places. */
+/* test_trainer_state.c: checkpoints of runs whose state has other types and lies in other
+ * places. */
 #include "run_facts.h"
 #include "small_run.h"
 

@@ -1,4 +1,5 @@
-/* test_wire.c: what ranks send in a step, by the planner's dry run and by the transport, to the byte. */
+/* test_wire.c: what ranks send in a step, by the planner's dry run and by the transport, to the
+ * byte. */
 #include "comm_rig.h"
 #include "rank_variables.h"
 
@@ -83,7 +84,8 @@ static void train(const hy_ranks *ranks, rig_result *mine, const void *user) {
     hy_config_destroy(config);
 }
 
-/* Each rank sends what its plan says, and the plan of ranks that nobody has started says it, too. */
+/* Each rank sends what its plan says, and the plan of ranks that nobody has started says it,
+ * too. */
 static void must_be_as_planned(const wire_case *c) {
     rig it = rig_start(c->ranks, train, c);
     rig_wait(&it);
@@ -130,7 +132,8 @@ START_TEST(ranks_send_what_the_plan_says_to_the_byte) {
 }
 END_TEST
 
-/* Matrices that are not cut, small trained sets, an update that comes with the passes, state that streams. */
+/* Matrices that are not cut, small trained sets, an update that comes with the passes, state that
+ * streams. */
 static const wire_case others[] = {
     {2, 1, 1, "bf16", "true", "optimizer", "muon"},
     {3, 3, 2, "bf16", "true", "optimizer", "muon"},
@@ -153,7 +156,7 @@ static const wire_case others[] = {
 START_TEST(so_they_do_with_other_optimizers_updates_and_places) { must_be_as_planned(&others[_i]); }
 END_TEST
 
-/* ---- plans of machines that are not here ----------------------------------------------------------------- */
+/* ---- plans of machines that are not here ----------------------------------------------------- */
 
 /* Pairs of key and value, ended by NULL. */
 static hy_plan_facts planned(int ranks, bool has_cards, const char *const *pairs) {
@@ -204,7 +207,8 @@ START_TEST(a_slower_wire_gives_a_slower_plan_and_is_what_bounds_it) {
 }
 END_TEST
 
-/* Gradients and weights of a unit but for the own part, in both ways: 2 (N - 1) / N of the model in their types. */
+/* Gradients and weights of a unit but for the own part, in both ways: 2 (N - 1) / N of the model in
+ * their types. */
 START_TEST(bytes_are_those_of_the_textbook) {
     hy_plan_facts two = planned(8, true, PAIRS(EIGHT_H100, "zero_stage", "2"));
     hy_plan_facts three = planned(8, true, PAIRS(EIGHT_H100, "zero_stage", "3"));
@@ -230,7 +234,8 @@ START_TEST(weights_are_shared_where_nothing_else_fits) {
 }
 END_TEST
 
-/* A base that one card does not hold: two hold it together, and each gets the other's half for every pass. */
+/* A base that one card does not hold: two hold it together, and each gets the other's half for
+ * every pass. */
 START_TEST(so_is_what_is_not_trained) {
 #define TWO_SMALL                                                                                  \
     "card", "rtx5080", "max_gpu_mem", "12GB", "model", "qwen2.5-7b", "lora", "true", "seq_len",    \

@@ -1,7 +1,7 @@
 /* tfevents_reader.h: event files read back by the rules of their format, and by nothing of ours.
  *
- * Lengths and both checksums are verified bit by bit with a plain CRC; every field that is not known is
- * an error, so that nothing can be written that was not meant. */
+ * Lengths and both checksums are verified bit by bit with a plain CRC; every field that is not
+ * known is an error, so that nothing can be written that was not meant. */
 #ifndef HY_TESTS_TFEVENTS_READER_H
 #define HY_TESTS_TFEVENTS_READER_H
 

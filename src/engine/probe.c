@@ -16,14 +16,14 @@
 #include "engine/engine.h"
 
 int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t count) {
-    uint64_t batch = (uint64_t)plan->size.batch * (uint64_t)hy_engine_ranks(e);
+    uint64_t batch = (uint64_t)hy_batch_sequences(plan) * (uint64_t)hy_engine_ranks(e);
     return (int64_t)((count + batch - 1) / batch);
 }
 
 static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
                             const hy_staging *staging) {
     int32_t seq = plan->size.seq;
-    for (int32_t row = 0; row < plan->size.batch; row++) {
+    for (int32_t row = 0; row < hy_batch_sequences(plan); row++) {
         int32_t *tokens = staging->tokens + (int64_t)row * seq;
         int32_t *targets = staging->targets + (int64_t)row * seq;
         int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
@@ -48,7 +48,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
                                         .await = hy_frozen_await};
     const hy_unit_hook brings_weights = {
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
-    int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
+    int64_t rows = (int64_t)hy_batch_sequences(plan) * plan->size.seq;
     HY_TRY(hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows));
     hy_batch_input input = hy_work_input(e, weights);
     input.loss_scale = 1;
@@ -60,11 +60,12 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
 
-static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
+/* The sum of one slice, so that the order of sums does not depend on the number of slices. */
+static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t first, int32_t slice,
                         const hy_staging *staging) {
-    int32_t seq = plan->size.seq;
+    int32_t seq = plan->size.seq, begin = slice * plan->size.batch, end = begin + plan->size.batch;
     double sum = 0;
-    for (int32_t row = 0; row < plan->size.batch && first + (uint64_t)row < probe->count; row++) {
+    for (int32_t row = begin; row < end && first + (uint64_t)row < probe->count; row++) {
         double of_sequence = 0;
         int64_t counted = 0;
         for (int32_t i = 0; i < seq; i++) {
@@ -89,9 +90,10 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
 /* Waits for a batch and adds its losses. */
 static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
                                uint64_t first, const hy_staging *staging, double *sum) {
-    uint64_t batch = (uint64_t)plan->size.batch;
+    uint64_t batch = (uint64_t)hy_batch_sequences(plan);
+    int32_t slices = hy_batch_sequences(plan) / plan->size.batch;
     HY_TRY(e->device.backend->event_sync(staging->is_done));
-    *sum += sum_batch(plan, probe, first, staging);
+    for (int32_t i = 0; i < slices; i++) *sum += sum_slice(plan, probe, first, i, staging);
     if (e->observer->on_progress && probe->split == HY_VAL) {
         e->observer->on_progress(e->observer->user, "validating",
                                  fmin(1, (double)(first + batch) / (double)probe->count));
@@ -102,7 +104,8 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
 /* The device works on one batch while the host fills the next. */
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
-    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->request.ranks.rank * batch;
+    uint64_t batch = (uint64_t)hy_batch_sequences(plan);
+    uint64_t own = (uint64_t)e->request.ranks.rank * batch;
     uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks in one round */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {

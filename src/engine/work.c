@@ -14,12 +14,11 @@
 /* ---- batch plans ----------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
-                           bool is_lent, hy_batch_plan **out) {
+                           int32_t slices, hy_batch_plan **out) {
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan->choice, dtype, is_training);
-    /* A chunk has as many logits as in training. */
-    if (is_lent) options.chunks *= batch / options.batch;
     if (!is_training) options.batch = batch;
+    options.slices = slices;
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
@@ -33,14 +32,14 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     if (!hy_model_has_passes(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
-        HY_TRY(make_plan(e, spec, dtype, 0, false, &w->train[hy_plan_index(dtype)]));
+        HY_TRY(make_plan(e, spec, dtype, 0, 1, &w->train[hy_plan_index(dtype)]));
     }
     for (int i = 0; i < spec->eval_type_count; i++) {
         int k = hy_plan_index(spec->eval_types[i]);
-        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->loan[1],
+        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->slices,
                          &w->eval[k]));
     }
-    return make_plan(e, spec, guarded, planned->guard_batch, false, &w->guard);
+    return make_plan(e, spec, guarded, planned->guard_batch, 1, &w->guard);
 }
 
 #define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
@@ -97,10 +96,11 @@ static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_plan_work counted = {.guard_batch = planned->guard_batch,
                             .forward = planned->forward,
                             .backward = planned->backward,
+                            .slices = planned->slices,
                             .loan = {planned->loan[0], planned->loan[1]}};
     for (int i = 0, count = list_plans(e, plans); i < count; i++) {
         const hy_batch_plan *p = plans[i];
-        uint64_t rows = (uint64_t)p->size.batch * (uint64_t)p->size.seq;
+        uint64_t rows = (uint64_t)hy_batch_sequences(p) * (uint64_t)p->size.seq;
         if (rows > counted.rows) counted.rows = rows;
         if (is_lent(e, p)) {
             uint64_t activations = hy_align(p->bytes.activations);
@@ -123,10 +123,10 @@ static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
 static void give_up_loan(hy_engine *e) {
     hy_plan_work *w = &e->plan->work;
     w->loan[0] = w->loan[1] = 0;
+    w->slices = 1;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
         if (e->work->eval[i]) hy_batch_plan_destroy(e->work->eval[i]);
         e->work->eval[i] = NULL;
-        if (w->eval_batch[i] > e->plan->choice.batch) w->eval_batch[i] = e->plan->choice.batch;
     }
 }
 

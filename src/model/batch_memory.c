@@ -9,6 +9,10 @@
 
 static int32_t layers_of(const hy_batch_plan *plan) { return plan->model->shape.layers; }
 
+static uint64_t slices_of(const hy_batch_plan *plan) {
+    return (uint64_t)(hy_batch_sequences(plan) / plan->size.batch);
+}
+
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* How many of the first `count` layers recompute. */
@@ -86,7 +90,7 @@ static int32_t residual_count(const hy_batch_plan *plan) {
 
 /* What is placed as activations, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
-    if (!plan->options.is_training) return 2 * plan->residual_bytes;
+    if (!plan->options.is_training) return 2 * slices_of(plan) * plan->residual_bytes;
     uint64_t kept = plan->options.offloads ? 0 : kept_before(plan, layers_of(plan));
     return (uint64_t)(residual_count(plan) + 1) * plan->residual_bytes + kept +
            head_of(plan)->kept_bytes;
@@ -176,13 +180,14 @@ char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer) {
     return is_head ? behind_residuals(plan) : hy_store_device(plan->offload, 2 * layer + 1);
 }
 
-char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index) {
-    return plan->activations + (uint64_t)index * plan->residual_bytes;
+char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index, int32_t slice) {
+    uint64_t at = (uint64_t)index * slices_of(plan) + (uint64_t)slice;
+    return plan->activations + at * plan->residual_bytes;
 }
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass) {
     bool is_behind = pass == HY_PASS_EVAL && evaluates_in_activations(plan);
-    return is_behind ? hy_batch_eval_residual(plan, 2) : plan->workspace;
+    return is_behind ? hy_batch_eval_residual(plan, 2, 0) : plan->workspace;
 }
 
 hy_tensor hy_batch_op_workspace(const hy_batch_plan *plan, const hy_pass_plan *list, hy_pass pass) {

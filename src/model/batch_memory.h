@@ -6,7 +6,7 @@
  * layers' backward. Layers without a backward, because nothing in them or below is trained, keep
  * nothing: their residuals alternate between two buffers. A plan that offloads has only these
  * and the gradient; the residual and the kept slots of a layer are a unit of a store. Evaluation
- * has two residuals, before and after the current layer. */
+ * has two residuals for each slice, before and after the current layer. */
 #pragma once
 
 #include "model/model.h"
@@ -26,8 +26,8 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan);
 char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer);
 char *hy_batch_residual_grad(const hy_batch_plan *plan);
 char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer);
-/* Evaluation: the residual, index 0 or 1. */
-char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index);
+/* Evaluation: the residual of a slice, index 0 or 1. */
+char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index, int32_t slice);
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass);
 /* The workspace of the ops of a unit's pass. */

@@ -216,17 +216,18 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     hy_frame f = {.plan = plan,
                   .pass = HY_PASS_EVAL,
                   .input = input,
-                  .residual_out = hy_batch_eval_residual(plan, 0),
+                  .residual_out = hy_batch_eval_residual(plan, 0, 0),
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
     HY_TRY(hy_visit_begin(&f, 0));
     HY_TRY(run_unit(d, &f, 0));
     for (int32_t layer = 0; layer < s->layers; layer++) {
-        f.residual_in = hy_batch_eval_residual(plan, layer % 2);
-        f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
+        f.residual_in = hy_batch_eval_residual(plan, layer % 2, 0);
+        f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2, 0);
         HY_TRY(run_unit(d, &f, layer + 1));
     }
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
-    f.residual_in = hy_batch_eval_residual(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
+    f.residual_in =
+        hy_batch_eval_residual(plan, s->layers % 2, 0) + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
     f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
     return run_unit(d, &f, s->layers + 1);

@@ -44,6 +44,9 @@ void hy_model_destroy(hy_model *model);
 
 typedef struct hy_batch_options {
     int32_t batch, seq;
+    /* Evaluation: batches of this size that pass through each unit one after another, while its
+     * weights are held; 0: one. Their losses do not depend on how many they are. */
+    int32_t slices;
     int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
     hy_dtype grad_dtype;
@@ -99,7 +102,7 @@ typedef struct hy_batch_input {
     hy_store *frozen;      /* of those that `weights` does not hold, or NULL */
     hy_store *fp8;         /* a copy of the blocks' trained ones (hy_params_fp8_layout), or NULL */
     hy_store *grads;       /* training only; of trained parameters */
-    const int32_t *tokens; /* (B,T) */
+    const int32_t *tokens; /* (B,T), of all slices */
     const int32_t *targets;
     const int32_t *doc_starts;   /* or NULL */
     const float *rope;           /* (T, D/2, 2), NULL without rope */
@@ -140,6 +143,11 @@ typedef struct hy_batch_plan {
     int32_t captured_next; /* which is given up for a new one */
     bool is_uncapturable;  /* it was tried and failed, or inputs keep changing */
 } hy_batch_plan;
+
+/* Sequences that one pass takes. */
+static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
+    return plan->size.batch * (plan->options.slices > 1 ? plan->options.slices : 1);
+}
 
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,

@@ -138,26 +138,51 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
                                            : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two residual buffers; ends before the head. */
+/* The part of a batch that one slice is. */
+static hy_batch_input slice_input(const hy_batch_plan *plan, const hy_batch_input *all, int32_t i) {
+    hy_batch_input slice = *all;
+    int64_t first = (int64_t)i * plan->size.batch * plan->size.seq;
+    slice.tokens += first;
+    if (slice.targets) slice.targets += first;
+    if (slice.doc_starts) slice.doc_starts += first;
+    if (slice.losses) slice.losses += first;
+    return slice;
+}
+
+/* Enters a unit, runs it for every slice, and leaves it. A unit reads the residual that the unit
+ * before it wrote, in one of two buffers. */
+static hy_status evaluate_unit(hy_frame *f, int32_t unit) {
+    const hy_batch_input *all = f->input;
+    int32_t slices = hy_batch_sequences(f->plan) / f->plan->size.batch;
+    f->unit = hy_batch_unit(f->plan, unit);
+    f->unit_index = unit;
+    HY_TRY(hy_visit_enter(f, +1));
+    for (int32_t i = 0; i < slices; i++) {
+        const hy_batch_input slice = slice_input(f->plan, all, i);
+        f->input = &slice;
+        f->residual_in = hy_batch_eval_residual(f->plan, (unit + 1) % 2, i);
+        f->residual_out = hy_batch_eval_residual(f->plan, unit % 2, i);
+        HY_TRY(run_ops(f));
+    }
+    f->input = all;
+    return hy_visit_leave(f);
+}
+
+/* Forward through embedding and blocks; ends before the head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
-    int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);
     HY_TRY(hy_visit_begin(f, 0));
-    f->residual_out = hy_batch_eval_residual(plan, 0);
-    HY_TRY(run_unit(f, 0, +1));
-    for (int32_t layer = 0; layer < layers; layer++) {
-        f->residual_in = hy_batch_eval_residual(plan, layer % 2);
-        f->residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
-        HY_TRY(run_unit(f, layer + 1, +1));
+    for (int32_t unit = 0; unit <= plan->model->shape.layers; unit++) {
+        HY_TRY(evaluate_unit(f, unit));
     }
-    f->residual_in = hy_batch_eval_residual(plan, layers % 2);
+    f->residual_in = hy_batch_eval_residual(plan, plan->model->shape.layers % 2, 0);
     return HY_OK;
 }
 
 static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input) {
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));
-    return run_unit(&f, plan->model->params.units - 1, +1);
+    return evaluate_unit(&f, plan->model->params.units - 1);
 }
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {

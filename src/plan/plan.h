@@ -40,6 +40,7 @@ typedef struct hy_plan_work {
     uint64_t rows;                                  /* tokens of the largest batch */
     uint64_t sums;                                  /* workspace of reductions; part of data */
     int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
+    int32_t slices; /* number of such batches that Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
     /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
      * activations and workspace; 0: it uses the training area. */

@@ -263,7 +263,8 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
-    facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
+    int32_t slices = plan->work.slices > 1 ? plan->work.slices : 1;
+    facts->eval_batch_size = slices * plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
     facts->eval_borrows = plan->work.loan[1] != 0;
     facts->tokens_per_second = hy_request_tokens_per_second(r, plan);
     facts->step_seconds = cost->seconds;

@@ -173,7 +173,8 @@ hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan
         }
         hy_plan_reason(
             out, "evaluation uses batches of %d x %d tokens: it borrows %s of idle training memory",
-            batch, p->seq, hy_bytes_as_text(w->lent.activations + w->lent.workspace).text);
+            batch * w->slices, p->seq,
+            hy_bytes_as_text(w->lent.activations + w->lent.workspace).text);
     }
     if (hy_choice_is_plain(c) && c->recompute == HY_RECOMPUTE_NONE && plan->fits) {
         hy_plan_reason(out, "everything fits on the device: no streaming and no recomputing");

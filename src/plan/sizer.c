@@ -56,7 +56,7 @@ static void add_bytes(hy_plan_work *w, const hy_batch_bytes *b, bool is_training
 
 void hy_work_add(hy_plan_work *w, const hy_batch_plan *plan) {
     add_bytes(w, &plan->bytes, plan->options.is_training,
-              (uint64_t)plan->size.batch * (uint64_t)plan->size.seq);
+              (uint64_t)hy_batch_sequences(plan) * (uint64_t)plan->size.seq);
 }
 
 void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
@@ -244,11 +244,11 @@ static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_
         uint64_t wanted = (guarded + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
-    if (!spec->lends || spec->eval_batch != 0) return HY_OK;
-    /* A larger batch may use borrowed memory, which is known only after places are chosen: data
-     * buffers have the length of the largest. */
-    for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
-    out->rows = larger(out->rows, rows);
+    /* Places decide how many slices there will be: data buffers are long enough for the most. */
+    uint64_t slices = (uint64_t)hy_most_slices(spec, out);
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        out->rows = larger(out->rows, slices * (uint64_t)(out->eval_batch[i] * spec->seq));
+    }
     return HY_OK;
 }
 

@@ -109,8 +109,7 @@ void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *ou
 int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
-/* loan.c: after places are chosen, a larger forward-only batch in memory that only steps need. */
-#define HY_LARGEST_LOAN 5         /* doublings of a micro-batch */
+/* loan.c: after places are chosen, more slices for Evaluate in memory that only steps need. */
 #define HY_LOAN_AREA HY_ROW_COUNT /* the lender is training's area, not a row */
 /* Bytes that the training area lends: all that training needs, except the predictor's rings at
  * its end. */
@@ -118,6 +117,7 @@ static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t ring
     uint64_t area = hy_align(work->train.activations) + hy_align(work->train.workspace);
     return area > rings ? area - rings : 0;
 }
+int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work); /* at least 1 */
 hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 
 /* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */

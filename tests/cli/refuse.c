@@ -1,6 +1,7 @@
 /* refuse.c: preloaded, it refuses the n-th allocation of a program, n being $REFUSE_AT; with
- * $REFUSE_ALL all after it, too. hostile.sh looks how the program ends. Allocations of libconfig are
- * left out: it ends the process when memory is refused while it parses (docs/troubleshooting.md). */
+ * $REFUSE_ALL all after it, too. hostile.sh looks how the program ends. Allocations of libconfig
+ * are left out: it ends the process when memory is refused while it parses
+ * (docs/troubleshooting.md). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

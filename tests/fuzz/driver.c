@@ -5,9 +5,9 @@
  *   fuzz_NAME FILE ...        on these files as they are, once each: to look at one that failed
  *
  * A target is a file fuzz_NAME.c with LLVMFuzzerTestOneInput, as libFuzzer wants it, so it can be
- * linked with that instead. Here inputs follow from a number alone: the same on every machine. When a
- * sanitizer ends the program, the input is left in $TMPDIR/fuzz_NAME.crash. The last line counts as a
- * test suite's. */
+ * linked with that instead. Here inputs follow from a number alone: the same on every machine. When
+ * a sanitizer ends the program, the input is left in $TMPDIR/fuzz_NAME.crash. The last line counts
+ * as a test suite's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,8 +71,8 @@ static bool read_seeds(void) {
     return run.count > 0;
 }
 
-/* Copies a seed, or the beginning of one and the end of another, and damages it. Every 64th input is
- * left whole. Returns its size; `out` has INPUT_MAX and room to grow. */
+/* Copies a seed, or the beginning of one and the end of another, and damages it. Every 64th input
+ * is left whole. Returns its size; `out` has INPUT_MAX and room to grow. */
 static size_t make_input(uint8_t *out, uint64_t number) {
     const seed *a = &run.seeds[hy_rng_below(number, HY_RNG_TEST, 0, run.count)];
     const seed *b = &run.seeds[hy_rng_below(number, HY_RNG_TEST, 1, run.count)];

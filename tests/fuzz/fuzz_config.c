@@ -1,7 +1,7 @@
 /* fuzz_config.c: a configuration file of any bytes.
  *
- * It is loaded or refused with a message; what was loaded can be printed, and what is printed loads again.
- * Whatever settings it makes are checked as a run would. */
+ * It is loaded or refused with a message; what was loaded can be printed, and what is printed loads
+ * again. Whatever settings it makes are checked as a run would. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

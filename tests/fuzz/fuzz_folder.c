@@ -1,8 +1,8 @@
 /* fuzz_folder.c: the small files of a model's folder and of a checkpoint, of any bytes.
  *
- * The same bytes are the index of shards, the settings of generation, the revision that a hub's cache names,
- * and the manifest of a checkpoint. Each gives a named error or an answer that agrees with the files that
- * are really there: two shards with a tensor each. */
+ * The same bytes are the index of shards, the settings of generation, the revision that a hub's
+ * cache names, and the manifest of a checkpoint. Each gives a named error or an answer that agrees
+ * with the files that are really there: two shards with a tensor each. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fuzz_hf_config.c: config.json of any bytes.
  *
- * Parsing gives a named error or a shape that is a model's; what is then written from the shape reads back
- * to the same one, and so does the source with another dtype. */
+ * Parsing gives a named error or a shape that is a model's; what is then written from the shape
+ * reads back to the same one, and so does the source with another dtype. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

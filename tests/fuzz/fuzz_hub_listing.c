@@ -1,7 +1,7 @@
 /* fuzz_hub_listing.c: what a hub says of a model's files, of any bytes; and an index of weights.
  *
- * A list is refused by name, or every file in it has a name that stays in its folder and a checksum of digits,
- * and config.json is the last. An index may follow behind a zero byte. */
+ * A list is refused by name, or every file in it has a name that stays in its folder and a checksum
+ * of digits, and config.json is the last. An index may follow behind a zero byte. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

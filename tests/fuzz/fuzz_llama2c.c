@@ -1,7 +1,8 @@
 /* fuzz_llama2c.c: a llama2.c model, and its tokenizer, of any bytes.
  *
- * Opening gives a named error or a model whose every tensor lies inside the file. Pieces that are read
- * make a tokenizer.json that opens or is refused by name; with what opens a text is encoded and comes back.
+ * Opening gives a named error or a model whose every tensor lies inside the file. Pieces that are
+ * read make a tokenizer.json that opens or is refused by name; with what opens a text is encoded
+ * and comes back.
  * */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* fuzz_metrics.c: a run's record of any bytes, read back.
  *
- * Whatever metrics.jsonl holds, a run opens: it has no more points and events than bytes, texts that are there, and
- * of each rank figures that can be asked for. The same bytes are summary.json and plan.json, too. */
+ * Whatever metrics.jsonl holds, a run opens: it has no more points and events than bytes, texts
+ * that are there, and of each rank figures that can be asked for. The same bytes are summary.json
+ * and plan.json, too. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* fuzz_quant_state.c: the JSON that bitsandbytes keeps beside a matrix, of any bytes.
  *
- * Parsing gives a named error or a state whose numbers can be computed with: sizes whose products fit, blocks that
- * are whole ones of ours, an offset that is finite. */
+ * Parsing gives a named error or a state whose numbers can be computed with: sizes whose products
+ * fit, blocks that are whole ones of ours, an offset that is finite. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
-/* fuzz_ranks.c: Slurm's lists of nodes and tasks, addresses, and messages of the control channel, of any bytes.
+/* fuzz_ranks.c: Slurm's lists of nodes and tasks, addresses, and messages of the control channel,
+ * of any bytes.
  *
- * The first byte says what the rest is. A host that is found has no bracket, comma or blank; a message that is
- * found lies within the bytes. */
+ * The first byte says what the rest is. A host that is found has no bracket, comma or blank; a
+ * message that is found lies within the bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

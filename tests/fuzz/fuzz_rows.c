@@ -1,8 +1,8 @@
 /* fuzz_rows.c: rows of JSON and CSV, and lists of paths from any bytes.
  *
- * Whatever comes in is cut into rows, parsed, read as every kind, written with every built-in template and
- * encoded as bytes and with a tokenizer; it is a list of paths, too. Nothing may crash, run
- * past its input or disagree with itself: there is an answer flag for each token. */
+ * Whatever comes in is cut into rows, parsed, read as every kind, written with every built-in
+ * template and encoded as bytes and with a tokenizer; it is a list of paths, too. Nothing may
+ * crash, run past its input or disagree with itself: there is an answer flag for each token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

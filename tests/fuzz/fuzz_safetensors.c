@@ -1,7 +1,8 @@
 /* fuzz_safetensors.c: a safetensors file of any bytes.
  *
- * Opening gives a named error or a file whose every tensor lies inside it and can be read at both ends;
- * whatever the header says, no more memory is taken than the file is long, give or take its tree. */
+ * Opening gives a named error or a file whose every tensor lies inside it and can be read at both
+ * ends; whatever the header says, no more memory is taken than the file is long, give or take its
+ * tree. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fuzz_shard.c: a file of tokens of any bytes.
  *
- * Opening gives a named error or a shard whose every token can be read, alone and all together, with no id
- * above the largest one. */
+ * Opening gives a named error or a shard whose every token can be read, alone and all together,
+ * with no id above the largest one. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* fuzz_template.c: chat templates from any bytes, and conversations for them.
  *
- * What stands before the first line "----" is the template, what follows is a row of messages; without such
- * a line a row of ours is used. The template is opened as a folder's own, and the row written with it with
- * and without asking for an answer, as bytes and with a tokenizer. Nothing may crash, run past its input,
- * run on without end or disagree with itself: there is an answer flag for each token. */
+ * What stands before the first line "----" is the template, what follows is a row of messages;
+ * without such a line a row of ours is used. The template is opened as a folder's own, and the row
+ * written with it with and without asking for an answer, as bytes and with a tokenizer. Nothing may
+ * crash, run past its input, run on without end or disagree with itself: there is an answer flag
+ * for each token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

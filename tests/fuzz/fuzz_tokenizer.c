@@ -1,7 +1,7 @@
 /* fuzz_tokenizer.c: a tokenizer.json of any bytes, and with what opens, a text of any bytes.
  *
- * What stands after the first zero byte of an input is the text. Whatever is encoded must decode, and
- * encoding must answer the same twice (the second time from the table of known words). */
+ * What stands after the first zero byte of an input is the text. Whatever is encoded must decode,
+ * and encoding must answer the same twice (the second time from the table of known words). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* fuzz_unpack.c: packed files of any bytes.
  *
- * Unpacking ends: with a named error or with all there is, the same whether it is read in large pieces or in
- * small ones, and never beyond what a text may grow to. */
+ * Unpacking ends: with a named error or with all there is, the same whether it is read in large
+ * pieces or in small ones, and never beyond what a text may grow to. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

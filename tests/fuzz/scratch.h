@@ -1,5 +1,5 @@
-/* scratch.h: a folder for targets that parse files by name, in memory where the system has such a place: what
- * they write lives for one input. */
+/* scratch.h: a folder for targets that parse files by name, in memory where the system has such a
+ * place: what they write lives for one input. */
 #ifndef HY_TESTS_FUZZ_SCRATCH_H
 #define HY_TESTS_FUZZ_SCRATCH_H
 

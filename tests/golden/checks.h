@@ -1,5 +1,5 @@
-/* checks.h: what must hold of an opened golden file, on any backend: each is one test, but for opening
- * and closing. The bounds are the caller's. */
+/* checks.h: what must hold of an opened golden file, on any backend: each is one test, but for
+ * opening and closing. The bounds are the caller's. */
 #ifndef HY_TESTS_GOLDEN_CHECKS_H
 #define HY_TESTS_GOLDEN_CHECKS_H
 

@@ -75,7 +75,7 @@ static inline double logits_distance(trial *t) {
     return far;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static inline hy_optimizer adamw_of(const golden *g) {
     return (hy_optimizer){.kind = hy_optimizer_kind_of(HY_ADAMW),
@@ -117,7 +117,7 @@ static inline double adamw_step(trial *t, const hy_optimizer *adamw, double lr, 
     return norm;
 }
 
-/* ---- curves ------------------------------------------------------------------------------------ */
+/* ---- curves ---------------------------------------------------------------------------------- */
 
 enum { CURVE_STEPS = 50, CURVE_BATCHES = 4, CURVE_SHIFT = 5 };
 

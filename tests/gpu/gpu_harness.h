@@ -1,7 +1,8 @@
 /* gpu_harness.h: one backend for a test program of the CUDA backend, and its main function.
  *
- * Programs do not fork: a CUDA context does not live on in a child. Without a device they say what is
- * missing and return 2. HYBRID_GPU_TESTS=small leaves out what is slow under compute-sanitizer. */
+ * Programs do not fork: a CUDA context does not live on in a child. Without a device they say what
+ * is missing and return 2. HYBRID_GPU_TESTS=small leaves out what is slow under
+ * compute-sanitizer. */
 #ifndef HY_TESTS_GPU_HARNESS_H
 #define HY_TESTS_GPU_HARNESS_H
 
@@ -27,7 +28,8 @@ static inline hy_cuda_options gpu_options(void) {
     return options;
 }
 
-/* HYBRID_GPU_TESTS_DEVICE=cpu runs the tests of ops on the CPU backend: to try the tests themselves. */
+/* HYBRID_GPU_TESTS_DEVICE=cpu runs the tests of ops on the CPU backend: to try the tests
+ * themselves. */
 static inline hy_backend *gpu_backend(void) {
     hy_cuda_options options = gpu_options();
     hy_cpu_options cpu = {.threads = 2};

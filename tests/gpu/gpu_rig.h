@@ -1,9 +1,9 @@
 /* gpu_rig.h: what tests of ops on CUDA need: calls run on the device.
  *
  * A call is made of host tensors, as in kernel_rig.h. gpu_run lays them out in one block of device
- * memory with bands of a known byte between them, so that a write beside a tensor shows; outputs and
- * workspace come as NaN, so that what is not written shows; inputs must come back as they were. Each
- * call runs twice, and both times must give the same bits. */
+ * memory with bands of a known byte between them, so that a write beside a tensor shows; outputs
+ * and workspace come as NaN, so that what is not written shows; inputs must come back as they were.
+ * Each call runs twice, and both times must give the same bits. */
 #ifndef HY_TESTS_GPU_RIG_H
 #define HY_TESTS_GPU_RIG_H
 
@@ -13,7 +13,7 @@
 
 enum { GPU_BAND = 1024, GPU_ALIGNMENT = 256, GPU_BAND_BYTE = 0xa5, GPU_NAN_BYTE = 0xff };
 
-/* ---- laying a call out ------------------------------------------------------------------------- */
+/* ---- laying a call out ----------------------------------------------------------------------- */
 
 /* Positions marked `+` in kernels.h. */
 static inline bool gpu_adds_to(const hy_op_call *call, int at) {
@@ -114,16 +114,16 @@ static inline hy_op_call gpu_bound(const hy_op_call *call, const gpu_layout *l) 
     return bound;
 }
 
-/* ---- types -------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
-/* Types a test goes through here: fp32, bf16, fp16, two mixtures drawn per tensor, and the mixture of
- * training (bf16 activations and weights, fp32 gradients), which must be served. */
+/* Types a test goes through here: fp32, bf16, fp16, two mixtures drawn per tensor, and the mixture
+ * of training (bf16 activations and weights, fp32 gradients), which must be served. */
 enum { GPU_MIXTURES = TRAINING_TYPES + 1 };
 
 /* May the backend refuse this mixture? */
 static inline bool gpu_may_refuse(int mixture) { return mixture == 3 || mixture == 4; }
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Every byte in [from, to) is a band's. */
 static inline void gpu_check_band(const hy_op_call *call, const char *image, size_t from, size_t to,
@@ -264,15 +264,16 @@ static inline bool gpu_run_both(trial *t, int mixture) {
     return true;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 /* Half the distance of two neighbours, relative; fp32: some dozens of roundings inside. */
 static inline double half_spacing(hy_dtype dtype) {
     return dtype == HY_BF16 ? 0x1p-8 : dtype == HY_F16 ? 0x1p-11 : 1e-5;
 }
 
-/* As trial_check, and no single element may be far off: within `worst` times one rounding of itself and
- * one rounding of the tensor's usual size (what is summed is that large, the sum may be small). */
+/* As trial_check, and no single element may be far off: within `worst` times one rounding of itself
+ * and one rounding of the tensor's usual size (what is summed is that large, the sum may be
+ * small). */
 static inline void gpu_check_to(const trial *t, int at, double factor, double worst) {
     const hy_tensor *found = &t->call.t[at];
     const double *expected = t->exact.t[at].data;

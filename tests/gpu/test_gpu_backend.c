@@ -1,8 +1,8 @@
 /* test_gpu_backend.c: the CUDA backend as a device: streams, events, memory, copies, refusals.
  *
- * Work that takes milliseconds (fills of a large block) holds a stream up, so that an order that only
- * happens to hold fails. A kernel that faults ends the process's CUDA context; that is looked at in a
- * process of its own, this program started with --fault. */
+ * Work that takes milliseconds (fills of a large block) holds a stream up, so that an order that
+ * only happens to hold fails. A kernel that faults ends the process's CUDA context; that is looked
+ * at in a process of its own, this program started with --fault. */
 #include "gpu_rig.h"
 
 #include <stdatomic.h>
@@ -54,7 +54,7 @@ static void hold_up(hy_stream *s) {
     for (int i = 0; i < 50; i++) fill(s, large, LARGE, (float)i);
 }
 
-/* ---- order ------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 START_TEST(a_stream_runs_its_items_in_order) {
     hy_stream *s = stream("order");
@@ -143,7 +143,7 @@ START_TEST(destroying_a_stream_runs_what_is_queued) {
 }
 END_TEST
 
-/* ---- functions of the host --------------------------------------------------------------------- */
+/* ---- functions of the host ------------------------------------------------------------------- */
 
 /* A function that looks at a number, waits a little and writes another. */
 typedef struct visit {
@@ -279,7 +279,7 @@ START_TEST(a_stream_of_the_callers_waits_for_its_functions_when_it_is_let_go) {
 }
 END_TEST
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 START_TEST(seconds_waited_for_events_are_counted) {
     hy_stream *busy = stream("busy"), *waiter = stream("waiter");
@@ -341,8 +341,8 @@ START_TEST(waiting_for_a_copy_is_as_long_as_the_copy) {
 }
 END_TEST
 
-/* A copy that is done before compute gets to it costs nothing, though it was under way when the wait
- * was enqueued. */
+/* A copy that is done before compute gets to it costs nothing, though it was under way when the
+ * wait was enqueued. */
 START_TEST(a_copy_that_compute_covers_is_not_waited_for) {
     size_t bytes = (size_t)128 << 20;
     hy_stream *copies = stream("copies"), *compute = stream("compute");
@@ -366,7 +366,7 @@ START_TEST(a_copy_that_compute_covers_is_not_waited_for) {
 }
 END_TEST
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 START_TEST(memory_is_aligned_and_apart_in_every_place) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};
@@ -472,7 +472,7 @@ START_TEST(what_is_released_can_be_had_again) {
 }
 END_TEST
 
-/* ---- copies ------------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 START_TEST(copies_go_every_way) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};
@@ -497,7 +497,7 @@ START_TEST(copies_go_every_way) {
 }
 END_TEST
 
-/* ---- what is refused --------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 START_TEST(wrong_calls_are_refused_in_words) {
     hy_op_call matmul = {.kind = HY_OP_MATMUL, .attr.matmul = {.alpha = 1}};
@@ -535,7 +535,8 @@ START_TEST(an_op_without_its_workspace_is_an_error_and_not_a_crash) {
 }
 END_TEST
 
-/* Started with --fault: a kernel writes where there is no memory. 0 when it was reported in words. */
+/* Started with --fault: a kernel writes where there is no memory. 0 when it was reported in
+ * words. */
 static int fault(void) {
     hy_backend *b = gpu_backend();
     hy_stream *s;
@@ -556,7 +557,7 @@ START_TEST(a_kernel_that_faults_is_reported_at_the_sync) {
 }
 END_TEST
 
-/* ---- facts ------------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 START_TEST(the_backend_tells_what_it_is) {
     const hy_device_facts *facts = &cuda->facts;

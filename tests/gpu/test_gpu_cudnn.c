@@ -237,7 +237,8 @@ START_TEST(what_cudnn_does_not_serve_is_our_own) {
 }
 END_TEST
 
-/* Captures the call as a graph that is replayed twice; its output must be what gpu_run left there. */
+/* Captures the call as a graph that is replayed twice; its output must be what gpu_run left
+ * there. */
 static void check_captured(const trial *t, int at) {
     hy_backend *b = other.backend;
     hy_op_call probe = t->call;

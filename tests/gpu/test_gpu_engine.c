@@ -1,8 +1,10 @@
-/* test_gpu_engine.c: the memory engine on a card: places, rings, disk, pending updates, waiting activations.
+/* test_gpu_engine.c: the memory engine on a card: places, rings, disk, pending updates, waiting
+ * activations.
  *
- * The same lists of choices as on the CPU (engine_rows.h), bit for bit against a run with everything on the
- * card. Then budgets that force the planner to stream, and checkpoints that move between places and
- * between card and CPU. HYBRID_GPU_TESTS_DEVICE=cpu tries the tests themselves. */
+ * The same lists of choices as on the CPU (engine_rows.h), bit for bit against a run with
+ * everything on the card. Then budgets that force the planner to stream, and checkpoints that move
+ * between places and between card and CPU. HYBRID_GPU_TESTS_DEVICE=cpu tries the tests
+ * themselves. */
 #include "engine_rows.h"
 #include "gpu/gpu_harness.h"
 
@@ -39,10 +41,10 @@ START_TEST(pairs_of_choices_change_no_bit) {
 }
 END_TEST
 
-/* ---- larger shapes --------------------------------------------------------------------------------- */
+/* ---- larger shapes --------------------------------------------------------------------------- */
 
-/* Copies that take longer than a kernel's launch: layers of 6 MB in bf16, a head of 2 MB. The small ones
- * are for slow machines. */
+/* Copies that take longer than a kernel's launch: layers of 6 MB in bf16, a head of 2 MB. The small
+ * ones are for slow machines. */
 #define WIDE ENGINE_RUN ENGINE_LLAMA "layers 6 grad_accum_steps 2 predictor none precision bf16 "
 #define WIDE_SHAPE                                                                                 \
     "width 512 heads 8 kv_heads 4 mlp_width 1408 vocab 2048 seq_len 256 context 256 batch_size 4 "
@@ -128,7 +130,7 @@ START_TEST(budgets_are_kept_and_change_no_bit) {
 }
 END_TEST
 
-/* ---- checkpoints ----------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* Five steps at each stop of a journey, against as many on the CPU. */
 static void check_journey(const char *words, double bound) {

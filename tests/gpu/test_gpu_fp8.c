@@ -1,6 +1,6 @@
-/* test_gpu_fp8.c: fp8 on CUDA: codes and scales bit by bit those of fp8.h, the largest magnitude of what
- * ops store, and matmuls of codes against the numbers that they stand for. Where the card knows no fp8,
- * matmuls are to be refused. */
+/* test_gpu_fp8.c: fp8 on CUDA: codes and scales bit by bit those of fp8.h, the largest magnitude of
+ * what ops store, and matmuls of codes against the numbers that they stand for. Where the card
+ * knows no fp8, matmuls are to be refused. */
 #include "gpu_rig.h"
 
 #include "fp8_calls.h"
@@ -10,7 +10,7 @@ static bool has_fp8_matmul(void) {
     return !facts->is_gpu || facts->capability >= 89;
 }
 
-/* ---- the largest magnitude --------------------------------------------------------------------- */
+/* ---- the largest magnitude ------------------------------------------------------------------- */
 
 START_TEST(the_largest_magnitude_is_found) {
     for (int dtype = HY_F32; dtype <= HY_F16; dtype++) {
@@ -37,7 +37,7 @@ START_TEST(ops_give_the_largest_magnitude_of_what_they_store) {
 }
 END_TEST
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 START_TEST(codes_and_scales_are_those_of_fp8_h) {
     static const int64_t shapes[][2] = {{1, 1},    {16, 16},   {48, 272},  {128, 128}, {144, 400},
@@ -90,9 +90,10 @@ START_TEST(what_is_not_finite_leaves_no_number) {
 }
 END_TEST
 
-/* ---- matmul ------------------------------------------------------------------------------------ */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
-/* Beside fp8_matmuls: a longer sum, and the smallest that there may be, which need not be served. */
+/* Beside fp8_matmuls: a longer sum, and the smallest that there may be, which need not be
+ * served. */
 static const fp8_matmul more[] = {
     {256, 384, 4096, HY_E4M3, HY_E4M3, HY_BF16, true, false, false, false},
     {256, 384, 4096, HY_E5M2, HY_E4M3, HY_F32, false, false, true, true},
@@ -100,8 +101,8 @@ static const fp8_matmul more[] = {
 };
 enum { SURE = 2, MORE = 3 };
 
-/* The hardware keeps some 13 bits of the largest of the products that it adds at once, and without is_fast
- * adds those sums in fp32. */
+/* The hardware keeps some 13 bits of the largest of the products that it adds at once, and without
+ * is_fast adds those sums in fp32. */
 static double allowed_of(const fp8_matmul *m) {
     return !gpu.backend->facts.is_gpu ? 0 : m->is_fast ? 1e-2 : 2e-3;
 }
@@ -145,7 +146,7 @@ START_TEST(what_the_card_cannot_multiply_is_refused_in_words) {
 }
 END_TEST
 
-/* ---- time -------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 /* Prints what it is, for who looks: how fast a card is, no test can know. */
 START_TEST(the_time_of_an_op_is_measured) {

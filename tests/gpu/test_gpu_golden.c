@@ -1,7 +1,8 @@
-/* test_gpu_golden.c: the model on CUDA against PyTorch: the golden files of tests/golden, once more.
+/* test_gpu_golden.c: the model on CUDA against PyTorch: the golden files of tests/golden, once
+ * more.
  *
- * Logits, loss, every gradient and ten AdamW steps in fp32; then fifty steps against PyTorch's curve in
- * fp32 and bf16. Chunks and recomputation are gone through as on the CPU. */
+ * Logits, loss, every gradient and ten AdamW steps in fp32; then fifty steps against PyTorch's
+ * curve in fp32 and bf16. Chunks and recomputation are gone through as on the CPU. */
 #include "gpu_harness.h"
 
 #include "golden/checks.h"

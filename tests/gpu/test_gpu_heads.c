@@ -1,14 +1,14 @@
 /* test_gpu_heads.c: head norm, rope and attention on CUDA against the double-precision reference.
  *
- * Grouped heads, sliding windows, documents, every head size that has a fast path and sizes that have
- * none, sequences of one token, of several tiles and with an odd end. */
+ * Grouped heads, sliding windows, documents, every head size that has a fast path and sizes that
+ * have none, sequences of one token, of several tiles and with an odd end. */
 #include "gpu_rig.h"
 
 #include "base/file.h"
 #include "head_calls.h"
 #include "kernels/attention_layout.h"
 
-/* ---- cases ------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static const heads_case cases[] = {
     {1, 1, 1, 1, 16, 0, false},    {2, 7, 4, 2, 16, 0, true},     {1, 70, 3, 3, 64, 0, false},
@@ -24,7 +24,7 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 static bool leaves_out(const heads_case *h) { return gpu_leaves_out(rows_of(h) * packed_width(h)); }
 
-/* ---- head norm --------------------------------------------------------------------------------- */
+/* ---- head norm ------------------------------------------------------------------------------- */
 
 EACH_TYPE(head_norm_agrees_with_the_reference, 5) {
     for (int i = 0; i < CASES; i++) {
@@ -56,7 +56,7 @@ EACH_TYPE(head_norm_backward_may_write_over_its_input, PURE_TYPES) {
     for (int i = 2; i < 5; i++) check_head_norm_in_place(&cases[i], mixture, gpu_must_run);
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 EACH_TYPE(rope_turns_as_the_reference_and_back, PURE_TYPES) {
     for (int i = 0; i < CASES; i++) {
@@ -71,11 +71,11 @@ EACH_TYPE(rope_turns_as_the_reference_and_back, PURE_TYPES) {
     }
 }
 
-/* ---- attention --------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
-/* What attention in 16 bits may cost: the weights are rounded to the type before they meet v, and the
- * result once more; both are one rounding in size. Tokens that see few keys have larger results than
- * most, and an error to match. lse is fp32, from exact products. */
+/* What attention in 16 bits may cost: the weights are rounded to the type before they meet v, and
+ * the result once more; both are one rounding in size. Tokens that see few keys have larger results
+ * than most, and an error to match. lse is fp32, from exact products. */
 static void check_forward(const trial *t) {
     bool is_fp32 = t->call.t[HY_ATTENTION_QKV].dtype == HY_F32;
     gpu_check_to(t, HY_ATTENTION_OUT, is_fp32 ? 1 : 1.5, is_fp32 ? 1 : 4);
@@ -126,9 +126,9 @@ EACH_TYPE(attention_survives_scores_that_would_overflow, 2) {
     trial_end(&t);
 }
 
-/* Roundings on the way in 16 bits: `out` as it comes (and with it delta), the weights, the gradient of
- * the scores, the result. They add up over a sequence like chance does, and more where few keys are
- * seen: the worst of 10^5 elements is off by up to ten times the usual error. */
+/* Roundings on the way in 16 bits: `out` as it comes (and with it delta), the weights, the gradient
+ * of the scores, the result. They add up over a sequence like chance does, and more where few keys
+ * are seen: the worst of 10^5 elements is off by up to ten times the usual error. */
 static double backward_factor(const trial *t) {
     double out = tolerance_of(t->call.t[HY_ATTENTION_BWD_OUT].dtype) /
                  tolerance_of(t->call.t[HY_ATTENTION_BWD_DQKV].dtype);
@@ -215,7 +215,7 @@ START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
 }
 END_TEST
 
-/* ---- whose attention --------------------------------------------------------------------------- */
+/* ---- whose attention ------------------------------------------------------------------------- */
 
 /* Backends beside the one of the program, which runs our own attention. */
 typedef struct side {
@@ -439,7 +439,7 @@ START_TEST(nothing_is_timed_while_a_graph_is_captured) {
 }
 END_TEST
 
-/* ---- cached attention -------------------------------------------------------------------------- */
+/* ---- cached attention ------------------------------------------------------------------------ */
 
 /* Matmuls are in fp32 whatever the types: only the result is rounded. */
 EACH_TYPE(cached_attention_agrees_with_the_reference, PURE_TYPES) {

@@ -1,8 +1,9 @@
 /* test_gpu_matmul.c: matmuls on CUDA against the double-precision reference.
  *
- * All transposes, with bias, with an added matrix, adding to what is there; sizes that no tile divides,
- * single rows and columns, the forms that a training step is made of, and views that begin at any row
- * of a matrix. fp32 matmuls are to be fp32 matmuls: TF32 is off here and would fail these bounds. */
+ * All transposes, with bias, with an added matrix, adding to what is there; sizes that no tile
+ * divides, single rows and columns, the forms that a training step is made of, and views that begin
+ * at any row of a matrix. fp32 matmuls are to be fp32 matmuls: TF32 is off here and would fail
+ * these bounds. */
 #include "gpu_rig.h"
 
 #include "row_calls.h"
@@ -24,8 +25,9 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 static int64_t work_of(const matmul_case *m) { return m->M * m->N * m->K / 64; }
 
-/* How often a 16-bit result is rounded: once; the library rounds the product before it adds to what d
- * holds, and once more where both bias and c are added and rows do not begin at round addresses. */
+/* How often a 16-bit result is rounded: once; the library rounds the product before it adds to what
+ * d holds, and once more where both bias and c are added and rows do not begin at round
+ * addresses. */
 static double roundings(const matmul_case *m, bool is_in_place) {
     bool is_round = m->M % 8 == 0 && m->N % 8 == 0 && m->K % 8 == 0;
     return 1 + (m->accumulate || is_in_place) + (!is_round && m->has_bias && m->has_c);
@@ -91,7 +93,7 @@ EACH_TYPE(a_matrix_has_the_same_bits_in_any_company, PURE_TYPES) {
     check_matmul_batches(mixture, gpu_must_run);
 }
 
-/* ---- int8 and fp8 weights ---------------------------------------------------------------------- */
+/* ---- int8 and fp8 weights -------------------------------------------------------------------- */
 
 EACH_TYPE(a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
     static const matmul_case forms[] = {{1, 777, 130, false, true, true, false, false},
@@ -134,7 +136,7 @@ START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
 }
 END_TEST
 
-/* ---- nf4 weights ------------------------------------------------------------------------------- */
+/* ---- nf4 weights ----------------------------------------------------------------------------- */
 
 EACH_TYPE(a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
     static const matmul_case forms[] = {{1, 777, 128, false, true, true, false, false},
@@ -148,7 +150,8 @@ EACH_TYPE(a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES)
     }
 }
 
-/* More words than a block of threads decodes, and a group that is all of a row, or a part of one. */
+/* More words than a block of threads decodes, and a group that is all of a row, or a part of
+ * one. */
 START_TEST(casts_from_nf4_are_exact) {
     check_coded_casts(HY_NF4, 1, 64, gpu_must_run);
     check_coded_casts(HY_NF4, 13, 192, gpu_must_run);
@@ -183,7 +186,7 @@ START_TEST(nf4_with_fp32_scales_is_exact_too) {
 }
 END_TEST
 
-/* ---- gelu taken into a matmul ----------------------------------------------------------------- */
+/* ---- gelu taken into a matmul ---------------------------------------------------------------- */
 
 typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
 
@@ -260,8 +263,8 @@ START_TEST(timed_batches_have_the_same_bits_in_any_company) {
 }
 END_TEST
 
-/* The key of the line with gelu's backward, and the algorithm of the one without, as a line of a table:
- * scope, key, level, microseconds, algorithm. */
+/* The key of the line with gelu's backward, and the algorithm of the one without, as a line of a
+ * table: scope, key, level, microseconds, algorithm. */
 static void compose_apart(char *table, char *out, size_t size) {
     char scope[96], key[96], level[8], microseconds[16], algorithm[160], found[160] = "";
     out[0] = 0;
@@ -308,7 +311,7 @@ START_TEST(gelu_backward_apart_agrees_with_the_reference) {
 }
 END_TEST
 
-/* ---- views and plans --------------------------------------------------------------------------- */
+/* ---- views and plans ------------------------------------------------------------------------- */
 
 /* The head works on chunks of rows: x and its gradient are views into larger matrices. */
 EACH_TYPE(rows_of_a_matrix_may_begin_anywhere, PURE_TYPES) {

@@ -1,9 +1,11 @@
-/* test_gpu_nccl.c: NCCL itself with one rank, which sends everything to itself: bytes, order on streams, a run.
+/* test_gpu_nccl.c: NCCL itself with one rank, which sends everything to itself: bytes, order on
+ * streams, a run.
  *
- * One card holds one rank of NCCL, so this is what a machine with a single card can say about the real library: it
- * opens, its groups run on our streams, and a run whose gradients and weights go through it learns the same. Where NCCL
- * is not found everything is left out with a line. To try the tests themselves without a card: HYBRID_GPU_TESTS_DEVICE=cpu
- * with HYBRID_TEST_NCCL, and HYBRID_NCCL naming the library that stands in (tests/standin). */
+ * One card holds one rank of NCCL, so this is what a machine with a single card can say about the
+ * real library: it opens, its groups run on our streams, and a run whose gradients and weights go
+ * through it learns the same. Where NCCL is not found everything is left out with a line. To try
+ * the tests themselves without a card: HYBRID_GPU_TESTS_DEVICE=cpu with HYBRID_TEST_NCCL, and
+ * HYBRID_NCCL naming the library that stands in (tests/standin). */
 #include "gpu_rig.h"
 
 #include "base/clock.h"
@@ -27,7 +29,7 @@ static void open_team(void) {
 
 static void close_team(void) { hy_team_close(team); }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 typedef struct buffers {
     uint64_t bytes;
@@ -67,7 +69,7 @@ static void *handle(void) {
     return gpu.backend->stream_handle ? gpu.backend->stream_handle(gpu.stream) : NULL;
 }
 
-/* ---- the library ------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 static void send_to_itself(hy_nccl *nccl, buffers *m) {
     hy_transfer send = {.peer = 0, .data = m->from, .bytes = m->bytes};
@@ -122,9 +124,10 @@ START_TEST(how_fast_a_rank_sends_to_itself) {
 }
 END_TEST
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Each round copies, sends and copies back without a wait of the host in between; there are more rounds than ops. */
+/* Each round copies, sends and copies back without a wait of the host in between; there are more
+ * rounds than ops. */
 START_TEST(ops_begin_after_one_stream_and_are_waited_for_by_it) {
     hy_exchange net;
     hy_comm_op *op;
@@ -149,7 +152,7 @@ START_TEST(ops_begin_after_one_stream_and_are_waited_for_by_it) {
 }
 END_TEST
 
-/* ---- a run ------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 enum { STEPS = 12 };
 

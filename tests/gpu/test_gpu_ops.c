@@ -1,9 +1,8 @@
 /* test_gpu_ops.c: ops over rows on CUDA against the double-precision reference: sums, norms,
- * activations, embedding, loss, casts. Matmuls, heads and the optimizer have files of their
- * own.
+ * activations, embedding, loss, casts. Matmuls, heads and the optimizer have files of their own.
  *
- * Shapes are odd on purpose: one row, one column, rows that no pack of 16 bytes divides, rows longer
- * than a block holds at once; then shapes drawn by chance. */
+ * Shapes are odd on purpose: one row, one column, rows that no pack of 16 bytes divides, rows
+ * longer than a block holds at once; then shapes drawn by chance. */
 #include "gpu_rig.h"
 
 #include "row_calls.h"
@@ -25,7 +24,7 @@ static uint64_t seed_of(int i, int mixture, int variant) {
     return (uint64_t)(10000 * i + 100 * mixture + variant);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static const int64_t sum_shapes[][2] = {{1, 1},     {1, 1300},  {700, 3},   {1003, 515},
                                         {4100, 64}, {64, 4096}, {3001, 768}};
@@ -47,8 +46,8 @@ EACH_TYPE(bias_gradient_sums_the_columns, GPU_MIXTURES) {
     }
 }
 
-/* Sums are taken in fp32 or wider and in pieces; a square and a few sums are rounded by 2^-24 each, and
- * the roundings of many pieces average out. */
+/* Sums are taken in fp32 or wider and in pieces; a square and a few sums are rounded by 2^-24 each,
+ * and the roundings of many pieces average out. */
 EACH_TYPE(sums_and_square_sums_are_close_to_double_precision, 4) {
     static const int64_t counts[] = {1, 31, 1023, 65536, 200001, 3000017};
     for (int i = 0; i < 12; i++) {
@@ -83,7 +82,7 @@ START_TEST(a_square_sum_keeps_what_is_not_finite) {
 }
 END_TEST
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static const int64_t norm_shapes[][2] = {{1, 1},   {1, 4099}, {37, 768},  {600, 17}, {9, 1001},
                                          {130, 8}, {3, 8192}, {70, 1536}, {2, 20000}};
@@ -161,7 +160,7 @@ EACH_TYPE(norm_backward_may_write_over_the_residual, PURE_TYPES) {
     }
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 static const int64_t activation_shapes[][2] = {{1, 1}, {3, 1025}, {17, 3072}, {1, 70001}, {257, 8}};
 enum { ACTIVATION_SHAPES = sizeof activation_shapes / sizeof activation_shapes[0] };
@@ -217,7 +216,7 @@ EACH_TYPE(swiglu_backward_gives_swiglu_again, PURE_TYPES) {
     for (int i = 0; i < 3; i++) check_swiglu_again(9, widths[i], mixture, gpu_must_run);
 }
 
-/* ---- embedding --------------------------------------------------------------------------------- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 EACH_TYPE(embedding_agrees_with_the_reference, 5) {
     static const int64_t widths[] = {1, 8, 33, 768, 1027};
@@ -255,7 +254,7 @@ EACH_TYPE(embedding_backward_sums_tokens_that_repeat, GPU_MIXTURES) {
     }
 }
 
-/* ---- loss -------------------------------------------------------------------------------------- */
+/* ---- loss ------------------------------------------------------------------------------------ */
 
 /* exp of a logit near 40 in fp32 is exact to 40 roundings: 40 * 2^-24, twice the usual bound. */
 EACH_TYPE(cross_entropy_agrees_with_the_reference, PURE_TYPES) {
@@ -292,8 +291,8 @@ END_TEST
 START_TEST(nan_logits_give_a_nan_loss) { check_nan_logits(gpu_must_run); }
 END_TEST
 
-/* Nobody waits for a card to look at its tokens: what has no row becomes NaN, which the loss shows and
- * the gradient's norm refuses; nothing outside of the table is read or written. */
+/* Nobody waits for a card to look at its tokens: what has no row becomes NaN, which the loss shows
+ * and the gradient's norm refuses; nothing outside of the table is read or written. */
 START_TEST(tokens_and_targets_outside_the_vocabulary_become_nan) {
     static const int32_t wrong[] = {-1, 10, INT32_MAX, INT32_MIN};
     if (!gpu.backend->facts.is_gpu) return; /* the CPU refuses them */
@@ -328,7 +327,7 @@ START_TEST(tokens_and_targets_outside_the_vocabulary_become_nan) {
 }
 END_TEST
 
-/* ---- casts and fills --------------------------------------------------------------------------- */
+/* ---- casts and fills ------------------------------------------------------------------------- */
 
 START_TEST(casts_round_once_to_nearest) {
     static const int64_t counts[] = {1, 4096, 5001, 70013};

@@ -1,8 +1,8 @@
 /* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
  *
  * Clipping and optimizers against the double-precision reference, stochastic rounding bit by bit;
- * combinations, dot products of differences and 8-bit state against the CPU backend, whose own tests tie
- * them to their definitions. */
+ * combinations, dot products of differences and 8-bit state against the CPU backend, whose own
+ * tests tie them to their definitions. */
 #include "gpu_rig.h"
 
 #include "muon_checks.h"
@@ -11,7 +11,7 @@
 static const int64_t counts[] = {1, 7, 1000, 40011};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* ---- optimizers -------------------------------------------------------------------------------- */
+/* ---- optimizers ------------------------------------------------------------------------------ */
 
 /* The element-wise first. */
 static const update_trial updates[] = {adamw_trial, sgd_trial,       muon_trial,
@@ -22,13 +22,13 @@ START_TEST(an_update_agrees_with_the_reference) {
     for (int i = 0; i < UPDATE_MIXTURES * COUNTS; i++) {
         if (gpu_leaves_out(counts[i / UPDATE_MIXTURES])) continue;
         trial t = update_mixture(updates[_i], i % UPDATE_MIXTURES, counts[i / UPDATE_MIXTURES]);
-        int clip = position_of(&t.call, "clip"), master = position_of(&t.call, "master");
         ck_assert(gpu_run_both(&t, 0));
         /* one stochastic rounding is up to twice as far off as one to nearest */
-        for (int k = 0; k < clip; k++) {
-            if (k != UPDATE_GRAD) gpu_check(&t, k, 2);
+        gpu_check(&t, HY_UPDATE_PARAM, 2);
+        for (int k = HY_UPDATE_M; k <= HY_UPDATE_V; k++) {
+            if (t.call.t[k].data) gpu_check(&t, k, 2);
         }
-        if (t.call.t[master].data) gpu_check(&t, master, 1);
+        if (t.call.t[HY_UPDATE_MASTER].data) gpu_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -63,11 +63,11 @@ END_TEST
 START_TEST(sgd_goes_without_a_buffer) {
     for (int i = 0; i < UPDATE_MIXTURES; i++) {
         trial t = update_mixture(sgd_trial, i, 1000);
-        free(t.call.t[HY_SGD_MOMENTUM].data);
-        free(t.exact.t[HY_SGD_MOMENTUM].data);
-        t.call.t[HY_SGD_MOMENTUM] = t.exact.t[HY_SGD_MOMENTUM] = (hy_tensor){0};
+        free(t.call.t[HY_UPDATE_M].data);
+        free(t.exact.t[HY_UPDATE_M].data);
+        t.call.t[HY_UPDATE_M] = t.exact.t[HY_UPDATE_M] = (hy_tensor){0};
         ck_assert(gpu_run_both(&t, 0));
-        gpu_check(&t, HY_SGD_PARAM, 2);
+        gpu_check(&t, HY_UPDATE_PARAM, 2);
         trial_end(&t);
     }
 }
@@ -84,9 +84,9 @@ START_TEST(factored_steps_agree_with_the_reference_in_any_shape) {
         trial t = adafactor_trial_of(HY_BF16, i % 2 ? HY_BF16 : HY_F32, i % 2, shape[0], shape[1]);
         t.call.attr.adafactor.is_relative = i / 2 % 3 > 0;
         ck_assert(gpu_run_both(&t, 0));
-        gpu_check(&t, HY_ADAFACTOR_PARAM, 2);
-        gpu_check(&t, HY_ADAFACTOR_V, 1);
-        if (i % 2) gpu_check(&t, HY_ADAFACTOR_MASTER, 1);
+        gpu_check(&t, HY_UPDATE_PARAM, 2);
+        gpu_check(&t, HY_UPDATE_M, 1);
+        if (i % 2) gpu_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -98,11 +98,10 @@ START_TEST(a_factored_step_does_not_depend_on_how_tensors_are_aligned) {
         trial a = adafactor_trial_of(HY_BF16, HY_BF16, false, 70, i % 2 ? 300 : 301);
         trial b = adafactor_trial_of(HY_BF16, HY_BF16, false, 70, i % 2 ? 300 : 301);
         gpu_must_run(&a.call);
-        gpu.shifted =
-            i < 2 ? 1 << HY_ADAFACTOR_GRAD : 1 << HY_ADAFACTOR_PARAM | 1 << HY_ADAFACTOR_V;
+        gpu.shifted = i < 2 ? 1 << HY_UPDATE_GRAD : 1 << HY_UPDATE_PARAM | 1 << HY_UPDATE_M;
         gpu_must_run(&b.call);
         gpu.shifted = 0;
-        for (int k = HY_ADAFACTOR_PARAM; k <= HY_ADAFACTOR_V; k++) {
+        for (int k = HY_UPDATE_PARAM; k <= HY_UPDATE_M; k++) {
             ck_assert_mem_eq(a.call.t[k].data, b.call.t[k].data, hy_tensor_bytes(&a.call.t[k]));
         }
         trial_end(&a);
@@ -132,7 +131,7 @@ END_TEST
 START_TEST(stochastic_rounding_keeps_small_steps_on_average) { check_small_steps(gpu_must_run); }
 END_TEST
 
-/* ---- clipping ---------------------------------------------------------------------------------- */
+/* ---- clipping -------------------------------------------------------------------------------- */
 
 START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) {
     static const double totals[] = {9, 0.25, 0, 64, 1e-30, 1e30, NAN, INFINITY};
@@ -158,7 +157,7 @@ START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) 
 }
 END_TEST
 
-/* ---- prediction -------------------------------------------------------------------------------- */
+/* ---- prediction ------------------------------------------------------------------------------ */
 
 static rig cpu;
 static void open_cpu(void) { cpu = rig_create(2); }
@@ -183,8 +182,8 @@ static trial combine_trial(int64_t count, int variant, hy_dtype out) {
     t.call.attr.combine.coefficient[1] = -0.25f;
     t.call.attr.combine.coefficient[2] = 3;
     t.call.attr.combine.noise = variant & 8 ? 0.5f : 0;
-    t.call.attr.combine.seed = 5;
-    t.call.attr.combine.first = 1000003;
+    t.call.attr.seed = 5;
+    t.call.attr.first = 1000003;
     trial_normal(&t, HY_COMBINE_OUT, out, 0, count, 0, 1);
     for (int k = 0; k < 3; k++) {
         if (variant >> k & 1)
@@ -193,8 +192,8 @@ static trial combine_trial(int64_t count, int variant, hy_dtype out) {
     return t;
 }
 
-/* The fp32 sum may be fused or not, and the normal numbers come from other functions: differences of a
- * few units in fp32 may turn a rounding to 16 bits by one step. */
+/* The fp32 sum may be fused or not, and the normal numbers come from other functions: differences
+ * of a few units in fp32 may turn a rounding to 16 bits by one step. */
 START_TEST(a_combination_is_that_of_the_cpu) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     for (int i = 0; i < 3 * 16 * COUNTS; i++) {
@@ -238,7 +237,7 @@ END_TEST
 
 START_TEST(noise_belongs_to_the_logical_element) {
     trial whole = combine_trial(4000, 8, HY_F32), part = combine_trial(100, 8, HY_F32);
-    part.call.attr.combine.first += 1501;
+    part.call.attr.first += 1501;
     gpu_must_run(&whole.call);
     gpu_must_run(&part.call);
     ck_assert_mem_eq((float *)whole.call.t[HY_COMBINE_OUT].data + 1501,
@@ -270,7 +269,7 @@ START_TEST(dot_products_of_differences_are_sums_in_double) {
 }
 END_TEST
 
-/* ---- 8 bits ------------------------------------------------------------------------------------ */
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 static trial quantize_trial(int64_t count, int32_t block, bool is_signed) {
     trial t = trial_begin(HY_OP_QUANTIZE, (uint64_t)(count + block));
@@ -317,26 +316,26 @@ static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
     x->quant.block = block;
 }
 
-/* A largest number that differs in its last bit moves every code of its block a little, and one that
- * lies on the border between two codes goes the other way. */
+/* A largest number that differs in its last bit moves every code of its block a little, and one
+ * that lies on the border between two codes goes the other way. */
 START_TEST(an_update_of_eight_bit_state_is_that_of_the_cpu) {
     static const int32_t blocks[] = {256, 64, 8};
     for (int i = 0; i < 2 * 3 * COUNTS; i++) {
         int64_t count = counts[i / 6];
         trial t = updates[_i](HY_BF16, HY_BF16, HY_F32, i % 2, count);
-        int clip = position_of(&t.call, "clip");
-        for (int k = UPDATE_STATE; k < clip; k++)
-            make_codes(&t, k, k == UPDATE_STATE, blocks[i / 2 % 3]);
+        int end = t.call.t[HY_UPDATE_V].data ? HY_UPDATE_V + 1 : HY_UPDATE_V;
+        for (int k = HY_UPDATE_M; k < end; k++)
+            make_codes(&t, k, k == HY_UPDATE_M, blocks[i / 2 % 3]);
         hy_op_call there = t.call;
         for (int k = 0; k < HY_OP_TENSORS; k++) there.t[k] = copy_tensor(&t.call.t[k]);
-        for (int k = UPDATE_STATE; k < clip; k++) {
+        for (int k = HY_UPDATE_M; k < end; k++) {
             size_t bytes = hy_tensor_scale_bytes(&t.call.t[k]);
             there.t[k].quant.scale = malloc(bytes);
             memcpy(there.t[k].quant.scale, t.call.t[k].quant.scale, bytes);
         }
         rig_run(&cpu, &there);
         gpu_must_run(&t.call);
-        for (int k = UPDATE_STATE; k < clip; k++) {
+        for (int k = HY_UPDATE_M; k < end; k++) {
             const float *a = t.call.t[k].quant.scale, *b = there.t[k].quant.scale;
             for (int64_t n = 0; n * blocks[i / 2 % 3] < count; n++) {
                 if (fabsf(a[n] - b[n]) > 1e-6f * b[n]) ck_abort_msg("scale %lld", (long long)n);
@@ -346,7 +345,8 @@ START_TEST(an_update_of_eight_bit_state_is_that_of_the_cpu) {
             free(there.t[k].quant.scale);
         }
         for (int64_t n = 0; n < count; n++) {
-            double a = real_at(&t.call.t[UPDATE_PARAM], n), b = real_at(&there.t[UPDATE_PARAM], n);
+            double a = real_at(&t.call.t[HY_UPDATE_PARAM], n),
+                   b = real_at(&there.t[HY_UPDATE_PARAM], n);
             if (fabs(a - b) > 0x1p-7 * fabs(b) + 1e-6) ck_abort_msg("parameter %lld", (long long)n);
         }
         for (int k = 0; k < HY_OP_TENSORS; k++) free(there.t[k].data);
@@ -390,7 +390,8 @@ START_TEST(eight_bit_state_is_that_of_the_cpu) {
 }
 END_TEST
 
-/* Every bf16 number and every byte, bit for bit: aligned or not, and with an end that no thread has whole. */
+/* Every bf16 number and every byte, bit for bit: aligned or not, and with an end that no thread has
+ * whole. */
 START_TEST(bytes_beside_bf16_numbers_are_those_of_the_cpu) {
     static const int exponents[] = {-100, -13, 0, 100};
     int64_t count = gpu.is_small ? 70001 : 3 * 65536 + 5;

@@ -1,11 +1,13 @@
-/* test_gpu_parts.c: the sum over ranks on CUDA: the bits of a plain loop, whatever the alignment. */
+/* test_gpu_parts.c: the sum over ranks on CUDA: the bits of a plain loop, whatever the
+ * alignment. */
 #include "gpu_rig.h"
 
 #include "parts_checks.h"
 
 static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
 
-/* Less than a block, whole blocks of either width, an odd end; a gap keeps parts aligned or does not. */
+/* Less than a block, whole blocks of either width, an odd end; a gap keeps parts aligned or does
+ * not. */
 START_TEST(the_sum_is_that_of_a_loop_over_ranks) {
     static const int64_t shapes[][2] = {{1, 0},     {7, 1},    {1024, 0},
                                         {4096, 16}, {6151, 1}, {6151, 9}};

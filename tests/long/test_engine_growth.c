@@ -1,4 +1,5 @@
-/* test_engine_growth.c: two thousand steps of a streamed run take no more than the first hundred did. */
+/* test_engine_growth.c: two thousand steps of a streamed run take no more than the first hundred
+ * did. */
 #include "engine_growth.h"
 
 START_TEST(two_thousand_streamed_steps_do_not_grow) { check_growth(2000); }

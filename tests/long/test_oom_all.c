@@ -1,5 +1,6 @@
 /* test_oom_all.c: the long form of tests/test_oom.c: all over every use, one refusal at a time;
- * refusals with some or all that follow; and shortages, in which what is given back can be had again. */
+ * refusals with some or all that follow; and shortages, in which what is given back can be had
+ * again. */
 #include "oom/rows.h"
 
 #define ALLOCATIONS .what = "allocations", .kinds = FAULT_ALLOCATIONS
@@ -7,8 +8,8 @@
 #define SHORTAGE .what = "shortage", .kinds = FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA)
 #define FOREVER 1000000
 
-/* A run has about a thousand allocations and some thousand launches; with these it is some minutes in
- * all. */
+/* A run has about a thousand allocations and some thousand launches; with these it is some minutes
+ * in all. */
 static const refusals of_training[] = {
     {ALLOCATIONS, .every = 5, .must_go_on = true},
     {ALLOCATIONS, .every = 41, .times = FOREVER, .cannot_save = true},

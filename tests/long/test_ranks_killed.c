@@ -1,4 +1,5 @@
-/* test_ranks_killed.c: each of several ranks is killed and stopped at random moments (ranks_moments.h). */
+/* test_ranks_killed.c: each of several ranks is killed and stopped at random moments
+ * (ranks_moments.h). */
 #include "../ranks_moments.h"
 
 START_TEST(ranks_are_killed_at_any_launch) {

@@ -1,4 +1,5 @@
-/* test_ranks_refused.c: each of several ranks is refused memory and room at random moments (ranks_moments.h). */
+/* test_ranks_refused.c: each of several ranks is refused memory and room at random moments
+ * (ranks_moments.h). */
 #include "../ranks_moments.h"
 
 START_TEST(ranks_are_refused_any_launch) { try_many((moment){LAUNCH, .victim = _i}, 20); }

@@ -1,5 +1,5 @@
-/* library.c: three training runs through the public header alone, one line a step as scripts/losses.sh
- * writes them (without the name of the run).
+/* library.c: three training runs through the public header alone, one line a step as
+ * scripts/losses.sh writes them (without the name of the run).
  *
  *   library steps   the built-in model, stepped by a loop of ours
  *   library model   a model of ours in the library's loop: a small network on drawn points
@@ -16,7 +16,7 @@
 #define HIDDEN 12
 #define BATCH 16
 
-/* ---- a network with one hidden layer: is a point inside a shell? --------------------------------- */
+/* ---- a network with one hidden layer: is a point inside a shell? ----------------------------- */
 
 typedef struct network {
     float w1[HIDDEN * INPUTS], b1[HIDDEN]; /* (HIDDEN, INPUTS), (HIDDEN) */
@@ -81,7 +81,7 @@ static double sum_of_batch(int64_t batch, double scale) {
     return sum;
 }
 
-/* ---- configuration and lines --------------------------------------------------------------------- */
+/* ---- configuration and lines ----------------------------------------------------------------- */
 
 static const char *const common[][2] = {{"steps", "40"},         {"lr_warmup_steps", "4"},
                                         {"full_steps", "4"},     {"correct_steps", "2"},
@@ -128,7 +128,7 @@ static void print_eval(void *user, const hy_eval_info *info) {
     printf("step=%lld val_loss=%.17g\n", (long long)info->step, info->loss);
 }
 
-/* ---- steps: the built-in model ------------------------------------------------------------------- */
+/* ---- steps: the built-in model --------------------------------------------------------------- */
 
 static hy_status step_through(hy_trainer *trainer) {
     hy_step_info info;
@@ -154,7 +154,7 @@ static hy_status run_steps(hy_config *config) {
     return status;
 }
 
-/* ---- model: ours, in the library's loop ---------------------------------------------------------- */
+/* ---- model: ours, in the library's loop ------------------------------------------------------ */
 
 static hy_status forward(void *user, int64_t batch, double *loss_sum, int64_t *counted) {
     (void)user;
@@ -197,7 +197,7 @@ static hy_status run_model(hy_config *config) {
     return status;
 }
 
-/* ---- loop: ours, around the library's phases and optimizer --------------------------------------- */
+/* ---- loop: ours, around the library's phases and optimizer ----------------------------------- */
 
 static hy_status answer(hy_loop *loop, const hy_loop_step *step) {
     bool wants = step->todo == HY_DO_GRADIENTS;

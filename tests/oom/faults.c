@@ -1,8 +1,9 @@
-/* faults.c: the wrappers around what the library calls to get something of the system. See faults.h.
+/* faults.c: the wrappers around what the library calls to get something of the system. See
+ * faults.h.
  *
- * Live blocks stand in a table of open addressing under one lock; a removed entry leaves a mark that later
- * ones may take. A free of a block that is not in the table (made by the C library for us, or before
- * arming) passes through. */
+ * Live blocks stand in a table of open addressing under one lock; a removed entry leaves a mark
+ * that later ones may take. A free of a block that is not in the table (made by the C library for
+ * us, or before arming) passes through. */
 #include "faults.h"
 
 #include <dirent.h>
@@ -39,7 +40,7 @@ static uint64_t ceiling;
 static bool is_counting;
 static _Thread_local int parsing; /* depth of calls inside libconfig: one may call the other */
 
-/* ---- live blocks ------------------------------------------------------------------------------- */
+/* ---- live blocks ----------------------------------------------------------------------------- */
 
 static size_t place_of(const void *data) {
     return (size_t)(((uintptr_t)data >> 4) * 0x9E3779B97F4A7C15ULL >> 40) & (SLOTS - 1);
@@ -76,7 +77,7 @@ static size_t forget(void *data) {
     return 0;
 }
 
-/* ---- who fails --------------------------------------------------------------------------------- */
+/* ---- who fails ------------------------------------------------------------------------------- */
 
 static bool is_over_budget(size_t bytes) {
     if (!plan.budget) return false;
@@ -124,7 +125,7 @@ static void *took(void *data, size_t bytes) {
     return data;
 }
 
-/* ---- for tests --------------------------------------------------------------------------------- */
+/* ---- for tests ------------------------------------------------------------------------------- */
 
 void fault_arm(const fault_plan *asked) {
     fault_stack unused;
@@ -166,7 +167,7 @@ void fault_print_stack(const fault_stack *stack, const char *indent) {
     free(names);
 }
 
-/* ---- the wrappers ------------------------------------------------------------------------------ */
+/* ---- the wrappers ---------------------------------------------------------------------------- */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t size);
@@ -263,10 +264,10 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
                                     : __real_pthread_create(thread, attributes, run, argument);
 }
 
-/* ---- libconfig --------------------------------------------------------------------------------- */
+/* ---- libconfig ------------------------------------------------------------------------------- */
 
-/* libconfig ends the process when memory is refused while it parses (docs/troubleshooting.md). Where
- * it is linked statically its allocations come here, too: they are never refused. */
+/* libconfig ends the process when memory is refused while it parses (docs/troubleshooting.md).
+ * Where it is linked statically its allocations come here, too: they are never refused. */
 void __real_config_init(void *config);
 int __real_config_read_string(void *config, const char *text);
 
@@ -283,7 +284,7 @@ int __wrap_config_read_string(void *config, const char *text) {
     return is_read;
 }
 
-/* ---- launches ---------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 hy_status __real_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call);
 hy_status __real_hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
@@ -320,7 +321,7 @@ hy_status __wrap_hy_cpu_stream_wait(hy_stream *s, hy_event *event) {
     return refuses(FAULT_LAUNCH, 0) ? no_launch("a wait") : __real_hy_cpu_stream_wait(s, event);
 }
 
-/* ---- parts of a checkpoint ----------------------------------------------------------------------- */
+/* ---- parts of a checkpoint ------------------------------------------------------------------- */
 
 int __real_hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset);
 

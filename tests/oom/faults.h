@@ -1,9 +1,9 @@
 /* faults.h: allocations of the code under test, counted, and made to fail.
  *
- * A test program linked with -Wl,--wrap=NAME for each call in faults.c passes through here whenever the
- * library asks for memory (or a thread, a mapping, a stream of a file: what a full machine refuses).
- * Shared libraries are not touched. Every block is remembered with the stack that asked for it, so what
- * is still live at the end is a leak with a place. Safe from several threads. */
+ * A test program linked with -Wl,--wrap=NAME for each call in faults.c passes through here whenever
+ * the library asks for memory (or a thread, a mapping, a stream of a file: what a full machine
+ * refuses). Shared libraries are not touched. Every block is remembered with the stack that asked
+ * for it, so what is still live at the end is a leak with a place. Safe from several threads. */
 #ifndef HY_TESTS_OOM_FAULTS_H
 #define HY_TESTS_OOM_FAULTS_H
 
@@ -13,9 +13,9 @@
 
 #define FAULT_STACK 24
 
-/* What is asked for: memory of the host's code, a backend's arena, something else of the system's, that a stream
- * takes an op, a copy or an event (a card without memory may refuse that, too), or room on a disk for a rank's part of
- * a checkpoint. */
+/* What is asked for: memory of the host's code, a backend's arena, something else of the system's,
+ * that a stream takes an op, a copy or an event (a card without memory may refuse that, too), or
+ * room on a disk for a rank's part of a checkpoint. */
 typedef enum fault_kind {
     FAULT_HEAP,
     FAULT_ARENA,

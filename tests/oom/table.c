@@ -13,7 +13,7 @@
 
 static outcome reference; /* of the scenario in hand */
 
-/* ---- telling ----------------------------------------------------------------------------------- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 void table_heading(void) {
     printf("%-26s %-12s %7s %7s %9s %8s %7s %6s %8s %6s\n", "", "refused", "of", "trials",
@@ -34,7 +34,7 @@ static void tell(const trial *t) {
     fault_print_stack(&r->counts.first_live, "      ");
 }
 
-/* ---- one row ----------------------------------------------------------------------------------- */
+/* ---- one row --------------------------------------------------------------------------------- */
 
 static int64_t count_of(const refusals *r) {
     int64_t count = 0;

@@ -1,11 +1,12 @@
-/* table.h: many trials of a scenario, several at a time, and what came of them as a line of a table. */
+/* table.h: many trials of a scenario, several at a time, and what came of them as a line of a
+ * table. */
 #ifndef HY_TESTS_OOM_TABLE_H
 #define HY_TESTS_OOM_TABLE_H
 
 #include "trial.h"
 
-/* Which allocations of a scenario are refused, one in each trial: all of the first ones, every so many
- * of the rest. */
+/* Which allocations of a scenario are refused, one in each trial: all of the first ones, every so
+ * many of the rest. */
 typedef struct refusals {
     const char *what;  /* "allocations", "arenas", "launches" */
     unsigned kinds;    /* FAULT_BIT of those that count */

@@ -1,8 +1,8 @@
 /* training.c: the training runs that allocations are refused to. See trial.h; uses.c has the rest.
  *
- * A run that stops is begun again once there is memory: from its checkpoint when it had made a step,
- * from the start when it had not. The losses of both sittings are noted as one run's, so the judge
- * compares them with an undisturbed one as it does everywhere. */
+ * A run that stops is begun again once there is memory: from its checkpoint when it had made a
+ * step, from the start when it had not. The losses of both sittings are noted as one run's, so the
+ * judge compares them with an undisturbed one as it does everywhere. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@
     MOVES "layers 3 grad_accum_steps 2 weights_place disk master_place disk grads_place disk "     \
           "optim_place disk ring_depth 2 resident_units 1 "
 
-/* ---- configurations ------------------------------------------------------------------------------ */
+/* ---- configurations -------------------------------------------------------------------------- */
 
 static hy_status set_words(hy_config *config, const char *words) {
     char text[2048];
@@ -61,7 +61,7 @@ hy_status use_config(const char *words, const char *folder, hy_config **out) {
     return status;
 }
 
-/* ---- what is noted ----------------------------------------------------------------------------- */
+/* ---- what is noted --------------------------------------------------------------------------- */
 
 /* The number of a step says where its loss stands: a second sitting may repeat some. */
 typedef struct notes {
@@ -92,7 +92,7 @@ static void note_message(void *user, hy_message_level level, const char *text) {
     if (level == HY_WARNING) snprintf(out->warning, sizeof out->warning, "%s", text);
 }
 
-/* ---- a run ------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 /* What a program asks of a trainer after a run; a refusal here must not spoil anything either. */
 static hy_status look(hy_trainer *t, outcome *out) {
@@ -117,8 +117,8 @@ static hy_status look(hy_trainer *t, outcome *out) {
     return status;
 }
 
-/* To its end, or a few steps, the optimizer's state in another place, and then to its end. Where that cannot
- * be had the run goes on as it is, or is saved and may stop. */
+/* To its end, or a few steps, the optimizer's state in another place, and then to its end. Where
+ * that cannot be had the run goes on as it is, or is saved and may stop. */
 static hy_status run(hy_trainer *trainer, notes *n) {
     bool is_replanned = n->replans_at > 0 && n->out->sittings == 1;
     hy_status status = HY_OK;

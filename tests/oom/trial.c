@@ -20,7 +20,7 @@
 #define FIRST_STEP 1e-6
 #define TENTH_STEP 1e-4
 
-/* ---- the child --------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 static int entries_in(const char *folder) {
     int count = 0;
@@ -64,7 +64,7 @@ static void work(const trial *t, outcome *out) {
     out->has_ended = true;
 }
 
-/* ---- judging ----------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 static double allowed_at(int step) {
     double share = step < 9 ? step / 9.0 : 1;
@@ -139,7 +139,7 @@ static void judge_result(trial *t, const outcome *reference) {
     }
 }
 
-/* ---- the parent -------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 static double now(void) {
     struct timespec t;

@@ -1,8 +1,9 @@
 /* trial.h: a piece of work run in a process of its own, with one allocation of it refused.
  *
- * The child works on a scenario in a fresh folder and notes what came of it in memory it shares with the
- * parent, which judges and counts. The parent itself calls nothing of the library that starts a thread, so
- * that it may fork. A child that does not end in time or dies by a signal is a crash of the library. */
+ * The child works on a scenario in a fresh folder and notes what came of it in memory it shares
+ * with the parent, which judges and counts. The parent itself calls nothing of the library that
+ * starts a thread, so that it may fork. A child that does not end in time or dies by a signal is a
+ * crash of the library. */
 #ifndef HY_TESTS_OOM_TRIAL_H
 #define HY_TESTS_OOM_TRIAL_H
 
@@ -70,8 +71,8 @@ typedef struct trial {
 
 /* Starts the child that does the work of t->scenario under t->plan. */
 void trial_begin(trial *t);
-/* True once it has ended and is judged by the undisturbed outcome (NULL while that is what is wanted);
- * one that takes longer than `seconds` is killed. */
+/* True once it has ended and is judged by the undisturbed outcome (NULL while that is what is
+ * wanted); one that takes longer than `seconds` is killed. */
 bool trial_has_ended(trial *t, const outcome *reference, double seconds);
 const char *trial_verdict_name(verdict v);
 

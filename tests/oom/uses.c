@@ -1,7 +1,7 @@
 /* uses.c: what the library is used for beside training. See uses.h.
  *
- * Each does all of its work, and notes numbers that tell whether it came out right: hashes of texts and
- * of files. Whatever fails is told, everything that was opened is closed. */
+ * Each does all of its work, and notes numbers that tell whether it came out right: hashes of texts
+ * and of files. Whatever fails is told, everything that was opened is closed. */
 #include "uses.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ char oom_prepared[300];
 
 #define GOLDEN HY_SOURCE_DIR "/tests/golden/rows/"
 
-/* ---- noting ------------------------------------------------------------------------------------ */
+/* ---- noting ---------------------------------------------------------------------------------- */
 
 static void note_number(outcome *out, double value) {
     if (out->steps < TRIAL_LOSSES) out->loss[out->steps++] = value;
@@ -39,7 +39,7 @@ static const char *inside(const char *folder, const char *name) {
     return made;
 }
 
-/* ---- configurations ------------------------------------------------------------------------------ */
+/* ---- configurations -------------------------------------------------------------------------- */
 
 hy_status use_configuration(const char *folder, outcome *out) {
     hy_config *config = NULL;
@@ -56,7 +56,7 @@ hy_status use_configuration(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 hy_status use_plan(const char *folder, outcome *out) {
     hy_config *config = NULL;
@@ -80,7 +80,7 @@ hy_status use_plan(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- a model that is used ------------------------------------------------------------------------ */
+/* ---- a model that is used -------------------------------------------------------------------- */
 
 /* A short run whose model the next ones use; and one of rows with a tokenizer. */
 #define SMALL                                                                                      \
@@ -174,7 +174,7 @@ hy_status use_export(const char *folder, outcome *out) {
 /* A model's folder as transformers has it, trained on rows: packing, template, tokenizer. */
 hy_status use_rows(const char *folder, outcome *out) { return use_training(ROWS, folder, out); }
 
-/* ---- tokenizers ---------------------------------------------------------------------------------- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 static hy_status encode_and_back(const hy_tokenizer *t, outcome *out) {
     static const char text[] = "The caf\xC3\xA9 isn't   open,\n1234 \xE6\x97\xA5 e\xCC\x81 </s> x";
@@ -236,7 +236,7 @@ hy_status use_tokenizers(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- loops of one's own -------------------------------------------------------------------------- */
+/* ---- loops of one's own ---------------------------------------------------------------------- */
 
 #define NUMBERS 6
 
@@ -353,7 +353,7 @@ hy_status use_loop_forks(const char *folder, outcome *out) {
                     false, folder, out);
 }
 
-/* ---- reports ------------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 hy_status use_report(const char *folder, outcome *out) {
     hy_run *run = NULL;
@@ -372,7 +372,7 @@ hy_status use_report(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- records ------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 #define KEPT_LINE "{\"step\":1,\"spent\":1}\n"
 #define LATER_LINE "{\"step\":3,\"spent\":3}\n"
@@ -402,7 +402,7 @@ static hy_status use_record(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 const scenario oom_scenarios[] = {
     {.name = "a run with moves", .work = use_moves, .is_training = true},

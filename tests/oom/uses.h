@@ -4,7 +4,8 @@
 
 #include "trial.h"
 
-/* A configuration from words ("key value key value"); its out and offload_folder lie in `folder`. */
+/* A configuration from words ("key value key value"); its out and offload_folder lie in
+ * `folder`. */
 hy_status use_config(const char *words, const char *folder, hy_config **out);
 /* A run to its end, in one sitting or two. */
 hy_status use_training(const char *words, const char *folder, outcome *out);

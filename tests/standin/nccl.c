@@ -1,13 +1,14 @@
-/* nccl.c: a stand-in for NCCL, for machines without a card: the same functions, host memory, sockets.
+/* nccl.c: a stand-in for NCCL, for machines without a card: the same functions, host memory,
+ * sockets.
  *
- * A communicator has a thread that connects (Unix sockets in $STANDIN_NCCL_FOLDER) and then moves one group after the
- * other, as kernels on a stream would; all streams are one. As with NCCL nothing checks that sizes agree, and one that
- * waits for a dead rank waits until it is aborted. $STANDIN_NCCL_VERSION is the version it says it is. With
- * -DWITHOUT_RECV it lacks a function.
+ * A communicator has a thread that connects (Unix sockets in $STANDIN_NCCL_FOLDER) and then moves
+ * one group after the other, as kernels on a stream would; all streams are one. As with NCCL
+ * nothing checks that sizes agree, and one that waits for a dead rank waits until it is aborted.
+ * $STANDIN_NCCL_VERSION is the version it says it is. With -DWITHOUT_RECV it lacks a function.
  *
- * standin_wait() is what cudaStreamSynchronize would be. With $STANDIN_NCCL_WAITS a group is moved when it ends: for who
- * has no stream to wait for. $STANDIN_NCCL_FLIP="rank,bytes" damages what that rank receives: the lowest bit of the last
- * byte of each piece that is so long (0: of any). */
+ * standin_wait() is what cudaStreamSynchronize would be. With $STANDIN_NCCL_WAITS a group is moved
+ * when it ends: for who has no stream to wait for. $STANDIN_NCCL_FLIP="rank,bytes" damages what
+ * that rank receives: the lowest bit of the last byte of each piece that is so long (0: of any). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -90,7 +91,7 @@ const char *ncclGetErrorString(int result) {
     return result == REMOTE_ERROR ? "remote process exited" : "some error";
 }
 
-/* ---- connecting -------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 static struct sockaddr_un name_of(const standin *c, int rank) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -144,7 +145,7 @@ static bool connect_all(standin *c) {
     return true;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------ */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
 /* Whether an earlier one of the same way is not over. */
 static bool has_to_wait(const standin *c, int at) {
@@ -220,7 +221,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* ---- communicators ----------------------------------------------------------------------------- */
+/* ---- communicators --------------------------------------------------------------------------- */
 
 int ncclCommInitRankConfig(standin **out, int count, unique_id id, int rank, void *config) {
     const struct {
@@ -286,7 +287,7 @@ int ncclCommAbort(standin *c) {
     return end(c);
 }
 
-/* ---- groups ------------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static int add(op o, standin *c) {
     if (group.depth == 0 || group.count == MOST_OPS || o.peer >= c->count) return INVALID_USAGE;

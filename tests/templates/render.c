@@ -1,12 +1,13 @@
-/* render.c: what the library makes of conversations with a folder's own chat template, for compare.py.
+/* render.c: what the library makes of conversations with a folder's own chat template, for
+ * compare.py.
  *
  *   render FOLDER SECONDS < CASES      FOLDER has tokenizer.json and a chat template
  *
- * A case is a line {"messages": [...], "tools": [...], "asks": bool, "thinks": bool}; all but messages may be
- * absent. For each a line comes back: {"text", "ids", "answers"}, an answer flag for each id, or {"error"};
- * {"text", "ids", "error"} where it can be written but its answers cannot be told.
- * SECONDS since 1970 say what the template takes for now. The first line says whether it can be rendered at
- * all. */
+ * A case is a line {"messages": [...], "tools": [...], "asks": bool, "thinks": bool}; all but
+ * messages may be absent. For each a line comes back: {"text", "ids", "answers"}, an answer flag
+ * for each id, or {"error"}; {"text", "ids", "error"} where it can be written but its answers
+ * cannot be told. SECONDS since 1970 say what the template takes for now. The first line says
+ * whether it can be rendered at all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

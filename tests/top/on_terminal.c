@@ -4,10 +4,10 @@
  *
  * Steps, in order: wait=TEXT (until the screen holds it), gone=TEXT (until it does not), type=KEYS
  * ("\e" is Escape, "\z" Ctrl-Z), size=COLUMNSxROWS, signal=NUMBER, run=COMMAND (in a shell), screen
- * (prints what is shown), bytes (prints how many bytes come in one second), stopped (until the program
- * is suspended), end (until it ends). A wait of more than twenty seconds prints what is shown and fails.
- * `stopped` and `end` print in what state the terminal was left. It understands the sequences that
- * hybrid-top writes; any other is counted as unknown. */
+ * (prints what is shown), bytes (prints how many bytes come in one second), stopped (until the
+ * program is suspended), end (until it ends). A wait of more than twenty seconds prints what is
+ * shown and fails. `stopped` and `end` print in what state the terminal was left. It understands
+ * the sequences that hybrid-top writes; any other is counted as unknown. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

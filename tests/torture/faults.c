@@ -5,9 +5,10 @@
  *                                      -S: the process gets signal S; lasting: every later call fails too
  *   TORTURE_COUNTS=FILE                writes "KIND CALLS" lines when the process exits
  *
- * A write that fails has written half, as on a full disk. Memory for a library that is being loaded is not
- * refused: libgfortran, which comes with OpenBLAS, answers that with recursion until the stack ends. Nor is
- * memory for libconfig while it parses: it ends the process then (docs/troubleshooting.md). */
+ * A write that fails has written half, as on a full disk. Memory for a library that is being loaded
+ * is not refused: libgfortran, which comes with OpenBLAS, answers that with recursion until the
+ * stack ends. Nor is memory for libconfig while it parses: it ends the process then
+ * (docs/troubleshooting.md). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

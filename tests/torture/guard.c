@@ -2,10 +2,10 @@
  *
  *   guard REPORT [OPTION ...] PROGRAM ARGUMENT ...
  *
- * REPORT gets "CODE SIGNAL KIB MILLISECONDS": exit code, signal that ended it (0: none), largest resident
- * memory, time. A program that takes longer than 20 s is killed. Options: -n FILES (RLIMIT_NOFILE),
- * -a MIB (RLIMIT_AS), -f KIB (RLIMIT_FSIZE), -u UMASK (octal), -c FD (closed), -s SIGNAL:MILLISECONDS
- * (sent after that time), -g (the folder it starts in is removed first). */
+ * REPORT gets "CODE SIGNAL KIB MILLISECONDS": exit code, signal that ended it (0: none), largest
+ * resident memory, time. A program that takes longer than 20 s is killed. Options: -n FILES
+ * (RLIMIT_NOFILE), -a MIB (RLIMIT_AS), -f KIB (RLIMIT_FSIZE), -u UMASK (octal), -c FD (closed), -s
+ * SIGNAL:MILLISECONDS (sent after that time), -g (the folder it starts in is removed first). */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /* tracer.c: which functions the main thread enters during one step. Linked into the program that
- * scripts/step-trace.sh builds with -finstrument-functions, where the compiler calls the two functions
- * below on every entry and return. This file itself is compiled without that.
+ * scripts/step-trace.sh builds with -finstrument-functions, where the compiler calls the two
+ * functions below on every entry and return. This file itself is compiled without that.
  *
  * The environment says what to record:
  *   TRACE_BEGIN, TRACE_END   addresses of two functions, in hexadecimal
  *   TRACE_CALL               recording begins when TRACE_BEGIN is entered for the TRACE_CALL-th time
  *   TRACE_OUT                file to write when TRACE_END returns: a line "DEPTH ADDRESS" for each entry
  *
- * The program must be linked at fixed addresses (-no-pie). Nothing is written when TRACE_END does not
- * return while it records, or when the record is full. */
+ * The program must be linked at fixed addresses (-no-pie). Nothing is written when TRACE_END does
+ * not return while it records, or when the record is full. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdint.h>

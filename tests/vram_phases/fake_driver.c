@@ -1,7 +1,7 @@
 /* fake_driver.c: a driver's library with a card of FAKE_MIB mebibytes, for bench/hold_memory.
  *
- * run.sh compiles it as libcuda.so.1. It refuses pieces larger than FAKE_LARGEST MiB, as a card with
- * memory in pieces does, counts what is held, and writes what was given back to FAKE_LOG. */
+ * run.sh compiles it as libcuda.so.1. It refuses pieces larger than FAKE_LARGEST MiB, as a card
+ * with memory in pieces does, counts what is held, and writes what was given back to FAKE_LOG. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
