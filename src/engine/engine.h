@@ -27,7 +27,8 @@
  *    while backward goes on (collectives.c). At the end the gradient norm is known.
  * 2. hy_engine_end_step starts the update of the weights, or leaves it pending, and waits for loss
  *    and norm.
- * 3. hy_engine_count_step counts the update, or skips it if the gradient was not finite.
+ * 3. hy_engine_count_step reads them and counts the step as an update, or as skipped: if the
+ *    gradient was not finite, the clip factor is 0 and the update changes nothing.
  *
  * How a run restarts: a checkpoint holds the rows that have a file (state/kinds.c), the numbers of
  * hy_engine_progress, and the decisions that must stay the same (plan/plan_value.h). A resumed run
