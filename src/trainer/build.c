@@ -334,7 +334,6 @@ static hy_status choose_folder(hy_trainer *t) {
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_engine *e = t->engine;
     bool is_plan = t->status.life == HY_LIFE_PLAN;
-    e->settings = t->settings;
     e->observer = &t->observer;
     e->retries.user = t;
     e->retries.on_retry = hy_trainer_report_retry;

@@ -76,7 +76,9 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                "the sequences from number %lld on contain no target tokens",
                (long long)t->progress->sequences);
     report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
-    return hy_engine_gradients(t->engine, t->data.loader, request->dtype, report->tokens);
+    int64_t divisor = t->settings->train.normalize ? report->tokens : 0;
+    return hy_engine_gradients(t->engine, t->data.loader, request->dtype, divisor,
+                               (uint64_t)t->settings->seed);
 }
 
 static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report) {

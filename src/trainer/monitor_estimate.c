@@ -78,7 +78,6 @@ hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t bat
 /* Makes the parts of a run that depend only on shape and device; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_engine *e = t->engine;
-    e->settings = t->settings;
     e->observer = &t->observer;
     e->request.is_plan = true;
     e->request.settings = t->settings;
