@@ -41,9 +41,9 @@ what_is_missing_is_said() {
 
 arms_are_measured_and_compared() {
     measure a --arms full,lora || { cat "$scratch/a.err"; return 1; }
-    # the base as it is, (3 rates + 1 more seed) of each arm
+    # the base before fine-tuning, (3 rates + 1 more seed) of each arm
     [ "$(wc -l < "$scratch/a/runs.jsonl")" -eq 9 ] || { wc -l "$scratch/a/runs.jsonl"; return 1; }
-    has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base as it is: held-out loss' \
+    has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base before fine-tuning: held-out loss' \
         '^  full  *0.2  *0.001: [0-9.]* *0.003: ' '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' \
         'Best rate over that of full' '^lora: its held-out loss is .* within 2 %' || return 1
     python3 - "$scratch/a" << 'END'

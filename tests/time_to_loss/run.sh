@@ -57,7 +57,7 @@ what_is_missing_is_said() {
     measure x --program /nowhere/gpu_loss
     [ $? -eq 2 ] && grep -q 'make build/bench/gpu_loss' "$scratch/x.err" || return 1
     measure x --arms ac --python /nowhere/python --fractions none || return 1
-    grep -q '^note: arm a left out: /nowhere/python has no PyTorch' "$scratch/x.out"
+    grep -q '^note: arm a omitted: /nowhere/python has no PyTorch' "$scratch/x.out"
 }
 
 wrong_usage_is_code_2() {
@@ -68,7 +68,7 @@ wrong_settings_of_an_arm_are_found_before_anything_long() {
     measure z --arms cd --d no_such_key=1
     [ $? -eq 1 ] && grep -q no_such_key "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ] || return 1
     measure z --arms cd --d batch_size=4
-    [ $? -eq 1 ] && grep -q 'tokens a step' "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ]
+    [ $? -eq 1 ] && grep -q 'tokens per step' "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ]
 }
 
 our_arms_are_measured_and_compared() {
