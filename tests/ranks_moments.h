@@ -97,7 +97,7 @@ static inline void end_rank(const ranks_run *run, int rank) {
 
 static const char *run_words; /* FAULTS_RUN, or another that a fixture chooses */
 static char folder[256], whole_out[300];
-static course whole;
+static run_steps whole;
 
 static inline ranks_run run_into(const char *out, int victim) {
     return (ranks_run){.count = RANK_COUNT,
@@ -191,7 +191,7 @@ static inline ranks_job let_it_happen(const moment *m, const char *out, const ch
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static inline bool is_complete(const course *c) {
+static inline bool is_complete(const run_steps *c) {
     return c->count == whole.count &&
            memcmp(c->step, whole.step, (size_t)c->count * sizeof *c->step) == 0;
 }
@@ -250,7 +250,7 @@ static inline void must_go_on(const char *out, const char *what) {
         ck_assert_msg(job.it.codes[r] == 0 && job.it.results[r].status == HY_OK,
                       "%s, then resumed: rank %d: %s", what, r, job.it.results[r].message);
         if (job.courses[r].count == 0) continue; /* it was at its end */
-        course expected = part_of(&whole, &job.courses[r]);
+        run_steps expected = part_of(&whole, &job.courses[r]);
         must_be_same(&job.courses[r], &expected, what);
     }
     job_free(&job);

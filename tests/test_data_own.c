@@ -128,7 +128,7 @@ START_TEST(a_template_that_mixes_turns_is_refused) {
 }
 END_TEST
 
-START_TEST(what_a_template_refuses_is_said_in_its_words) {
+START_TEST(a_refusal_of_a_template_shows_its_own_message) {
     use(MISTRAL);
     must_fail(render(ROW(SAYS("user", "Q") "," SAYS("user", "Q")), false), HY_ERR_INPUT,
               "the template raised an exception: roles must alternate");
@@ -187,7 +187,7 @@ static void check_both(const char *folder, const char *without, const char *with
     check("{\"tools\": [{}], \"messages\": [" SAYS("user", "Q") "]}", with);
 }
 
-START_TEST(conversations_with_tools_may_have_a_template_of_their_own) {
+START_TEST(conversations_with_tools_may_have_a_separate_template) {
     static const char with_tools[] = "{\"tools\": [], \"messages\": [" SAYS("user", "Q") "]}";
     char folder[256], path[512];
     temp_folder(folder);
@@ -288,10 +288,10 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_template_may_say_itself_what_an_answer_is);
     tcase_add_test(cases, where_prompt_and_text_disagree_the_turn_itself_is_the_answer);
     tcase_add_test(cases, a_template_that_mixes_turns_is_refused);
-    tcase_add_test(cases, what_a_template_refuses_is_said_in_its_words);
+    tcase_add_test(cases, a_refusal_of_a_template_shows_its_own_message);
     tcase_add_test(cases, text_that_spells_a_special_token_stays_text);
     tcase_add_test(cases, calls_of_tools_and_what_they_give_are_turns);
-    tcase_add_test(cases, conversations_with_tools_may_have_a_template_of_their_own);
+    tcase_add_test(cases, conversations_with_tools_may_have_a_separate_template);
     tcase_add_test(cases, built_in_templates_know_what_a_tool_gave_but_no_calls);
     tcase_add_test(cases, content_in_parts_is_written_by_every_template);
     tcase_add_test(cases, messages_that_cannot_be_used_are_named);

@@ -113,7 +113,7 @@ static int64_t most_felt(const golden *g, int32_t index) {
 }
 
 /* The test of the tests: one element of any one parameter off by 0.01 is beyond the bounds. */
-START_TEST(one_wrong_weight_is_seen) {
+START_TEST(one_wrong_weight_is_detected) {
     golden g;
     trial training, evaluation;
     open_golden(&g, golden_cases[_i]);
@@ -152,7 +152,7 @@ static Suite *golden_suite(void) {
                         GOLDEN_CASES);
     tcase_add_loop_test(tc, ten_adamw_steps_follow_pytorch, 0, GOLDEN_CASES);
     tcase_add_loop_test(tc, fifty_adamw_steps_follow_pytorch, 0, GOLDEN_CURVES);
-    tcase_add_loop_test(tc, one_wrong_weight_is_seen, 0, GOLDEN_CASES);
+    tcase_add_loop_test(tc, one_wrong_weight_is_detected, 0, GOLDEN_CASES);
     suite_add_tcase(suite, tc);
     return suite;
 }

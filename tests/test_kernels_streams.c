@@ -357,7 +357,7 @@ START_TEST(memory_that_cannot_be_had_is_named) {
 }
 END_TEST
 
-START_TEST(the_backend_tells_what_it_is) {
+START_TEST(the_backend_describes_itself) {
     const hy_device_facts *facts = &cpu->facts;
     ck_assert_msg(strncmp(facts->name, "CPU: ", 5) == 0 && facts->name[5], "%s", facts->name);
     ck_assert_ptr_nonnull(strstr(facts->detail, hy_blas_get()->library ? "core type" : "our own"));
@@ -405,7 +405,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, the_first_of_two_failures_is_the_one_reported);
     tcase_add_test(all, memory_is_aligned_and_apart_in_every_place);
     tcase_add_test(all, memory_that_cannot_be_had_is_named);
-    tcase_add_test(all, the_backend_tells_what_it_is);
+    tcase_add_test(all, the_backend_describes_itself);
     tcase_add_test(all, a_wrong_number_of_threads_is_refused);
     tcase_add_test(all, no_options_means_all_cores);
     suite_add_tcase(suite, all);

@@ -308,19 +308,19 @@ static void check_codes(const hy_shape *shape, hy_dtype codes) {
     }
 }
 
-START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_int8_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = shape_at(_i);
     check_codes(&shape, HY_I8);
 }
 END_TEST
 
-START_TEST(frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_nf4_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = wide_shape_at(_i);
     check_codes(&shape, HY_NF4);
 }
 END_TEST
 
-START_TEST(frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_fp8_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = shape_at(_i);
     check_codes(&shape, HY_E4M3);
 }
@@ -601,12 +601,12 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, the_places_of_the_two_stores_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, offloaded_activations_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
-                        0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for, 0,
+    tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_their_decoded_numbers, 0,
+                        SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_in_fp8_give_the_bits_of_their_decoded_numbers, 0,
                         SHAPES);
     tcase_add_loop_test(tests, frozen_weights_may_be_stored_in_another_type, 0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for, 0,
+    tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_their_decoded_numbers, 0,
                         SHAPES);
     tcase_add_loop_test(tests, matrices_are_int8_and_the_rest_is_not, 0, SHAPES);
     tcase_add_test(tests, groups_of_nf4_end_where_matrices_do);

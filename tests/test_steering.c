@@ -237,7 +237,7 @@ START_TEST(a_full_plan_grows_back_to_what_it_was) {
 }
 END_TEST
 
-START_TEST(a_run_may_be_told_to_keep_its_size) {
+START_TEST(a_run_can_keep_its_micro_batch_fixed) {
     hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
     for (int i = 0; i < 10; i++) {
         hy_step_info info;
@@ -722,7 +722,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(change, a_run_without_memory_to_work_in_can_be_saved);
     tcase_add_test(pressure, others_take_memory_and_give_it_back);
     tcase_add_test(pressure, a_full_plan_grows_back_to_what_it_was);
-    tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);
+    tcase_add_test(pressure, a_run_can_keep_its_micro_batch_fixed);
     tcase_add_test(pressure, it_never_leaves_its_bounds);
     tcase_add_test(pressure, the_first_steps_try_a_few_sizes);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);

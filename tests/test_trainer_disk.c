@@ -75,7 +75,7 @@ START_TEST(state_on_disk_resumes_to_the_same_bits) {
 }
 END_TEST
 
-START_TEST(a_folder_that_cannot_be_used_is_told_before_anything_is_trained) {
+START_TEST(an_unusable_folder_is_reported_before_training) {
     hy_trainer *t;
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("optim_place", "disk"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "offload_folder");
@@ -172,7 +172,7 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, state_on_disk_changes_no_bit);
     tcase_add_test(tests, a_predicting_run_with_all_state_on_disk_changes_no_bit);
     tcase_add_test(tests, state_on_disk_resumes_to_the_same_bits);
-    tcase_add_test(tests, a_folder_that_cannot_be_used_is_told_before_anything_is_trained);
+    tcase_add_test(tests, an_unusable_folder_is_reported_before_training);
     tcase_add_test(tests, a_killed_run_goes_on_from_its_checkpoint);
     tcase_add_test(tests, a_disk_that_is_lost_ends_the_run_and_harms_no_checkpoint);
     suite_add_tcase(suite, tests);

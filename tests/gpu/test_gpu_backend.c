@@ -559,7 +559,7 @@ END_TEST
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-START_TEST(the_backend_tells_what_it_is) {
+START_TEST(the_backend_describes_itself) {
     const hy_device_facts *facts = &cuda->facts;
     ck_assert(facts->is_gpu && facts->name[0] && facts->detail[0]);
     ck_assert_int_eq(facts->threads, 0);
@@ -629,7 +629,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, wrong_calls_are_refused_in_words);
     tcase_add_test(all, an_op_without_its_workspace_is_an_error_and_not_a_crash);
     tcase_add_test(all, a_kernel_that_faults_is_reported_at_the_sync);
-    tcase_add_test(all, the_backend_tells_what_it_is);
+    tcase_add_test(all, the_backend_describes_itself);
     tcase_add_test(all, a_device_that_is_not_there_is_named);
     tcase_add_test(all, a_large_matmul_is_timed_when_asked_for);
     tcase_add_test(all, how_fast_bytes_move_is_measured);

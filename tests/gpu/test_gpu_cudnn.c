@@ -153,7 +153,7 @@ static void check_same_bits(const trial *t, int at) {
 
 static const hy_dtype types[] = {HY_BF16, HY_F16};
 
-START_TEST(forward_agrees_with_the_reference_and_with_our_own) {
+START_TEST(forward_agrees_with_the_reference_and_with_our_kernels) {
     for (int i = 0; !absent[0] && i < 2 * SERVED; i++) {
         const heads_case *h = &served[i / 2];
         if (gpu_leaves_out(rows_of(h) * packed_width(h))) continue;
@@ -170,7 +170,7 @@ START_TEST(forward_agrees_with_the_reference_and_with_our_own) {
 }
 END_TEST
 
-START_TEST(backward_agrees_with_the_reference_and_with_our_own) {
+START_TEST(backward_agrees_with_the_reference_and_with_our_kernels) {
     for (int i = 0; !absent[0] && i < 2 * SERVED; i++) {
         const heads_case *h = &served[i / 2];
         if (gpu_leaves_out(rows_of(h) * packed_width(h))) continue;
@@ -217,7 +217,7 @@ START_TEST(backward_of_many_tiles_gives_the_same_bits_each_time) {
 }
 END_TEST
 
-START_TEST(what_cudnn_does_not_serve_is_our_own) {
+START_TEST(our_kernels_serve_what_cudnn_does_not_support) {
     for (int i = 0; i < LEFT; i++) {
         trial f = forward_trial(&left[i], HY_BF16), b = backward_trial(&left[i], HY_BF16);
         ck_assert(!is_served(&f.call) && !is_served(&b.call));
@@ -280,10 +280,10 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: cuDNN");
     TCase *all = tcase_create("cuDNN");
     tcase_add_unchecked_fixture(all, open_both, close_both);
-    tcase_add_test(all, forward_agrees_with_the_reference_and_with_our_own);
-    tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_own);
+    tcase_add_test(all, forward_agrees_with_the_reference_and_with_our_kernels);
+    tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_kernels);
     tcase_add_test(all, backward_of_many_tiles_gives_the_same_bits_each_time);
-    tcase_add_test(all, what_cudnn_does_not_serve_is_our_own);
+    tcase_add_test(all, our_kernels_serve_what_cudnn_does_not_support);
     tcase_add_test(all, a_captured_graph_gives_the_bits_of_the_calls_themselves);
     suite_add_tcase(suite, all);
     return suite;

@@ -103,7 +103,7 @@ make_own_run() { # FOLDER TOKENS [MORE OF THE START]
     } > "$1/metrics.jsonl"
 }
 
-a_run_of_ones_own_is_counted_in_steps() {
+a_custom_run_is_counted_in_steps() {
     local older=',"tokens_per_step":2,"seq_len":1,"batch_size":1' page
     make_own_run own 1
     make_own_run own-older 1 "$older"
@@ -437,7 +437,7 @@ a_dumb_terminal_gets_one_page() {
 
 check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
-check a_run_of_ones_own_is_counted_in_steps
+check a_custom_run_is_counted_in_steps
 check ranks_have_a_row_each_and_the_slowest_is_marked
 check a_link_that_nobody_timed_is_not_shown_as_idle
 check many_ranks_are_summed_up
