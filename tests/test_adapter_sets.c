@@ -1,6 +1,6 @@
-/* test_adapter_sets.c: several adapters beside one base that is loaded once: each computes what it
- * computes alone, whatever ranks, scales and modules the others have, and a conversation changes
- * over between them. */
+/* test_adapter_sets.c: several adapters share one loaded base: each computes the same as alone,
+ * whatever ranks, scales and modules the others have, and a conversation can switch between
+ * them. */
 #include <math.h>
 
 #include "small_run.h"

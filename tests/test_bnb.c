@@ -1,6 +1,6 @@
-/* test_bnb.c: folders that bitsandbytes has quantised, read as they are or decoded: every number is
- * the one that it makes of them, and logits are transformers'. golden/make_bnb.py made the folders;
- * what is wrong with one is told by name.
+/* test_bnb.c: folders quantised by bitsandbytes, kept quantised or decoded: every number equals
+ * that of bitsandbytes, and logits equal those of transformers. golden/make_bnb.py made the
+ * folders. A wrong folder is refused with a message that names the problem.
  *
  * HYBRID_BNB_CASES names a folder with other cases (tests/nf4/run.sh). */
 #include "base/sha.h"

@@ -1,6 +1,6 @@
-/* test_fp8.c: training with matmuls in fp8, on the CPU: what is in fp8, what it makes of numbers,
- * and what is refused. That no choice of memory changes a bit of it: test_engine_exact.c; the
- * codes: test_kernels_fp8.c. */
+/* test_fp8.c: training with fp8 matmuls on the CPU: which matmuls use fp8, its effect on numbers,
+ * and what is refused. test_engine_exact.c tests that memory choices change no bit;
+ * test_kernels_fp8.c tests the format. */
 #include "run_facts.h"
 #include "small_run.h"
 

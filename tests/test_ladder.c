@@ -1,5 +1,5 @@
-/* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory
- * gets short, that speed is what decides, and that a run keeps what it began with. */
+/* test_ladder.c: precision levels: which types each profile allows, which are chosen when memory is
+ * short, that speed decides, and that a run keeps its types. */
 #include "run_facts.h"
 #include "small_run.h"
 

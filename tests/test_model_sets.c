@@ -1,5 +1,5 @@
-/* test_model_sets.c: models of which some parameters are frozen: what is chosen, what memory and
- * time that saves, and that it changes no bit of what is trained. */
+/* test_model_sets.c: models with frozen parameters: which are chosen, how much memory and time that
+ * saves, and that it changes no bit of the trained ones. */
 #include "sets_rig.h"
 
 #include "kernels/half.h"

@@ -1,5 +1,5 @@
-/* test_monitor_run.c: the memory monitor of runs: its figures against the ledger, the system and
- * plans made anew; what it says, and when. */
+/* test_monitor_run.c: the memory monitor in runs: its figures compared with the ledger, the system
+ * and new plans; its messages, and when they appear. */
 #include "fake_card.h"
 #include "hybrid_tools.h"
 #include "run_facts.h"

@@ -1,5 +1,5 @@
-/* test_own_loop.c: the caller's own loop: learning, where its state lives, large parameters, jumps.
- * What it is refused and how it is stopped: test_own_loop_use.c. */
+/* test_own_loop.c: custom loops: learning, places of state, large parameters, jumps.
+ * test_own_loop_use.c tests wrong use and stopping. */
 #include "own_loop_rig.h"
 
 #include "base/hash.h"

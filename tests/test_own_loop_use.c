@@ -1,5 +1,4 @@
-/* test_own_loop_use.c: the caller's own loop: numbers that are not finite, folders, what it is
- * asked for, wrong use. */
+/* test_own_loop_use.c: custom loops: numbers that are not finite, folders, questions, wrong use. */
 #include "own_loop_rig.h"
 
 #include <pthread.h>

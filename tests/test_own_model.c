@@ -1,5 +1,5 @@
-/* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes,
- * the optimizer's state in Predict, failures, the record, resume, plans. */
+/* test_own_model.c: a custom model with callbacks: accumulation, loss scale, guard passes,
+ * optimizer state in Predict, failures, the record, resuming, plans. */
 #include "hybrid_tools.h"
 #include "own_rig.h"
 

@@ -1,8 +1,8 @@
-/* test_own_ranks.c: a caller's own model and a caller's own loop on several ranks.
+/* test_own_ranks.c: custom models and custom loops on several ranks.
  *
- * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of
- * losses, weights and checkpoints; what was killed goes on. A caller that fails or stops on one
- * rank does so on all. */
+ * Losses equal those of one rank, except for the order of sums. ZeRO stages agree in every bit of
+ * losses, weights and checkpoints. A killed run continues. If a callback fails or stops on one
+ * rank, the run ends on all. */
 #include "inside.h"
 #include "own_ranks_rig.h"
 

@@ -1,9 +1,9 @@
-/* test_own_same.c: the same model on the same data, as ours and as a caller's own: the losses
- * agree.
+/* test_own_same.c: trains the same model on the same data as a built-in and as a custom model: the
+ * losses agree.
  *
- * The caller computes with passes of ours over memory of its own, so that what is compared is
- * everything else: phases, jumps, guard, optimizer, clipping, schedule, validation. Gradients are
- * summed in another order in the norm alone, so losses may differ by its rounding. */
+ * The custom model computes with our passes in its own memory, so the test compares everything
+ * else: phases, jumps, guard, optimizer, clipping, schedule, validation. Only the gradient norm is
+ * summed in another order, so losses may differ by its rounding. */
 #include "config/derived.h"
 #include "config/settings.h"
 #include "data/dataset.h"

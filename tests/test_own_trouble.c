@@ -1,5 +1,5 @@
-/* test_own_trouble.c: loops and models of the caller's own that are stopped, killed and resumed in
- * every kind of question, with weights of 32 and 16 bits and with state in every place. */
+/* test_own_trouble.c: custom loops and models that are stopped, killed and resumed in every kind of
+ * question, with 32-bit and 16-bit weights and with state in every place. */
 #include "own_rig.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
-/* test_peft.c: adapters that PEFT saved, read, run, trained, written and merged: logits, gradients
- * and losses are PEFT's. golden/make_peft.py made the files; what is wrong with a folder is told by
- * name. */
+/* test_peft.c: adapters that PEFT saved are read, run, trained, written and merged: logits,
+ * gradients and losses equal PEFT's. golden/make_peft.py made the files. A wrong folder is refused
+ * with a message that names the problem. */
 #include "sets_rig.h"
 
 #include "config/derived.h"

@@ -1,5 +1,5 @@
-/* test_phase_rows.c: phases as rows of a table: a phase that only this test knows borrows memory
- * between steps, and Evaluate's batch is larger than training's at the same peak. */
+/* test_phase_rows.c: phases as rows of a table: a phase that only this test defines borrows memory
+ * between steps, and Evaluate has a larger batch than training at the same peak. */
 #include "inside.h"
 #include "run_facts.h"
 #include "small_run.h"

@@ -1,5 +1,5 @@
-/* test_ranks_alike.c: what ranks could find out differently, and must not: what rank 0 finds is
- * everybody's. */
+/* test_ranks_alike.c: decisions that ranks could make differently and must not: all ranks use those
+ * of rank 0. */
 #include "ranks_rig.h"
 
 static char folder[256];

@@ -1,9 +1,9 @@
 /* test_ranks_alone.c: one rank that sends everything to itself, over a stand-in for NCCL
  * (standin/nccl.c).
  *
- * It learns what a run without ranks learns, but for the order in which norms are summed. Stages
- * agree to the bit, and so do places: what lies on the device is sent where it is, what does not
- * passes through a ring. */
+ * Its losses equal those of a run without ranks, except for the order in which norms are summed.
+ * Stages and places agree to the bit: device memory is sent directly, other memory passes through a
+ * ring. */
 #include "own_ranks_rig.h"
 #include "standin_rig.h"
 

@@ -1,5 +1,5 @@
-/* test_ranks_card.c: ranks with a device whose memory the host cannot touch (fake_card.h): what
- * they choose by time is rank 0's, and what they take is what was planned for each of them. */
+/* test_ranks_card.c: ranks with a device whose memory the host cannot access (fake_card.h): timed
+ * choices are those of rank 0, and each rank uses the planned memory. */
 #include "fake_card.h"
 #include "ranks_rig.h"
 

@@ -1,8 +1,8 @@
-/* test_ranks_frozen.c: several ranks with weights that are not trained: whole on every rank up to
- * stage 2, parts in stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever
- * the weights are stored as, wherever they live and wherever they come from; a run goes on with
- * other ranks and stages; and a rank has as much as was planned. Among the fast tests each way of
- * training has one number of ranks; tests/long/test_ranks_frozen_all.c has 2, 3 and 4. */
+/* test_ranks_frozen.c: several ranks with frozen weights: whole on every rank up to stage 2, parts
+ * in stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever the storage
+ * type, place and source of the weights. A run continues with other ranks and stages, and a rank
+ * uses the planned memory. Fast tests use one number of ranks for each way of training;
+ * tests/long/test_ranks_frozen_all.c uses 2, 3 and 4. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS

@@ -1,8 +1,7 @@
-/* test_ranks_mpi.c: ranks that mpirun starts train over MPI what ranks over sockets train, to the
- * bit.
+/* test_ranks_mpi.c: ranks started by mpirun train over MPI to the same bits as ranks over sockets.
  *
- * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER".
- * Where mpirun or libhybrid_mpi.so is missing this is passed over, with a line that says so. */
+ * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER". If
+ * mpirun or libhybrid_mpi.so is missing, the tests are skipped with a message. */
 #include "mpi_rig.h"
 #include "ranks_variants.h"
 

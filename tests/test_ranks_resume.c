@@ -1,9 +1,9 @@
-/* test_ranks_resume.c: runs of several ranks that are killed and go on.
+/* test_ranks_resume.c: runs of several ranks that are killed and resumed.
  *
- * With the same number of ranks and any stage they go on to the bits of a run that nobody killed;
- * with another number losses are those of one rank, but for the order of sums. Models that are
- * exported from checkpoints do not show who wrote these. tests/long/test_ranks_resume_all.c kills
- * at every step, and in every way of training. */
+ * With the same number of ranks and any stage they continue to the bits of an undisturbed run. With
+ * another number of ranks, losses equal those of one rank except for the order of sums. Exported
+ * models do not depend on the number of ranks. tests/long/test_ranks_resume_all.c kills at every
+ * step and in every way of training. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS

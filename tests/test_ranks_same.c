@@ -1,9 +1,9 @@
-/* test_ranks_same.c: several ranks train what one trains.
+/* test_ranks_same.c: several ranks train the same as one rank.
  *
- * Losses of N ranks are those of one, but for the order of sums; stages of ZeRO among themselves,
- * and the same run once more, agree in every bit of losses, norms and checkpoints. Among the fast
- * tests each way of training has one number of ranks and two stages;
- * tests/long/test_ranks_same_all.c has 2, 3 and 4 ranks and all stages. */
+ * Losses of N ranks equal those of one, except for the order of sums. ZeRO stages, and a repeated
+ * run, agree in every bit of losses, norms and checkpoints. Fast tests use one number of ranks and
+ * two stages for each way of training; tests/long/test_ranks_same_all.c uses 2, 3 and 4 ranks and
+ * all stages. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS

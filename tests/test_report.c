@@ -1,5 +1,5 @@
-/* test_report.c: reading runs back: every field, lines that nobody understands, files that grow,
- * are replaced or stop in the middle of a line, and what is known of a run as a whole. */
+/* test_report.c: reading runs: every field, unknown lines, files that grow, are replaced or end in
+ * the middle of a line, and the facts about a whole run. */
 #include <fcntl.h>
 #include <time.h>
 

@@ -1,5 +1,6 @@
-/* test_report_page.c: the page: the numbers in it are the run's, spikes stay, nothing from a file
- * becomes markup, nothing can be fetched, it stays small, and it is written whole or not at all. */
+/* test_report_page.c: the report page: its numbers are those of the run, spikes stay visible, text
+ * from files never becomes markup, nothing is fetched from a network, it stays small, and it is
+ * never written incompletely. */
 #include <errno.h>
 
 #include "base/json.h"

@@ -1,5 +1,5 @@
-/* test_selftest.c: the self-test itself, on machines without a GPU: a second CPU backend plays the
- * card, once as it is and once spoiled in the ways that a self-test is there to find. */
+/* test_selftest.c: the self-test on machines without a GPU: a second CPU backend takes the place of
+ * the card, once unchanged and once with the faults that a self-test must find. */
 #include "harness.h"
 
 #include <math.h>

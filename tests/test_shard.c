@@ -1,5 +1,5 @@
-/* test_shard.c: parts of what is trained: who has which elements, where they lie, and what moves
- * them: stores, files, batches, and the bytes that a rank needs. */
+/* test_shard.c: shards of trained parameters: their elements and layout, and the stores, files,
+ * batches and bytes of a rank. */
 #include "data_rig.h"
 
 #include "base/rng.h"

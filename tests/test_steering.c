@@ -1,9 +1,8 @@
-/* test_steering.c: micro-batches that change while a run goes on, on a card that others take memory
- * of.
+/* test_steering.c: micro-batches that change during a run, on a card of which other programs take
+ * memory.
  *
- * Whatever the size, a step has the same tokens in the same order, so losses stay within what
- * another order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and
- * tests take some. */
+ * With any size a step has the same tokens in the same order, so losses differ only by the order of
+ * sums. The card is a fake one (fake_card.h): its memory is counted, and tests take some of it. */
 #include "fake_card.h"
 #include "hybrid_tools.h"
 #include "inside.h"

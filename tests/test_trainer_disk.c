@@ -1,5 +1,5 @@
-/* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder
- * says. */
+/* test_trainer_disk.c: runs with state on disk: the same losses, and messages about an unusable
+ * folder. */
 #include "small_run.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* test_trainer_saving.c: when a run saves itself, what it does without room, and what it never
- * gives up. */
+/* test_trainer_saving.c: when a run saves, what it does without disk space, and which checkpoints
+ * it never deletes. */
 #include <sys/stat.h>
 #include <unistd.h>
 

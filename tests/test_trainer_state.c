@@ -1,5 +1,4 @@
-/* test_trainer_state.c: checkpoints of runs whose state has other types and lies in other
- * places. */
+/* test_trainer_state.c: checkpoints of runs whose state has other types and places. */
 #include "run_facts.h"
 #include "small_run.h"
 
