@@ -1,8 +1,9 @@
-/* ranks_moments.h: something happens to one of several ranks, at an exact launch, allocation or
- * write of a checkpoint (oom/faults.h), and what must come of it.
+/* ranks_moments.h: disturbs one of several ranks at an exact launch, allocation or write of a
+ * checkpoint (oom/faults.h), and checks the result.
  *
- * Whatever it is, the others end within the bound, with an error that names that rank; what was
- * saved is whole, and all ranks started again go on to the bits of a run that nobody disturbed. */
+ * In every case the other ranks end within a time limit, with an error that names the disturbed
+ * rank. Saved files are complete, and when all ranks are started again they continue to the bits of
+ * an undisturbed run. */
 #ifndef HY_TESTS_RANKS_MOMENTS_H
 #define HY_TESTS_RANKS_MOMENTS_H
 

@@ -1,9 +1,9 @@
 /* ranks_rig.h: small runs of several ranks, each a forked process that trains through the public
  * interface.
  *
- * What each rank was told of its steps lies in memory that it shares with the test. All ranks of a
- * run are told the same, to the bit: whoever takes a run_steps of a run has checked it. The test
- * itself starts no thread, because it forks. */
+ * Each rank writes the results of its steps into memory that it shares with the test. All ranks of
+ * a run must have the same results to the bit; every function that returns run_steps has checked
+ * this. The test itself starts no thread, because it forks. */
 #ifndef HY_TESTS_RANKS_RIG_H
 #define HY_TESTS_RANKS_RIG_H
 

@@ -1,4 +1,4 @@
-/* test_comm_control.c: ranks find each other, decide together, and notice who is lost. */
+/* test_comm_control.c: ranks find each other, decide together, and notice a lost rank. */
 #include "comm_rig.h"
 
 #include <arpa/inet.h>

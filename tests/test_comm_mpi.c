@@ -1,4 +1,4 @@
-/* test_comm_mpi.c: ranks that mpirun starts: who they are, and a link over MPI.
+/* test_comm_mpi.c: ranks started by mpirun: their numbers, and a link over MPI.
  *
  * The program starts itself under mpirun (mpi_rig.h), as "test_comm_mpi CASE". */
 #include "link_checks.h"

@@ -1,5 +1,5 @@
-/* test_data_input.c: what a path may be: packed files, CSV, standard input; and what is refused as
- * no text. */
+/* test_data_input.c: the kinds of input: compressed files, CSV, standard input; and files that are
+ * refused because they are not text. */
 #include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,6 +1,8 @@
-/* test_data_own.c: conversations written by templates of folders: tokens, answers, tools, parts.
+/* test_data_own.c: conversations rendered by the templates of model folders: tokens, answers,
+ * tools, parts.
  *
- * The templates are ours, with the ways of the families that they are called after. */
+ * The templates are written for this test in the style of the families that they are named
+ * after. */
 #include "data/conversation.h"
 #include "harness.h"
 

@@ -1,6 +1,6 @@
-/* test_data_thinking.c: templates with a place for what was thought, as Qwen3's writes it.
+/* test_data_thinking.c: templates with a place for reasoning, as in Qwen3.
  *
- * The expected texts are those that transformers makes of the same messages with that template. */
+ * The expected texts are those of transformers for the same messages and template. */
 #include "data/conversation.h"
 #include "harness.h"
 

@@ -1,9 +1,9 @@
-/* test_engine_limits.c: what the memory engine takes and what it says when it cannot have it.
+/* test_engine_limits.c: memory limits of a run, and its messages when memory is short.
  *
- * A streamed run does not grow; saving and resuming need no more than training did; a folder, a
- * disk or a budget that will not do is told in words, and what was saved before goes on as if
- * nothing had been. Disk errors are real ones: a limit on the size of files refuses writes, a file
- * that can only be written to refuses reads. */
+ * A streamed run does not grow; saving and resuming need no more memory than training. An unusable
+ * folder, a disk error or a budget that is too small is reported, and an earlier checkpoint
+ * continues as if nothing had happened. Disk errors are real: a limit on the file size refuses
+ * writes, and a write-only file refuses reads. */
 #include "engine_growth.h"
 
 #include <fcntl.h>

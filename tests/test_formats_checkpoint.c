@@ -1,8 +1,9 @@
-/* test_formats_checkpoint.c: checkpoints exist whole or not at all.
+/* test_formats_checkpoint.c: a checkpoint is never left incomplete.
  *
  * A "generation" is a number written into both files of a checkpoint, so that old, new and mixed
- * can be told apart. Saves are disturbed at every call that changes the disk: by an error once, by
- * an error that stays, by the end of the process; in each way a checkpoint can take its name. */
+ * checkpoints can be distinguished. Saves are disturbed at every call that changes the disk: by one
+ * error, by a lasting error, by the end of the process; for each way in which a checkpoint can get
+ * its name. */
 #include "harness.h"
 
 #include <errno.h>

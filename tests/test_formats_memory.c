@@ -1,9 +1,9 @@
-/* test_formats_memory.c: every allocation in the rooms base and formats may fail.
+/* test_formats_memory.c: every allocation in the modules base and formats may fail.
  *
- * The allocator is replaced by one that refuses the n-th request, for every n until the work gets
- * through. Each time the work must end with HY_ERR_MEMORY (or do without), free all it had taken
- * and leave the disk whole. The sanitizers bring allocators of their own: with them the suite is
- * empty. */
+ * The allocator is replaced by one that refuses the n-th request, for every n until the work
+ * succeeds. Each time the work must end with HY_ERR_MEMORY (or do without the memory), free
+ * everything and leave the files on disk complete. Sanitizers have their own allocators, so the
+ * suite is empty there. */
 #include "harness.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || !defined __GLIBC__

@@ -1,9 +1,10 @@
-/* test_golden.c: the model against PyTorch.
+/* test_golden.c: the model compared with PyTorch.
  *
- * Each file in tests/golden (its README tells how they are made) is a small model with a batch and
- * what PyTorch makes of it in double precision: logits, loss, every gradient, ten AdamW steps. Here
- * the same is done in fp32 and compared, at every recompute setting and several numbers of loss
- * chunks. The last test turns one weight at a time and demands that the comparison fails. */
+ * Each file in tests/golden (its README describes how they are made) is a small model with a batch
+ * and the results of PyTorch in double precision: logits, loss, every gradient, ten AdamW steps.
+ * The tests compute the same in fp32 and compare, at every recompute setting and several numbers of
+ * loss chunks. The last test changes one weight at a time and requires that the comparison
+ * fails. */
 #include <math.h>
 
 #include "golden/checks.h"

@@ -1,5 +1,5 @@
-/* test_groups.c: groups of parameters by patterns: the text, what a step makes of them, plans,
- * checkpoints, and models of the caller's own. */
+/* test_groups.c: groups of parameters by patterns: the syntax, their effect on a step, plans,
+ * checkpoints, and custom models. */
 #include "own_rig.h"
 #include "run_facts.h"
 #include "small_run.h"

@@ -1,4 +1,4 @@
-/* test_kernels.c: the small things under the ops: 16-bit floats, exp, our own sgemm, the check of
+/* test_kernels.c: basic functions below the ops: 16-bit floats, exp, our sgemm, the check of
  * calls. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"

@@ -1,5 +1,5 @@
-/* test_kernels_choice.c: whose attention serves a shape, as the lines that tables and caches
- * carry. */
+/* test_kernels_choice.c: the choice of attention kernels for a shape, as lines in tables and
+ * caches. */
 #include "harness.h"
 
 #include "kernels/attention_choice.h"

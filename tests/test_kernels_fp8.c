@@ -1,5 +1,5 @@
-/* test_kernels_fp8.c: fp8 on the CPU: codes and scales against what is worked out without fp8.h's
- * bits, and the ops that make and multiply them. */
+/* test_kernels_fp8.c: fp8 on the CPU: values and scales compared with a computation that does not
+ * use fp8.h, and the ops that convert and multiply them. */
 #include "kernel_rig.h"
 
 #include <float.h>

@@ -1,8 +1,7 @@
-/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and what it tells of
- * itself.
+/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and its description.
  *
- * Random delays before every queued item make orders that only happen to hold fail; the thread
- * sanitizer watches the same tests. */
+ * Random delays before every queued item make a missing ordering fail; the thread sanitizer also
+ * runs these tests. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
 

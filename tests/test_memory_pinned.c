@@ -1,7 +1,7 @@
-/* test_memory_pinned.c: what limits pinned memory, read from made-up machines.
+/* test_memory_pinned.c: limits of pinned memory, read from simulated machines.
  *
- * Each test writes the few files of /proc and /sys that its machine has into a folder of its own
- * and looks at the limit, its cause and the words of a refusal. */
+ * Each test writes the files of /proc and /sys that its machine has into a folder, and checks the
+ * limit, its cause and the message of a refusal. */
 #include "made_machine.h"
 
 #include "memory/pinned.h"

@@ -1,7 +1,7 @@
-/* test_memory_rates.c: measuring how fast bytes move, on the CPU backend.
+/* test_memory_rates.c: measuring copy speeds on the CPU backend.
  *
- * How fast a machine is cannot be tested; that a figure belongs to this backend can. A backend
- * whose copies are slowed down on purpose, or fail, stands in for a link of a known speed. */
+ * The speed of a machine cannot be tested, but whether a figure belongs to this backend can. A
+ * backend with copies that are slowed down on purpose, or fail, simulates a link of known speed. */
 #include "harness.h"
 
 #include <time.h>

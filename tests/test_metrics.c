@@ -1,5 +1,5 @@
-/* test_metrics.c: what OUT/metrics.jsonl and OUT/plan.json say of a run, and what stays when it
- * resumes. */
+/* test_metrics.c: the contents of OUT/metrics.jsonl and OUT/plan.json, and what stays in them when
+ * a run resumes. */
 #include <errno.h>
 #include <math.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* test_model.c: shapes, parameters, what is kept and recomputed, passes. Golden files are in
+/* test_model.c: shapes, parameters, kept and recomputed activations, passes. Golden files are in
  * test_golden.c. */
 #include "model_rig.h"
 

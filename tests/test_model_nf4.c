@@ -1,5 +1,5 @@
-/* test_model_nf4.c: codes of 4 bits and their scales: by numbers worked out by hand, and against
- * those that bitsandbytes makes of the same matrices, bit for bit (golden/make_nf4.py).
+/* test_model_nf4.c: NF4 values and their scales: compared with numbers worked out by hand, and bit
+ * for bit with those of bitsandbytes for the same matrices (golden/make_nf4.py).
  *
  * HYBRID_NF4_CASES names another file of such cases (tests/nf4/run.sh). */
 #include "harness.h"

@@ -1,8 +1,9 @@
-/* training.c: the training runs that allocations are refused to. See trial.h; uses.c has the rest.
+/* training.c: training runs in which allocations are refused. See trial.h; uses.c has the other
+ * uses.
  *
- * A run that stops is begun again once there is memory: from its checkpoint when it had made a
- * step, from the start when it had not. The losses of both sittings are noted as one run's, so the
- * judge compares them with an undisturbed one as it does everywhere. */
+ * A run that stops is started again when there is memory: from its checkpoint if it had made a
+ * step, else from the start. The losses of both parts are recorded as one run, so they can be
+ * compared with an undisturbed run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* uses.c: what the library is used for beside training. See uses.h.
+/* uses.c: uses of the library other than training. See uses.h.
  *
- * Each does all of its work, and notes numbers that tell whether it came out right: hashes of texts
- * and of files. Whatever fails is told, everything that was opened is closed. */
+ * Each does all of its work and records numbers that show whether the result is correct: hashes of
+ * texts and of files. A failure is reported, and everything that was opened is closed. */
 #include "uses.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* uses.h: what the library is used for, each as a scenario's work. See trial.h. */
+/* uses.h: the uses of the library, each as the work of a scenario. See trial.h. */
 #ifndef HY_TESTS_OOM_USES_H
 #define HY_TESTS_OOM_USES_H
 
