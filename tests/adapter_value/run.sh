@@ -31,7 +31,7 @@ wrong_usage_is_code_2() {
         --base-rows:3 --rows:rows.jsonl --bogus:1
 }
 
-what_is_missing_is_said() {
+missing_requirements_are_reported() {
     measure x --arms full,lora --program /nowhere/hybrid-train
     [ $? -eq 2 ] && grep -q 'make bin' "$scratch/x.err" || return 1
     HYBRID_TOKENS='' HYBRID_DATA='' python3 "$root/bench/adapter_value.py" --device cpu --out "$scratch/x" --rows a \
@@ -132,7 +132,7 @@ a_stopped_measurement_goes_on() {
 check figures_are_those_worked_out_by_hand
 check help_teaches
 check wrong_usage_is_code_2
-check what_is_missing_is_said
+check missing_requirements_are_reported
 check arms_are_measured_and_compared
 check finished_runs_are_not_made_again
 check runs_at_a_time_give_the_same_losses

@@ -268,7 +268,7 @@ class InTurn(InFolder):
         self.assertEqual(self.train(lambda m: [m[1], m[2]]), expected)
         self.assertEqual(self.used[:4], [11, 3, 5, -1])
 
-    def test_questions_of_ones_own_find_all_weights_as_they_should_be(self):
+    def test_manual_questions_find_the_right_weights(self):
         def by_hand(loop, module):
             for step in loop:
                 module.zero_grad(set_to_none=False)

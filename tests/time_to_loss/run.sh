@@ -51,7 +51,7 @@ a_run_that_diverges_has_a_code_of_its_own() {
     [ $? -eq 3 ]
 }
 
-what_is_missing_is_said() {
+missing_requirements_are_reported() {
     HYBRID_TOKENS='' measure x --model lab || return 1
     grep -q 'skipped, there are no train.bin and val.bin in HYBRID_TOKENS/lab' "$scratch/x.out" || return 1
     measure x --program /nowhere/gpu_loss
@@ -115,7 +115,7 @@ check figures_are_those_worked_out_by_hand
 check help_teaches
 check held_out_losses_on_the_way_cost_no_training_time_and_change_nothing
 check a_run_that_diverges_has_a_code_of_its_own
-check what_is_missing_is_said
+check missing_requirements_are_reported
 check wrong_usage_is_code_2
 check wrong_settings_of_an_arm_are_found_before_anything_long
 check our_arms_are_measured_and_compared

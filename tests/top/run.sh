@@ -148,7 +148,7 @@ ranks_have_a_row_each_and_the_slowest_is_marked() {
 }
 
 # NCCL's exchanges are not timed.
-a_link_that_nobody_timed_is_not_shown_as_idle() {
+a_link_that_was_not_timed_is_not_shown_as_idle() {
     make_ranks untimed 2
     sed -i 's/"rank_exchanged":[[][^]]*]/"rank_exchanged":[null,null]/' untimed/metrics.jsonl
     once untimed --width 120 > page
@@ -208,7 +208,7 @@ a_rejected_move_and_the_phases_are_in_the_strip() {
     once mine --width 100 | shows "fffffPccffff" "xcc" "last 70 lines"
 }
 
-events_and_what_steps_tell_stand_together_newest_first() {
+events_and_notes_of_steps_are_listed_together_newest_first() {
     once mine --width 120 --height 40 | sed -n '/^Events/,$s/.* step \([0-9]*\) *\([a-z]*\).*/\1 \2/p' > found
     printf '%s\n' "180 rejected" "120 rejected" "60 rejected" "31 memory" "30 batch" "0 start" | diff - found
 }
@@ -439,14 +439,14 @@ check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
 check a_custom_run_is_counted_in_steps
 check ranks_have_a_row_each_and_the_slowest_is_marked
-check a_link_that_nobody_timed_is_not_shown_as_idle
+check a_link_that_was_not_timed_is_not_shown_as_idle
 check many_ranks_are_summed_up
 check ranks_beyond_reason_are_no_obstacle
 check the_training_loss_is_smoothed_as_hybrid_train_does
 check bars_are_as_long_as_their_share
 check the_plan_is_shaded_and_what_exceeds_it_is_marked
 check a_rejected_move_and_the_phases_are_in_the_strip
-check events_and_what_steps_tell_stand_together_newest_first
+check events_and_notes_of_steps_are_listed_together_newest_first
 check without_a_card_there_is_no_row_for_it
 check ascii_is_ascii
 check output_that_is_no_terminal_gets_one_page_without_codes

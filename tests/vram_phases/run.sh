@@ -68,7 +68,7 @@ check() { # check NAME: the function of that name must succeed
 
 # ---- vram_phases -----------------------------------------------------------------------------------
 
-wrong_usage_is_told() {
+wrong_usage_is_reported() {
     local program wrong named
     while read -r program wrong named; do
         # shellcheck disable=SC2086 # an option and its value
@@ -437,7 +437,7 @@ rows_of_gpu_phases_are_made() {
 
 # ---- hold_memory -----------------------------------------------------------------------------------
 
-hold_memory_takes_nothing_unless_told() {
+hold_memory_takes_nothing_by_default() {
     "$bench/hold_memory" > "$scratch/said" && grep -q '^usage: hold_memory --leave MIB' "$scratch/said"
 }
 
@@ -485,13 +485,13 @@ a_pipe_that_is_closed_ends_it() {
     [ "${PIPESTATUS[*]}" = "0 0" ] && grep -q 'all given back' "$scratch/p.log"
 }
 
-a_card_that_is_not_there_is_told() {
+a_missing_card_is_reported() {
     make_driver || return 1
     (hold n --leave 1 --device 3)
     [ $? -eq 1 ] && grep -q 'there is no card with this number' "$scratch/n.err"
 }
 
-check wrong_usage_is_told
+check wrong_usage_is_reported
 check every_phase_of_every_profile_is_measured
 check sums_of_classes_are_the_totals
 check plans_hold_within_three_percent
@@ -511,10 +511,10 @@ check changes_are_against_the_row_that_a_row_is_based_on
 check exact_rows_keep_the_loss_and_lossy_ones_do_not
 check a_ladder_without_predict_fails
 check rows_of_gpu_phases_are_made
-check hold_memory_takes_nothing_unless_told
+check hold_memory_takes_nothing_by_default
 check all_but_the_rest_is_held_until_sigterm
 check a_pipe_that_is_closed_ends_it
-check a_card_that_is_not_there_is_told
+check a_missing_card_is_reported
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
