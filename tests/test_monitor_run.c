@@ -391,7 +391,7 @@ START_TEST(off_samples_nothing) {
     ck_assert_int_eq(h.lines + h.warnings + h.changes, 0);
     ck_assert_int_eq(info.memory_status, HY_MEMORY_NORMAL);
     ck_assert_uint_eq(info.host_resident_bytes + info.vram_planned_bytes, 0);
-    must(hy_trainer_memory(t, &s)); /* who asks is told all the same */
+    must(hy_trainer_memory(t, &s)); /* a call still returns everything */
     check_sums(&s);
     hy_trainer_destroy(t);
 }

@@ -725,7 +725,7 @@ START_TEST(a_value_that_is_not_a_number_is_reported_with_its_tensor) {
 }
 END_TEST
 
-/* PEFT trains embedding and head apart where it is not told to tie them; a tied model cannot. */
+/* PEFT trains embedding and head separately by default; a tied model cannot. */
 START_TEST(a_table_for_two_is_there_twice_and_the_same) {
     static const char table[] = "base_model.model.model.embed_tokens.weight",
                       head[] = "base_model.model.lm_head.weight";

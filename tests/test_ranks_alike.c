@@ -53,7 +53,7 @@ END_TEST
 
 /* ---- validation ------------------------------------------------------------------------------ */
 
-/* More sequences than are told at once. */
+/* More sequences than fit into one message. */
 START_TEST(ranks_validate_as_many_sequences_as_one) {
     char out[300];
     run_steps one = {0};

@@ -110,7 +110,7 @@ START_TEST(a_custom_model_that_sends_to_itself_learns_the_same) {
     const ranks_run like = {.words = OWN_RUN, .train = own_train, .user = &task};
     run_steps one = train_alone(&like, v->words, ""), first = {0};
     ck_assert_int_eq(one.count, 6);
-    for (int i = 0; i < 2; i++) { /* a guest has no stage 3 */
+    for (int i = 0; i < 2; i++) { /* a custom model has no stage 3 */
         run_steps now = train_alone(&like, v->words, ways[i]);
         must_be_near(&now, &one, v->apart, v->name, ways[i]);
         if (i > 0) must_be_same(&now, &first, v->name);

@@ -31,7 +31,7 @@ static void die_at(const ranks_run *run, int rank, const hy_step_info *info) {
     if (info->step == run->at) kill(getpid(), SIGKILL);
 }
 
-/* All ranks are killed after step `at`; what was told until then. */
+/* All ranks are killed after step `at`; returns the steps until then. */
 static run_steps train_until(ranks_run run, int64_t at) {
     run.at = at;
     run.after_step = die_at;
@@ -51,7 +51,7 @@ static run_steps go_on(ranks_run run) {
     return train(&run);
 }
 
-/* What a sitting was told is what the whole run was told there. */
+/* The steps of a session equal those of the whole run at the same place. */
 static void must_go_on_as(const run_steps *whole, const run_steps *sitting, const char *what) {
     run_steps expected = part_of(whole, sitting);
     must_be_same(sitting, &expected, what);

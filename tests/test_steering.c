@@ -676,7 +676,7 @@ START_TEST(a_run_that_finds_no_other_plan_is_saved) {
 }
 END_TEST
 
-/* Not even the smallest micro-batch can be had: the state is still there to be saved. */
+/* Not even the smallest micro-batch fits: the state can still be saved. */
 START_TEST(a_run_without_memory_to_work_in_can_be_saved) {
     char folder[256];
     temp_folder(folder);

@@ -230,7 +230,7 @@ START_TEST(our_kernels_serve_what_cudnn_does_not_support) {
         trial_end(&f);
         trial_end(&b);
     }
-    /* The first reason is told: an older cuDNN has one of its own. */
+    /* The first reason is reported: an older cuDNN has another one. */
     const char *told = other.backend->facts.warning;
     bool is_old = strstr(told, "need cuDNN") != NULL;
     ck_assert_msg(is_old || strstr(told, absent[0] ? "cuDNN" : "document"), "%s", told);

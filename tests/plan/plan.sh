@@ -202,7 +202,7 @@ test_shapes_of_a_custom_model_are_planned() {
     run --plan-shapes -
     expect_code 0
     grep -q "^model *own, 1,544,095,232 parameters" "$stdout" || fail "the parameters are not counted"
-    grep -q "^steps *1,000$" "$stdout" || fail "the steps are not told alone"
+    grep -q "^steps *1,000$" "$stdout" || fail "the steps are not printed alone"
     grep -q "tokens" "$stdout" && fail "tokens that nobody knows"
     return 0
 }

@@ -92,7 +92,7 @@ a_page_holds_the_runs_numbers() {
         "memory is normal again" "memory is critical" "the guard rejected a jump"
 }
 
-# A run of the caller's own: two micro-batches in a step of 0.5 s, each told as so many tokens.
+# A custom run: two micro-batches in a step of 0.5 s, each with this many tokens.
 make_own_run() { # FOLDER TOKENS [MORE OF THE START]
     mkdir -p "$1"
     { printf '%s' '{"event":"start","step":0,"spent":0,"elapsed":0,"time":1700000000,"model":"own"'
@@ -107,13 +107,13 @@ a_custom_run_is_counted_in_steps() {
     local older=',"tokens_per_step":2,"seq_len":1,"batch_size":1' page
     make_own_run own 1
     make_own_run own-older 1 "$older"
-    make_own_run own-told 1000
+    make_own_run own-tokens 1000
     for page in own own-older; do
         once "$page" --width 120 > page
         shows "own, 1.23M parameters" "2 steps/s" "2 micro-batches per step" "0.5 s per step" < page || return 1
         ! grep -E 'tokens|micro-batch 1' page || return 1
     done
-    once own-told --width 120 > page
+    once own-tokens --width 120 > page
     shows "4000 tokens/s" "40.0k tokens" "2 micro-batches per step" < page || return 1
     ! grep 'tokens per step' page || return 1
     once own mine --width 200 | shows "2 steps/s" "2004 tok/s"

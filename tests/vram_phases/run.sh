@@ -235,7 +235,7 @@ ways_stand_beside_each_other() {
 }
 
 # On a device that is too small for fp32 each profile takes what it may: nothing smaller, so that
-# prediction stands aside; the optimizer's state; and, where that is not enough, all of it.
+# prediction is disabled; the optimizer's state; and, if that is not enough, everything.
 each_profile_shows_the_types_it_chose() {
     phases w --profiles conservative,balanced --max-gpu-mem 3600KiB &&
         grep -q '^nano  *conservative  *chosen .*m and v fp32, predictor aside' "$scratch/w.out" &&
