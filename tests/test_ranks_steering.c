@@ -36,8 +36,7 @@ typedef struct task {
     const char *words;
     int victim;      /* -1: nobody */
     int from, until; /* steps in which its card is full */
-    bool
-        is_refused; /* before the first step, or for another plan: the card gives less than it reports */
+    bool is_refused; /* at the start, or for another plan: the card has less than it reports */
     bool plans_anew; /* in the middle, and back again */
     seen *all;       /* (RANKS) */
 } task;
