@@ -66,7 +66,7 @@ static const char *complaint(const ladder *l, const result *c) {
     }
     if (!result_is_planned(c)) return "memory differed from its plan by more than 3 % and 128 MiB";
     if (c->variant->is_exact && !result_has_same_loss(l, c)) {
-        return "the loss differs from that of the row before";
+        return "the loss differs from that of the row that it is based on";
     }
     return NULL;
 }
