@@ -40,8 +40,8 @@ static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t ite
     call.t[HY_COMBINE_OUT] = hy_store_tensor(store, item, hy_store_device(store, item));
     call.t[HY_COMBINE_OUT] = hy_tensor_rows(&call.t[HY_COMBINE_OUT], 0, p->stored);
     call.attr.combine.noise = DRAWN_DEVIATION;
-    call.attr.combine.seed = 1;
-    call.attr.combine.first = (uint64_t)p->first;
+    call.attr.seed = 1;
+    call.attr.first = (uint64_t)p->first;
     return t->engine.device.backend->enqueue(t->engine.device.compute, &call);
 }
 

@@ -252,8 +252,9 @@ static void optimizer(bench *b) {
         call.attr.adamw.eps = 1e-8f;
         call.attr.adamw.correction1 = call.attr.adamw.correction2 = 1;
         for (int i = 0; i < 4; i++) call.t[i] = numbers(b, dtype, 1, count);
-        for (int64_t i = 0; !narrow && i < count; i++) ((float *)call.t[HY_ADAMW_V].data)[i] = 0.5f;
-        call.t[HY_ADAMW_CLIP] = numbers(b, HY_F32, 1, 2);
+        for (int64_t i = 0; !narrow && i < count; i++)
+            ((float *)call.t[HY_UPDATE_V].data)[i] = 0.5f;
+        call.t[HY_UPDATE_CLIP] = numbers(b, HY_F32, 1, 2);
         bandwidth(b, names[narrow], &call, (narrow ? 14.0 : 28.0) * (double)count);
     }
     hy_op_call norm = {.kind = HY_OP_SQ_NORM};

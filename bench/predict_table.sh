@@ -12,7 +12,7 @@ long="outer:full_steps=25:correct_steps=5:outer_mu=0.7:outer_eta=0.5"
 long="$long,outer:full_steps=25:correct_steps=5:outer_mu=0.5:outer_eta=0.8"
 long="$long,outer:full_steps=45:correct_steps=5:outer_mu=0.7:outer_eta=0.5"
 long="$long,outer:full_steps=45:correct_steps=5:outer_mu=0.5:outer_eta=0.8"
-arms="outer,$long,ema,ema:full_steps=0:correct_steps=1:guard_share=0.03,line"
+arms="outer,$long,line"
 optimizers=adamw,muon,lion,sgd
 seeds=1,2,3
 size="" model="" data="" out="" own_rates="" options="" device="" steps=""
@@ -42,7 +42,7 @@ Ctrl-C stops after the step (exit code 75); the same command continues.
   --lrs OPTIMIZER=LIST   its learning rates; may be repeated
   --arms LIST            of predict_value, without the optimizer, which is added; those without
                          prediction are there always; the default: outer, outer with windows of 30 and
-                         50 steps and mu/eta of 0.7/0.5 and 0.5/0.8, ema, ema with windows of 1 step, line
+                         50 steps and mu/eta of 0.7/0.5 and 0.5/0.8, line
   --seeds LIST           $seeds
   --out DIR              a folder per optimizer, and table.md; runs/predict_table-SIZE
   --device NAME          cuda for lab and long, else what hybrid-train takes
@@ -221,7 +221,7 @@ if [ -n "$files" ]; then
                     window += substr(part[i], index(part[i], "=") + 1)
                     continue
                 }
-                sub(/^(outer|ema)_/, "", part[i])
+                sub(/^outer_/, "", part[i])
                 text = text " " part[i]
             }
             return window ? text ", window " window : text

@@ -15,17 +15,17 @@ static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, b
     t.call.attr.adamw.weight_decay = 0.1f;
     t.call.attr.adamw.correction1 = 0.271f;
     t.call.attr.adamw.correction2 = 0.142625f;
-    t.call.attr.adamw.seed = 42;
-    t.call.attr.adamw.first = 1000001;
-    trial_normal(&t, HY_ADAMW_PARAM, param, 0, count, 0, 1);
-    trial_normal(&t, HY_ADAMW_GRAD, grad, 0, count, 0, 1);
-    trial_normal(&t, HY_ADAMW_M, state, 0, count, 0, 0.1);
-    trial_tensor(&t, HY_ADAMW_V, state, 0, count);
+    t.call.attr.seed = 42;
+    t.call.attr.first = 1000001;
+    trial_normal(&t, HY_UPDATE_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_UPDATE_V, state, 0, count);
     for (int64_t i = 0; i < count; i++)
-        trial_put(&t, HY_ADAMW_V, i, fabs(roll_normal(&t.dice)) * 0.1);
-    trial_tensor(&t, HY_ADAMW_CLIP, HY_F32, 0, 2);
-    trial_put(&t, HY_ADAMW_CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, HY_ADAMW_MASTER, HY_F32, 0, count, 0, 1);
+        trial_put(&t, HY_UPDATE_V, i, fabs(roll_normal(&t.dice)) * 0.1);
+    trial_tensor(&t, HY_UPDATE_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_UPDATE_MASTER, HY_F32, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -38,14 +38,14 @@ static inline trial sgd_trial(hy_dtype param, hy_dtype grad, hy_dtype state, boo
     t.call.attr.sgd.momentum = 0.9f;
     t.call.attr.sgd.weight_decay = 0.1f;
     t.call.attr.sgd.is_nesterov = count % 2 == 0;
-    t.call.attr.sgd.seed = 42;
-    t.call.attr.sgd.first = 1000001;
-    trial_normal(&t, HY_SGD_PARAM, param, 0, count, 0, 1);
-    trial_normal(&t, HY_SGD_GRAD, grad, 0, count, 0, 1);
-    trial_normal(&t, HY_SGD_MOMENTUM, state, 0, count, 0, 0.1);
-    trial_tensor(&t, HY_SGD_CLIP, HY_F32, 0, 2);
-    trial_put(&t, HY_SGD_CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, HY_SGD_MASTER, HY_F32, 0, count, 0, 1);
+    t.call.attr.seed = 42;
+    t.call.attr.first = 1000001;
+    trial_normal(&t, HY_UPDATE_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_UPDATE_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_UPDATE_MASTER, HY_F32, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -57,14 +57,14 @@ static inline trial lion_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bo
     t.call.attr.lion.beta1 = 0.9f;
     t.call.attr.lion.beta2 = 0.99f;
     t.call.attr.lion.weight_decay = 0.1f;
-    t.call.attr.lion.seed = 42;
-    t.call.attr.lion.first = 1000001;
-    trial_normal(&t, HY_LION_PARAM, param, 0, count, 0, 1);
-    trial_normal(&t, HY_LION_GRAD, grad, 0, count, 0, 1);
-    trial_normal(&t, HY_LION_M, state, 0, count, 0, 0.1);
-    trial_tensor(&t, HY_LION_CLIP, HY_F32, 0, 2);
-    trial_put(&t, HY_LION_CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, HY_LION_MASTER, HY_F32, 0, count, 0, 1);
+    t.call.attr.seed = 42;
+    t.call.attr.first = 1000001;
+    trial_normal(&t, HY_UPDATE_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_UPDATE_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_UPDATE_MASTER, HY_F32, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -83,20 +83,20 @@ static inline trial adafactor_trial_of(hy_dtype param, hy_dtype grad, bool has_m
                              .eps2 = 1e-3f,
                              .threshold = 1,
                              .is_factored = M > 0,
-                             .is_relative = N % 2,
-                             .seed = 42,
-                             .first = 1000001};
-    trial_normal(&t, HY_ADAFACTOR_PARAM, param, M, N, 0, 1);
-    trial_normal(&t, HY_ADAFACTOR_GRAD, grad, M, N, 0, 1);
-    trial_tensor(&t, HY_ADAFACTOR_V, HY_F32, 0, M + N);
+                             .is_relative = N % 2};
+    t.call.attr.seed = 42;
+    t.call.attr.first = 1000001;
+    trial_normal(&t, HY_UPDATE_PARAM, param, M, N, 0, 1);
+    trial_normal(&t, HY_UPDATE_GRAD, grad, M, N, 0, 1);
+    trial_tensor(&t, HY_UPDATE_M, HY_F32, 0, M + N);
     for (int64_t i = 0; i < M + N; i++) {
         bool is_empty = i < M && i % 5 == 3;
-        for (int64_t k = 0; is_empty && k < N; k++) trial_put(&t, HY_ADAFACTOR_GRAD, i * N + k, 0);
-        trial_put(&t, HY_ADAFACTOR_V, i, is_empty ? 0 : fabs(roll_normal(&t.dice)) * 0.1);
+        for (int64_t k = 0; is_empty && k < N; k++) trial_put(&t, HY_UPDATE_GRAD, i * N + k, 0);
+        trial_put(&t, HY_UPDATE_M, i, is_empty ? 0 : fabs(roll_normal(&t.dice)) * 0.1);
     }
-    trial_tensor(&t, HY_ADAFACTOR_CLIP, HY_F32, 0, 2);
-    trial_put(&t, HY_ADAFACTOR_CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, HY_ADAFACTOR_MASTER, HY_F32, M, N, 0, 1);
+    trial_tensor(&t, HY_UPDATE_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_UPDATE_MASTER, HY_F32, M, N, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -125,16 +125,16 @@ static inline trial muon_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bo
                                       .weight_decay = 0.1f,
                                       .is_cautious = count % 2 == 0,
                                       .coefficient = {1.5f, 0.5f, 2.0f},
-                                      .ends = {count / 3 + 1, count / 2 + 2},
-                                      .seed = 42,
-                                      .first = 1000001};
-    trial_normal(&t, HY_MUON_PARAM, param, 0, count, 0, 1);
-    trial_normal(&t, HY_MUON_GRAD, grad, 0, count, 0, 1);
-    trial_normal(&t, HY_MUON_M, state, 0, count, 0, 0.1);
-    trial_tensor(&t, HY_MUON_CLIP, HY_F32, 0, 2);
-    trial_put(&t, HY_MUON_CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, HY_MUON_MASTER, HY_F32, 0, count, 0, 1);
-    trial_normal(&t, HY_MUON_DIRECTION, grad, 0, count, 0, 1);
+                                      .ends = {count / 3 + 1, count / 2 + 2}};
+    t.call.attr.seed = 42;
+    t.call.attr.first = 1000001;
+    trial_normal(&t, HY_UPDATE_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_UPDATE_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_UPDATE_MASTER, HY_F32, 0, count, 0, 1);
+    trial_normal(&t, HY_UPDATE_DIRECTION, grad, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -181,24 +181,14 @@ static inline void check_unit_company(call_runner run) {
 
 /* ---- of every optimizer's op ----------------------------------------------------------------- */
 
-/* Positions that they have in common; the state lies between gradient and clip. */
-enum { UPDATE_PARAM = HY_ADAMW_PARAM, UPDATE_GRAD = HY_ADAMW_GRAD, UPDATE_STATE = HY_ADAMW_M };
-
 typedef trial (*update_trial)(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
                               int64_t count);
-
-static inline int position_of(const hy_op_call *call, const char *name) {
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (strcmp(hy_op_tensor_name(call->kind, i), name) == 0) return i;
-    }
-    return -1;
-}
 
 static inline void check_zero_scale(call_runner run, update_trial make) {
     trial t = make(HY_BF16, HY_F32, HY_BF16, true, 3000);
     hy_op_call before = t.call;
-    trial_put(&t, position_of(&t.call, "clip"), 1, 0);
-    ((float *)t.call.t[UPDATE_GRAD].data)[5] = NAN;
+    trial_put(&t, HY_UPDATE_CLIP, 1, 0);
+    ((float *)t.call.t[HY_UPDATE_GRAD].data)[5] = NAN;
     for (int i = 0; i < HY_OP_TENSORS; i++) before.t[i] = copy_tensor(&t.call.t[i]);
     run(&t.call);
     for (int i = 0; i < HY_OP_TENSORS; i++) {
@@ -211,11 +201,11 @@ static inline void check_zero_scale(call_runner run, update_trial make) {
 
 static inline void check_master_rounding(call_runner run, update_trial make) {
     trial t = make(HY_BF16, HY_BF16, HY_F32, true, 5000);
-    const float *master = t.call.t[position_of(&t.call, "master")].data;
+    const float *master = t.call.t[HY_UPDATE_MASTER].data;
     run(&t.call);
-    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[UPDATE_PARAM]); i++) {
+    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[HY_UPDATE_PARAM]); i++) {
         uint16_t expected = hy_f32_to_bf16(master[i]);
-        if (((uint16_t *)t.call.t[UPDATE_PARAM].data)[i] != expected)
+        if (((uint16_t *)t.call.t[HY_UPDATE_PARAM].data)[i] != expected)
             ck_abort_msg("%lld", (long long)i);
     }
     trial_end(&t);
@@ -227,23 +217,24 @@ static inline void check_rounding_noise(call_runner run, update_trial make, uint
     enum { COUNT = 2503 };
     trial wide = make(HY_F32, HY_F32, HY_F32, false, COUNT);
     trial narrow = make(HY_BF16, HY_F32, HY_BF16, false, COUNT);
-    int clip = position_of(&wide.call, "clip"); /* state lies before it */
-    int direction = position_of(&wide.call, "direction");
     for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (i >= clip && i != direction) continue;
+        if (i == HY_UPDATE_CLIP || !hy_tensor_is_given(&wide.call.t[i])) continue;
         for (int64_t k = 0; k < hy_tensor_count(&wide.call.t[i]); k++) {
             put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
         }
     }
     run(&wide.call);
     run(&narrow.call);
-    for (int64_t k = 0; k < hy_tensor_count(&wide.call.t[UPDATE_PARAM]); k++) {
+    for (int64_t k = 0; k < hy_tensor_count(&wide.call.t[HY_UPDATE_PARAM]); k++) {
         uint64_t index = first + (uint64_t)k;
         uint32_t words[4];
         hy_philox(seed, HY_RNG_ROUNDING, index / 4, words);
         uint32_t word = words[index % 4];
-        uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
-        for (int i = 0; i < clip; i++) {
+        uint32_t noise[HY_OP_TENSORS] = {[HY_UPDATE_PARAM] = word & 0xffff,
+                                         [HY_UPDATE_M] = word >> 16,
+                                         [HY_UPDATE_V] = word * 0x9E3779B1u >> 16};
+        for (int i = 0; i < HY_OP_TENSORS; i++) {
+            if (!hy_tensor_is_given(&narrow.call.t[i])) continue;
             if (narrow.call.t[i].dtype != HY_BF16) continue; /* gradient, and state that is exact */
             uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
             ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
@@ -258,25 +249,21 @@ static inline void check_cut_step(call_runner run, update_trial make) {
     enum { COUNT = 4100, CUT = 1333 };
     trial whole = make(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
     trial cut = make(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
-    int clip = position_of(&whole.call, "clip");
     run(&whole.call);
     for (int piece = 0; piece < 2; piece++) {
         hy_op_call call = cut.call;
-        int direction = position_of(&call, "direction");
         for (int i = 0; i < HY_OP_TENSORS; i++) {
-            if (i >= clip && i != direction) continue;
+            if (i == HY_UPDATE_CLIP || !hy_tensor_is_given(&call.t[i])) continue;
             call.t[i] = hy_tensor_rows(&cut.call.t[i], piece * CUT, piece ? COUNT - CUT : CUT);
         }
-        if (call.kind == HY_OP_SGD) call.attr.sgd.first += (uint64_t)piece * CUT;
-        if (call.kind == HY_OP_ADAMW) call.attr.adamw.first += (uint64_t)piece * CUT;
-        if (call.kind == HY_OP_LION) call.attr.lion.first += (uint64_t)piece * CUT;
-        if (call.kind == HY_OP_MUON) call.attr.muon.first += (uint64_t)piece * CUT;
+        call.attr.first += (uint64_t)piece * CUT;
         for (int i = 0; call.kind == HY_OP_MUON && i < HY_MUON_PIECES - 1; i++) {
             call.attr.muon.ends[i] -= piece * CUT; /* below zero: none of it is here */
         }
         run(&call);
     }
-    for (int i = 0; i < clip; i++) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!hy_tensor_is_given(&whole.call.t[i])) continue;
         ck_assert_mem_eq(cut.call.t[i].data, whole.call.t[i].data,
                          hy_tensor_bytes(&whole.call.t[i]));
     }
@@ -299,18 +286,18 @@ static inline void check_eight_bits(call_runner run, update_trial make) {
         hy_op_call widen = {.kind = HY_OP_DEQUANTIZE, .attr.quantize = {BLOCK, true}};
         widen.t[HY_DEQUANTIZE_CODES] = hy_tensor_1d(codes, HY_U8, COUNT);
         widen.t[HY_DEQUANTIZE_SCALES] = hy_tensor_1d(scales, HY_F32, BLOCKS);
-        widen.t[HY_DEQUANTIZE_X] = step.t[UPDATE_STATE] = hy_tensor_1d(wide, HY_F32, COUNT);
+        widen.t[HY_DEQUANTIZE_X] = step.t[HY_UPDATE_M] = hy_tensor_1d(wide, HY_F32, COUNT);
         run(&widen);
         run(&step);
         hy_op_call quantise = {.kind = HY_OP_QUANTIZE, .attr.quantize = {BLOCK, true}};
-        quantise.t[HY_QUANTIZE_X] = step.t[UPDATE_STATE];
+        quantise.t[HY_QUANTIZE_X] = step.t[HY_UPDATE_M];
         quantise.t[HY_QUANTIZE_CODES] = hy_tensor_1d(wide_codes, HY_U8, COUNT);
         quantise.t[HY_QUANTIZE_SCALES] = hy_tensor_1d(wide_scales, HY_F32, BLOCKS);
         run(&quantise);
-        narrow.t[UPDATE_STATE] = hy_tensor_1d(codes, HY_U8, COUNT);
-        narrow.t[UPDATE_STATE].quant = (hy_quant){.scale = scales, .block = BLOCK};
+        narrow.t[HY_UPDATE_M] = hy_tensor_1d(codes, HY_U8, COUNT);
+        narrow.t[HY_UPDATE_M].quant = (hy_quant){.scale = scales, .block = BLOCK};
         run(&narrow);
-        ck_assert_mem_eq(narrow.t[UPDATE_PARAM].data, step.t[UPDATE_PARAM].data, COUNT * 2);
+        ck_assert_mem_eq(narrow.t[HY_UPDATE_PARAM].data, step.t[HY_UPDATE_PARAM].data, COUNT * 2);
         ck_assert_mem_eq(codes, wide_codes, sizeof codes);
         ck_assert_mem_eq(scales, wide_scales, sizeof scales);
         trial_end(&a);
@@ -332,11 +319,11 @@ static inline void check_small_steps(call_runner run) {
         t.call.attr.adamw.correction1 = t.call.attr.adamw.correction2 = 1;
         t.call.attr.adamw.eps = 0;
         for (int64_t i = 0; i < COUNT; i++) {
-            trial_put(&t, HY_ADAMW_PARAM, i, 1.5);
-            trial_put(&t, HY_ADAMW_GRAD, i, -1);
+            trial_put(&t, HY_UPDATE_PARAM, i, 1.5);
+            trial_put(&t, HY_UPDATE_GRAD, i, -1);
         }
         run(&t.call);
-        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[HY_ADAMW_PARAM], i) - 1.5;
+        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[HY_UPDATE_PARAM], i) - 1.5;
         ck_assert_double_eq_tol(sum / COUNT, step, 0.05 * step);
         trial_end(&t);
     }

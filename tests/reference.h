@@ -415,14 +415,14 @@ static inline void reference_clip(const hy_op_call *c) {
 }
 
 static inline void reference_adamw(const hy_op_call *c) {
-    double *param = reference_data(c, HY_ADAMW_PARAM), *m = reference_data(c, HY_ADAMW_M),
-           *v = reference_data(c, HY_ADAMW_V);
-    double *master = reference_data(c, HY_ADAMW_MASTER),
-           scale = reference_data(c, HY_ADAMW_CLIP)[1];
+    double *param = reference_data(c, HY_UPDATE_PARAM), *m = reference_data(c, HY_UPDATE_M),
+           *v = reference_data(c, HY_UPDATE_V);
+    double *master = reference_data(c, HY_UPDATE_MASTER),
+           scale = reference_data(c, HY_UPDATE_CLIP)[1];
     double lr = (double)c->attr.adamw.lr, b1 = (double)c->attr.adamw.beta1;
     double b2 = (double)c->attr.adamw.beta2;
-    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_ADAMW_PARAM]); i++) {
-        double g = reference_data(c, HY_ADAMW_GRAD)[i] * scale,
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_UPDATE_PARAM]); i++) {
+        double g = reference_data(c, HY_UPDATE_GRAD)[i] * scale,
                *p = master ? master + i : param + i;
         m[i] = b1 * m[i] + (1 - b1) * g;
         v[i] = b2 * v[i] + (1 - b2) * g * g;
@@ -435,13 +435,14 @@ static inline void reference_adamw(const hy_op_call *c) {
 }
 
 static inline void reference_sgd(const hy_op_call *c) {
-    double *param = reference_data(c, HY_SGD_PARAM), *momentum = reference_data(c, HY_SGD_MOMENTUM);
-    double *master = reference_data(c, HY_SGD_MASTER), scale = reference_data(c, HY_SGD_CLIP)[1];
+    double *param = reference_data(c, HY_UPDATE_PARAM), *momentum = reference_data(c, HY_UPDATE_M);
+    double *master = reference_data(c, HY_UPDATE_MASTER),
+           scale = reference_data(c, HY_UPDATE_CLIP)[1];
     double mu = (double)c->attr.sgd.momentum;
-    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_SGD_PARAM]); i++) {
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_UPDATE_PARAM]); i++) {
         double *p = master ? master + i : param + i;
         double g =
-            reference_data(c, HY_SGD_GRAD)[i] * scale + (double)c->attr.sgd.weight_decay * *p;
+            reference_data(c, HY_UPDATE_GRAD)[i] * scale + (double)c->attr.sgd.weight_decay * *p;
         double step = g;
         if (momentum) {
             momentum[i] = mu * momentum[i] + g;
@@ -452,12 +453,14 @@ static inline void reference_sgd(const hy_op_call *c) {
 }
 
 static inline void reference_lion(const hy_op_call *c) {
-    double *param = reference_data(c, HY_LION_PARAM), *m = reference_data(c, HY_LION_M);
-    double *master = reference_data(c, HY_LION_MASTER), scale = reference_data(c, HY_LION_CLIP)[1];
+    double *param = reference_data(c, HY_UPDATE_PARAM), *m = reference_data(c, HY_UPDATE_M);
+    double *master = reference_data(c, HY_UPDATE_MASTER),
+           scale = reference_data(c, HY_UPDATE_CLIP)[1];
     double lr = (double)c->attr.lion.lr, b1 = (double)c->attr.lion.beta1;
     double b2 = (double)c->attr.lion.beta2;
-    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_LION_PARAM]); i++) {
-        double g = reference_data(c, HY_LION_GRAD)[i] * scale, *p = master ? master + i : param + i;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_UPDATE_PARAM]); i++) {
+        double g = reference_data(c, HY_UPDATE_GRAD)[i] * scale,
+               *p = master ? master + i : param + i;
         double step = b1 * m[i] + (1 - b1) * g;
         double sign = step > 0 ? 1 : step < 0 ? -1 : 0;
         *p -= lr * (sign + (double)c->attr.lion.weight_decay * *p);
@@ -468,12 +471,12 @@ static inline void reference_lion(const hy_op_call *c) {
 
 static inline void reference_adafactor(const hy_op_call *c) {
     const hy_adafactor_attr *a = &c->attr.adafactor;
-    double *param = reference_data(c, HY_ADAFACTOR_PARAM), *v = reference_data(c, HY_ADAFACTOR_V);
-    double *master = reference_data(c, HY_ADAFACTOR_MASTER), *exact = master ? master : param;
-    const double *grad = reference_data(c, HY_ADAFACTOR_GRAD);
-    double scale = reference_data(c, HY_ADAFACTOR_CLIP)[1], mix = (double)a->mix;
-    int64_t count = hy_tensor_count(&c->t[HY_ADAFACTOR_PARAM]);
-    int64_t N = hy_tensor_width(&c->t[HY_ADAFACTOR_PARAM]), M = count / N;
+    double *param = reference_data(c, HY_UPDATE_PARAM), *v = reference_data(c, HY_UPDATE_M);
+    double *master = reference_data(c, HY_UPDATE_MASTER), *exact = master ? master : param;
+    const double *grad = reference_data(c, HY_UPDATE_GRAD);
+    double scale = reference_data(c, HY_UPDATE_CLIP)[1], mix = (double)a->mix;
+    int64_t count = hy_tensor_count(&c->t[HY_UPDATE_PARAM]);
+    int64_t N = hy_tensor_width(&c->t[HY_UPDATE_PARAM]), M = count / N;
     double updates = 0, params = 0, alpha = (double)a->rate;
     if (scale == 0) return;
     double *u = malloc((size_t)count * sizeof *u);
@@ -527,15 +530,16 @@ static inline void reference_to_unit(const hy_op_call *c) {
 
 static inline void reference_muon(const hy_op_call *c) {
     const hy_muon_attr *a = &c->attr.muon;
-    double *param = reference_data(c, HY_MUON_PARAM), *m = reference_data(c, HY_MUON_M);
-    double *master = reference_data(c, HY_MUON_MASTER), scale = reference_data(c, HY_MUON_CLIP)[1];
-    const double *direction = reference_data(c, HY_MUON_DIRECTION);
+    double *param = reference_data(c, HY_UPDATE_PARAM), *m = reference_data(c, HY_UPDATE_M);
+    double *master = reference_data(c, HY_UPDATE_MASTER),
+           scale = reference_data(c, HY_UPDATE_CLIP)[1];
+    const double *direction = reference_data(c, HY_UPDATE_DIRECTION);
     double mu = (double)a->momentum, lr = (double)a->lr;
-    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_MUON_PARAM]); i++) {
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_UPDATE_PARAM]); i++) {
         double *p = master ? master + i : param + i;
         double along = (double)a->coefficient[(i >= a->ends[0]) + (i >= a->ends[1])];
         bool decays = !a->is_cautious || direction[i] * *p > 0;
-        m[i] = mu * m[i] + (1 - mu) * reference_data(c, HY_MUON_GRAD)[i] * scale;
+        m[i] = mu * m[i] + (1 - mu) * reference_data(c, HY_UPDATE_GRAD)[i] * scale;
         *p -= lr * ((decays ? (double)a->weight_decay * *p : 0) + along * direction[i]);
         param[i] = *p;
     }

@@ -67,6 +67,7 @@ START_TEST(fields_do_not_overlap) {
     memset(used + offsetof(hy_settings, kept), 1, sizeof(hy_kept_origin)); /* what a run keeps */
     memset(used + offsetof(hy_settings, adapter_said), 1,
            sizeof(hy_adapter_said)); /* who says it */
+    used[offsetof(hy_settings, phases.was_ema)] = 1;
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
         bool is_text = s->type == HY_VALUE_TEXT;
@@ -171,6 +172,24 @@ START_TEST(switch_aliases_choose_what_is_recomputed) {
 }
 END_TEST
 
+/* Configuration files of older runs have these keys. */
+START_TEST(the_removed_predictor_ema_is_read_as_outer) {
+    is_value("predictor", "outer");
+    ck_assert(!hy_config_settings(config)->phases.was_ema);
+    set("predictor", "none", HY_FROM_FILE);
+    set("predictor", "ema", HY_FROM_SET);
+    is_value("predictor", "outer");
+    ck_assert(hy_config_settings(config)->phases.was_ema);
+    set("--predictor", "line", HY_FROM_FLAG);
+    ck_assert(!hy_config_settings(config)->phases.was_ema);
+    set("phases.ema_beta", "0.5", HY_FROM_FILE);
+    set("--ema-gamma", "0.9", HY_FROM_FLAG);
+    is_value("predictor", "line");
+    ck_assert_str_eq(hy_config_find("--ema-beta")->key, "ema_beta");
+    must_refuse(hy_config_get(config, "ema_beta", NULL, NULL), "unknown key", "ema_beta");
+}
+END_TEST
+
 /* ---- values ------------------------------------------------------------------------------------
  * */
 
@@ -262,9 +281,7 @@ START_TEST(wrong_values_are_refused_with_key_value_range_and_origin) {
         {"device", "cuda:1x", "device = cuda:1x", "auto, cpu, cuda, cuda:N"},
         {"device", "cuda:1000", "device = cuda:1000", "auto, cpu, cuda, cuda:N"},
         {"schedule", "cosin", "optimizer.schedule = cosin", "did you mean cosine?"},
-        {"predictor", "lsq", "phases.predictor = lsq", "outer, line, ema, none"},
-        {"ema_beta", "1", "phases.ema_beta = 1", "0 to below 1"},
-        {"ema_gamma", "-0.5", "phases.ema_gamma = -0.5", "0 to below 1"},
+        {"predictor", "lsq", "phases.predictor = lsq", "outer, line, none"},
         {"profile", "agressive", "profile = agressive", "did you mean aggressive?"},
         {"profile", "", "profile = \"\"", "conservative, balanced, aggressive"},
         {"max_gpu_mem", "-1", "memory.max_gpu_mem = -1", "0 to 1024TiB"},
@@ -743,6 +760,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, names_can_be_full_bare_flags_or_dashed);
     tcase_add_test(tests, every_alias_reaches_its_key);
     tcase_add_test(tests, switch_aliases_choose_what_is_recomputed);
+    tcase_add_test(tests, the_removed_predictor_ema_is_read_as_outer);
     tcase_add_test(tests, values_have_one_canonical_spelling);
     tcase_add_test(tests, wrong_values_are_refused_with_key_value_range_and_origin);
     tcase_add_test(tests, texts_longer_than_their_field_are_refused);

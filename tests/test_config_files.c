@@ -515,6 +515,10 @@ static void describe_aliases(hy_text *out) {
     hy_text_add(out, "| name | means |\n|---|---|\n");
     for (size_t i = 0; hy_setting_alias_at(i); i++) {
         const hy_setting_alias *a = hy_setting_alias_at(i);
+        if (a->is_removed) {
+            hy_text_addf(out, "| `%s` | ignored: this key was removed |\n", a->name);
+            continue;
+        }
         hy_text_addf(out, "| `%s` | `%s`%s%s%s |\n", a->name, a->key, a->when_true ? " = `" : "",
                      a->when_true ? a->when_true : "", a->when_true ? "`" : "");
     }

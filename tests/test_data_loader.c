@@ -24,7 +24,7 @@ static void close_data(void) { hy_dataset_close(data); }
 
 static hy_loader *create(int32_t batch, int32_t depth, uint64_t first) {
     hy_loader *loader;
-    must(hy_loader_create(data, batch, depth, first, NULL, &loader));
+    must(hy_loader_create(data, batch, depth, first, NULL, NULL, &loader));
     return loader;
 }
 
@@ -140,10 +140,12 @@ END_TEST
 
 START_TEST(wrong_sizes_are_refused) {
     hy_loader *loader;
-    must_fail(hy_loader_create(data, 0, 1, 0, NULL, &loader), HY_ERR_INPUT, "batch size is 0");
+    must_fail(hy_loader_create(data, 0, 1, 0, NULL, NULL, &loader), HY_ERR_INPUT,
+              "batch size is 0");
     ck_assert_ptr_null(loader);
-    must_fail(hy_loader_create(data, 1, 0, 0, NULL, &loader), HY_ERR_INPUT, "read ahead is 0");
-    must_fail(hy_loader_create(data, INT32_MAX, INT32_MAX, 0, NULL, &loader), HY_ERR_MEMORY,
+    must_fail(hy_loader_create(data, 1, 0, 0, NULL, NULL, &loader), HY_ERR_INPUT,
+              "read ahead is 0");
+    must_fail(hy_loader_create(data, INT32_MAX, INT32_MAX, 0, NULL, NULL, &loader), HY_ERR_MEMORY,
               "not enough memory");
     loader = create(1, 2, 0);
     hy_batch batch;
@@ -168,7 +170,7 @@ START_TEST(data_that_can_no_longer_be_read_is_an_error_of_peek) {
         &(hy_dataset_options){
             .path = path, .val_fraction = 0.1, .seq = SEQ, .vocab = 256, .seed = 4},
         &shared));
-    must(hy_loader_create(shared, 2, 3, 0, NULL, &loader));
+    must(hy_loader_create(shared, 2, 3, 0, NULL, NULL, &loader));
     must(hy_loader_peek(loader, 2, &batch));
     ck_assert_int_eq(truncate(path, 64), 0);
     hy_status status = HY_OK;

@@ -132,11 +132,8 @@ static const struct {
      NULL},
     {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
     {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
-    {"ema with a divergence", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 predictor ema ",
-     diverge},
-    {"ema with windows of one step",
-     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2
-     "precision fp32 predictor ema full_steps 0 correct_steps 1 ",
+    {"windows of one step",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 full_steps 0 correct_steps 1 ",
      wait_for_moves},
     {"a divergence with the predictor in 8 bits",
      ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "master_dtype bf16 predictor_dtype 8bit ",

@@ -568,15 +568,15 @@ static void save_at(int step, time_t seconds) {
 START_TEST(pruning_keeps_the_newest) {
     for (int step = 8; step <= 12; step++) save_at(step, 1000 + step);
     must(hy_dir_make(in_folder("checkpoint-best")));
-    must(hy_checkpoint_prune(folder, 0));
+    must(hy_checkpoint_prune(folder, 0, -1));
     ck_assert(has_step(8));
-    must(hy_checkpoint_prune(folder, 9));
+    must(hy_checkpoint_prune(folder, 9, -1));
     ck_assert(has_step(8));
-    must(hy_checkpoint_prune(folder, 2));
+    must(hy_checkpoint_prune(folder, 2, -1));
     ck_assert(!has_step(8) && !has_step(9) && !has_step(10) && has_step(11) && has_step(12));
     ck_assert(hy_path_exists(in_folder("checkpoint-best")));
     ck_assert_int_eq(count_leftovers(), 0);
-    must_fail(hy_checkpoint_prune(in_folder("none"), 1), HY_ERR_INPUT, in_folder("none"));
+    must_fail(hy_checkpoint_prune(in_folder("none"), 1, -1), HY_ERR_INPUT, in_folder("none"));
 }
 END_TEST
 
@@ -586,7 +586,7 @@ START_TEST(pruning_never_removes_what_was_written_last) {
     save_at(200, 1001);
     save_at(300, 1002);
     save_at(150, 1003);
-    must(hy_checkpoint_prune(folder, 1));
+    must(hy_checkpoint_prune(folder, 1, -1));
     ck_assert(has_step(150) && has_step(300) && !has_step(100) && !has_step(200));
 }
 END_TEST
@@ -600,7 +600,7 @@ START_TEST(pruning_spares_the_best) {
     must(hy_checkpoint_prunable(folder, 2, 9, &two));
     must(hy_checkpoint_prunable(folder, 9, -1, &none));
     ck_assert(two > 0 && three == two / 2 * 3 && none == 0);
-    must(hy_checkpoint_prune_but(folder, 2, 9));
+    must(hy_checkpoint_prune(folder, 2, 9));
     ck_assert(!has_step(8) && has_step(9) && !has_step(10) && has_step(11) && has_step(12));
     must(hy_checkpoint_verify(in_folder("best"), true));
     must(hy_checkpoint_is_current(folder, 9, &is_there));
@@ -608,7 +608,7 @@ START_TEST(pruning_spares_the_best) {
     int64_t step;
     ck_assert_int_eq(load_latest(&step), 12);
     /* Given up for room: the link goes too. */
-    must(hy_checkpoint_prune(folder, 1));
+    must(hy_checkpoint_prune(folder, 1, -1));
     must(hy_checkpoint_is_current(folder, 9, &is_there));
     ck_assert(!is_there);
     must(hy_checkpoint_put_best(folder, -1));
@@ -618,7 +618,7 @@ END_TEST
 
 static hy_status prune_to_one(const scenario *s) {
     (void)s;
-    return hy_checkpoint_prune(folder, 1);
+    return hy_checkpoint_prune(folder, 1, -1);
 }
 
 START_TEST(a_kill_while_pruning_shows_no_half_checkpoint) {
@@ -632,7 +632,7 @@ START_TEST(a_kill_while_pruning_shows_no_half_checkpoint) {
         ck_assert_int_eq(load_latest(&step), 3);
         if (has_step(50)) ck_assert_int_eq(load(in_folder("checkpoint-50")), 1);
         if (has_step(100)) ck_assert_int_eq(load(in_folder("checkpoint-100")), 2);
-        must(hy_checkpoint_prune(folder, 1));
+        must(hy_checkpoint_prune(folder, 1, -1));
         ck_assert(!has_step(50) && !has_step(100));
         must(save(151, 4));
         ck_assert_int_eq(count_leftovers(), 0);
@@ -644,7 +644,7 @@ START_TEST(an_error_while_pruning_is_reported) {
     for (long at = 0;; at++) {
         start_over(&scenarios[0]);
         hy_fault_arm(at, EIO, false);
-        hy_status status = hy_checkpoint_prune(folder, 1);
+        hy_status status = hy_checkpoint_prune(folder, 1, -1);
         if (hy_fault_disarm() <= at) {
             must(status);
             break;
@@ -687,7 +687,8 @@ START_TEST(a_run_that_went_back_continues_from_its_branch) {
     ck_assert_str_eq(go_back(20), "");
     must(save(23, 23));
     ck_assert_int_eq(latest_step(), 23);
-    must(hy_checkpoint_prune(folder, 2)); /* those that were left neither go nor push others out */
+    must(hy_checkpoint_prune(folder, 2,
+                             -1)); /* those that were left neither go nor push others out */
     ck_assert(!has_step(10) && has_step(20) && has_step(23));
     ck_assert(has_step(30) && has_step(40) && has_step(50));
     must(save(30, 31)); /* a step that the other branch had saved, too */

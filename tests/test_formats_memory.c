@@ -145,7 +145,7 @@ static hy_status save_and_find_checkpoint(void) {
     }
     HY_TRY(hy_checkpoint_commit(c));
     HY_TRY(hy_checkpoint_latest(folder, path, sizeof path, &step, NULL));
-    return hy_checkpoint_prune(folder, 1);
+    return hy_checkpoint_prune(folder, 1, -1);
 }
 
 static hy_status make_list_and_remove_folders(void) {

@@ -13,7 +13,7 @@
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
-#include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer.h"
 
 /* ---- against transformers -------------------------------------------------------------------- */
 
@@ -533,34 +533,6 @@ END_TEST
 
 enum { STORY = 200, BOS = 1 };
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* "<0x0A>": one byte. */
-static bool byte_piece(const char *piece, size_t size, char *out) {
-    if (size != 6 || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>') return false;
-    int high = hex_digit(piece[3]), low = hex_digit(piece[4]);
-    if (high < 0 || low < 0) return false;
-    *out = (char)(high * 16 + low);
-    return true;
-}
-
-/* The text of an id after another: behind BOS a leading space goes; <0x0A> stands for that byte. */
-static void add_text(const hy_llama2c_pieces *p, int32_t before, int32_t id, hy_text *out) {
-    if (id < 0 || id >= p->count || !p->bytes.data) return;
-    const char *piece = p->bytes.data + p->begin[id];
-    size_t size = p->begin[id + 1] - p->begin[id];
-    char byte;
-    if (byte_piece(piece, size, &byte)) {
-        hy_text_add_bytes(out, &byte, 1);
-        return;
-    }
-    bool drops_space = before == BOS && size > 0 && piece[0] == ' ';
-    hy_text_add_bytes(out, piece + drops_space, size - drops_space);
-}
-
 static const char *data_folder(char path[512]) {
     const char *base = getenv("HYBRID_DATA");
     snprintf(path, 512, "%s/weights/stories260K", base ? base : HY_SOURCE_DIR "/../shared/data");
@@ -582,15 +554,15 @@ static int32_t likeliest(hf_rig *rig, int32_t at) {
 START_TEST(a_trained_llama2c_model_generates_its_story) {
     char path[512], tokenizer[600];
     hf_rig rig = {0};
-    hy_llama2c_pieces pieces;
+    hy_tokenizer *t;
     hy_text story = {0};
     if (!data_folder(path)) {
         printf("skipped: no weights/stories260K in HYBRID_DATA or ../shared/data\n");
         return;
     }
     snprintf(tokenizer, sizeof tokenizer, "%s/tok512.bin", path);
-    must(hy_llama2c_pieces_read(tokenizer, &pieces));
-    ck_assert_int_eq(pieces.count, 512);
+    must(hy_tokenizer_open(tokenizer, &t));
+    ck_assert_int_eq(hy_tokenizer_vocab(t), 512);
     open_hf_seq(&rig, path, HY_F32, STORY);
     memset(rig.m.tokens, 0, STORY * sizeof(int32_t));
     memset(rig.m.targets, 0, STORY * sizeof(int32_t));
@@ -599,8 +571,8 @@ START_TEST(a_trained_llama2c_model_generates_its_story) {
         int32_t next = likeliest(&rig, i);
         rig.m.targets[i] = next;
         if (i + 1 < STORY) rig.m.tokens[i + 1] = next;
-        add_text(&pieces, rig.m.tokens[i], next, &story);
     }
+    must(hy_tokenizer_decode(t, rig.m.targets, STORY, 0, &story));
     const char *begin = "Once upon a time, there was a little girl named Lily";
     ck_assert_msg(strncmp(hy_text_string(&story), begin, strlen(begin)) == 0, "%s",
                   hy_text_string(&story));
@@ -610,7 +582,7 @@ START_TEST(a_trained_llama2c_model_generates_its_story) {
     double loss = rig_loss_sum(&rig.m) / STORY;
     ck_assert_msg(loss > 0 && loss < 1, "%f nats a token", loss);
     hy_text_free(&story);
-    hy_llama2c_pieces_free(&pieces);
+    hy_tokenizer_close(t);
     close_hf(&rig);
 }
 END_TEST

@@ -19,10 +19,10 @@ START_TEST(a_step_goes_by_the_sign_of_the_mixture_and_keeps_another) {
     hy_op_call call = {
         .kind = HY_OP_LION,
         .attr.lion = {.lr = 0.0625f, .beta1 = 0.75f, .beta2 = 0.5f, .weight_decay = 2}};
-    call.t[HY_LION_PARAM] = hy_tensor_1d(w, HY_F32, 5);
-    call.t[HY_LION_GRAD] = hy_tensor_1d(g, HY_F32, 5);
-    call.t[HY_LION_M] = hy_tensor_1d(m, HY_F32, 5);
-    call.t[HY_LION_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
+    call.t[HY_UPDATE_PARAM] = hy_tensor_1d(w, HY_F32, 5);
+    call.t[HY_UPDATE_GRAD] = hy_tensor_1d(g, HY_F32, 5);
+    call.t[HY_UPDATE_M] = hy_tensor_1d(m, HY_F32, 5);
+    call.t[HY_UPDATE_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
     rig_run(&cpu, &call);
     for (int i = 0; i < 5; i++) {
         ck_assert_float_eq(w[i], after[i]); /* the third mixture is 0: decay alone */
@@ -35,9 +35,10 @@ START_TEST(lion_agrees_with_the_reference) {
     for (int i = 0; i < 2 * UPDATE_MIXTURES; i++) {
         trial t = update_mixture(lion_trial, i / 2, 40010 + i % 2);
         rig_run_both(&cpu, &t);
-        trial_check(&t, HY_LION_PARAM, 2); /* one stochastic rounding costs up to two to nearest */
-        trial_check(&t, HY_LION_M, 2);
-        if (t.call.t[HY_LION_MASTER].data) trial_check(&t, HY_LION_MASTER, 1);
+        trial_check(&t, HY_UPDATE_PARAM,
+                    2); /* one stochastic rounding costs up to two to nearest */
+        trial_check(&t, HY_UPDATE_M, 2);
+        if (t.call.t[HY_UPDATE_MASTER].data) trial_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }

@@ -13,9 +13,10 @@ START_TEST(muon_agrees_with_the_reference) {
     for (int i = 0; i < 2 * UPDATE_MIXTURES; i++) {
         trial t = update_mixture(muon_trial, i / 2, 40010 + i % 2);
         rig_run_both(&cpu, &t);
-        trial_check(&t, HY_MUON_PARAM, 2); /* one stochastic rounding costs up to two to nearest */
-        trial_check(&t, HY_MUON_M, 2);
-        if (t.call.t[HY_MUON_MASTER].data) trial_check(&t, HY_MUON_MASTER, 1);
+        trial_check(&t, HY_UPDATE_PARAM,
+                    2); /* one stochastic rounding costs up to two to nearest */
+        trial_check(&t, HY_UPDATE_M, 2);
+        if (t.call.t[HY_UPDATE_MASTER].data) trial_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -52,12 +53,12 @@ START_TEST(the_blend_without_nesterov_is_the_momentum_after_the_step) {
     trial step = muon_trial(HY_F32, HY_F32, HY_F32, false, COUNT);
     trial ahead = muon_blend_trial(HY_F32, HY_F32, HY_F32, COUNT);
     hy_op_call blend = ahead.call;
-    blend.t[HY_MUON_BLEND_GRAD] = step.call.t[HY_MUON_GRAD];
-    blend.t[HY_MUON_BLEND_M] = step.call.t[HY_MUON_M];
-    blend.t[HY_MUON_BLEND_CLIP] = step.call.t[HY_MUON_CLIP];
+    blend.t[HY_MUON_BLEND_GRAD] = step.call.t[HY_UPDATE_GRAD];
+    blend.t[HY_MUON_BLEND_M] = step.call.t[HY_UPDATE_M];
+    blend.t[HY_MUON_BLEND_CLIP] = step.call.t[HY_UPDATE_CLIP];
     run_call(&blend);
     run_call(&step.call);
-    ck_assert_mem_eq(blend.t[HY_MUON_BLEND_OUT].data, step.call.t[HY_MUON_M].data, COUNT * 4);
+    ck_assert_mem_eq(blend.t[HY_MUON_BLEND_OUT].data, step.call.t[HY_UPDATE_M].data, COUNT * 4);
     trial_end(&step);
     trial_end(&ahead);
 }

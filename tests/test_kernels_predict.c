@@ -80,14 +80,14 @@ END_TEST
 START_TEST(noise_belongs_to_the_logical_element) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
     call.attr.combine.noise = 2;
-    call.attr.combine.seed = 5;
-    call.attr.combine.first = 1000;
+    call.attr.seed = 5;
+    call.attr.first = 1000;
     call.t[HY_COMBINE_OUT] = hy_tensor_1d(out, HY_F32, N);
     run(&call);
     double square = 0;
     for (int i = 0; i < N; i++) square += (double)out[i] * out[i];
     ck_assert_double_eq_tol(sqrt(square / N), 2, 0.02);
-    call.attr.combine.first = 1500;
+    call.attr.first = 1500;
     call.t[HY_COMBINE_OUT] = hy_tensor_1d(z, HY_F32, 100);
     run(&call);
     ck_assert_mem_eq(z, out + 500, 100 * sizeof(float));

@@ -39,10 +39,10 @@ START_TEST(eight_steps_are_those_of_pytorch) {
         call.attr.sgd.momentum = cases[c].momentum;
         call.attr.sgd.is_nesterov = cases[c].is_nesterov;
         call.attr.sgd.weight_decay = cases[c].decay;
-        call.t[HY_SGD_PARAM] = hy_tensor_1d(w, HY_F32, 5);
-        call.t[HY_SGD_GRAD] = hy_tensor_1d(g, HY_F32, 5);
-        if (cases[c].momentum > 0) call.t[HY_SGD_MOMENTUM] = hy_tensor_1d(momentum, HY_F32, 5);
-        call.t[HY_SGD_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
+        call.t[HY_UPDATE_PARAM] = hy_tensor_1d(w, HY_F32, 5);
+        call.t[HY_UPDATE_GRAD] = hy_tensor_1d(g, HY_F32, 5);
+        if (cases[c].momentum > 0) call.t[HY_UPDATE_M] = hy_tensor_1d(momentum, HY_F32, 5);
+        call.t[HY_UPDATE_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
         for (int step = 0; step < 8; step++) {
             for (int i = 0; i < 5; i++) g[i] = (float)((7 * i + 5 * step) % 11 - 5) / 8;
             rig_run(&cpu, &call);
@@ -56,9 +56,10 @@ START_TEST(sgd_agrees_with_the_reference) {
     for (int i = 0; i < 2 * UPDATE_MIXTURES; i++) {
         trial t = update_mixture(sgd_trial, i / 2, 40010 + i % 2);
         rig_run_both(&cpu, &t);
-        trial_check(&t, HY_SGD_PARAM, 2); /* one stochastic rounding costs up to two to nearest */
-        trial_check(&t, HY_SGD_MOMENTUM, 2);
-        if (t.call.t[HY_SGD_MASTER].data) trial_check(&t, HY_SGD_MASTER, 1);
+        trial_check(&t, HY_UPDATE_PARAM,
+                    2); /* one stochastic rounding costs up to two to nearest */
+        trial_check(&t, HY_UPDATE_M, 2);
+        if (t.call.t[HY_UPDATE_MASTER].data) trial_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -67,12 +68,12 @@ END_TEST
 START_TEST(without_a_buffer_the_gradient_alone_is_the_step) {
     for (int i = 0; i < UPDATE_MIXTURES; i++) {
         trial t = update_mixture(sgd_trial, i, 4001);
-        free(t.call.t[HY_SGD_MOMENTUM].data);
-        free(t.exact.t[HY_SGD_MOMENTUM].data);
-        t.call.t[HY_SGD_MOMENTUM] = t.exact.t[HY_SGD_MOMENTUM] = (hy_tensor){0};
+        free(t.call.t[HY_UPDATE_M].data);
+        free(t.exact.t[HY_UPDATE_M].data);
+        t.call.t[HY_UPDATE_M] = t.exact.t[HY_UPDATE_M] = (hy_tensor){0};
         rig_run_both(&cpu, &t);
-        trial_check(&t, HY_SGD_PARAM, 2);
-        if (t.call.t[HY_SGD_MASTER].data) trial_check(&t, HY_SGD_MASTER, 1);
+        trial_check(&t, HY_UPDATE_PARAM, 2);
+        if (t.call.t[HY_UPDATE_MASTER].data) trial_check(&t, HY_UPDATE_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -102,7 +103,7 @@ END_TEST
 START_TEST(eight_bit_momentum_wants_scales) {
     trial t = sgd_trial(HY_F32, HY_F32, HY_F32, false, 1000);
     hy_op_call call = t.call;
-    call.t[HY_SGD_MOMENTUM].dtype = HY_U8;
+    call.t[HY_UPDATE_M].dtype = HY_U8;
     ck_assert_int_eq(cpu.backend->supports(cpu.backend, &call), HY_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "momentum is u8 but has no scales"));
     trial_end(&t);

@@ -202,30 +202,31 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         attr->adamw.beta2 = 0.99f;
         attr->adamw.eps = 1e-8f;
         attr->adamw.correction1 = attr->adamw.correction2 = 0.5f;
-        attr->adamw.first = 3;
-        NUMBERS(HY_ADAMW_PARAM, 0, 100003);
-        NUMBERS(HY_ADAMW_GRAD, 0, 100003);
-        for (int i = HY_ADAMW_M; i <= HY_ADAMW_V; i++) {
+        attr->first = 3;
+        NUMBERS(HY_UPDATE_PARAM, 0, 100003);
+        NUMBERS(HY_UPDATE_GRAD, 0, 100003);
+        for (int i = HY_UPDATE_M; i <= HY_UPDATE_V; i++) {
             trial_normal(&t, i, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
         }
-        FLOATS(HY_ADAMW_CLIP, 0, 2);
+        FLOATS(HY_UPDATE_CLIP, 0, 2);
         break;
     case HY_OP_SGD:
         attr->sgd.lr = 0.01f;
         attr->sgd.momentum = 0.9f;
         attr->sgd.is_nesterov = true;
-        attr->sgd.first = 3;
-        NUMBERS(HY_SGD_PARAM, 0, 100003);
-        NUMBERS(HY_SGD_GRAD, 0, 100003);
-        trial_normal(&t, HY_SGD_MOMENTUM, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
-        FLOATS(HY_SGD_CLIP, 0, 2);
+        attr->first = 3;
+        NUMBERS(HY_UPDATE_PARAM, 0, 100003);
+        NUMBERS(HY_UPDATE_GRAD, 0, 100003);
+        trial_normal(&t, HY_UPDATE_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_UPDATE_CLIP, 0, 2);
         break;
     case HY_OP_LION:
-        attr->lion = (hy_lion_attr){.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .first = 3};
-        NUMBERS(HY_LION_PARAM, 0, 100003);
-        NUMBERS(HY_LION_GRAD, 0, 100003);
-        trial_normal(&t, HY_LION_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
-        FLOATS(HY_LION_CLIP, 0, 2);
+        attr->lion = (hy_lion_attr){.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f};
+        attr->first = 3;
+        NUMBERS(HY_UPDATE_PARAM, 0, 100003);
+        NUMBERS(HY_UPDATE_GRAD, 0, 100003);
+        trial_normal(&t, HY_UPDATE_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_UPDATE_CLIP, 0, 2);
         break;
     case HY_OP_ADAFACTOR: return adafactor_trial_of(dtype, dtype, false, 613, 259);
     case HY_OP_MUON_BLEND:
@@ -240,16 +241,14 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         NUMBERS(HY_TO_UNIT_Y, 2, 100003);
         break;
     case HY_OP_MUON:
-        attr->muon = (hy_muon_attr){.lr = 0.01f,
-                                    .momentum = 0.9f,
-                                    .coefficient = {1, 2, 3},
-                                    .ends = {30001, 60001},
-                                    .first = 3};
-        NUMBERS(HY_MUON_PARAM, 0, 100003);
-        NUMBERS(HY_MUON_GRAD, 0, 100003);
-        trial_normal(&t, HY_MUON_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
-        FLOATS(HY_MUON_CLIP, 0, 2);
-        NUMBERS(HY_MUON_DIRECTION, 0, 100003);
+        attr->muon = (hy_muon_attr){
+            .lr = 0.01f, .momentum = 0.9f, .coefficient = {1, 2, 3}, .ends = {30001, 60001}};
+        attr->first = 3;
+        NUMBERS(HY_UPDATE_PARAM, 0, 100003);
+        NUMBERS(HY_UPDATE_GRAD, 0, 100003);
+        trial_normal(&t, HY_UPDATE_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_UPDATE_CLIP, 0, 2);
+        NUMBERS(HY_UPDATE_DIRECTION, 0, 100003);
         break;
     case HY_OP_CAST:
         NUMBERS(HY_CAST_SRC, 0, 200001);

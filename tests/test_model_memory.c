@@ -40,7 +40,8 @@ START_TEST(an_arena_counts_what_is_live_and_refuses_what_was_not_planned) {
     ck_assert_uint_eq(ledger.live[HY_GRADS][HY_DEVICE], 512);
     ck_assert_uint_eq(ledger.live_in[HY_DEVICE], 768);
     must_fail(hy_arena_push(&arena, HY_OPTIM, 300, &c), HY_ERR_INTERNAL, "optim");
-    hy_arena_pop(&arena, HY_OPTIM, 200);
+    hy_arena_clear(&arena);
+    must(hy_arena_push(&arena, HY_GRADS, 500, &a));
     hy_ledger_enter(&ledger, HY_PREDICT);
     ck_assert_uint_eq(ledger.live_in[HY_DEVICE], 512);
     ck_assert_uint_eq(ledger.phase_peak[HY_FULL], 768);

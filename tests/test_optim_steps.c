@@ -328,7 +328,7 @@ START_TEST(a_matrix_keeps_a_number_for_each_row_and_column) {
         hy_param_extent extent = a.kind->extent(&a, &r.list[i], 0);
         ck_assert_int_eq(extent.count, factored[i]);
         ck_assert(extent.is_exact);
-        ck_assert_int_eq(l.kind->extent(&l, &r.list[i], 0).count, r.list[i].count);
+        ck_assert_ptr_null(l.kind->extent); /* one for each element */
     }
     hy_param box = {.ndim = 3, .shape = {2, 3, 4}, .count = 24, .stored = 24};
     ck_assert_int_eq(a.kind->extent(&a, &box, 0).count, 24);

@@ -1,5 +1,4 @@
-/* test_phases.c: the phase machine by table and by random walks; divergence, guard, confidence;
- * ema. */
+/* test_phases.c: the phase machine by table and by random walks; divergence, guard, confidence. */
 #include "harness.h"
 
 #include <math.h>
@@ -284,56 +283,6 @@ START_TEST(confidence_begins_with_the_regime_and_changes_with_paired_tests) {
 }
 END_TEST
 
-/* ---- ema ------------------------------------------------------------------------------------- */
-
-/* Runs formulas on one weight and its two buffers. */
-static void run_formulas(hy_formulas f, double v[3]) {
-    for (int i = 0; i < f.count; i++) {
-        const hy_formula *x = &f.list[i];
-        v[x->target + 1] = x->theta * v[0] + x->buffer[0] * v[1] + x->buffer[1] * v[2];
-    }
-}
-
-/* theta' = A(theta + beta m), m = gamma m + (1 - gamma) (theta' - theta), with A `window` steps of
- * any optimizer: here noise. What stands in v[0] after each jump is theta + beta m. */
-START_TEST(ema_is_the_recurrence_of_its_paper) {
-    static const int64_t windows[] = {1, 6, 20};
-    int64_t window = windows[_i];
-    hy_predictor p = {.kind = HY_PREDICTOR_EMA, .beta = 0.6, .gamma = 0.97, .max_steps = 1000};
-    double v[3] = {0.3, 7, -7}, theta = 0.3, m = 0, gamma = 1;
-    for (int64_t k = 0; k < window; k++) gamma *= 0.97;
-    run_formulas(hy_predictor_begin(&p), v);
-    ck_assert(v[0] == 0.3 && v[1] == 0.3 && v[2] == 0);
-    for (uint64_t jump = 0; jump < 100; jump++) {
-        double move = 0.1 + hy_rng_normal(1, HY_RNG_TEST, jump);
-        double next = theta + 0.6 * m + move;
-        v[0] += move;
-        ck_assert_double_eq_tol(v[0], next, 1e-9);
-        m = gamma * m + (1 - gamma) * (next - theta);
-        theta = next;
-        hy_formula candidate = hy_predictor_candidate(&p, window);
-        double proposed =
-            candidate.theta * v[0] + candidate.buffer[0] * v[1] + candidate.buffer[1] * v[2];
-        run_formulas(hy_predictor_accept(&p, window, 1), v);
-        ck_assert_double_eq_tol(proposed, v[0], 1e-9);
-        ck_assert_double_eq_tol(v[0], theta + 0.6 * m, 1e-9);
-        ck_assert(v[1] == v[0]);
-        ck_assert_double_eq_tol(v[2], m, 1e-9);
-    }
-}
-END_TEST
-
-/* A jump that is scaled looks less far ahead; the mean it is made of is the same. */
-START_TEST(a_scaled_ema_jump_looks_less_far_ahead) {
-    hy_predictor p = {.kind = HY_PREDICTOR_EMA, .beta = 0.5, .gamma = 0.9};
-    double whole[3] = {2, 1, 0.25}, half[3] = {2, 1, 0.25};
-    run_formulas(hy_predictor_accept(&p, 3, 1), whole);
-    run_formulas(hy_predictor_accept(&p, 3, 0.5), half);
-    ck_assert_double_eq_tol(half[0] - 2, (whole[0] - 2) / 2, 1e-12);
-    ck_assert(half[1] == half[0] && half[2] == whole[2]);
-}
-END_TEST
-
 static Suite *phases_suite(void) {
     Suite *suite = suite_create("phases");
     TCase *tests = tcase_create("phases");
@@ -350,8 +299,6 @@ static Suite *phases_suite(void) {
     tcase_add_test(tests, a_young_run_may_still_jump_about);
     tcase_add_test(tests, the_guard_rejects_only_outliers_of_its_history);
     tcase_add_test(tests, confidence_begins_with_the_regime_and_changes_with_paired_tests);
-    tcase_add_loop_test(tests, ema_is_the_recurrence_of_its_paper, 0, 3);
-    tcase_add_test(tests, a_scaled_ema_jump_looks_less_far_ahead);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -91,7 +91,7 @@ static double key_of(const char *key) {
 }
 
 START_TEST(every_predictor_moves_and_learns) {
-    static const char *const kinds[] = {"outer", "line", "ema"};
+    static const char *const kinds[] = {"outer", "line"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         hy_summary s = run_summary(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
         ck_assert_int_gt(s.moves + s.rejected_moves, 1);
@@ -212,10 +212,10 @@ START_TEST(a_divergence_in_correct_restores_the_weights_bit_for_bit) {
 }
 END_TEST
 
-/* Every optimizer step is a window of its own: Correct, Predict, Correct, ... */
-START_TEST(ema_looks_ahead_before_every_step) {
-    hy_trainer *t = trainer_before_move(
-        PAIRS("predictor", "ema", "full_steps", "0", "correct_steps", "1", "guard_share", "0.25"));
+/* Every optimizer step is a window: Correct, Predict, Correct, ... */
+START_TEST(windows_of_one_step_jump_before_every_step) {
+    hy_trainer *t =
+        trainer_before_move(PAIRS("full_steps", "0", "correct_steps", "1", "guard_share", "0.25"));
     for (int i = 0; i < 10; i++) {
         hy_step_info info;
         size_t size;
@@ -324,7 +324,7 @@ START_TEST(lookahead_takes_the_waiting_out_of_correct) {
 END_TEST
 
 START_TEST(a_run_with_moves_resumes_bit_for_bit) {
-    static const char *const kinds[] = {"outer", "ema"};
+    static const char *const kinds[] = {"outer", "line"};
     double straight[20], resumed[20];
     const char *const *pairs =
         PAIRS("offload_strategy", "pinned", "tail_share", "0.5", "predictor", kinds[_i]);
@@ -618,7 +618,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, an_accepted_move_is_the_outer_formula);
     tcase_add_test(tests, outer_without_momentum_and_of_length_1_moves_nothing);
     tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
-    tcase_add_test(tests, ema_looks_ahead_before_every_step);
+    tcase_add_test(tests, windows_of_one_step_jump_before_every_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, strategies_that_move_state_are_exact);

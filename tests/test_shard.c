@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "data/loader.h"
-#include "formats/safetensors_shared.h"
+#include "formats/safetensors.h"
 #include "memory/store.h"
 #include "model/model.h"
 #include "state/rows.h"
@@ -507,7 +507,7 @@ static void check_sequences(const hy_dataset *data, const hy_batch *batch, uint6
  * read. */
 static void check_share(const hy_dataset *data, const hy_loader_share *share) {
     hy_loader *loader;
-    must(hy_loader_create_share(data, BATCH, 3, FIRST, share, NULL, &loader));
+    must(hy_loader_create(data, BATCH, 3, FIRST, share, NULL, &loader));
     for (int step = 0; step < 6; step++) {
         uint64_t begin = FIRST + (uint64_t)(step * share->count * share->run * BATCH);
         ck_assert_uint_eq(hy_loader_cursor(loader), begin);

@@ -279,9 +279,6 @@ START_TEST(what_8_bits_do_not_go_with_is_named) {
     is_refused(PAIRS("optimizer", "sgd"),
                PAIRS("predictor_dtype is 8bit", "optimizer is sgd", "optimizer = adamw",
                      "predictor_dtype = auto, fp32 or bf16"));
-    is_refused(PAIRS("predictor", "ema"),
-               PAIRS("predictor_dtype is 8bit", "predictor is ema", "predictor = outer or line",
-                     "predictor_dtype = auto, fp32 or bf16"));
     hy_trainer *t = small_trainer(MOVING_RUN "predictor_dtype 8bit ", "none", NULL,
                                   PAIRS("master_dtype", "fp32", "predictor", "none"));
     hy_trainer_destroy(t); /* nothing is kept in it */

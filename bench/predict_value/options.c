@@ -155,7 +155,7 @@ static const char *const help_text[] = {
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
     "  --baseline ARM   the arm that others are compared with; always included; adamw\n"
-    "  --arms LIST      of adamw, plain, outer, line, ema, paid;\n"
+    "  --arms LIST      of adamw, plain, outer, line, paid;\n"
     "                   ARM:key=value:... is a variant with its own settings;\n"
     "                   outer,paid\n"
     "  --lrs LIST       learning rates to try with every arm\n"
@@ -169,8 +169,7 @@ static const char *const help_text[] = {
     "  --verify         repeats one run of each arm and requires equal bits\n\n",
     "Arms: adamw and plain do not predict; plain is for other optimizers (plain:optimizer=sgd). "
     "outer\n"
-    "jumps ahead; line extends the direction of a window; ema extends the mean of windows. paid is "
-    "the\n"
+    "jumps ahead; line extends the direction of a window. paid is the\n"
     "control: it pays for the guard of outer, but never changes the weights.\n\n"
     "Exit code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
@@ -269,7 +268,6 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         {"plain", "none", ""},
         {"outer", "outer", ""},
         {"line", "line", ""},
-        {"ema", "ema", ""},
         /* then phi + eta (mu b + D) is exactly theta */
         {"paid", "outer", "outer_mu=0:outer_eta=1"},
     };
@@ -286,7 +284,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         strcpy(arm->predictor, known[i].predictor);
         return parse_pairs(known[i].settings, arm) && parse_pairs(rest, arm);
     }
-    return wrong(flag, text, "adamw, plain, outer, line, ema, paid");
+    return wrong(flag, text, "adamw, plain, outer, line, paid");
 }
 
 /* The baseline is always first: every other arm is compared with it. */

@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/disk.h"
 #include "base/file.h"
+#include "base/thread.h"
 
 #define BLOCKS 4
 #define BLOCK_SIZE ((size_t)8 << 20)
@@ -85,17 +85,13 @@ static void release(hy_bulk *b) {
 }
 
 static bool start_threads(hy_bulk *b) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* other threads handle signals */
     for (int i = 0; i < BLOCKS; i++) {
         block *k = &b->block[i];
         k->bulk = b;
         k->data = aligned_alloc(HY_DIRECT, BLOCK_SIZE);
-        if (!k->data || pthread_create(&k->thread, NULL, run, k) != 0) break;
+        if (!k->data || hy_thread_start(&k->thread, NULL, run, k) != 0) break;
         b->threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return b->threads == BLOCKS;
 }
 

@@ -83,44 +83,31 @@ int hy_disk_create(const char *path) {
     return fd;
 }
 
-static int write_all(int fd, const char *data, size_t size) {
-    while (size > 0) {
-        ssize_t done = write(fd, data, size);
+/* Writes at the position of the file, or at `offset` unless it is NULL. A due fault writes half of
+ * the bytes, as on a full disk or when a process is killed. */
+static int write_all(int fd, const char *data, size_t size, const uint64_t *offset) {
+    bool fails = is_due();
+    size_t end = fails ? size / 2 : size;
+    for (size_t at = 0; at < end;) {
+        ssize_t done = offset ? pwrite(fd, data + at, end - at, (off_t)(*offset + at))
+                              : write(fd, data + at, end - at);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return -1;
-        data += done;
-        size -= (size_t)done;
+        at += (size_t)done;
     }
-    return 0;
+    return fails ? strike() : 0;
 }
 
-int hy_disk_write(int fd, const void *data, size_t size) {
-    if (is_due()) {
-        /* Half of it is written, as on a full disk or when a process is killed. */
-        if (write_all(fd, data, size / 2) != 0) return -1;
-        return strike();
-    }
-    return write_all(fd, data, size);
-}
-
-static int write_all_at(int fd, const char *data, size_t size, uint64_t offset) {
-    while (size > 0) {
-        ssize_t done = pwrite(fd, data, size, (off_t)offset);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return -1;
-        data += done;
-        size -= (size_t)done;
-        offset += (uint64_t)done;
-    }
-    return 0;
-}
+int hy_disk_write(int fd, const void *data, size_t size) { return write_all(fd, data, size, NULL); }
 
 int hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset) {
-    if (is_due()) {
-        if (write_all_at(fd, data, size / 2, offset) != 0) return -1;
-        return strike();
-    }
-    return write_all_at(fd, data, size, offset);
+    return write_all(fd, data, size, &offset);
+}
+
+bool hy_disk_has_name(int fd, const char *path) {
+    struct stat ours, named;
+    return fstat(fd, &ours) == 0 && lstat(path, &named) == 0 && ours.st_dev == named.st_dev &&
+           ours.st_ino == named.st_ino;
 }
 
 int hy_disk_reserve(int fd, uint64_t size) {

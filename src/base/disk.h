@@ -6,6 +6,8 @@
  * header is for code that needs errno. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "hybrid_types.h"
 
 int hy_disk_open(const char *path, int flags); /* new files get mode 0666 minus umask */
@@ -24,6 +26,8 @@ int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_exchange(const char *a, const char *b); /* EINVAL or ENOSYS: not supported */
 uint64_t hy_disk_free(const char *path);            /* UINT64_MAX: unknown */
 int hy_disk_unlink_at(int folder, const char *name, int flags);
+/* Whether `path` still names the open file: another process may have replaced or removed it. */
+bool hy_disk_has_name(int fd, const char *path);
 
 /* Fails with "DOING PATH: REASON" for the current errno; DOING is a phrase such as "cannot open".
  * HY_ERR_INPUT if the path is the problem (missing, forbidden, of another kind), otherwise

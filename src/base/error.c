@@ -43,29 +43,26 @@ static void join(const char *front, size_t front_size, const char *between, cons
 }
 
 hy_status hy_fail_context(hy_status status, const char *format, ...) {
-    hy_error before = last, context;
+    hy_error before = last;
+    char context[HY_ERROR_MESSAGE_MAX] = "";
     va_list arguments;
     va_start(arguments, format);
-    hy_fail_list(status, format, arguments);
+    vsnprintf(context, sizeof context, format, arguments);
     va_end(arguments);
-    context = last;
-    last.origin = before.origin;
-    join(context.text, sizeof context.text, ": ", before.text);
-    return status;
+    join(context, sizeof context, ": ", before.text);
+    return last.status = status;
 }
 
 hy_status hy_fail_hint(hy_status status, const char *format, ...) {
-    hy_error before = last, hint;
+    hy_error before = last;
+    char hint[HY_ERROR_MESSAGE_MAX] = "";
     va_list arguments;
     va_start(arguments, format);
-    hy_fail_list(status, format, arguments);
+    vsnprintf(hint, sizeof hint, format, arguments);
     va_end(arguments);
-    hint = last;
-    last.origin = before.origin;
-    size_t needed = strlen("; ") + strlen(hint.text) + 1;
-    size_t room = needed < sizeof hint.text ? sizeof hint.text - needed : 0;
-    join(before.text, room, "; ", hint.text);
-    return status;
+    size_t needed = strlen("; ") + strlen(hint) + 1;
+    join(before.text, needed < sizeof hint ? sizeof hint - needed : 0, "; ", hint);
+    return last.status = status;
 }
 
 const hy_error *hy_error_last(void) { return &last; }

@@ -6,10 +6,10 @@
 #include "base/in_order.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 typedef struct shared {
     const hy_in_order *job;
@@ -58,15 +58,11 @@ hy_status hy_in_order_run(const hy_in_order *job) {
         void *slot = (char *)job->slots + (size_t)i * job->slot_size;
         workers[i] = (worker){.all = &s, .slot = slot, .is_caller = i == 0};
     }
-    /* A thread that does not start is simply missing. The caller's thread handles signals. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* A thread that does not start is simply missing. */
     while (started < job->workers &&
-           pthread_create(&threads[started], NULL, run, &workers[started]) == 0) {
+           hy_thread_start(&threads[started], NULL, run, &workers[started]) == 0) {
         started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     run(&workers[0]);
     for (int32_t i = 1; i < started; i++) pthread_join(threads[i], NULL);
     pthread_cond_destroy(&s.handed_in);

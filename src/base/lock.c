@@ -34,10 +34,6 @@ typedef struct holder {
     char host[256];
 } holder;
 
-static void pause_briefly(void) {
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, NULL);
-}
-
 static void this_process(holder *out) {
     *out = (holder){.pid = (long)getpid()};
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
@@ -62,7 +58,7 @@ static hy_status refuse(const char *folder, int fd) {
     holder theirs;
     read_holder(fd, &theirs);
     for (int i = 0; i < TRIES && theirs.pid == 0; i++) {
-        pause_briefly();
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, NULL);
         read_holder(fd, &theirs);
     }
     HY_FAIL_IF(theirs.pid == 0, HY_ERR_INPUT, "%s is in use by another process", folder);
@@ -72,11 +68,7 @@ static hy_status refuse(const char *folder, int fd) {
                    folder, theirs.pid, theirs.host);
 }
 
-bool hy_lock_is_there(const hy_lock *lock) {
-    struct stat held, named;
-    return fstat(lock->fd, &held) == 0 && lstat(lock->path, &named) == 0 &&
-           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
-}
+bool hy_lock_is_there(const hy_lock *lock) { return hy_disk_has_name(lock->fd, lock->path); }
 
 bool hy_lock_folder_is_there(const hy_lock *lock) {
     char folder[PATH_MAX];

@@ -152,19 +152,12 @@ uint64_t hy_writer_hash(const hy_writer *w) { return hy_hash_value(&w->hash); }
 
 uint64_t hy_writer_size(const hy_writer *w) { return w->hash.total; }
 
-/* Whether the written file still has its name: another process may be replacing the same file. */
-static bool has_name(const hy_writer *w) {
-    struct stat ours, named;
-    return fstat(w->fd, &ours) == 0 && lstat(w->path, &named) == 0 && ours.st_dev == named.st_dev &&
-           ours.st_ino == named.st_ino;
-}
-
 hy_status hy_writer_close(hy_writer *w, bool sync) {
     if (!w) return HY_OK;
     drain(w);
     if (w->bulk) note(w, hy_bulk_end(w->bulk), "cannot write");
     if ((sync || w->target) && !w->error) note(w, hy_disk_sync(w->fd), "cannot sync");
-    bool is_ours = has_name(w);
+    bool is_ours = hy_disk_has_name(w->fd, w->path);
     note(w, hy_disk_close(w->fd), "cannot write");
     if (w->target && !is_ours && !w->error) {
         errno = EBUSY; /* the other process's file gets the name */
@@ -181,7 +174,7 @@ hy_status hy_writer_close(hy_writer *w, bool sync) {
 void hy_writer_abandon(hy_writer *w) {
     if (!w) return;
     hy_bulk_abandon(w->bulk);
-    bool is_ours = has_name(w);
+    bool is_ours = hy_disk_has_name(w->fd, w->path);
     close(w->fd);
     if (w->target && is_ours) hy_disk_unlink_at(AT_FDCWD, w->path, 0);
     free_writer(w);

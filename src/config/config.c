@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -38,7 +39,8 @@ typedef struct kept_text {
 } kept_text;
 
 struct hy_config {
-    value *values; /* [setting][rank] */
+    value *values;       /* [setting][rank] */
+    bool was_ema[RANKS]; /* this origin sets the removed predictor ema; outer replaces it */
     kept_text *texts;
     char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX], loaded_adapter[HY_TEXT_MAX];
     char *command; /* written to the records of the run; NULL: not known */
@@ -287,12 +289,17 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
                      const char *where, const char *origin) {
     const hy_setting_alias *alias;
     const hy_setting *setting = hy_setting_find(key, &alias);
+    if (alias && alias->is_removed) return HY_OK;
     if (alias) {
         bool is_on;
         HY_FAIL_IF(!hy_parse_switch(text, &is_on), HY_ERR_INPUT,
                    "%s: %s = %s is not accepted; accepted: %s", where, alias->name, text,
                    alias->info.accepted);
         text = is_on ? alias->when_true : alias->when_false;
+    }
+    if (!strcmp(setting->info.key, "phases.predictor")) {
+        config->was_ema[rank] = !strcasecmp(text, "ema");
+        if (config->was_ema[rank]) text = "outer";
     }
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
@@ -436,6 +443,7 @@ static void store_all(hy_config *config) {
         hy_setting_store(hy_setting_at(i), text, s);
     }
     hy_config_adapter_resolve(config, s);
+    s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
     if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
@@ -644,6 +652,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     }
     memcpy(copy->loaded_model, config->loaded_model, sizeof copy->loaded_model);
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
+    memcpy(copy->was_ema, config->was_ema, sizeof copy->was_ema);
     copy->is_own = config->is_own;
     if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
     if (status == HY_OK) status = copy->is_own ? resolve(copy) : hy_config_use_custom(copy);
@@ -709,8 +718,11 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy
 
 hy_status hy_config_get(const hy_config *config, const char *key, const char **text,
                         const char **origin) {
-    const hy_setting *setting = key ? hy_setting_find(key, NULL) : NULL;
-    if (!setting) return refuse_unknown_key(key ? key : "NULL", HY_FROM_CALLER);
+    const hy_setting_alias *alias = NULL;
+    const hy_setting *setting = key ? hy_setting_find(key, &alias) : NULL;
+    if (!setting || (alias && alias->is_removed)) {
+        return refuse_unknown_key(key ? key : "NULL", HY_FROM_CALLER);
+    }
     const char *found_text, *found_origin;
     look_up(config, hy_setting_index(setting), &found_text, &found_origin);
     if (text) *text = found_text;

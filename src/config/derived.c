@@ -184,8 +184,6 @@ hy_predictor hy_predictor_from_settings(const hy_settings *s, double lr_scale) {
         .kind = s->phases.predictor,
         .mu = s->phases.outer_mu,
         .eta = s->phases.outer_eta,
-        .beta = s->phases.ema_beta,
-        .gamma = s->phases.ema_gamma,
         .max_steps = is_short ? s->phases.correction_interval : s->phases.max_predict_steps,
         .exponent = hy_predictor_exponent(lr_scale * s->optimizer.lr, s->optimizer.beta1,
                                           s->optimizer.beta2,

@@ -464,8 +464,7 @@ static const hy_setting table[] = {
 
     {CHOICE(phases.predictor, "--predictor", "outer",
             "How Predict extrapolates the weights; none: no prediction.", "outer",
-            HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "ema", HY_PREDICTOR_EMA, "none",
-            HY_PREDICTOR_NONE)},
+            HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "none", HY_PREDICTOR_NONE)},
     {INTEGER(phases.full_steps, "--full-steps", 0, 1000000, "15",
              "Full steps per window, after its Correct steps.")},
     {INTEGER(phases.correct_steps, "--correct-steps", 1, 1000000, "5",
@@ -473,8 +472,8 @@ static const hy_setting table[] = {
     {INTEGER(phases.max_predict_steps, "--max-predict-steps", 1, 1000000, "30",
              "Longest jump, in optimizer steps; longer jumps are scaled down.")},
     {INTEGER(phases.correction_interval, "--correction-interval", 1, 1000000, "10",
-             "line: longest jump before the next Correct step, in optimizer steps. outer and ema "
-             "make one jump per window.")},
+             "line: longest jump before the next Correct step, in optimizer steps. outer makes "
+             "one jump per window.")},
     {NUMBER(phases.confidence_threshold, "--confidence-threshold", 0, 1, "0.75",
             "Predict only if the confidence that it saves compute is at least this.")},
     {CHOICE(phases.regime, "--regime", "auto",
@@ -489,10 +488,6 @@ static const hy_setting table[] = {
     {NUMBER_BELOW(phases.outer_mu, "--outer-mu", 0, 1, "0.7",
                   "outer: share of the velocity that is kept from one window to the next.")},
     {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7", "outer: step size along the velocity.")},
-    {NUMBER_BELOW(phases.ema_beta, "--ema-beta", 0, 1, "0.5",
-                  "ema: length of a jump, as a share of the mean displacement per window.")},
-    {NUMBER_BELOW(phases.ema_gamma, "--ema-gamma", 0, 1, "0.99",
-                  "ema: decay of that mean per optimizer step.")},
     {NUMBER(phases.guard_share, "--guard-share", 0.001, 4, "0.25",
             "Tokens of one guard pass, as a share of a step's tokens. Two guard passes check each "
             "jump.")},
@@ -629,7 +624,13 @@ static const hy_setting table[] = {
     .info.flag = option, .info.type = "switch", .info.accepted = "true, false",                    \
     .info.fallback = "false", .info.help = sentence
 
-/* Names from other trainers. */
+/* Keys of the removed predictor ema, which every older run's file sets. */
+#define REMOVED(old, option)                                                                       \
+    .name = old, .key = "phases.predictor", .is_removed = true, .info.key = old,                   \
+    .info.flag = option, .info.type = "number", .info.accepted = "any value", .info.fallback = "", \
+    .info.help = "Ignored: the predictor ema was removed."
+
+/* Names from other trainers, and removed keys. */
 static const hy_setting_alias aliases[] = {
     {.name = "learning_rate", .key = "optimizer.lr"},
     {.name = "max_lr", .key = "optimizer.lr"},
@@ -676,6 +677,8 @@ static const hy_setting_alias aliases[] = {
                   "none", "true: recompute = all; false: recompute = none.")},
     {SWITCH_ALIAS("no_checkpointing", "--no-checkpointing", "train.recompute", "none", "auto",
                   "Keep all activations; same as recompute = none.")},
+    {REMOVED("ema_beta", "--ema-beta")},
+    {REMOVED("ema_gamma", "--ema-gamma")},
 };
 
 enum {
@@ -730,7 +733,7 @@ const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **ali
     for (size_t i = 0; !setting && i < ALIASES; i++) {
         if (!names_alias(name, &aliases[i])) continue;
         setting = find_key(aliases[i].key);
-        if (alias && aliases[i].when_true) *alias = &aliases[i];
+        if (alias && aliases[i].info.key) *alias = &aliases[i];
     }
     return setting;
 }

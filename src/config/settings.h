@@ -188,11 +188,11 @@ typedef struct hy_settings {
         double confidence_threshold;
         double predict_from, predict_until; /* shares of the run's compute */
         double outer_mu, outer_eta;
-        double ema_beta, ema_gamma;
         double guard_share; /* tokens of a guard pass as a share of a step's */
         double fork_budget; /* share of the compute budget for paired tests */
         int64_t fork_steps; /* optimizer steps of each half; 0: half a window */
         bool snapshot;      /* keep the weights before a jump if memory allows, to undo it later */
+        bool was_ema;       /* the user asked for the removed predictor ema; outer is used */
         double tail_share;  /* last share of the run to average; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         double divergence_factor; /* 0: a high loss never stops a run */
@@ -277,11 +277,13 @@ typedef struct hy_setting {
     bool is_local;     /* of one machine or process: may differ between the ranks of a run */
 } hy_setting;
 
-/* Another name for a key. With when_true and when_false: a switch for two values of the key. */
+/* Another name for a key. With when_true and when_false: a switch for two values of the key. With
+ * is_removed: a former key, which is accepted and ignored; `key` is one of its group. */
 typedef struct hy_setting_alias {
     const char *name, *key;
     const char *when_true, *when_false;
-    hy_config_key_info info; /* for a switch; empty otherwise */
+    bool is_removed;
+    hy_config_key_info info; /* for a switch or a removed key; empty otherwise */
 } hy_setting_alias;
 
 /* Rows of one group are adjacent; keys outside groups come first. NULL past the last. */
@@ -292,7 +294,7 @@ size_t hy_setting_index(const hy_setting *setting);
 const char *hy_setting_leaf(const hy_setting *setting);
 
 /* Finds a full key, a leaf, an alias, or any of them as a flag; '-' equals '_'. NULL if there is
- * none. *alias (may be NULL) is the alias if it is a switch, else NULL. */
+ * none. *alias (may be NULL) is the alias if it is a switch or a removed key, else NULL. */
 const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **alias);
 
 /* The setting most similar to `name`, or NULL; and the error for an unknown key, which begins with

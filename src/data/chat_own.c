@@ -34,7 +34,7 @@ typedef struct hy_own_template {
     /* The second template of the folder, for conversations with tools; NULL: there is none. It
      * shares the tokens. If it cannot be rendered, its jinja is NULL and `reason` says why. */
     struct hy_own_template *with_tools;
-    char reason[256];
+    char reason[512];
 } own_template;
 
 /* ---- the values a template receives ---------------------------------------------------------- */
@@ -60,12 +60,6 @@ static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, con
     return list;
 }
 
-static const char *role_of(const hy_turn *turn) {
-    if (turn->name) return turn->name;
-    if (turn->role == HY_ROLE_ASSISTANT) return "assistant";
-    return turn->role == HY_ROLE_SYSTEM ? "system" : turn->role == HY_ROLE_TOOL ? "tool" : "user";
-}
-
 /* Data sets use several names for the reasoning of a turn, and templates read one of them. */
 static const hy_json_node *thought_of(const hy_json_node *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -79,7 +73,7 @@ static const hy_json_node *thought_of(const hy_json_node *message) {
 static hy_jinja_value message_of(hy_jinja_run *run, const own_template *own, const hy_turn *turn,
                                  unsigned mark) {
     hy_jinja_value out = hy_jinja_dict_new(run), content = content_of(run, own, turn, mark);
-    const char *role = role_of(turn);
+    const char *role = turn->name ? turn->name : hy_role_name(turn->role);
     hy_jinja_value role_text = hy_jinja_text(run, role, strlen(role), 0);
     const hy_json_node *thought = thought_of(turn->message);
     if (thought) hy_jinja_put(run, out, "thinking", hy_jinja_json(run, thought, mark));
@@ -287,18 +281,6 @@ static void add_text(hy_rendered *r, size_t begin, size_t end) {
     }
 }
 
-/* Drops special tokens that come from the text of a turn. */
-static void keep_written(hy_rendered *r) {
-    size_t kept = 0;
-    for (size_t i = 0; i < r->specials.count; i++) {
-        const hy_special *s = &r->specials.items[i];
-        bool is_written = true;
-        for (size_t k = s->at; k < s->at + s->size; k++) is_written &= mark_of(&r->whole, k) == 0;
-        if (is_written) r->specials.items[kept++] = *s;
-    }
-    r->specials.count = kept;
-}
-
 static hy_status render_all(const hy_chat_template *chat, const hy_conversation *c, bool asks,
                             hy_rendered *r) {
     HY_TRY(render(chat, c, c->count, asks, &r->whole));
@@ -307,7 +289,14 @@ static hy_status render_all(const hy_chat_template *chat, const hy_conversation 
     if (chat->own->tokenizer) {
         HY_TRY(hy_tokenizer_find_specials(chat->own->tokenizer, hy_text_string(&r->whole.text),
                                           size, &r->specials));
-        keep_written(r);
+        size_t kept = 0; /* special tokens in the text of a turn are dropped */
+        for (size_t i = 0; i < r->specials.count; i++) {
+            const hy_special *s = &r->specials.items[i];
+            bool is_written = true;
+            for (size_t k = 0; k < s->size; k++) is_written &= mark_of(&r->whole, s->at + k) == 0;
+            if (is_written) r->specials.items[kept++] = *s;
+        }
+        r->specials.count = kept;
     }
     HY_TRY(hy_array_reserve(&r->answers, &r->answers_room, size + 1, 1, "a chat"));
     memset(r->answers, 0, size + 1);
@@ -388,6 +377,14 @@ void hy_own_tokens_free(hy_own_tokens *tokens) {
     *tokens = (hy_own_tokens){0};
 }
 
+/* Parses a template. HY_OK with own->jinja NULL: it cannot be rendered, and `reason` says why. */
+static hy_status parse(const char *text, size_t size, const char *name, own_template *own) {
+    hy_status status = hy_jinja_parse(text, size, name, &own->jinja);
+    if (status != HY_ERR_INPUT) return status;
+    snprintf(own->reason, sizeof own->reason, "%.500s", hy_error_message());
+    return HY_OK;
+}
+
 hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,
                                const hy_tokenizer *tokenizer, hy_chat_template *out) {
     own_template *own = calloc(1, sizeof *own);
@@ -395,18 +392,16 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
         hy_own_tokens_free(&tokens);
         return hy_fail(HY_ERR_MEMORY, "not enough memory for a chat template");
     }
-    hy_status status = hy_jinja_parse(text, size, "the chat template", &own->jinja);
-    if (status != HY_OK) {
-        hy_own_template_close(own);
-        hy_own_tokens_free(&tokens);
-        if (status != HY_ERR_INPUT) return status;
-        out->kind = HY_CHAT_UNKNOWN;
-        snprintf(out->reason, sizeof out->reason, "%.500s", hy_error_message());
-        return HY_OK;
-    }
     own->tokens = tokens;
     own->tokenizer = tokenizer;
     own->end = out->tokens.eos;
+    hy_status status = parse(text, size, "the chat template", own);
+    if (!own->jinja) {
+        if (status == HY_OK) out->kind = HY_CHAT_UNKNOWN;
+        snprintf(out->reason, sizeof out->reason, "%s", own->reason);
+        hy_own_template_close(own);
+        return status;
+    }
     out->own = own;
     out->kind = HY_CHAT_OWN;
     HY_TRY(find_parts(out));
@@ -417,9 +412,8 @@ hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_templ
     own_template *own = calloc(1, sizeof *own);
     HY_FAIL_IF(!own, HY_ERR_MEMORY, "not enough memory for a chat template");
     chat->own->with_tools = own;
-    hy_status status = hy_jinja_parse(text, size, "the chat template for tools", &own->jinja);
-    if (status == HY_ERR_INPUT) snprintf(own->reason, sizeof own->reason, "%s", hy_error_message());
-    if (status != HY_OK) return status == HY_ERR_INPUT ? HY_OK : status;
+    HY_TRY(parse(text, size, "the chat template for tools", own));
+    if (!own->jinja) return HY_OK;
     own->tokens = chat->own->tokens;
     own->tokenizer = chat->own->tokenizer;
     hy_chat_template other = *chat;

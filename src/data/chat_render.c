@@ -1,23 +1,13 @@
 /* chat_render.c: renders conversations with the built-in templates. See chat_template.h.
  *
- * Each template is a function that adds pieces for the turns. The strings are exactly those that
- * the models were trained with, spaces included. They come from the templates published with the
- * models. */
+ * A template is a row of texts around the turns. They are exactly those that the models were
+ * trained with, spaces included, and come from the templates published with the models. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "data/chat_template.h"
-
-/* ---- conversations --------------------------------------------------------------------------- */
-
-#define ALPACA_PLAIN                                                                               \
-    "Below is an instruction that describes a task. Write a response that appropriately "          \
-    "completes the request."
-#define ALPACA_INPUT                                                                               \
-    "Below is an instruction that describes a task, paired with an input that provides further "   \
-    "context. Write a response that appropriately completes the request."
 
 void hy_rendered_free(hy_rendered *r) {
     hy_text_free(&r->text);
@@ -50,41 +40,9 @@ void hy_rendered_add_text(hy_rendered *r, const char *text, size_t size, bool is
     hy_text_add_bytes(&r->text, text, size);
 }
 
-static void add_string(hy_rendered *r, const char *text) {
-    hy_rendered_add_text(r, text, strlen(text), false);
-}
-
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* The turn without blanks at both ends, for templates that strip them. */
-static hy_turn trimmed(hy_turn turn) {
-    while (turn.size > 0 && is_space(turn.text[turn.size - 1])) turn.size--;
-    while (turn.size > 0 && is_space(turn.text[0])) turn.text++, turn.size--;
-    return turn;
-}
-
-static void add_turn(hy_rendered *r, hy_turn turn) {
-    hy_rendered_add_text(r, turn.text, turn.size, turn.role == HY_ROLE_ASSISTANT);
-}
-
-static void add_opening(hy_rendered *r, const hy_chat_template *chat) {
-    for (int32_t i = 0; i < chat->tokens.opening_count; i++) {
-        hy_rendered_add_token(r, chat->tokens.opening[i], false);
-    }
-}
-
-/* Adds a user turn and its input, for templates that have no separate place for the input. */
-static size_t add_user(hy_rendered *r, const hy_turn *turns, size_t i, size_t count, bool trims) {
-    add_turn(r, trims ? trimmed(turns[i]) : turns[i]);
-    if (i + 1 == count || turns[i + 1].role != HY_ROLE_INPUT) return i;
-    add_string(r, "\n");
-    add_turn(r, trims ? trimmed(turns[i + 1]) : turns[i + 1]);
-    return i + 1;
-}
-
-/* ---- templates that mark every turn ---------------------------------------------------------- */
-
-static const char *role_name(hy_role role) {
+const char *hy_role_name(hy_role role) {
     static const char *const names[] = {[HY_ROLE_SYSTEM] = "system",
                                         [HY_ROLE_USER] = "user",
                                         [HY_ROLE_INPUT] = "user",
@@ -93,101 +51,118 @@ static const char *role_name(hy_role role) {
     return names[role];
 }
 
-static void add_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
-    bool is_chatml = chat->kind == HY_CHAT_CHATML;
-    hy_rendered_add_token(r, is_chatml ? chat->tokens.im_start : chat->tokens.header_start, false);
-    add_string(r, role_name(role));
-    if (!is_chatml) hy_rendered_add_token(r, chat->tokens.header_end, false);
-    add_string(r, is_chatml ? "\n" : "\n\n");
-}
+/* ---- templates ------------------------------------------------------------------------------- */
 
-static void add_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
-    hy_rendered_add_token(r, hy_chat_template_end(chat), is_answer);
-    if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
-}
+/* The texts of a template. ROLE stands for the name of the turn's role, <eos> for the end token of
+ * the tokenizer; other special tokens are spelled. NULL is "". */
+typedef struct format {
+    const char *begin;                               /* before the first turn */
+    const char *system[2], *question[2], *answer[2]; /* before and after the text of such a turn */
+    const char *input;                               /* between a question and its input */
+    bool has_opening;  /* begins with the tokens that the tokenizer puts before a text */
+    bool trims;        /* strips blanks around texts */
+    bool joins_system; /* the system turn is the beginning of the first question */
+} format;
 
-/* chatml and llama3. llama3 strips blanks around texts. */
-static void render_marked(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                          bool asks, hy_rendered *r) {
-    bool is_llama3 = chat->kind == HY_CHAT_LLAMA3;
-    if (is_llama3) hy_rendered_add_token(r, chat->tokens.text_begin, false);
-    for (size_t i = 0; i < count; i++) {
-        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
-        add_head(chat, r, turns[i].role);
-        i = add_user(r, turns, i, count, is_llama3);
-        add_tail(chat, r, is_answer);
+#define CHATML                                                                                     \
+    { "<|im_start|>ROLE\n", "<|im_end|>\n" }
+#define LLAMA3                                                                                     \
+    { "<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>" }
+
+static const format formats[] = {
+    [HY_CHAT_PLAIN] = {.answer = {"", "<eos>"}, .input = "\n", .has_opening = true},
+    [HY_CHAT_CHATML] = {.system = CHATML, .question = CHATML, .answer = CHATML, .input = "\n"},
+    [HY_CHAT_LLAMA3] = {.begin = "<|begin_of_text|>",
+                        .system = LLAMA3,
+                        .question = LLAMA3,
+                        .answer = LLAMA3,
+                        .input = "\n",
+                        .trims = true},
+    [HY_CHAT_LLAMA2] = {.system = {"<s>[INST] <<SYS>>\n", "\n<</SYS>>\n\n"},
+                        .question = {"<s>[INST] ", " [/INST]"},
+                        .answer = {" ", " </s>"},
+                        .input = "\n",
+                        .trims = true,
+                        .joins_system = true},
+    [HY_CHAT_MISTRAL] = {.begin = "<s>",
+                         .system = {"[INST] ", "\n\n"},
+                         .question = {"[INST] ", " [/INST]"},
+                         .answer = {" ", "</s>"},
+                         .input = "\n",
+                         .joins_system = true},
+    [HY_CHAT_ALPACA] = {.system = {"", "\n\n"},
+                        .question = {"### Instruction:\n", "\n\n### Response:\n"},
+                        .answer = {"", "<eos>"},
+                        .input = "\n\n### Input:\n",
+                        .has_opening = true},
+};
+
+/* Instead of a system turn. */
+static const char alpaca_plain[] =
+    "Below is an instruction that describes a task. Write a response that appropriately "
+    "completes the request.\n\n";
+static const char alpaca_input[] =
+    "Below is an instruction that describes a task, paired with an input that provides further "
+    "context. Write a response that appropriately completes the request.\n\n";
+
+/* Adds a text of a template. is_answer: up to and including its first special token, it is part of
+ * the answer. */
+static void add_format(hy_rendered *r, const hy_chat_tokens *tokens, const char *text, hy_role role,
+                       bool is_answer) {
+    while (text && *text) {
+        int32_t token = tokens->eos;
+        bool is_role = strncmp(text, "ROLE", 4) == 0;
+        size_t size = strncmp(text, "<eos>", 5) == 0 ? 5 : hy_chat_mark_at(tokens, text, &token);
+        if (size > 0) {
+            hy_rendered_add_token(r, token, is_answer);
+            is_answer = false;
+        } else if (is_role) {
+            size = 4;
+            hy_rendered_add_text(r, hy_role_name(role), strlen(hy_role_name(role)), false);
+        } else {
+            size = 1 + strcspn(text + 1, "<[R");
+            hy_rendered_add_text(r, text, size, is_answer);
+        }
+        text += size;
     }
-    if (asks) add_head(chat, r, HY_ROLE_ASSISTANT);
 }
 
-/* ---- templates of question and answer -------------------------------------------------------- */
+static void add_turn(hy_rendered *r, hy_turn turn, bool trims, bool is_answer) {
+    while (trims && turn.size > 0 && is_space(turn.text[turn.size - 1])) turn.size--;
+    while (trims && turn.size > 0 && is_space(turn.text[0])) turn.text++, turn.size--;
+    hy_rendered_add_text(r, turn.text, turn.size, is_answer);
+}
 
-/* llama2 and mistral. llama2 begins every question with <s> and strips blanks around texts. Since
- * version 3 of Mistral's tokenizer, [INST] and [/INST] are single tokens. */
-static void render_inst(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                        hy_rendered *r) {
-    const hy_chat_tokens *t = &chat->tokens;
-    bool is_llama2 = chat->kind == HY_CHAT_LLAMA2;
-    bool has_tokens = !is_llama2 && t->inst >= 0 && t->inst_end >= 0;
-    if (!is_llama2) hy_rendered_add_token(r, t->begin, false);
-    for (size_t i = 0; i < count; i++) {
-        if (turns[i].role == HY_ROLE_ASSISTANT) {
-            add_string(r, " ");
-            add_turn(r, is_llama2 ? trimmed(turns[i]) : turns[i]);
-            if (is_llama2) hy_rendered_add_text(r, " ", 1, true);
-            hy_rendered_add_token(r, t->end, true);
-            continue;
-        }
-        if (is_llama2) hy_rendered_add_token(r, t->begin, false);
-        hy_rendered_add_token(r, has_tokens ? t->inst : -1, false);
-        add_string(r, has_tokens ? " " : "[INST] ");
-        if (turns[i].role == HY_ROLE_SYSTEM) {
-            if (is_llama2) add_string(r, "<<SYS>>\n");
-            add_turn(r, turns[i]);
-            add_string(r, is_llama2 ? "\n<</SYS>>\n\n" : "\n\n");
-            if (++i == count) return;
-        }
-        i = add_user(r, turns, i, count, is_llama2);
-        hy_rendered_add_token(r, has_tokens ? t->inst_end : -1, false);
-        if (!has_tokens) add_string(r, " [/INST]");
+static void render(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                   hy_rendered *r) {
+    const format *f = &formats[chat->kind];
+    hy_chat_tokens t = chat->tokens;
+    bool is_mistral = chat->kind == HY_CHAT_MISTRAL;
+    /* Since version 3 of Mistral's tokenizer, [INST] and [/INST] are single tokens. */
+    bool has_tokens = is_mistral && t.inst >= 0 && t.inst_end >= 0;
+    if (!has_tokens) t.inst = t.inst_end = -1;
+    const char *begin = f->begin;
+    if (chat->kind == HY_CHAT_ALPACA && (count == 0 || turns[0].role != HY_ROLE_SYSTEM)) {
+        begin = count > 1 && turns[1].role == HY_ROLE_INPUT ? alpaca_input : alpaca_plain;
     }
-}
-
-static void render_alpaca(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                          hy_rendered *r) {
-    size_t i = 0;
-    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
-    size_t first = has_system;
-    bool has_input = first + 1 < count && turns[first + 1].role == HY_ROLE_INPUT;
-    add_opening(r, chat);
-    if (has_system)
-        add_turn(r, turns[i++]);
-    else
-        add_string(r, has_input ? ALPACA_INPUT : ALPACA_PLAIN);
-    add_string(r, "\n\n");
-    for (; i < count; i++) {
-        if (turns[i].role == HY_ROLE_ASSISTANT) {
-            add_turn(r, turns[i]);
-            hy_rendered_add_token(r, chat->tokens.eos, true);
-            continue;
-        }
-        add_string(r, "### Instruction:\n");
-        add_turn(r, turns[i]);
+    for (int32_t i = 0; f->has_opening && i < t.opening_count; i++) {
+        hy_rendered_add_token(r, t.opening[i], false);
+    }
+    add_format(r, &t, begin, HY_ROLE_USER, false);
+    for (size_t i = 0; i < count; i++) {
+        hy_role role = turns[i].role;
+        bool is_answer = role == HY_ROLE_ASSISTANT, is_system = role == HY_ROLE_SYSTEM;
+        const char *const *around = is_answer ? f->answer : is_system ? f->system : f->question;
+        bool is_joined = f->joins_system && i > 0 && turns[i - 1].role == HY_ROLE_SYSTEM;
+        bool trims = f->trims && !(is_system && f->joins_system);
+        if (!is_joined) add_format(r, &t, around[0], role, false);
+        add_turn(r, turns[i], trims, is_answer);
         if (i + 1 < count && turns[i + 1].role == HY_ROLE_INPUT) {
-            add_string(r, "\n\n### Input:\n");
-            add_turn(r, turns[++i]);
+            add_format(r, &t, f->input, role, false);
+            add_turn(r, turns[++i], trims, false);
         }
-        add_string(r, "\n\n### Response:\n");
-    }
-}
-
-static void render_plain(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                         hy_rendered *r) {
-    add_opening(r, chat);
-    for (size_t i = 0; i < count; i++) {
-        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
-        i = add_user(r, turns, i, count, false);
-        if (is_answer) hy_rendered_add_token(r, chat->tokens.eos, true);
+        bool drops_space = has_tokens && around == f->question;
+        add_format(r, &t, around[1] ? around[1] + drops_space : NULL, role, is_answer);
     }
 }
 
@@ -213,18 +188,14 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
             if (turns[i].role == HY_ROLE_INPUT) continue;
             HY_FAIL_IF(turns[i].role != expected, HY_ERR_INPUT,
                        "turn %zu is %s, but the chat template %s expects %s", i + 1,
-                       role_name(turns[i].role), hy_chat_kind_name(chat->kind),
-                       role_name(expected));
+                       hy_role_name(turns[i].role), hy_chat_kind_name(chat->kind),
+                       hy_role_name(expected));
             expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
         }
     }
-    switch (chat->kind) {
-    case HY_CHAT_CHATML:
-    case HY_CHAT_LLAMA3: render_marked(chat, turns, count, asks_for_answer, r); break;
-    case HY_CHAT_LLAMA2:
-    case HY_CHAT_MISTRAL: render_inst(chat, turns, count, r); break;
-    case HY_CHAT_ALPACA: render_alpaca(chat, turns, count, r); break;
-    default: render_plain(chat, turns, count, r); break;
+    render(chat, turns, count, r);
+    if (marks_turns && asks_for_answer) {
+        add_format(r, &chat->tokens, formats[chat->kind].answer[0], HY_ROLE_ASSISTANT, false);
     }
     if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "not enough memory for a conversation");
     return hy_text_status(&r->text);

@@ -59,6 +59,16 @@ static int32_t *token_at(hy_chat_tokens *t, size_t mark) {
     return (int32_t *)(void *)((char *)t + marks[mark].at);
 }
 
+size_t hy_chat_mark_at(const hy_chat_tokens *tokens, const char *text, int32_t *token) {
+    hy_chat_tokens copy = *tokens;
+    for (size_t i = 0; i < MARKS; i++) {
+        size_t length = strlen(marks[i].spelling);
+        *token = *token_at(&copy, i);
+        if (*token >= 0 && strncmp(text, marks[i].spelling, length) == 0) return length;
+    }
+    return 0;
+}
+
 static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     for (size_t i = 0; i < MARKS; i++) {
         *token_at(t, i) = tokenizer ? hy_tokenizer_find(tokenizer, marks[i].spelling) : -1;

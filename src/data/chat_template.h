@@ -41,6 +41,7 @@ typedef enum hy_role {
     HY_ROLE_ASSISTANT,
     HY_ROLE_TOOL
 } hy_role;
+const char *hy_role_name(hy_role role); /* as templates write it */
 
 /* INPUT is the text that a user's instruction refers to; it follows the USER turn it belongs to. */
 typedef struct hy_turn {
@@ -158,6 +159,9 @@ void hy_own_template_close(struct hy_own_template *own); /* own may be NULL */
 int32_t hy_own_template_end(const struct hy_own_template *own);
 hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *conversation,
                         bool asks_for_answer, hy_rendered *out);
+/* The length of the special token that is spelled at `text`, and its id; 0: the tokenizer has none
+ * of this spelling (chat_template.c). */
+size_t hy_chat_mark_at(const hy_chat_tokens *tokens, const char *text, int32_t *token);
 /* Append a piece. If memory runs out, they set has_failed, which rendering reports
  * (chat_render.c). */
 void hy_rendered_add_token(hy_rendered *r, int32_t token, bool is_answer);

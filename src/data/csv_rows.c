@@ -186,23 +186,19 @@ bool hy_csv_is_header(const char *text, size_t size) {
     return is_header;
 }
 
-/* Whether lines end with carriage returns only, as some Mac programs write them. Split at line
- * feeds, such a file would have one long header, and its rows would begin inside texts. Carriage
- * returns at the end of the header belong to a doubled line end. */
-static bool has_lines_by_returns(const hy_row *header) {
-    size_t size = header->size;
-    while (size > 0 && header->data[size - 1] == '\r') size--;
-    return size > 0 && memchr(header->data, '\r', size) != NULL;
-}
-
 hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv *csv,
                        hy_row_kind *kind) {
     hy_row row;
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
                "the file has no line with column names");
+    /* Some Mac programs end lines with carriage returns only. Split at line feeds, such a file
+     * would have one long header, and its rows would begin inside texts. Carriage returns at the
+     * end of the header belong to a doubled line end. */
+    size_t header = row.size;
+    while (header > 0 && row.data[header - 1] == '\r') header--;
     HY_FAIL_IF(
-        has_lines_by_returns(&row), HY_ERR_INPUT,
+        header > 0 && memchr(row.data, '\r', header), HY_ERR_INPUT,
         "the lines end with carriage returns; expected line feeds (convert them: tr '\\r' '\\n')");
     HY_TRY(choose_separator(&row, csv, kind));
     scan->csv = csv;
@@ -210,18 +206,6 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-static hy_status check_field(const char *name, const hy_text *field) {
-    const char *text = hy_text_string(field);
-    HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT,
-               "the column \"%.40s\" contains a zero byte", name);
-    for (size_t i = 0; i < field->size;) {
-        int length = hy_utf8_length((const uint8_t *)text + i, field->size - i);
-        HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not valid UTF-8", name);
-        i += (size_t)length;
-    }
-    return HY_OK;
-}
 
 static hy_status add_fields(const hy_row *row, hy_json_writer *w, hy_text *field) {
     const hy_csv *csv = row->csv;
@@ -232,8 +216,15 @@ static hy_status add_fields(const hy_row *row, hy_json_writer *w, hy_text *field
         HY_FAIL_IF(reason, HY_ERR_INPUT, "%s", reason);
         HY_TRY(hy_text_status(field));
         if (i >= csv->count || !csv->names[i][0]) continue;
-        HY_TRY(check_field(csv->names[i], field));
-        hy_json_put_string(w, csv->names[i], hy_text_string(field));
+        const char *text = hy_text_string(field), *name = csv->names[i];
+        HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT,
+                   "the column \"%.40s\" contains a zero byte", name);
+        for (size_t k = 0; k < field->size;) {
+            int length = hy_utf8_length((const uint8_t *)text + k, field->size - k);
+            HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not valid UTF-8", name);
+            k += (size_t)length;
+        }
+        hy_json_put_string(w, name, text);
     }
     HY_FAIL_IF(i != csv->count, HY_ERR_INPUT,
                "the row has %zu columns, but the first line names %zu", i, csv->count);

@@ -64,13 +64,13 @@ static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_par
     return HY_OK;
 }
 
-static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy_mixture *mixture,
-                            hy_part_use use, part_list *out) {
+static hy_status open_parts(hy_dataset *d, const hy_mixture *mixture, hy_part_use use,
+                            part_list *out) {
     out->parts = calloc(mixture->count, sizeof *out->parts);
     if (!out->parts) return hy_fail(HY_ERR_MEMORY, "not enough memory for data");
     for (size_t i = 0; i < mixture->count; i++) {
         hy_part *part = &out->parts[i];
-        HY_TRY(hy_part_open(mixture->parts[i].path, use, o, &d->encoding, part));
+        HY_TRY(hy_part_open(mixture->parts[i].path, use, &d->encoding, part));
         out->count++;
         part->weight = mixture->parts[i].weight;
         HY_FAIL_IF(part->is_bytes != out->parts[0].is_bytes, HY_ERR_INPUT,
@@ -81,11 +81,10 @@ static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy
     return HY_OK;
 }
 
-static hy_status open_path(hy_dataset *d, const hy_dataset_options *o, const char *path,
-                           hy_part_use use, part_list *out) {
+static hy_status open_path(hy_dataset *d, const char *path, hy_part_use use, part_list *out) {
     hy_mixture mixture;
     HY_TRY(hy_mixture_parse(path, &mixture));
-    hy_status status = open_parts(d, o, &mixture, use, out);
+    hy_status status = open_parts(d, &mixture, use, out);
     if (out == &d->main) {
         double weights[HY_MOST_PARTS];
         d->has_weights = mixture.has_weights && mixture.count > 1;
@@ -104,25 +103,18 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     long workers = o->workers > 0 ? o->workers : sysconf(_SC_NPROCESSORS_ONLN);
     if (workers < 1) workers = 1;
     d->encoding = (hy_encoding){
+        .options = o,
         .tokenizer = d->tokenizer,
-        .names_template = o->chat_template != HY_CHAT_AUTO,
-        .counts_all = o->counts_all,
-        .stops_at_bad = o->stops_at_bad_row,
-        .seq = o->seq,
-        .vocab = o->vocab,
         .workers = workers > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)workers,
         .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
-        .user = o->user,
-        .on_progress = o->on_progress,
-        .on_warning = o->on_warning,
     };
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
-    HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
+    HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o->path, use, &d->main));
     bool is_bytes = d->main.parts[0].is_bytes;
     if (is_given(o->val_path) && !is_same) {
-        HY_TRY(open_path(d, o, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
+        HY_TRY(open_path(d, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
         HY_FAIL_IF(is_bytes != d->held_out.parts[0].is_bytes, HY_ERR_INPUT,
                    "the training data is %s, but the held-out data %s is %s",
                    is_bytes ? "text" : "token shards", o->val_path,

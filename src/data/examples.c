@@ -18,21 +18,14 @@
  * with the row is HY_ERR_INPUT and becomes the reason in a warning. Other failures (out of memory,
  * an id outside the model's vocabulary) end the reading. */
 
-/* ---- one row --------------------------------------------------------------------------------- */
-
-static hy_status parse_csv(const hy_row *row, hy_json **out) {
-    hy_text text = {0};
-    hy_status status = hy_csv_to_json(row, &text);
-    if (status == HY_OK) status = hy_json_parse(text.data, text.size, "", out);
-    hy_text_free(&text);
-    return status;
-}
-
 hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     if (row->broken) return hy_fail(HY_ERR_INPUT, "%s", row->broken);
-    if (row->csv) return parse_csv(row, out);
-    hy_status status = hy_json_parse(row->data, row->size, "", out);
-    if (status != HY_ERR_INPUT) return status;
+    hy_text text = {0};
+    hy_status status = row->csv ? hy_csv_to_json(row, &text) : HY_OK;
+    const char *json = row->csv ? text.data : row->data;
+    if (status == HY_OK) status = hy_json_parse(json, row->csv ? text.size : row->size, "", out);
+    hy_text_free(&text);
+    if (status != HY_ERR_INPUT || row->csv) return status;
     /* The parser writes ":LINE:COLUMN: reason", counted from the beginning of the row. */
     unsigned long long line, column;
     int at = 0;
@@ -41,6 +34,14 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     if (sscanf(message, ":%llu:%llu: %n", &line, &column, &at) != 2 || at == 0) return status;
     if (line == 1) return hy_fail(status, "column %llu: %s", column, message + at);
     return hy_fail(status, "line %llu of the row, column %llu: %s", line, column, message + at);
+}
+
+hy_status hy_row_kind_of(const hy_row *row, hy_row_kind *out) {
+    hy_json *json;
+    HY_TRY(hy_row_parse(row, &json));
+    hy_status status = hy_row_recognise(hy_json_root(json), out);
+    hy_json_free(json);
+    return status;
 }
 
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
@@ -77,13 +78,14 @@ static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, boo
 }
 
 static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind kind) {
-    size_t seq = (size_t)e->seq, most = seq + 1, count = b->ids.count;
+    const hy_dataset_options *o = e->options;
+    size_t seq = (size_t)o->seq, most = seq + 1, count = b->ids.count;
     for (size_t i = 0; i < count; i++) {
         int32_t id = b->ids.data[i];
-        HY_FAIL_IF(id < 0 || id >= e->vocab, HY_ERR_STATE,
+        HY_FAIL_IF(id < 0 || id >= o->vocab, HY_ERR_STATE,
                    "a row has the token %d, but the model's vocabulary has the ids 0 to %d; check "
                    "that the tokenizer belongs to the model",
-                   id, e->vocab - 1);
+                   id, o->vocab - 1);
     }
     if (count < 2) return hy_fail(HY_ERR_INPUT, "the row has fewer than two tokens");
     if (kind == HY_ROWS_TEXT) {
@@ -95,9 +97,9 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     bool is_cut = count > most;
     b->cut += is_cut;
     if (is_cut) count = most;
-    bool counts_any = e->counts_all;
+    bool counts_any = o->counts_all;
     for (size_t i = 1; i < count && !counts_any; i++) counts_any = b->answers.data[i];
-    if (counts_any) return add_example(b, 0, count, e->counts_all);
+    if (counts_any) return add_example(b, 0, count, o->counts_all);
     b->dropped += is_cut;
     return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no assistant turn to learn from");
 }
@@ -154,19 +156,6 @@ typedef struct reading {
     char first_reason[HY_REASON_MAX + 64];
 } reading;
 
-/* ---- the kind of rows ------------------------------------------------------------------------ */
-
-/* Documents have no turns. A prompt is used without a template unless the user chose one. */
-static hy_status choose_template(reading *r) {
-    const hy_encoding *e = r->encoding;
-    r->chat = e->chat;
-    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
-    if (r->kind == HY_ROWS_TEXT || (is_pair && !e->names_template)) r->chat.kind = HY_CHAT_PLAIN;
-    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
-    hy_status status = hy_chat_template_check(&r->chat);
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
-}
-
 /* ---- batches --------------------------------------------------------------------------------- */
 
 static bool next_batch(void *context, void *slot) {
@@ -192,18 +181,19 @@ static hy_status encode_batch(void *context, void *slot) {
 
 static hy_status report_bad_rows(reading *r, const hy_batch_of_rows *b) {
     hy_examples *x = r->examples;
+    const hy_dataset_options *o = r->encoding->options;
     for (size_t i = 0; i < b->bad_count && i < HY_REASONS_KEPT; i++) {
         char text[HY_REASON_MAX + 4200];
         snprintf(text, sizeof text, "%.4000s:%llu: %s", r->path, (unsigned long long)b->bad[i].line,
                  b->bad[i].reason);
-        HY_FAIL_IF(r->encoding->stops_at_bad, HY_ERR_INPUT,
+        HY_FAIL_IF(o->stops_at_bad_row, HY_ERR_INPUT,
                    "%s (set bad_rows = skip to continue without this row)", text);
         if (!r->first_reason[0]) {
             snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
                      (unsigned long long)b->bad[i].line, b->bad[i].reason);
         }
-        bool is_shown = x->bad_rows + i < WARNINGS_SHOWN && r->encoding->on_warning;
-        if (is_shown) r->encoding->on_warning(r->encoding->user, text);
+        bool is_shown = x->bad_rows + i < WARNINGS_SHOWN && o->on_warning;
+        if (is_shown) o->on_warning(o->user, text);
     }
     x->bad_rows += b->bad_count;
     return HY_OK;
@@ -213,7 +203,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     reading *r = context;
     hy_batch_of_rows *b = slot;
     hy_examples *x = r->examples;
-    const hy_encoding *e = r->encoding;
+    const hy_dataset_options *o = r->encoding->options;
     HY_TRY(report_bad_rows(r, b));
     HY_TRY(hy_spool_put(&x->tokens, b->tokens.data, b->tokens.count * sizeof *b->tokens.data));
     for (size_t i = 0; i < b->lengths.count; i++) {
@@ -226,7 +216,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     x->dropped += b->dropped;
     r->rows += b->row_count;
     r->used += b->lengths.count;
-    if (is_caller && e->on_progress) e->on_progress(e->user, "reading rows", b->share);
+    if (is_caller && o->on_progress) o->on_progress(o->user, "reading rows", b->share);
     return HY_OK;
 }
 
@@ -277,22 +267,26 @@ static hy_status find_kind(reading *r) {
     if (r->file->is_csv) return HY_OK;
     status = hy_fail(HY_ERR_INPUT, "%s contains no rows", r->path);
     for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&r->scan, &row); i++) {
-        hy_json *json;
-        status = hy_row_parse(&row, &json);
-        if (status == HY_OK) {
-            status = hy_row_recognise(hy_json_root(json), &r->kind);
-            hy_json_free(json);
-        }
+        status = hy_row_kind_of(&row, &r->kind);
         if (status == HY_OK) break;
         status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
-        if (status == HY_ERR_MEMORY || r->encoding->stops_at_bad) break;
+        if (status == HY_ERR_MEMORY || r->encoding->options->stops_at_bad_row) break;
     }
     return status;
 }
 
 static hy_status read_mapped(reading *r) {
     HY_TRY(find_kind(r));
-    HY_TRY(choose_template(r));
+    /* Documents have no turns. A prompt is used without a template unless the user chose one. */
+    const hy_encoding *e = r->encoding;
+    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
+    bool is_plain =
+        r->kind == HY_ROWS_TEXT || (is_pair && e->options->chat_template == HY_CHAT_AUTO);
+    r->chat = e->chat;
+    if (is_plain) r->chat.kind = HY_CHAT_PLAIN;
+    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
+    hy_status status = hy_chat_template_check(&r->chat);
+    if (status != HY_OK) return hy_fail_context(status, "%s", r->path);
     HY_TRY(begin_rows(r));
     HY_TRY(run_workers(r));
     HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s",
@@ -300,7 +294,7 @@ static hy_status read_mapped(reading *r) {
     HY_FAIL_IF(r->rows == 0, HY_ERR_INPUT, "%s contains no rows", r->path);
     HY_FAIL_IF(!r->used, HY_ERR_INPUT,
                "no row of %s can be used: the sequence of %d tokens is too short for any answer",
-               r->path, r->encoding->seq);
+               r->path, r->encoding->options->seq);
     return HY_OK;
 }
 
@@ -332,15 +326,16 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     if (status != HY_OK) hy_examples_close(x);
     HY_TRY(status);
     /* Warn about rows that were skipped or cut. */
+    const hy_dataset_options *o = e->options;
     char text[256];
     snprintf(text, sizeof text, "skipped %llu of %llu rows because they are malformed",
              (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
-    if (x->bad_rows && e->on_warning) e->on_warning(e->user, text);
+    if (x->bad_rows && o->on_warning) o->on_warning(o->user, text);
     snprintf(text, sizeof text,
              "cut %llu of %llu rows because they are longer than the sequence of %d tokens%s",
-             (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
+             (unsigned long long)x->cut, (unsigned long long)x->rows, o->seq,
              x->dropped ? "; rows with no answer left were dropped" : "");
-    if (x->cut && e->on_warning) e->on_warning(e->user, text);
+    if (x->cut && o->on_warning) o->on_warning(o->user, text);
     return HY_OK;
 }
 

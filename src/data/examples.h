@@ -11,7 +11,6 @@
 #pragma once
 
 #include "data/conversation.h"
-#include "data/encoding.h"
 #include "data/json_rows.h"
 #include "data/source.h"
 #include "data/spool.h"
@@ -68,5 +67,7 @@ typedef struct hy_batch_of_rows {
     hy_flags answers;
 } hy_batch_of_rows;
 
+/* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */
+hy_status hy_row_kind_of(const hy_row *row, hy_row_kind *out);
 /* Parses a row; HY_ERR_INPUT says why it is malformed, with the column. */
 hy_status hy_row_parse(const hy_row *row, hy_json **out);

@@ -1,4 +1,7 @@
-/* fingerprint.c: hashes of data and weights. See fingerprint.h. */
+/* fingerprint.c: hashes of data and weights. See fingerprint.h.
+ *
+ * The record of a run stores them, and a resumed run compares them. The hash of a list of files
+ * depends on their content and order, not on their names. */
 #include "data/fingerprint.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* fingerprint.h: hashes that show whether files still have the same content, wherever they are. */
+/* fingerprint.h: hashes that show whether files still have the same content, wherever they are.
+ *
+ * A run stores the hashes of its data and of the weights it started from. On resuming, other hashes
+ * mean that someone has changed the files. */
 #pragma once
 
 #include "base/hash.h"

@@ -44,19 +44,17 @@ static void put(writer *w, const void *bytes, int size) {
 
 static void expand(writer *w, int rule_number);
 
-static void repeat(writer *w, const remembered *what, int times) {
-    for (int i = 0; i < times; i++) {
-        put(w, ", ", 2);
-        put(w, w->text + what->begin, what->size);
-    }
-}
-
 static void run_op(writer *w, const hy_grammar_op *op) {
     remembered *slot = &w->slots[op->slot];
     switch (op->kind) {
     case HY_GRAMMAR_TEXT: put(w, op->text.data, op->text.size); break;
     case HY_GRAMMAR_COPY: put(w, w->text + slot->begin, slot->size); break;
-    case HY_GRAMMAR_REPEAT: repeat(w, slot, w->slots[op->counter].choice + 1); break;
+    case HY_GRAMMAR_REPEAT:
+        for (int i = 0; i <= w->slots[op->counter].choice; i++) {
+            put(w, ", ", 2);
+            put(w, w->text + slot->begin, slot->size);
+        }
+        break;
     case HY_GRAMMAR_AGREE: {
         int form = op->first_form + slot->choice % op->form_count;
         put(w, w->program->forms[form].data, w->program->forms[form].size);

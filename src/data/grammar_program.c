@@ -187,14 +187,6 @@ static hy_status complain(const reader *r, const char *what, const char *text, i
 
 static bool is_slot(char c) { return c >= 'A' && c <= 'Z'; }
 
-static int find_rule(const hy_grammar_program *program, const char *name, int size) {
-    for (int i = 0; i < program->rule_count; i++) {
-        const char *known = program->source[i].name;
-        if ((int)strlen(known) == size && memcmp(known, name, (size_t)size) == 0) return i;
-    }
-    return -1;
-}
-
 static hy_status add_op(const reader *r, hy_grammar_op op) {
     if (r->program->op_count == HY_GRAMMAR_OPS_MAX) return complain(r, "no room for", "", 0);
     r->program->ops[r->program->op_count++] = op;
@@ -203,7 +195,11 @@ static hy_status add_op(const reader *r, hy_grammar_op op) {
 
 /* Reads <rule> and <X=rule>; `slot` is NO_SLOT for the first form. */
 static hy_status read_expand(const reader *r, const char *name, int size, int slot) {
-    int rule = find_rule(r->program, name, size);
+    int rule = r->program->rule_count - 1;
+    for (; rule >= 0; rule--) {
+        const char *known = r->program->source[rule].name;
+        if ((int)strlen(known) == size && memcmp(known, name, (size_t)size) == 0) break;
+    }
     if (rule < 0) return complain(r, "there is no rule", name, size);
     if (rule <= r->rule) return complain(r, "must not refer to a rule above it:", name, size);
     if (slot != HY_GRAMMAR_NO_SLOT) {

@@ -1,4 +1,8 @@
-/* input.c: finds files, detects their kind and decompresses them. See input.h. */
+/* input.c: finds files, detects their kind and decompresses them. See input.h.
+ *
+ * The dataset (part.c), the tokenizer program (tokenizer_shards.c) and fingerprints read files
+ * through it. A file that is not text never becomes training data silently: it is skipped and
+ * counted in a folder, and an error otherwise. */
 #include "data/input.h"
 
 #include <errno.h>
@@ -107,12 +111,6 @@ static const struct {
 #undef TABLE
 };
 
-/* A safetensors file begins with the length of its header in 8 bytes, then the header in JSON. */
-static bool is_safetensors(const head *h) {
-    static const uint8_t no_terabytes[4] = {0};
-    return h->size > 9 && memcmp(h->bytes + 4, no_terabytes, 4) == 0 && h->bytes[8] == '{';
-}
-
 /* Counts bytes that are not part of a UTF-8 character, except a character cut at the end. */
 static size_t count_invalid(const head *h) {
     size_t invalid = 0;
@@ -130,7 +128,9 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
     static const char raw[] = "use --data-format bytes to train on its bytes";
     *is_data = false;
     if (h->size == 0) return HY_OK;
-    if (is_safetensors(h)) {
+    /* A safetensors file begins with 8 bytes, the length of its header, and the header in JSON. */
+    bool is_safetensors = h->size > 9 && memcmp(h->bytes + 4, "\0\0\0\0{", 5) == 0;
+    if (is_safetensors) {
         return hy_fail(HY_ERR_INPUT, "%s is a safetensors file (weights), not plain text; %s", path,
                        raw);
     }
@@ -176,33 +176,23 @@ static hy_status unpack_head(const hy_input_file *file, head *h) {
     return status;
 }
 
+/* The length of the first `size` bytes of a path without one of these endings; `size`: it has
+ * none. */
+static size_t without_ending(const char *path, size_t size, const char *const *endings) {
+    for (; *endings; endings++) {
+        size_t ending = strlen(*endings);
+        bool fits = size > ending && !strncasecmp(path + size - ending, *endings, ending);
+        if (fits) return size - ending;
+    }
+    return size;
+}
+
 /* Whether the name has one of these endings, before the ending of a compressor: "rows.jsonl.gz". */
 static bool is_named(const hy_input_file *file, const char *const *endings) {
     static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd", NULL};
     size_t size = strlen(file->path);
-    for (int i = 0; file->packer && packed[i]; i++) {
-        size_t ending = strlen(packed[i]);
-        bool fits = size > ending && !strcasecmp(file->path + size - ending, packed[i]);
-        if (fits) size -= ending;
-        if (fits) break;
-    }
-    for (int i = 0; endings[i]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (size > ending && !strncasecmp(file->path + size - ending, endings[i], ending)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void choose_kind(hy_input_file *file, const head *h) {
-    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
-    static const char *const csv[] = {".csv", ".tsv", NULL};
-    const char *text = (const char *)h->bytes;
-    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
-    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h->size);
-    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h->size);
-    if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
+    if (file->packer) size = without_ending(file->path, size, packed);
+    return without_ending(file->path, size, endings) < size;
 }
 
 /* Detects the kind of a file. Fails if it is not text. */
@@ -220,7 +210,14 @@ static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *i
     file->packer = hy_packer_of(h.bytes, h.size);
     if (file->packer) HY_TRY(unpack_head(file, &h));
     HY_TRY(check_text(file->path, &h, is_data));
-    if (format == HY_FORMAT_AUTO) choose_kind(file, &h);
+    if (format != HY_FORMAT_AUTO) return HY_OK;
+    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
+    static const char *const csv[] = {".csv", ".tsv", NULL};
+    const char *text = (const char *)h.bytes;
+    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
+    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h.size);
+    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h.size);
+    if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
     return HY_OK;
 }
 
@@ -344,19 +341,16 @@ void hy_file_list_free(hy_file_list *list) {
 
 /* ---- the kind of a list ---------------------------------------------------------------------- */
 
-/* A file for people, not for training; published data sets contain such files. */
-static bool is_note(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
-           hy_has_ending(name, ".md");
-}
-
+/* Removes files for people, which published data sets contain, from a list with rows. */
 static void drop_notes(hy_file_list *list) {
     size_t kept = 0, rows = 0;
     for (size_t i = 0; i < list->count; i++) rows += list->files[i].kind == HY_DATA_ROWS;
     for (size_t i = 0; rows > 0 && i < list->count; i++) {
         hy_input_file file = list->files[i];
-        if (file.kind == HY_DATA_TEXT && is_note(file.path)) {
+        const char *slash = strrchr(file.path, '/'), *name = slash ? slash + 1 : file.path;
+        bool is_note = strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
+                       hy_has_ending(name, ".md");
+        if (file.kind == HY_DATA_TEXT && is_note) {
             free(file.path);
             list->skipped++;
         } else {

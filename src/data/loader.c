@@ -138,14 +138,7 @@ static void free_memory(hy_loader *l) {
 }
 
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
-                           hy_backend *backend, hy_loader **out) {
-    const hy_loader_share all = {.count = 1, .run = 1};
-    return hy_loader_create_share(data, batch, depth, first, &all, backend, out);
-}
-
-hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t depth,
-                                 uint64_t first, const hy_loader_share *share, hy_backend *backend,
-                                 hy_loader **out) {
+                           const hy_loader_share *share, hy_backend *backend, hy_loader **out) {
     *out = NULL;
     HY_FAIL_IF(
         batch < 1 || depth < 1, HY_ERR_INPUT,
@@ -160,7 +153,7 @@ hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t 
                      .seq = hy_dataset_describe(data)->seq,
                      .has_doc_starts = hy_dataset_describe(data)->has_doc_starts,
                      .first = first,
-                     .share = *share};
+                     .share = share ? *share : (hy_loader_share){.count = 1, .run = 1}};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->is_filled, NULL);
     pthread_cond_init(&l->is_popped, NULL);

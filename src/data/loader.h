@@ -19,19 +19,17 @@ typedef struct hy_batch {
     int64_t counted; /* number of targets that count */
 } hy_batch;
 
-/* depth: batches read ahead, at least 1. hy_loader_bytes() is the memory used. With a backend
- * (NULL: without), this is pinned memory of the backend, so copies to its device run
- * asynchronously. */
-hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
-                           hy_backend *backend, hy_loader **out);
 /* With several ranks, each rank reads its own `run` batches of every step. */
 typedef struct hy_loader_share {
     int32_t rank, count;
     int32_t run; /* batches of this rank in a step */
 } hy_loader_share;
-hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t depth,
-                                 uint64_t first, const hy_loader_share *share, hy_backend *backend,
-                                 hy_loader **out);
+
+/* depth: batches read ahead, at least 1. share NULL: all sequences. hy_loader_bytes() is the memory
+ * used. With a backend (NULL: without), this is pinned memory of the backend, so copies to its
+ * device run asynchronously. */
+hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
+                           const hy_loader_share *share, hy_backend *backend, hy_loader **out);
 void hy_loader_destroy(hy_loader *loader);
 size_t hy_loader_bytes(const hy_loader *loader);
 /* Waits for the batch that is `ahead` (0 .. depth - 1) after the oldest, and returns it without

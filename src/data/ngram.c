@@ -61,21 +61,6 @@ static bool counts_grow(counts *table) {
     return true;
 }
 
-/* Counts the byte before `end`, alone and with its contexts, as strings of up to `longest`
- * bytes. */
-static void count_byte(counts *table, const uint8_t *end, int longest) {
-    for (int length = longest; length > 0; length--) {
-        uint64_t key = string_key(end, length);
-        entry *string = place_of(table, key);
-        string->seen++;
-        if (string->key) continue;
-        string->key = key;
-        table->used++;
-        place_of(table, string_key(end - 1, length - 1))
-            ->kinds++; /* always found: it was counted with the byte before */
-    }
-}
-
 static bool count_text(counts *table, const uint8_t *text, uint64_t size, int order) {
     entry *empty = place_of(table, string_key(text, 0));
     *empty = (entry){.key = string_key(text, 0), .seen = size};
@@ -83,7 +68,18 @@ static bool count_text(counts *table, const uint8_t *text, uint64_t size, int or
     for (uint64_t i = 0; i < size; i++) {
         bool is_full = 2 * (table->used + ORDER_MAX) > (uint64_t)1 << table->bits;
         if (is_full && !counts_grow(table)) return false;
-        count_byte(table, text + i + 1, i + 1 < (uint64_t)order ? (int)i + 1 : order);
+        /* Count the byte, alone and with its contexts, as strings of up to `order` bytes. */
+        const uint8_t *end = text + i + 1;
+        for (int length = i + 1 < (uint64_t)order ? (int)i + 1 : order; length > 0; length--) {
+            uint64_t key = string_key(end, length);
+            entry *string = place_of(table, key);
+            string->seen++;
+            if (string->key) continue;
+            string->key = key;
+            table->used++;
+            /* always found: it was counted with the byte before */
+            place_of(table, string_key(end - 1, length - 1))->kinds++;
+        }
     }
     for (int length = 1; length < order && (uint64_t)length <= size; length++) {
         table->ending[length] = string_key(text + size, length);

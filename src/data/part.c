@@ -74,7 +74,8 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
-                            const hy_dataset_options *o, const hy_encoding *encoding) {
+                            const hy_encoding *encoding) {
+    const hy_dataset_options *o = encoding->options;
     hy_file_kind kind;
     HY_TRY(hy_file_list_kind(path, list, &kind));
     /* The part's name without its size: "notes.txt", "3 shards". */
@@ -115,11 +116,11 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     return HY_OK;
 }
 
-hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *o,
-                       const hy_encoding *encoding, hy_part *part) {
+hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *encoding,
+                       hy_part *part) {
     hy_file_list list;
-    HY_TRY(hy_file_list_find(path, o->format, &list));
-    hy_status status = open_files(part, path, &list, use, o, encoding);
+    HY_TRY(hy_file_list_find(path, encoding->options->format, &list));
+    hy_status status = open_files(part, path, &list, use, encoding);
     hy_file_list_free(&list);
     if (status != HY_OK) hy_part_close(part);
     return status;
@@ -144,7 +145,7 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
         return hy_fail(HY_ERR_MEMORY, "not enough memory for %llu bytes of grammar text",
                        (ull)size);
     hy_grammar_generate(seed, text, nats, size);
-    *source = (hy_source){.is_bytes = true, .file_count = 1};
+    *source = (hy_source){.is_bytes = true};
     return hy_source_add_block(source, text, size);
 }
 
@@ -196,22 +197,6 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-#define WINDOW_TOKENS 8200
-
-/* Reads a window of `size` targets at `first`. */
-static hy_status read_window(const hy_source *source, uint64_t first, uint64_t size,
-                             int32_t *tokens, int32_t *targets) {
-    /* One read if it fits: reading a file costs more than the copy. */
-    int32_t row[WINDOW_TOKENS];
-    bool is_short = size < WINDOW_TOKENS;
-    HY_TRY(hy_source_read(source, first, is_short ? size + 1 : size, is_short ? row : tokens));
-    if (is_short) memcpy(tokens, row, size * sizeof *tokens);
-    if (is_short) targets[size - 1] = row[size];
-    if (!is_short) HY_TRY(hy_source_read(source, first + size, 1, targets + size - 1));
-    memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
-    return HY_OK;
-}
-
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts) {
     assert(i < part->sequences[split]);
@@ -221,9 +206,11 @@ int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t se
     const hy_token_range *range = &part->ranges[split];
     uint64_t size = (uint64_t)seq, left = range->count - 1 - size * i;
     uint64_t here = left < size ? left : size; /* the last window may be shorter */
-    if (read_window(range->source, range->first + size * i, here, tokens, targets) != HY_OK) {
-        return -1;
-    }
+    uint64_t first = range->first + size * i;
+    bool is_read = hy_source_read(range->source, first, 1, tokens) == HY_OK &&
+                   hy_source_read(range->source, first + 1, here, targets) == HY_OK;
+    if (!is_read) return -1;
+    memcpy(tokens + 1, targets, (here - 1) * sizeof *tokens);
     for (uint64_t k = here; k < size; k++) {
         tokens[k] = 0; /* no earlier token attends to it */
         targets[k] = -1;

@@ -39,8 +39,8 @@ typedef enum hy_part_use {
     HY_PART_IS_BOTH    /* all of it is in both, to measure how well it was learnt */
 } hy_part_use;
 
-hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *options,
-                       const hy_encoding *encoding, hy_part *out);
+hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *encoding,
+                       hy_part *out);
 hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *options, hy_part *out);
 void hy_part_close(hy_part *part);
 

@@ -62,57 +62,56 @@ static hy_status finish_block(gatherer *g) {
     return hy_source_add_block(g->source, (uint8_t *)block.data, block.size);
 }
 
-/* Adds a newline if the last file needs one; `last` decides whether the next file needs one. */
-static void join(gatherer *g, uint64_t size, char last) {
-    if (size == 0) return; /* a file may be empty, but not the whole source */
+static hy_status read_bytes(const hy_source_piece *piece, uint64_t first, uint64_t count,
+                            void *out) {
+    if (piece->text) return hy_shared_file_read(piece->text, first, out, count);
+    memcpy(out, piece->bytes + first, count);
+    return HY_OK;
+}
+
+/* On success, takes over the content of a large piece and returns true in *is_taken. */
+static hy_status add_text(gatherer *g, const hy_source_piece *piece, bool is_alone,
+                          bool *is_taken) {
+    char last;
+    if (piece->count == 0) return HY_OK; /* a file may be empty, but not the whole source */
+    HY_TRY(read_bytes(piece, piece->count - 1, 1, &last));
     if (g->needs_newline) hy_text_add(&g->gathered, "\n");
     g->needs_newline = last != '\n';
-}
-
-/* On success, takes over the content of a large piece. */
-static hy_status add_large(gatherer *g, hy_source_piece piece) {
+    if (!is_alone && piece->count <= SMALL_FILE) {
+        if (!hy_text_reserve(&g->gathered, piece->count)) return hy_text_status(&g->gathered);
+        HY_TRY(read_bytes(piece, 0, piece->count, g->gathered.data + g->gathered.size));
+        g->gathered.size += piece->count;
+        return HY_OK;
+    }
     HY_TRY(finish_block(g));
-    return hy_source_add_piece(g->source, piece);
+    HY_TRY(hy_source_add_piece(g->source, *piece));
+    *is_taken = true;
+    return HY_OK;
 }
 
-static hy_status add_unpacked(gatherer *g, const hy_input_file *file, bool is_alone) {
-    hy_input input;
-    HY_TRY(hy_input_open(file, &input));
-    join(g, input.size, input.size ? input.data[input.size - 1] : '\n');
-    hy_status status = HY_OK;
-    if (input.size > 0 && (is_alone || input.size > SMALL_FILE)) {
-        hy_source_piece piece = {
-            .count = input.size, .bytes = (const uint8_t *)input.data, .spool = input.spool};
-        status = add_large(g, piece);
-        if (status == HY_OK) return HY_OK;
-    } else if (input.size > 0) {
-        hy_text_add_bytes(&g->gathered, input.data, input.size);
-    }
-    hy_input_close(&input);
-    return status == HY_OK ? hy_text_status(&g->gathered) : status;
+static void close_piece(hy_source_piece *piece) {
+    hy_shared_file_close(piece->text);
+    hy_shard_close(piece->shard);
+    hy_spool_close(&piece->spool);
+    free(piece->block);
 }
 
-static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
-    hy_shared_file *file;
-    char last = '\n', *text = NULL;
-    HY_TRY(hy_shared_file_open(path, &file));
-    uint64_t size = hy_shared_file_size(file);
-    bool is_small = !is_alone && size <= SMALL_FILE;
-    hy_status status = HY_OK;
-    if (size > 0) status = hy_shared_file_read(file, size - 1, &last, 1);
-    join(g, size, last);
-    if (status == HY_OK && size > 0 && !is_small) {
-        status = add_large(g, (hy_source_piece){.count = size, .text = file});
-        if (status == HY_OK) return HY_OK;
-    } else if (status == HY_OK && size > 0) {
-        text = malloc(size);
-        status = text ? hy_shared_file_read(file, 0, text, size)
-                      : hy_fail(HY_ERR_MEMORY, "not enough memory for the text %s", path);
-        if (status == HY_OK) hy_text_add_bytes(&g->gathered, text, size);
+static hy_status add_file(gatherer *g, const hy_input_file *file, bool is_alone) {
+    hy_source_piece piece = {.spool.fd = -1};
+    bool is_taken = false;
+    if (file->packer) {
+        hy_input input;
+        HY_TRY(hy_input_open(file, &input));
+        piece.count = input.size;
+        piece.bytes = (const uint8_t *)input.data;
+        piece.spool = input.spool;
+    } else {
+        HY_TRY(hy_shared_file_open(file->path, &piece.text));
+        piece.count = hy_shared_file_size(piece.text);
     }
-    free(text);
-    hy_shared_file_close(file);
-    return status == HY_OK ? hy_text_status(&g->gathered) : status;
+    hy_status status = add_text(g, &piece, is_alone, &is_taken);
+    if (!is_taken) close_piece(&piece);
+    return status;
 }
 
 /* ---- opening and reading --------------------------------------------------------------------- */
@@ -128,7 +127,7 @@ hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
 }
 
 hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size) {
-    hy_source_piece piece = {.count = size, .block = block};
+    hy_source_piece piece = {.count = size, .bytes = block, .block = block};
     hy_status status = hy_source_add_piece(source, piece);
     if (status != HY_OK) free(block);
     return status;
@@ -136,11 +135,7 @@ hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size) 
 
 void hy_source_close(hy_source *source) {
     for (size_t i = 0; i < source->piece_count; i++) {
-        hy_source_piece *piece = &source->pieces[i];
-        hy_shared_file_close(piece->text);
-        hy_shard_close(piece->shard);
-        if (piece->ids || piece->bytes) hy_spool_close(&piece->spool);
-        free(piece->block);
+        close_piece(&source->pieces[i]);
     }
     free(source->pieces);
     *source = (hy_source){0};
@@ -148,7 +143,7 @@ void hy_source_close(hy_source *source) {
 
 static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_kind kind,
                            const hy_encoding *encoding) {
-    int32_t vocab = encoding->vocab;
+    int32_t vocab = source->vocab;
     if (source->is_bytes) {
         HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
                    "%s is read as bytes 0 to %d, but the model's vocabulary has only %d ids",
@@ -160,10 +155,8 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
         const hy_input_file *file = &list->files[i];
-        bool is_alone = list->count == 1;
         status = kind == HY_DATA_SHARDS ? add_shard(source, file->path, vocab)
-                 : file->packer         ? add_unpacked(&g, file, is_alone)
-                                        : add_file(&g, file->path, is_alone);
+                                        : add_file(&g, file, list->count == 1);
     }
     if (status == HY_OK) status = finish_block(&g);
     hy_text_free(&g.gathered);
@@ -172,8 +165,7 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
 
 hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,
                          const hy_encoding *encoding, hy_source *source) {
-    *source =
-        (hy_source){.file_count = list->count, .skipped = list->skipped, .vocab = encoding->vocab};
+    *source = (hy_source){.skipped = list->skipped, .vocab = encoding->options->vocab};
     source->is_bytes = kind == HY_DATA_TEXT && !encoding->tokenizer;
     hy_status status = add_files(source, list, kind, encoding);
     if (status == HY_OK && source->tokens == 0) {
@@ -195,16 +187,6 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
             high = middle;
     }
     return &source->pieces[low];
-}
-
-/* The bytes are read into the last quarter of the token array, so each byte is read before its
- * token overwrites it. */
-static hy_status read_text(const hy_shared_file *text, uint64_t first, uint64_t count,
-                           int32_t *out) {
-    const uint8_t *bytes = (const uint8_t *)out + 3 * count;
-    HY_TRY(hy_shared_file_read(text, first, (uint8_t *)out + 3 * count, count));
-    for (uint64_t i = 0; i < count; i++) out[i] = bytes[i];
-    return HY_OK;
 }
 
 static hy_status read_shard(const hy_source *source, const hy_shard *shard, uint64_t first,
@@ -229,11 +211,13 @@ hy_status hy_source_read(const hy_source *source, uint64_t first, uint64_t count
             HY_TRY(read_shard(source, piece->shard, inside, here, out));
         } else if (piece->ids) {
             memcpy(out, piece->ids + inside, here * sizeof *out);
-        } else if (piece->text) {
-            HY_TRY(read_text(piece->text, inside, here, out));
         } else {
-            const uint8_t *bytes = piece->block ? piece->block : piece->bytes;
-            for (uint64_t i = 0; i < here; i++) out[i] = bytes[inside + i];
+            /* A file is read into the last quarter of the token array, so each byte is read before
+             * its token overwrites it. */
+            uint8_t *last = (uint8_t *)out + 3 * here;
+            if (piece->text) HY_TRY(hy_shared_file_read(piece->text, inside, last, here));
+            const uint8_t *bytes = piece->text ? last : piece->bytes + inside;
+            for (uint64_t i = 0; i < here; i++) out[i] = bytes[i];
         }
         first += here;
         count -= here;
@@ -251,10 +235,7 @@ hy_status hy_source_bytes(const hy_source *source, uint64_t first, uint64_t coun
     uint8_t *bytes = malloc(count ? count : 1);
     HY_FAIL_IF(!bytes, HY_ERR_MEMORY, "not enough memory for %llu bytes of text",
                (unsigned long long)count);
-    hy_status status = HY_OK;
-    if (piece->text) status = hy_shared_file_read(piece->text, inside, bytes, count);
-    if (piece->block) memcpy(bytes, piece->block + inside, count);
-    if (piece->bytes) memcpy(bytes, piece->bytes + inside, count);
+    hy_status status = read_bytes(piece, inside, count, bytes);
     if (status == HY_OK) *out = bytes;
     if (status != HY_OK) free(bytes);
     return status;

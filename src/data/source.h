@@ -6,17 +6,25 @@
 #pragma once
 
 #include "base/shared_file.h"
-#include "data/encoding.h"
-#include "data/input.h"
+#include "data/dataset.h"
 #include "formats/shard.h"
+
+/* How text becomes tokens. The dataset owns it; `options` are valid while data is opened. */
+typedef struct hy_encoding {
+    const hy_dataset_options *options;
+    const hy_tokenizer *tokenizer; /* NULL: bytes */
+    hy_chat_template chat;
+    int32_t workers;
+    size_t buffer; /* bytes of rows that are being encoded at a time, for all workers */
+} hy_encoding;
 
 typedef struct hy_source_piece {
     uint64_t first, count; /* it holds tokens first .. first + count - 1 of the source */
     hy_shared_file *text;  /* text: one token per byte; or: */
-    uint8_t *block;        /* text in memory; or: */
+    const uint8_t *bytes;  /* text in memory; or: */
     hy_shard *shard;       /* a token shard; or: */
-    const uint8_t *bytes;  /* decompressed text; or: */
     const int32_t *ids;    /* encoded text */
+    uint8_t *block;        /* memory of bytes; or: */
     hy_spool spool;        /* memory of bytes or ids */
 } hy_source_piece;
 
@@ -26,12 +34,11 @@ typedef struct hy_source {
     uint64_t tokens;
     int32_t vocab; /* ids of shards must be below this */
     bool is_bytes;
-    size_t file_count;
     size_t skipped; /* files of a folder that are hidden, empty or not text */
 } hy_source;
 
-/* Opens the text files or shards in `list`, found at `path`. Ids must be below the encoding's
- * vocab. Text is encoded if there is a tokenizer; otherwise its bytes are the tokens. */
+/* Opens the text files or shards in `list`, found at `path`. Ids must be below the vocabulary size
+ * of the options. Text is encoded if there is a tokenizer; otherwise its bytes are the tokens. */
 hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,
                          const hy_encoding *encoding, hy_source *source);
 void hy_source_close(hy_source *source);

@@ -52,10 +52,10 @@ static hy_status encode_piece(void *context, void *place) {
     s->ids.count = 0;
     HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, 0, &s->ids));
     for (size_t i = 0; i < s->ids.count; i++) {
-        HY_FAIL_IF(s->ids.data[i] >= r->encoding->vocab, HY_ERR_INPUT,
+        HY_FAIL_IF(s->ids.data[i] >= r->encoding->options->vocab, HY_ERR_INPUT,
                    "%s has the token %d, but the model's vocabulary has the ids 0 to %d; check "
                    "that the tokenizer belongs to the model",
-                   r->path, s->ids.data[i], r->encoding->vocab - 1);
+                   r->path, s->ids.data[i], r->encoding->options->vocab - 1);
     }
     return HY_OK;
 }
@@ -63,9 +63,9 @@ static hy_status encode_piece(void *context, void *place) {
 static hy_status write_piece(void *context, void *place, bool is_caller) {
     const reading *r = context;
     const slot *s = place;
-    const hy_encoding *e = r->encoding;
+    const hy_dataset_options *o = r->encoding->options;
     HY_TRY(hy_spool_put(r->spool, s->ids.data, s->ids.count * sizeof *s->ids.data));
-    if (is_caller && e->on_progress) e->on_progress(e->user, "reading text", s->share);
+    if (is_caller && o->on_progress) o->on_progress(o->user, "reading text", s->share);
     return HY_OK;
 }
 
@@ -114,7 +114,7 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
         /* A file is a document: if the tokenizer has an end token, it separates two files. */
         int32_t eos = encoding->chat.tokens.eos;
-        bool has_end = i > 0 && eos >= 0 && eos < encoding->vocab;
+        bool has_end = i > 0 && eos >= 0 && eos < encoding->options->vocab;
         if (has_end) status = hy_spool_put(&spool, &eos, sizeof eos);
         if (status == HY_OK) status = encode_file(encoding, &list->files[i], &spool);
     }

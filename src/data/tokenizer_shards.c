@@ -168,9 +168,15 @@ static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     return eos >= 0 ? hy_ids_append(ids, &eos, 1) : HY_OK;
 }
 
-static hy_status encode_rows(const job *j, unit *u) {
+static hy_status encode_unit(void *context, void *slot) {
+    const job *j = context;
+    unit *u = slot;
     hy_row row;
     hy_row_scan scan = u->rows;
+    int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
+    if (u->row_count == 0) {
+        return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
+    }
     for (size_t i = 0; i < u->row_count && hy_rows_next(&scan, &row); i++) {
         hy_status status = encode_row(j, &row, &u->ids);
         if (status != HY_OK) {
@@ -178,14 +184,6 @@ static hy_status encode_rows(const job *j, unit *u) {
         }
     }
     return HY_OK;
-}
-
-static hy_status encode_unit(void *context, void *slot) {
-    const job *j = context;
-    unit *u = slot;
-    if (u->row_count > 0) return encode_rows(j, u);
-    int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
-    return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
 }
 
 static hy_status report_progress(const job *j) {
@@ -211,17 +209,12 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
 static hy_status begin_rows(job *j) {
     hy_row_kind kind = HY_ROWS_TEXT;
     hy_row row;
-    hy_json *json;
     hy_status status = HY_OK;
     hy_rows_begin(&j->scan, j->text, j->size);
     if (j->file->is_csv) {
         status = hy_csv_begin(&j->scan, j->text, j->size, &j->csv, &kind);
     } else if (hy_rows_next(&j->scan, &row)) {
-        status = hy_row_parse(&row, &json);
-        if (status == HY_OK) {
-            status = hy_row_recognise(hy_json_root(json), &kind);
-            hy_json_free(json);
-        }
+        status = hy_row_kind_of(&row, &kind);
         hy_rows_begin(&j->scan, j->text, j->size);
     }
     if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);

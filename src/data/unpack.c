@@ -185,15 +185,6 @@ static hy_status fail_at(const hy_unpacker *u, const char *what) {
                    packers[u->packer].name);
 }
 
-static hy_status fill(hy_unpacker *u) {
-    uint64_t left = u->size - u->read;
-    u->filled = left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES;
-    u->at = 0;
-    HY_TRY(hy_reader_get(u->file, u->read, u->buffer, u->filled));
-    u->read += u->filled;
-    return HY_OK;
-}
-
 /* Calls the library once, from the buffer to dst; *got is the number of bytes written. */
 static hy_status unpack_gzip(hy_unpacker *u, uint8_t *dst, size_t room, size_t *got) {
     zlib_stream *z = &u->gzip;
@@ -237,7 +228,13 @@ hy_status hy_unpacker_read(hy_unpacker *u, void *dst, size_t room, size_t *got) 
     while (*got < room) {
         size_t here, left = room - *got < most ? room - *got : most;
         uint8_t *to = (uint8_t *)dst + *got;
-        if (u->at == u->filled) HY_TRY(fill(u));
+        if (u->at == u->filled) {
+            uint64_t rest = u->size - u->read;
+            u->filled = rest < BUFFER_BYTES ? (size_t)rest : BUFFER_BYTES;
+            u->at = 0;
+            HY_TRY(hy_reader_get(u->file, u->read, u->buffer, u->filled));
+            u->read += u->filled;
+        }
         bool is_end = u->filled == 0;
         if (is_end && !u->is_inside) return HY_OK;
         /* Take the bytes that the library still holds before reading more of the file. */

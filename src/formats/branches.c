@@ -1,4 +1,7 @@
-/* branches.c: reads and writes the branches of a run. See branches.h. */
+/* branches.c: reads and writes the branches of a run. See branches.h.
+ *
+ * Only checkpoint.c calls it. The parent of a branch is always an earlier branch, so the history of
+ * a branch ends. */
 #include "formats/branches.h"
 
 #include <limits.h>

@@ -13,7 +13,7 @@
 #define HY_BRANCHES_FILE "branches.json"
 
 typedef struct hy_branch {
-    int64_t parent; /* -1: none: the run continues from a checkpoint of another folder */
+    int64_t parent; /* -1: none; the run continues from a checkpoint of another folder */
     int64_t from;   /* the last step in common with its parent */
 } hy_branch;
 

@@ -90,22 +90,6 @@ static int compare_steps(const void *a, const void *b) { /* newest first */
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The steps of all folders named like a checkpoint, newest first; the caller frees the list. */
-static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) {
-    char **names;
-    size_t name_count;
-    *count = 0;
-    HY_TRY(hy_dir_list(parent, &names, &name_count));
-    *steps = calloc(name_count + 1, sizeof **steps);
-    for (size_t i = 0; i < name_count && *steps; i++) {
-        if (parse_name(names[i], "", &(*steps)[*count])) ++*count;
-    }
-    hy_dir_list_free(names, name_count);
-    if (!*steps) return hy_fail(HY_ERR_MEMORY, "out of memory listing %s", parent);
-    qsort(*steps, *count, sizeof **steps, compare_steps);
-    return HY_OK;
-}
-
 /* The branch of a checkpoint; 0 if its manifest does not say. */
 static hy_status branch_of(const char *folder, int64_t *branch) {
     char path[PATH_MAX];
@@ -127,24 +111,37 @@ static hy_status look_up(const hy_branches *branches, const char *parent, int64_
     HY_TRY(make_name(path, parent, step, ""));
     hy_status status = branch_of(path, &branch);
     *is_current = status != HY_OK || hy_branches_hold(branches, branch, step);
-    return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
+    return status == HY_ERR_MEMORY ? status : HY_OK; /* running out of memory is not damage */
 }
 
-/* The steps of list_steps on the current branch; *others: the number of other ones. */
-static hy_status list_current(const char *parent, int64_t **steps, size_t *count, size_t *others) {
+/* The checkpoints of the current branch. */
+typedef struct listing {
+    int64_t *steps; /* newest first; the caller frees the list */
+    size_t count;
+    size_t others; /* checkpoints of abandoned branches */
+} listing;
+
+static hy_status list_current(const char *parent, listing *out) {
+    char **names;
+    size_t count;
     hy_branches branches;
-    size_t all, kept = 0;
-    HY_TRY(list_steps(parent, steps, &all));
+    *out = (listing){0};
+    HY_TRY(hy_dir_list(parent, &names, &count));
     hy_status status = hy_branches_read(parent, &branches);
-    for (size_t i = 0; i < all && status == HY_OK; i++) {
+    out->steps = calloc(count + 1, sizeof *out->steps);
+    if (!out->steps) status = hy_fail(HY_ERR_MEMORY, "out of memory listing %s", parent);
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        int64_t step;
         bool is_current = true;
-        if (branches.current) status = look_up(&branches, parent, (*steps)[i], &is_current);
-        if (is_current) (*steps)[kept++] = (*steps)[i];
+        if (!parse_name(names[i], "", &step)) continue;
+        if (branches.current) status = look_up(&branches, parent, step, &is_current);
+        if (is_current) out->steps[out->count++] = step;
+        out->others += !is_current;
     }
     hy_branches_free(&branches);
-    if (status != HY_OK) free(*steps);
-    *count = kept;
-    *others = all - kept;
+    hy_dir_list_free(names, count);
+    if (status == HY_OK) qsort(out->steps, out->count, sizeof *out->steps, compare_steps);
+    if (status != HY_OK) free(out->steps);
     return status;
 }
 
@@ -156,7 +153,7 @@ typedef struct file_record {
 struct hy_checkpoint {
     int64_t step, branch;
     char parent[PATH_MAX], partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
-    char path[PATH_MAX]; /* what hy_checkpoint_path gave out last */
+    char path[PATH_MAX]; /* the last result of hy_checkpoint_path */
     file_record *files;
     size_t count, capacity;
     bool holds_old; /* the partial folder holds the old checkpoint, which may still be needed */
@@ -302,7 +299,7 @@ static hy_status publish_over_old(hy_checkpoint *c) {
         return hy_fail_context(status, "%s", c->partial);
     }
     hy_status status = hy_dir_sync(c->parent);
-    /* Not durable: until it is, the old one must not be removed. Swap back, or keep both. */
+    /* If the swap is not durable, the old one must not be removed: swap back, or keep both. */
     if (status != HY_OK) c->holds_old = hy_disk_exchange(c->partial, c->final) != 0;
     return status;
 }
@@ -314,14 +311,15 @@ static hy_status set_aside(const hy_checkpoint *c) {
     hy_branches branches;
     int64_t branch = -1;
     hy_status status = hy_path_exists(c->final) ? branch_of(c->final, &branch) : HY_OK;
-    if (status == HY_ERR_MEMORY || status == HY_ERR_IO) return status; /* it may be whole */
+    if (status == HY_ERR_MEMORY || status == HY_ERR_IO) return status; /* it may be complete */
     if (branch < 0 || branch == c->branch) return HY_OK;
     HY_TRY(hy_branches_read(c->parent, &branches));
     bool is_left = !hy_branches_hold(&branches, branch, c->step);
     hy_branches_free(&branches);
     snprintf(aside, sizeof aside, "%s.branch-%" PRId64, c->final, branch);
     if (!is_left || hy_path_exists(aside)) return HY_OK;
-    if (hy_checkpoint_verify(c->final, false) != HY_OK) return HY_OK; /* of no use to anybody */
+    if (hy_checkpoint_verify(c->final, false) != HY_OK)
+        return HY_OK; /* damaged: it may be replaced */
     return hy_path_rename(c->final, aside);
 }
 
@@ -370,12 +368,11 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
 }
 
 hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out) {
-    int64_t *steps;
-    size_t count, others;
+    listing list;
     *out = false;
-    HY_TRY(list_current(parent, &steps, &count, &others));
-    for (size_t i = 0; i < count; i++) *out |= steps[i] == step;
-    free(steps);
+    HY_TRY(list_current(parent, &list));
+    for (size_t i = 0; i < list.count; i++) *out |= list.steps[i] == step;
+    free(list.steps);
     return HY_OK;
 }
 
@@ -392,24 +389,19 @@ hy_status hy_checkpoint_put_best(const char *parent, int64_t step) {
     return hy_link_put(path, name);
 }
 
-hy_status hy_checkpoint_prune(const char *parent, int keep) {
-    return hy_checkpoint_prune_but(parent, keep, -1);
-}
-
-/* The steps to remove, in `gone`; the caller frees it. */
-static hy_status choose_gone(const char *parent, int keep, int64_t spared, int64_t **gone,
-                             size_t *gone_count) {
-    int64_t *steps;
-    size_t count, others, last = 0;
+/* The steps to remove; the caller frees the list. */
+static hy_status choose_gone(const char *parent, int keep, int64_t spared, listing *gone) {
+    listing list;
+    size_t last = 0;
     struct timespec latest = {0};
-    *gone = NULL;
-    *gone_count = 0;
+    *gone = (listing){0};
     if (keep <= 0) return HY_OK;
-    HY_TRY(list_current(parent, &steps, &count, &others));
-    for (size_t i = 0; i < count; i++) { /* the time of its commit: the manifest is its last file */
+    HY_TRY(list_current(parent, &list));
+    for (size_t i = 0; i < list.count;
+         i++) { /* the time of the commit: the manifest is written last */
         char folder[PATH_MAX], path[PATH_MAX];
         struct stat info = {0};
-        bool is_known = make_name(folder, parent, steps[i], "") == HY_OK &&
+        bool is_known = make_name(folder, parent, list.steps[i], "") == HY_OK &&
                         hy_path_join(path, sizeof path, folder, MANIFEST) == HY_OK &&
                         stat(path, &info) == 0;
         struct timespec t = info.st_mtim;
@@ -419,29 +411,19 @@ static hy_status choose_gone(const char *parent, int keep, int64_t spared, int64
         last = i;
         latest = t;
     }
-    for (size_t i = (size_t)keep; i < count; i++) { /* they move up in the list */
-        if (i != last && steps[i] != spared) steps[(*gone_count)++] = steps[i];
+    gone->steps = list.steps; /* the steps to remove move up in the list */
+    for (size_t i = (size_t)keep; i < list.count; i++) {
+        bool stays = i == last || list.steps[i] == spared;
+        if (!stays) gone->steps[gone->count++] = list.steps[i];
     }
-    *gone = steps;
     return HY_OK;
 }
 
-hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared) {
-    int64_t *gone;
-    size_t count;
-    HY_TRY(choose_gone(parent, keep, spared, &gone, &count));
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < count && status == HY_OK; i++) {
-        status = remove_checkpoint(parent, gone[i]);
-    }
-    free(gone);
-    return status;
-}
-
-static hy_status add_bytes(const char *folder, uint64_t *bytes) {
-    char **names, path[PATH_MAX];
+static hy_status add_bytes(const char *parent, int64_t step, uint64_t *bytes) {
+    char **names, folder[PATH_MAX], path[PATH_MAX];
     size_t count;
     struct stat info;
+    HY_TRY(make_name(folder, parent, step, ""));
     HY_TRY(hy_dir_list(folder, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
@@ -452,19 +434,26 @@ static hy_status add_bytes(const char *folder, uint64_t *bytes) {
     return status;
 }
 
-hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes) {
-    int64_t *gone;
-    size_t count;
-    char folder[PATH_MAX];
-    *bytes = 0;
-    HY_TRY(choose_gone(parent, keep, spared, &gone, &count));
+/* Removes checkpoints; with `bytes`, only adds up their bytes on the disk. */
+static hy_status prune(const char *parent, int keep, int64_t spared, uint64_t *bytes) {
+    listing gone;
+    HY_TRY(choose_gone(parent, keep, spared, &gone));
     hy_status status = HY_OK;
-    for (size_t i = 0; i < count && status == HY_OK; i++) {
-        status = make_name(folder, parent, gone[i], "");
-        if (status == HY_OK) status = add_bytes(folder, bytes);
+    for (size_t i = 0; i < gone.count && status == HY_OK; i++) {
+        status = bytes ? add_bytes(parent, gone.steps[i], bytes)
+                       : remove_checkpoint(parent, gone.steps[i]);
     }
-    free(gone);
+    free(gone.steps);
     return status;
+}
+
+hy_status hy_checkpoint_prune(const char *parent, int keep, int64_t spared) {
+    return prune(parent, keep, spared, NULL);
+}
+
+hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes) {
+    *bytes = 0;
+    return prune(parent, keep, spared, bytes);
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */
@@ -553,73 +542,70 @@ static void note_failure(hy_text *notes) {
     if (notes) hy_text_addf(notes, "%s\n", hy_error_message());
 }
 
-/* The first of these that verifies; HY_ERR_INPUT with the last message if none does. */
-static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count, size_t others,
-                            bool with_hashes, char path[PATH_MAX], int64_t *step, hy_text *notes) {
-    for (size_t i = 0; i < count; i++) {
-        HY_TRY(make_name(path, parent, steps[i], ""));
+/* The first in the list that verifies; HY_ERR_INPUT with the last message if none does. */
+static hy_status pick_whole(const char *parent, const listing *list, bool with_hashes,
+                            char path[PATH_MAX], int64_t *step, hy_text *notes) {
+    for (size_t i = 0; i < list->count; i++) {
+        HY_TRY(make_name(path, parent, list->steps[i], ""));
         hy_status status = hy_checkpoint_verify(path, with_hashes);
-        if (status == HY_OK) *step = steps[i];
-        if (status == HY_OK || status == HY_ERR_MEMORY) return status; /* no memory is no damage */
+        *step = list->steps[i];
+        if (status == HY_OK || status == HY_ERR_MEMORY) return status; /* not damaged */
         note_failure(notes);
     }
-    if (count == 0 && others > 0) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s has no checkpoint of the current branch, but %zu of abandoned branches: "
-                       "name one to continue from it",
-                       parent, others);
-    }
-    if (count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
-    return hy_fail_context(
-        HY_ERR_INPUT, "none of the %zu checkpoints in %s is complete; the oldest", count, parent);
+    HY_FAIL_IF(list->count == 0 && list->others > 0, HY_ERR_INPUT,
+               "%s has no checkpoint of the current branch, but %zu of abandoned branches: "
+               "name one to continue from it",
+               parent, list->others);
+    if (list->count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
+    return hy_fail_context(HY_ERR_INPUT,
+                           "none of the %zu checkpoints in %s is complete; the oldest", list->count,
+                           parent);
+}
+
+static hy_status find_whole(const char *parent, bool with_hashes, char *path, size_t path_size,
+                            int64_t *step, hy_text *notes) {
+    listing list;
+    char whole[PATH_MAX];
+    int64_t found;
+    HY_TRY(list_current(parent, &list));
+    hy_status status = pick_whole(parent, &list, with_hashes, whole, &found, notes);
+    free(list.steps);
+    if (status == HY_OK) status = hy_path_join(path, path_size, "", whole);
+    if (status == HY_OK && step) *step = found;
+    return status;
 }
 
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
                                struct hy_text *notes) {
-    int64_t *steps, found_step = 0;
-    size_t count, others;
-    char whole[PATH_MAX];
     /* On a read-only disk this fails; reading still works. */
     if (hy_path_is_dir(parent) && restore(parent, false) != HY_OK) note_failure(notes);
-    HY_TRY(list_current(parent, &steps, &count, &others));
-    hy_status status = pick_whole(parent, steps, count, others, true, whole, &found_step, notes);
-    free(steps);
-    if (status == HY_OK) status = hy_path_join(path, path_size, "", whole);
-    if (status == HY_OK && step) *step = found_step;
-    return status;
+    return find_whole(parent, true, path, path_size, step, notes);
 }
 
 hy_status hy_checkpoint_peek(const char *parent, char *path, size_t path_size) {
-    int64_t *steps;
-    size_t count, others;
-    char whole[PATH_MAX];
-    HY_TRY(list_current(parent, &steps, &count, &others));
-    hy_status status = pick_whole(parent, steps, count, others, false, whole, &(int64_t){0}, NULL);
-    free(steps);
-    return status == HY_OK ? hy_path_join(path, path_size, "", whole) : status;
+    return find_whole(parent, false, path, path_size, NULL, NULL);
 }
 
 hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size) {
-    int64_t *steps;
-    size_t count, others;
+    listing list;
     char newest[PATH_MAX], older[PATH_MAX];
     hy_status status = restore(parent, false); /* fails on a read-only disk */
     if (status == HY_ERR_MEMORY) return status;
-    HY_TRY(list_current(parent, &steps, &count, &others));
-    if (count == 0) {
-        status = pick_whole(parent, steps, count, others, true, newest, &(int64_t){0}, NULL);
+    HY_TRY(list_current(parent, &list));
+    if (list.count == 0) {
+        status = pick_whole(parent, &list, true, newest, &(int64_t){0}, NULL);
     } else {
-        status = make_name(newest, parent, steps[0], "");
+        status = make_name(newest, parent, list.steps[0], "");
         if (status == HY_OK) status = hy_checkpoint_verify(newest, true);
-        bool is_damaged = status != HY_OK && status != HY_ERR_MEMORY && count > 1;
-        if (is_damaged && make_name(older, parent, steps[1], "") == HY_OK) {
+        bool is_damaged = status != HY_OK && status != HY_ERR_MEMORY && list.count > 1;
+        if (is_damaged && make_name(older, parent, list.steps[1], "") == HY_OK) {
             status = hy_fail_context(
                 status,
                 "%s, the newest checkpoint, is not complete; to use the one before it, name %s",
                 newest, older);
         }
     }
-    free(steps);
+    free(list.steps);
     return status == HY_OK ? hy_path_join(path, path_size, "", newest) : status;
 }
 
@@ -630,29 +616,28 @@ hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step
     char folder[PATH_MAX];
     struct stat ours, theirs;
     hy_branches branches;
-    int64_t *steps;
-    size_t count, others;
+    listing list;
     HY_TRY(hy_path_parent(folder, sizeof folder, from));
     bool is_here = stat(parent, &ours) == 0 && stat(folder, &theirs) == 0 &&
                    ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
     int64_t branch = -1;
     if (is_here) HY_TRY(branch_of(from, &branch));
-    HY_TRY(list_current(parent, &steps, &count, &others));
+    HY_TRY(list_current(parent, &list));
     hy_status status = hy_branches_read(parent, &branches);
     bool goes_on = status == HY_OK && is_here && hy_branches_hold(&branches, branch, step);
-    bool is_newest = count == 0 || steps[0] <= step;
-    bool begins = goes_on ? !is_newest : is_here || count > 0;
+    bool is_newest = list.count == 0 || list.steps[0] <= step;
+    bool begins = goes_on ? !is_newest : is_here || list.count > 0;
     if (status == HY_OK && begins) {
         status = hy_branches_begin(parent, &branches,
                                    (hy_branch){.parent = branch, .from = is_here ? step : -1});
     }
-    for (size_t i = 0; status == HY_OK && begins && i < count; i++) {
+    for (size_t i = 0; status == HY_OK && begins && i < list.count; i++) {
         bool is_current = true;
-        status = look_up(&branches, parent, steps[i], &is_current);
+        status = look_up(&branches, parent, list.steps[i], &is_current);
         if (is_current) continue;
-        hy_text_addf(left, "%s" STEM "%" PRId64, left->size ? ", " : "", steps[i]);
+        hy_text_addf(left, "%s" STEM "%" PRId64, left->size ? ", " : "", list.steps[i]);
     }
-    free(steps);
+    free(list.steps);
     hy_branches_free(&branches);
     return status;
 }

@@ -40,21 +40,20 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
 hy_status hy_checkpoint_peek(const char *parent, char *path, size_t path_size);
 /* The newest one or none: for callers that must not get an older one silently. */
 hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size);
-/* Removes all but the newest `keep` checkpoints of the current branch (keep 0: remove nothing);
- * those of abandoned branches neither count nor are removed. The one written last always stays:
- * after a resume from an older step it may not be the newest. */
-hy_status hy_checkpoint_prune(const char *parent, int keep);
-/* As above, but the one of step `spared` stays too (-1: none). */
-hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared);
-/* Bytes of those that it would remove. */
+/* Removes all but the newest `keep` checkpoints of the current branch (keep 0: remove nothing). The
+ * one of step `spared` stays (-1: none), and so does the one written last: after a resume from an
+ * older step it may not be the newest. Checkpoints of abandoned branches neither count nor are
+ * removed. */
+hy_status hy_checkpoint_prune(const char *parent, int keep, int64_t spared);
+/* The bytes on the disk that hy_checkpoint_prune would free. */
 hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes);
 
-/* Is there one of this step on the current branch? */
+/* Whether the current branch has a checkpoint of this step. */
 hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out);
 
 /* PARENT/best, a link to the checkpoint with the lowest held-out loss; it can be used as a
- * checkpoint's name. Step -1: there is none, and a link to a checkpoint is removed; anything
- * else with that name is not ours. */
+ * checkpoint's name. Step -1: there is no such checkpoint, and an old link is removed. Any
+ * other file of that name stays. */
 #define HY_BEST "best"
 hy_status hy_checkpoint_put_best(const char *parent, int64_t step);
 /* The run in `parent` continues from checkpoint `from` of this step. If the current branch has

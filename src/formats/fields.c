@@ -1,4 +1,7 @@
-/* fields.c: writes and reads structs by a table. See fields.h. */
+/* fields.c: writes and reads structs by a table. See fields.h.
+ *
+ * Writers (record) and readers (report) of metrics use it. A value that was written is read back to
+ * the same field; a value of another type leaves its field unknown. */
 #include "formats/fields.h"
 
 #include <math.h>
@@ -12,7 +15,7 @@ _Static_assert(sizeof(hy_phase) == sizeof(int) && sizeof(hy_dtype) == sizeof(int
                    sizeof(hy_memory_status) == sizeof(int),
                "enumerations are written and read as int");
 
-#define UNNAMED "?" /* what lists of names return past their end */
+#define UNNAMED "?" /* the functions below return it after the last name */
 
 static const char *name_of(hy_field_kind kind, int i) {
     static const char *const levels[] = {"target", "warning", "critical", "emergency", UNNAMED};
@@ -78,6 +81,20 @@ static void put_layers(hy_json_writer *w, const char *key, const hy_layer_values
     hy_json_close_array(w);
 }
 
+/* The array at `at` as an object by name. */
+static void put_members(hy_json_writer *w, const hy_field *field, const void *at) {
+    const char *name;
+    hy_json_open_object(w, field->key);
+    for (int i = 0; strcmp(name = name_of(field->kind, i), UNNAMED) != 0; i++) {
+        if (field->kind == HY_FIELD_LEVELS) {
+            hy_json_put_double(w, name, ((const double *)at)[i]);
+        } else if (((const int64_t *)at)[i] > 0) {
+            hy_json_put_int(w, name, ((const int64_t *)at)[i]);
+        }
+    }
+    hy_json_close_object(w);
+}
+
 void hy_fields_put(const hy_field *table, size_t count, const void *from, unsigned holds,
                    hy_json_writer *w) {
     for (const hy_field *field = table; field < table + count; field++) {
@@ -94,22 +111,9 @@ void hy_fields_put(const hy_field *table, size_t count, const void *from, unsign
         case HY_FIELD_STATUS:
             hy_json_put_string(w, field->key, name_of(field->kind, *(const int *)at));
             break;
-        case HY_FIELD_CLASSES:
-            hy_json_open_object(w, field->key);
-            for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-                int64_t bytes = ((const int64_t *)at)[cls];
-                if (bytes > 0) hy_json_put_int(w, hy_class_name((hy_class)cls), bytes);
-            }
-            hy_json_close_object(w);
-            break;
         case HY_FIELD_LAYERS: put_layers(w, field->key, at); break;
-        case HY_FIELD_LEVELS:
-            hy_json_open_object(w, field->key);
-            for (int i = 0; i < 4; i++) {
-                hy_json_put_double(w, name_of(field->kind, i), ((const double *)at)[i]);
-            }
-            hy_json_close_object(w);
-            break;
+        case HY_FIELD_CLASSES:
+        case HY_FIELD_LEVELS: put_members(w, field, at); break;
         }
     }
 }

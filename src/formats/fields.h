@@ -11,7 +11,7 @@
 typedef enum hy_field_kind {
     HY_FIELD_INTEGER, /* int64_t or uint64_t; -1 */
     HY_FIELD_NUMBER,  /* double; NaN */
-    HY_FIELD_SHARE,   /* the same, of 1: shown as percent */
+    HY_FIELD_SHARE,   /* as above, from 0 to 1; shown as percent */
     HY_FIELD_BOOL,    /* false */
     HY_FIELD_TEXT,    /* const char *; "" */
     HY_FIELD_PHASE,   /* hy_phase, by name; HY_FULL */
@@ -23,14 +23,14 @@ typedef enum hy_field_kind {
 } hy_field_kind;
 
 /* Conditions for writing a field; all must hold. The table defines the higher bits. */
-#define HY_ALWAYS 0u      /* but for a text that is NULL */
+#define HY_ALWAYS 0u      /* except a text that is NULL */
 #define HY_IF_KNOWN 1u    /* not NaN, not false, not "" */
 #define HY_IF_POSITIVE 2u /* a count or a number above 0 */
-#define HY_IF_TABLE 4u    /* the first of a table's own */
+#define HY_IF_TABLE 4u    /* the first condition that a table defines */
 
-/* One value per layer; none: it is omitted. */
+/* One value per layer; a field without values is omitted. */
 typedef struct hy_layer_values {
-    int32_t count, stride; /* from one to the next, in doubles */
+    int32_t count, stride; /* distance from one value to the next, in doubles */
     const double *values;
 } hy_layer_values;
 
@@ -53,7 +53,7 @@ typedef struct hy_field {
     const char *tag, *jump_tag; /* TensorBoard tags for steps and jumps; NULL: not shown there */
 } hy_field;
 
-/* Does the row's condition hold? `holds` has the table's own conditions that do. */
+/* Does the row's condition hold? `holds` has the conditions of the table that are met. */
 bool hy_field_is_written(const hy_field *field, const void *from, unsigned holds);
 /* A field as a number, at its offset in one of the structs; NaN: not a number, or unknown. */
 double hy_field_number(const hy_field *field, const void *at);

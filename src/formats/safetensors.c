@@ -5,16 +5,20 @@
  * offsets from the start of the data; "__metadata__", if present, maps strings to strings.
  * hy_safetensors_open checks everything in the header; after that, an entry's bytes are inside
  * the file. Names and metadata are in the header's JSON tree, which lives as long as the file. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "formats/safetensors.h"
+#include "kernels/tensor.h"
 
 #define HEADER_MAX 100000000 /* the format's own limit */
 #define METADATA "__metadata__"
@@ -70,7 +74,7 @@ struct hy_safetensors {
     hy_json *header;
     const hy_json_node *metadata;       /* NULL: none */
     uint64_t data_start;                /* in the file */
-    uint64_t data_size;                 /* from there to the end */
+    uint64_t data_size;                 /* bytes from data_start to the end of the file */
     hy_safetensors_entry *entries;      /* by offset */
     const hy_safetensors_entry **names; /* by name */
     size_t count;
@@ -85,29 +89,28 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                             hy_safetensors_entry *entry) {
     *entry = (hy_safetensors_entry){.name = hy_json_key(info)};
     HY_FAIL_IF(strlen(entry->name) != hy_json_key_size(info), HY_ERR_INPUT,
-               TENSOR "a zero byte in a name is not supported", file->path, entry->name);
+               "a zero byte in a name is not supported");
     HY_FAIL_IF(hy_json_type_of(info) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               TENSOR "its description is not an object", file->path, entry->name);
+               "its description is not an object");
     const char *type;
     size_t at = 0;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &type, NULL), HY_ERR_INPUT,
-               TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
-    while (at < TYPES && strcmp(type, types[at].name) != 0) at++; /* all have names: a test */
-    HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
-               TENSOR "dtype %.40s is unknown; expected F32, BF16, I64, ...", file->path,
-               entry->name, type);
+               "\"dtype\" is missing or not a string");
+    while (at < TYPES && strcmp(type, types[at].name) != 0)
+        at++; /* a test checks that all types have names */
+    HY_FAIL_IF(at == TYPES, HY_ERR_INPUT, "dtype %.40s is unknown; expected F32, BF16, I64, ...",
+               type);
     entry->dtype = at < HY_DTYPE_COUNT ? (hy_dtype)at : HY_DTYPE_COUNT;
     if (at >= HY_DTYPE_COUNT) entry->other_type = types[at].name;
     const hy_json_node *shape = hy_json_get(info, "shape");
     HY_FAIL_IF(hy_json_type_of(shape) != HY_JSON_ARRAY, HY_ERR_INPUT,
-               TENSOR "\"shape\" is missing or not an array", file->path, entry->name);
+               "\"shape\" is missing or not an array");
     HY_FAIL_IF(hy_json_size(shape) > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
-               TENSOR "%zu dimensions, at most %d are supported", file->path, entry->name,
-               hy_json_size(shape), HY_SAFETENSORS_DIMS);
+               "%zu dimensions, at most %d are supported", hy_json_size(shape),
+               HY_SAFETENSORS_DIMS);
     for (const hy_json_node *d = hy_json_first(shape); d; d = hy_json_next(d)) {
         HY_FAIL_IF(!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0,
-                   HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
-                   file->path, entry->name, entry->ndim);
+                   HY_ERR_INPUT, "dimension %d is not a whole number of at least 0", entry->ndim);
         entry->ndim++;
     }
     const hy_json_node *offsets = hy_json_get(info, "data_offsets"),
@@ -116,35 +119,21 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     HY_FAIL_IF(hy_json_type_of(offsets) != HY_JSON_ARRAY || hy_json_size(offsets) != 2 ||
                    !hy_json_as_int(first, &begin) || !hy_json_as_int(hy_json_next(first), &end) ||
                    begin < 0 || end < begin,
-               HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
-               file->path, entry->name);
+               HY_ERR_INPUT, "\"data_offsets\" is not [begin, end] with begin <= end");
     HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
-               TENSOR "its data ends at byte %lld, but the file has only %llu", file->path,
-               entry->name, (long long)end, (ull)file->data_size);
+               "its data ends at byte %lld, but the file has only %llu", (long long)end,
+               (ull)file->data_size);
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT,
-               TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
+    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT, "its shape has more than 2^64 bytes");
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
-               TENSOR "shape and dtype need %llu bytes, but data_offsets has %llu", file->path,
-               entry->name, (ull)needed, (ull)entry->bytes);
+               "shape and dtype need %llu bytes, but data_offsets has %llu", (ull)needed,
+               (ull)entry->bytes);
     return HY_OK;
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */
-
-static hy_status check_metadata(hy_safetensors *file, const hy_json_node *metadata) {
-    HY_FAIL_IF(hy_json_type_of(metadata) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: \"__metadata__\" is not an object", file->path);
-    for (const hy_json_node *m = hy_json_first(metadata); m; m = hy_json_next(m)) {
-        HY_FAIL_IF(hy_json_type_of(m) != HY_JSON_STRING, HY_ERR_INPUT,
-                   "%s: \"__metadata__\": the value of \"%.200s\" is not a string", file->path,
-                   hy_json_key(m));
-    }
-    file->metadata = metadata;
-    return HY_OK;
-}
 
 static hy_status load_header(hy_safetensors *file) {
     uint64_t file_size = hy_reader_size(file->reader);
@@ -177,8 +166,8 @@ static hy_status load_header(hy_safetensors *file) {
 
 /* ---- all entries together -------------------------------------------------------------------- */
 
-/* By offset; empty tensors come before the one at the same offset. Equal ones keep the header's
- * order: their names are in its text. */
+/* By offset; empty tensors come before the one at the same offset. Tensors that are equal in
+ * both keep the order of the header: their names point into its text. */
 static int compare_offsets(const void *a, const void *b) {
     const hy_safetensors_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -207,10 +196,20 @@ static hy_status read_entries(hy_safetensors *file) {
                members);
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), METADATA) == 0) {
-            HY_TRY(check_metadata(file, m));
-        } else {
-            HY_TRY(read_entry(file, m, &file->entries[file->count++]));
+            file->metadata = m;
+            continue;
         }
+        hy_status status = read_entry(file, m, &file->entries[file->count++]);
+        if (status != HY_OK) {
+            return hy_fail_context(status, "%s: tensor \"%.200s\"", file->path, hy_json_key(m));
+        }
+    }
+    HY_FAIL_IF(file->metadata && hy_json_type_of(file->metadata) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: \"__metadata__\" is not an object", file->path);
+    for (const hy_json_node *m = hy_json_first(file->metadata); m; m = hy_json_next(m)) {
+        HY_FAIL_IF(hy_json_type_of(m) != HY_JSON_STRING, HY_ERR_INPUT,
+                   "%s: \"__metadata__\": the value of \"%.200s\" is not a string", file->path,
+                   hy_json_key(m));
     }
     qsort(file->entries, file->count, sizeof *file->entries, compare_offsets);
     file->names = sort_names(file->entries, file->count);
@@ -257,7 +256,7 @@ void hy_safetensors_close(hy_safetensors *file) {
     free(file);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 const char *hy_safetensors_type(const hy_safetensors_entry *entry) {
     return entry->other_type ? entry->other_type : hy_dtype_name(entry->dtype);
@@ -365,6 +364,8 @@ bool hy_safetensors_can_name(const char *string) {
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, hy_text *text, uint64_t *total) {
     hy_json_writer json;
+    uint8_t length[8] = {0};
+    hy_text_add_bytes(text, length, sizeof length); /* known at the end */
     hy_json_begin(&json, text, false);
     hy_json_open_object(&json, NULL);
     if (metadata && metadata[0]) {
@@ -378,13 +379,13 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
         const hy_safetensors_entry *entry = &entries[i];
         HY_FAIL_IF(!hy_safetensors_can_name(entry->name), HY_ERR_INPUT,
                    "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
-        HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
+        HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT, TENSOR "unknown dtype %d",
+                   path, entry->name, (int)entry->dtype);
         HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
-                   entry->ndim, HY_SAFETENSORS_DIMS);
+                   TENSOR "%d dimensions, expected 0 to %d", path, entry->name, entry->ndim,
+                   HY_SAFETENSORS_DIMS);
         HY_FAIL_IF(!bytes_of(entry, entry->dtype, &bytes), HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": the shape is negative or too large", path, entry->name);
+                   TENSOR "the shape is negative or too large", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
         hy_json_open_object(&json, entry->name);
@@ -399,21 +400,14 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
         hy_json_close_object(&json);
     }
     hy_json_close_object(&json);
-    while ((8 + text->size) % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
+    while (text->size % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
     HY_TRY(hy_text_status(text));
-    HY_FAIL_IF(text->size > HEADER_MAX, HY_ERR_INPUT,
-               "%s: a header of %zu bytes is too long, at most %d are allowed", path, text->size,
+    size_t size = text->size - sizeof length;
+    HY_FAIL_IF(size > HEADER_MAX, HY_ERR_INPUT,
+               "%s: a header of %zu bytes is too long, at most %d are allowed", path, size,
                HEADER_MAX);
+    for (int i = 0; i < 8; i++) text->data[i] = (char)((uint64_t)size >> (8 * i));
     return HY_OK;
-}
-
-static hy_status start_file(hy_safetensors_writer *w, const hy_text *header) {
-    uint8_t length[8];
-    HY_TRY(hy_writer_create(w->path, &w->out));
-    HY_TRY(hy_writer_expect(w->out, sizeof length + header->size + w->promised));
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header->size >> (8 * i));
-    HY_TRY(hy_writer_put(w->out, length, sizeof length));
-    return hy_writer_put(w->out, header->data, header->size);
 }
 
 hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
@@ -429,7 +423,9 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
     if (status == HY_OK) {
         status = hy_safetensors_header(path, entries, count, metadata, &header, &w->promised);
     }
-    if (status == HY_OK) status = start_file(w, &header);
+    if (status == HY_OK) status = hy_writer_create(path, &w->out);
+    if (status == HY_OK) status = hy_writer_expect(w->out, header.size + w->promised);
+    if (status == HY_OK) status = hy_writer_put(w->out, header.data, header.size);
     hy_text_free(&header);
     if (status == HY_OK) *out = w;
     if (status != HY_OK) hy_safetensors_abandon(w);
@@ -480,4 +476,85 @@ void hy_safetensors_abandon(hy_safetensors_writer *w) {
     hy_writer_abandon(w->out);
     free(w->path);
     free(w);
+}
+
+/* ---- one file, written by several processes -------------------------------------------------- */
+
+struct hy_shared_tensors {
+    int fd;
+    uint64_t *begin; /* (count + 1) offsets of tensors in the file, and its end */
+    size_t count;
+    char path[]; /* for messages */
+};
+
+static hy_status fail_path(const char *path) {
+    return hy_fail(HY_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata) {
+    hy_text header = {0};
+    uint64_t total = 0;
+    int fd = -1;
+    hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
+    if (status == HY_OK && (fd = hy_disk_create(path)) < 0) status = fail_path(path);
+    uint64_t size = header.size + total;
+    bool is_written = status == HY_OK && hy_disk_reserve(fd, size) == 0 &&
+                      hy_disk_write(fd, header.data, header.size) == 0;
+    /* If no space could be reserved, the last byte sets the file's size. */
+    if (is_written && total > 0) is_written = hy_disk_write_at(fd, "", 1, size - 1) == 0;
+    if (is_written) is_written = hy_disk_sync(fd) == 0;
+    if (status == HY_OK && !is_written) status = fail_path(path);
+    if (fd >= 0 && hy_disk_close(fd) != 0 && status == HY_OK) status = fail_path(path);
+    hy_text_free(&header);
+    return status;
+}
+
+hy_status hy_shared_tensors_open(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata,
+                                 hy_shared_tensors **out) {
+    hy_text header = {0};
+    uint64_t total = 0;
+    *out = NULL;
+    hy_shared_tensors *s = calloc(1, sizeof *s + strlen(path) + 1);
+    if (s) s->begin = calloc(count + 1, sizeof *s->begin);
+    if (!s || !s->begin) {
+        free(s);
+        return hy_fail(HY_ERR_MEMORY, "no memory to write %s", path);
+    }
+    memcpy(s->path, path, strlen(path) + 1);
+    s->count = count;
+    s->fd = -1;
+    hy_status status = hy_safetensors_header(path, entries, count, metadata, &header, &total);
+    s->begin[0] = header.size;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        int64_t elements = 1;
+        for (int k = 0; k < entries[i].ndim; k++) elements *= entries[i].shape[k];
+        s->begin[i + 1] = s->begin[i] + hy_dtype_bytes(entries[i].dtype, elements);
+    }
+    hy_text_free(&header);
+    if (status == HY_OK && (s->fd = hy_disk_open(path, O_WRONLY)) < 0) status = fail_path(path);
+    if (status == HY_OK) *out = s;
+    if (status != HY_OK) (void)hy_shared_tensors_close(s);
+    return status;
+}
+
+hy_status hy_shared_tensors_put(hy_shared_tensors *s, size_t entry, uint64_t first,
+                                const void *data, uint64_t size) {
+    uint64_t bytes = entry < s->count ? s->begin[entry + 1] - s->begin[entry] : 0;
+    HY_FAIL_IF(entry >= s->count || size > bytes || first > bytes - size, HY_ERR_STATE,
+               "%s: bytes were written beyond tensor %zu", s->path, entry);
+    uint64_t at = s->begin[entry] + first;
+    return hy_disk_write_at(s->fd, data, size, at) == 0 ? HY_OK : fail_path(s->path);
+}
+
+hy_status hy_shared_tensors_close(hy_shared_tensors *s) {
+    if (!s) return HY_OK;
+    bool is_open = s->fd >= 0;
+    bool is_done = !is_open || hy_disk_sync(s->fd) == 0;
+    if (is_open) is_done &= hy_disk_close(s->fd) == 0;
+    hy_status status = is_done ? HY_OK : fail_path(s->path);
+    free(s->begin);
+    free(s);
+    return status;
 }

@@ -15,9 +15,9 @@
 
 typedef struct hy_safetensors_entry {
     const char *name;
-    /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2 F4; HY_DTYPE_COUNT: another, */
+    /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2 F4; HY_DTYPE_COUNT: another type */
     hy_dtype dtype;
-    const char *other_type; /* and its name: I64, BOOL, ...; NULL: none */
+    const char *other_type; /* the name of another type: I64, BOOL, ...; otherwise NULL */
     int ndim;
     int64_t shape[HY_SAFETENSORS_DIMS];
     uint64_t offset, bytes; /* from the start of the data; set by reader and writer */
@@ -38,7 +38,7 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
-/* Do two tensors have the same type and bytes? */
+/* Whether two tensors have the same type and bytes. */
 hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
                                  const hy_safetensors *other_file,
                                  const hy_safetensors_entry *other, bool *is_same);
@@ -59,8 +59,8 @@ const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
 /* Is this a valid tensor name: UTF-8, and not reserved by the format? */
 bool hy_safetensors_can_name(const char *name);
 
-/* The header of a file of these tensors, after the 8 bytes of its length, and the total bytes of
- * the tensors after it. The path is for messages. */
+/* The beginning of a file of these tensors: the header and its length, and the total bytes of the
+ * tensors after it. The path is for messages. */
 struct hy_text;
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, struct hy_text *text, uint64_t *total);
@@ -78,3 +78,21 @@ hy_status hy_safetensors_commit(hy_safetensors_writer *w, size_t size);
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size);
 /* Closes without finishing; the file stays partial. w may be NULL. */
 void hy_safetensors_abandon(hy_safetensors_writer *w);
+
+/* One file that several processes write together. One process creates the file with header and
+ * size; then each opens it and writes bytes of tensors at their offsets. The result equals a file
+ * written by one process. */
+typedef struct hy_shared_tensors hy_shared_tensors;
+
+/* Creates the file, all zero after its header, synced. */
+hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata);
+/* Opens the file for writing. Entries and metadata must be those of hy_shared_tensors_make. */
+hy_status hy_shared_tensors_open(const char *path, const hy_safetensors_entry *entries,
+                                 size_t count, const char *const *metadata,
+                                 hy_shared_tensors **out);
+/* Writes bytes [first, first + size) of a tensor. */
+hy_status hy_shared_tensors_put(hy_shared_tensors *shared, size_t entry, uint64_t first,
+                                const void *data, uint64_t size);
+/* Syncs and closes; shared may be NULL. */
+hy_status hy_shared_tensors_close(hy_shared_tensors *shared);

@@ -60,17 +60,16 @@ bool hy_shard_has_magic(const char *path) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static hy_status read_our_header(hy_shard *shard, const uint8_t *data, const char *path) {
+static hy_status read_our_header(hy_shard *shard, const uint8_t *data) {
     header h;
     memcpy(&h, data, sizeof h);
     HY_FAIL_IF(h.version != OUR_VERSION, HY_ERR_INPUT,
-               "%s: token file of version %u; only version %d is supported", path, h.version,
-               OUR_VERSION);
+               "token file of version %u; only version %d is supported", h.version, OUR_VERSION);
     HY_FAIL_IF(h.bytes_per_token != 2 && h.bytes_per_token != 4, HY_ERR_INPUT,
-               "%s: %u bytes per token, expected 2 or 4", path, h.bytes_per_token);
+               "%u bytes per token, expected 2 or 4", h.bytes_per_token);
     for (size_t i = 0; i < sizeof h.zeros; i++) {
         if (h.zeros[i] == 0) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: header byte %zu is 0x%02X, expected 0", path,
+        return hy_fail(HY_ERR_INPUT, "header byte %zu is 0x%02X, expected 0",
                        HEADER_BYTES - sizeof h.zeros + i, h.zeros[i]);
     }
     shard->bytes_per_token = (int)h.bytes_per_token;
@@ -79,34 +78,32 @@ static hy_status read_our_header(hy_shard *shard, const uint8_t *data, const cha
     return HY_OK;
 }
 
-static hy_status read_llmc_header(hy_shard *shard, const uint8_t *data, const char *path) {
+static hy_status read_llmc_header(hy_shard *shard, const uint8_t *data) {
     int32_t version = (int32_t)read_u32(data + 4);
     int32_t count = (int32_t)read_u32(data + 8);
     HY_FAIL_IF(version != LLMC_VERSION, HY_ERR_INPUT,
-               "%s: llm.c token file of version %d; only version %d is supported", path, version,
+               "llm.c token file of version %d; only version %d is supported", version,
                LLMC_VERSION);
-    HY_FAIL_IF(count < 0, HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
-               count);
+    HY_FAIL_IF(count < 0, HY_ERR_INPUT, "the header counts %d tokens, expected 0 or more", count);
     shard->bytes_per_token = 2;
     shard->count = (uint64_t)count;
     return HY_OK;
 }
 
-static hy_status read_header(hy_shard *shard, const char *path) {
+static hy_status read_header(hy_shard *shard) {
     uint8_t data[HEADER_BYTES] = {0};
     uint64_t size = hy_shared_file_size(shard->file);
-    if (size == 0) return hy_fail(HY_ERR_INPUT, "%s: not a token file: it is empty", path);
+    if (size == 0) return hy_fail(HY_ERR_INPUT, "not a token file: it is empty");
     HY_TRY(hy_shared_file_read(shard->file, 0, data, size < sizeof data ? size : sizeof data));
     bool is_ours = size >= 8 && memcmp(data, OUR_MAGIC, 8) == 0;
     bool is_llmc = size >= 4 && read_u32(data) == LLMC_MAGIC;
     HY_FAIL_IF(!is_ours && !is_llmc, HY_ERR_INPUT,
-               "%s: not a token file: it begins neither with \"%s\" nor with %u (its first "
+               "not a token file: it begins neither with \"%s\" nor with %u (its first "
                "number is %u)",
-               path, OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
+               OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
     HY_FAIL_IF(size < HEADER_BYTES, HY_ERR_INPUT,
-               "%s: %llu bytes are too few for a token file's header of %d", path, (ull)size,
-               HEADER_BYTES);
-    HY_TRY(is_ours ? read_our_header(shard, data, path) : read_llmc_header(shard, data, path));
+               "%llu bytes are too few for a token file's header of %d", (ull)size, HEADER_BYTES);
+    HY_TRY(is_ours ? read_our_header(shard, data) : read_llmc_header(shard, data));
     /* The file must end exactly where the header says. */
     uint64_t held = size - HEADER_BYTES, needed;
     if (!__builtin_mul_overflow(shard->count, (uint64_t)shard->bytes_per_token, &needed) &&
@@ -114,8 +111,8 @@ static hy_status read_header(hy_shard *shard, const char *path) {
         return HY_OK;
     }
     return hy_fail(HY_ERR_INPUT,
-                   "%s: the header counts %llu tokens of %d bytes, but %llu bytes follow it: %s",
-                   path, (ull)shard->count, shard->bytes_per_token, (ull)held,
+                   "the header counts %llu tokens of %d bytes, but %llu bytes follow it: %s",
+                   (ull)shard->count, shard->bytes_per_token, (ull)held,
                    shard->count > held / (uint64_t)shard->bytes_per_token
                        ? "the file is cut off"
                        : "the file continues after the last token");
@@ -126,7 +123,10 @@ hy_status hy_shard_open(const char *path, hy_shard **out) {
     hy_shard *shard = calloc(1, sizeof *shard);
     if (!shard) return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
     hy_status status = hy_shared_file_open(path, &shard->file);
-    if (status == HY_OK) status = read_header(shard, path);
+    if (status == HY_OK) {
+        status = read_header(shard);
+        if (status == HY_ERR_INPUT) status = hy_fail_context(status, "%s", path);
+    }
     if (status == HY_OK) *out = shard;
     if (status != HY_OK) hy_shard_close(shard);
     return status;

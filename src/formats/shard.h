@@ -1,6 +1,6 @@
 /* shard.h: files of tokens.
  *
- * Two formats are read, ours and llm.c's, told apart by their first bytes.
+ * Two formats are read, ours and llm.c's, which differ in their first bytes.
  *   ours:   1024 bytes of header: "HYTOKENS" (8 bytes), u32 version 1, u32 bytes per token (2 or
  *           4), u64 token count, u32 vocabulary size (0: unknown), zeros; then the tokens,
  *           little-endian; the file ends exactly there.
@@ -19,7 +19,7 @@ hy_status hy_shard_open(const char *path, hy_shard **out); /* checks header and 
 void hy_shard_close(hy_shard *shard);
 uint64_t hy_shard_count(const hy_shard *shard);
 const char *hy_shard_path(const hy_shard *shard);
-uint32_t hy_shard_vocab(const hy_shard *shard); /* 0: not said */
+uint32_t hy_shard_vocab(const hy_shard *shard); /* 0: unknown */
 /* Tokens [first, first + count), which must be inside. An id that does not fit int32 becomes
  * INT32_MAX. */
 hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out);

@@ -23,8 +23,8 @@
 
 struct hy_tfevents {
     hy_writer *file;
-    hy_text summary;       /* values of the record in the making */
-    hy_text value, inside; /* one of them, and its contents */
+    hy_text summary;       /* values of the next record */
+    hy_text value, inside; /* one value, and a message inside it */
     hy_text event;
 };
 

@@ -1,4 +1,7 @@
-/* bnb.c: reads the tensors of a matrix quantised by bitsandbytes. See bnb.h. */
+/* bnb.c: reads the tensors of a matrix quantised by bitsandbytes. See bnb.h.
+ *
+ * hf_parts.c opens such matrices, hf_load.c and part_read.c read them. Everything is checked
+ * against the model before anything is read. */
 #include "hub/bnb.h"
 
 #include <math.h>
@@ -7,12 +10,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
+#include "hub/hf_load.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/nf4.h"
 
 #define STATE ".quant_state.bitsandbytes__"
-#define MOST_STATE 4096 /* bytes of JSON; it has some 170 */
+#define MOST_STATE 4096 /* bytes of JSON; real files have about 170 */
 #define NAME_MAX_BYTES 256
 
 static const char *const endings[] = {
@@ -59,9 +64,69 @@ static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, co
     return HY_OK;
 }
 
+/* ---- the state ------------------------------------------------------------------------------- */
+
+#define MOST_BLOCK 4096         /* the largest block of bitsandbytes */
+#define MOST_LENGTH (1LL << 31) /* of a side, so that products fit 64 bits */
+
+/* Scales that are quantised themselves, with one common offset. */
+static hy_status read_nested(const hy_json *json, const char *name, hy_bnb_state *out) {
+    const hy_json_node *root = hy_json_root(json);
+    int64_t block;
+    double offset;
+    out->is_nested = hy_json_type_of(hy_json_get(root, "nested_blocksize")) != HY_JSON_NULL;
+    if (!out->is_nested) return HY_OK;
+    HY_TRY(hy_json_int(json, root, "nested_blocksize", &block));
+    HY_FAIL_IF(block != HY_NF4_NESTED, HY_ERR_INPUT,
+               "%s: \"nested_blocksize\" %lld is not supported; supported: %d", name,
+               (long long)block, HY_NF4_NESTED);
+    HY_TRY(hy_json_double(json, root, "nested_offset", &offset));
+    out->offset = (float)offset;
+    HY_FAIL_IF(!isfinite(out->offset), HY_ERR_INPUT,
+               "%s: \"nested_offset\" %g is not a finite fp32 number", name, offset);
+    return HY_OK;
+}
+
+static hy_status read_state(const hy_json *json, const char *name, hy_bnb_state *out) {
+    const hy_json_node *root = hy_json_root(json), *shape = hy_json_get(root, "shape");
+    const hy_json_node *rows = hy_json_first(shape), *cols = rows ? hy_json_next(rows) : NULL;
+    const char *type, *dtype;
+    int64_t block;
+    HY_TRY(hy_json_string(json, root, "quant_type", &type, NULL));
+    HY_FAIL_IF(strcmp(type, "nf4") != 0, HY_ERR_INPUT,
+               "%s: \"quant_type\" %.40s is not supported; supported: nf4", name, type);
+    HY_TRY(hy_json_int(json, root, "blocksize", &block));
+    HY_FAIL_IF(block < HY_NF4_BLOCK || block > MOST_BLOCK || block % HY_NF4_BLOCK != 0,
+               HY_ERR_INPUT,
+               "%s: \"blocksize\" %lld is not supported; supported: multiples of %d up to %d", name,
+               (long long)block, HY_NF4_BLOCK, MOST_BLOCK);
+    out->repeat = (int32_t)(block / HY_NF4_BLOCK);
+    bool is_matrix = hy_json_type_of(shape) == HY_JSON_ARRAY && hy_json_size(shape) == 2 &&
+                     hy_json_as_int(rows, &out->rows) && hy_json_as_int(cols, &out->cols);
+    HY_FAIL_IF(!is_matrix || out->rows < 1 || out->cols < 1 || out->rows >= MOST_LENGTH ||
+                   out->cols >= MOST_LENGTH,
+               HY_ERR_INPUT, "%s: \"shape\" is not the shape of a matrix", name);
+    HY_TRY(hy_json_string(json, root, "dtype", &dtype, NULL));
+    HY_FAIL_IF(!hy_hf_dtype_named(dtype, &out->dtype), HY_ERR_INPUT,
+               "%s: \"dtype\" %.40s is not supported; supported: float32, bfloat16, float16", name,
+               dtype);
+    return read_nested(json, name, out);
+}
+
+hy_status hy_bnb_state_parse(const char *text, size_t size, const char *name, hy_bnb_state *out) {
+    hy_json *json;
+    *out = (hy_bnb_state){0};
+    HY_TRY(hy_json_parse(text, size, name, &json));
+    bool is_object = hy_json_type_of(hy_json_root(json)) == HY_JSON_OBJECT;
+    hy_status status = is_object ? read_state(json, name, out)
+                                 : hy_fail(HY_ERR_INPUT, "%s is not a JSON object", name);
+    hy_json_free(json);
+    return status;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int64_t blocks_of(const hy_bnb_state *s) { /* theirs */
+static int64_t blocks_of(const hy_bnb_state *s) { /* blocks of bitsandbytes */
     int64_t block = (int64_t)s->repeat * HY_NF4_BLOCK;
     return (s->rows * s->cols + block - 1) / block;
 }
@@ -82,18 +147,6 @@ static hy_status open_state(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
     snprintf(where, sizeof where, "%s: tensor \"%s\"", hy_safetensors_path(state.file),
              state.entry->name);
     return hy_bnb_state_parse(text, state.entry->bytes, where, &m->state);
-}
-
-static hy_status open_levels(const hy_hf_tensors *tensors, const hy_bnb_matrix *m) {
-    static const float ours[16] = {HY_NF4_LEVELS};
-    float theirs[16];
-    hy_hf_found found;
-    HY_TRY(find_beside(tensors, m->codes, ".quant_map", HY_F32, 16, &found));
-    HY_TRY(hy_safetensors_read(found.file, found.entry, 0, theirs, sizeof theirs));
-    HY_FAIL_IF(memcmp(ours, theirs, sizeof ours) != 0, HY_ERR_INPUT,
-               "%s: tensor \"%s\" does not contain the levels of nf4",
-               hy_safetensors_path(found.file), found.entry->name);
-    return HY_OK;
 }
 
 static hy_status open_nested(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
@@ -126,7 +179,14 @@ hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t r
                "%s: tensor \"%s\" has %llu bytes; the codes of a (%lld, %lld) matrix need %llu",
                path, name, (unsigned long long)codes.entry->bytes, (long long)rows, (long long)cols,
                (unsigned long long)hy_dtype_bytes(HY_NF4, rows * cols));
-    HY_TRY(open_levels(tensors, m));
+    static const float ours[16] = {HY_NF4_LEVELS};
+    float theirs[16];
+    hy_hf_found levels;
+    HY_TRY(find_beside(tensors, codes, ".quant_map", HY_F32, 16, &levels));
+    HY_TRY(hy_safetensors_read(levels.file, levels.entry, 0, theirs, sizeof theirs));
+    HY_FAIL_IF(memcmp(ours, theirs, sizeof ours) != 0, HY_ERR_INPUT,
+               "%s: tensor \"%s\" does not contain the levels of nf4",
+               hy_safetensors_path(levels.file), levels.entry->name);
     hy_dtype scales = s->is_nested ? HY_U8 : HY_F32;
     HY_TRY(find_beside(tensors, codes, ".absmax", scales, blocks_of(s), &m->absmax));
     return s->is_nested ? open_nested(tensors, m) : HY_OK;
@@ -144,7 +204,7 @@ static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, flo
     return HY_OK;
 }
 
-#define SCALES 1024 /* at a time */
+#define SCALES 1024 /* read at a time */
 
 /* The fp32 scales of up to SCALES blocks of bitsandbytes. */
 static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
@@ -157,7 +217,7 @@ static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     HY_TRY(read_floats(m->nested, begin, end - begin, nested));
     for (int64_t i = 0; i < count; i++) {
         float above = m->map[codes[i]] * nested[(first + i) / HY_NF4_NESTED - begin];
-        out[i] = above + m->state.offset; /* two roundings, as bitsandbytes has them */
+        out[i] = above + m->state.offset; /* rounded twice, as in bitsandbytes */
     }
     return HY_OK;
 }
@@ -236,4 +296,33 @@ hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, floa
         out += some;
     }
     return HY_OK;
+}
+
+/* ---- skipped matrices ------------------------------------------------------------------------ */
+
+hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_params *params) {
+    hy_hf_config config;
+    hy_hf_tensors *tensors;
+    hy_hf_name *names = NULL;
+    int32_t count;
+    HY_TRY(hy_hf_config_look(folder, &config));
+    const hy_family *family = hy_shape_family(&config.shape);
+    if (config.quant == HY_HF_PLAIN) return HY_OK;
+    HY_TRY(hy_hf_tensors_open(folder, &tensors));
+    const char *prefix = hy_hf_prefix_in(tensors, family);
+    hy_status status = hy_hf_list_names(family, prefix, shape, params, &names, &count);
+    if (status != HY_OK) count = 0;
+    for (int32_t i = 0; status == HY_OK && i < params->count; i++) {
+        params->list[i].stays_real = false;
+    }
+    /* One skipped module is enough to mark a packed matrix: the others can be decoded, but the
+     * skipped one cannot be quantised without changing its numbers. */
+    for (int32_t i = 0; i < count; i++) {
+        hy_param *param = &params->list[names[i].param];
+        bool is_skipped = hy_linear_bit(param->kind) && !hy_bnb_is_coded(tensors, names[i].name);
+        param->stays_real |= is_skipped;
+    }
+    free(names);
+    hy_hf_tensors_close(tensors);
+    return status;
 }

@@ -13,22 +13,22 @@
 #include "model/coding.h"
 #include "model/params.h"
 
-/* What the JSON says. */
+/* The content of quant_state. */
 typedef struct hy_bnb_state {
     int64_t rows, cols;
-    int32_t repeat; /* blocks of ours in a block */
-    bool is_nested; /* double quantisation, */
-    float offset;   /* and what its scales have in common */
+    int32_t repeat; /* one block of bitsandbytes has this many of our blocks */
+    bool is_nested; /* double quantisation: the scales are quantised, too */
+    float offset;   /* is_nested: added to every scale */
     hy_dtype dtype; /* the original type of the matrix; decoded numbers are rounded to it */
 } hy_bnb_state;
 
-/* `name` is what errors call the text. */
+/* Errors call the text `name`. */
 hy_status hy_bnb_state_parse(const char *text, size_t size, const char *name, hy_bnb_state *out);
 
 typedef struct hy_bnb_matrix {
     hy_bnb_state state;
     hy_hf_found codes, absmax, nested;
-    float map[256]; /* what codes of scales stand for */
+    float map[256]; /* the value of each code of a scale */
     bool has_our_map;
 } hy_bnb_matrix;
 
@@ -50,6 +50,6 @@ hy_status hy_bnb_read(const hy_bnb_matrix *matrix, int64_t first, int64_t count,
 hy_status hy_bnb_put_scales(const hy_bnb_matrix *matrix, int64_t first, hy_coding *coding);
 
 /* Marks matrices of blocks that a quantised folder does not quantise (llm_int8_skip_modules):
- * they stay that way. A packed matrix is marked if one of its modules is. Other folders change
- * nothing. */
+ * they stay unquantised. A packed matrix is marked if one of its modules is. Folders that are not
+ * quantised change nothing. */
 hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_params *params);

@@ -23,12 +23,12 @@
 #include "base/say.h"
 #include "base/sized.h"
 #include "hub/hf_folder.h"
+#include "hub/hf_tensors.h"
 #include "hub/http.h"
 #include "hub/hub_listing.h"
 
-#define INDEX "model.safetensors.index.json"
 #define LISTING_MOST ((uint64_t)16 << 20)
-#define DISK_MARGIN ((uint64_t)64 << 20) /* left free */
+#define DISK_MARGIN ((uint64_t)64 << 20) /* stays free on the disk */
 #define TELL_SECONDS 0.25
 #define CHUNK ((size_t)256 << 10)
 enum { MOST_TRIES = 5, LIST_TRIES = 2, TEXT_BYTES = 512, TOKEN_BYTES = 4096, ADDRESS_BYTES = 2048 };
@@ -42,12 +42,12 @@ typedef struct download {
     char folder[HY_HF_PATH_MAX];
     hy_hub_listing listing;
     uint64_t total, done; /* bytes that are needed, and how many of them exist */
-    uint64_t fetched;     /* by this call */
+    uint64_t fetched;     /* bytes downloaded by this call */
     double told_at, rate; /* bytes per second, smoothed */
     uint64_t told_fetched;
 } download;
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- name, server and token ------------------------------------------------------------------ */
 
 /* Branches, tags and commits: no part begins with a dot, so refs/REVISION stays inside its
  * folder. */
@@ -99,24 +99,24 @@ static hy_status take_token(download *d, const char *text, const char *from) {
     return HY_OK;
 }
 
+/* The token, or the path of a file with it: the first that the environment has. */
 static hy_status find_token(download *d) {
-    static const char *const variables[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
     static const struct {
-        const char *variable, *below;
-    } files[] = {
-        {"HF_TOKEN_PATH", ""}, {"HF_HOME", "/token"}, {"HOME", "/.cache/huggingface/token"}};
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *value = getenv(variables[i]);
-        if (value && *value) return take_token(d, value, variables[i]);
-    }
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        const char *value = getenv(files[i].variable);
+        const char *variable,
+            *file; /* the file's path after the value; NULL: the value is a token */
+    } places[] = {{"HF_TOKEN", NULL},
+                  {"HUGGING_FACE_HUB_TOKEN", NULL},
+                  {"HF_TOKEN_PATH", ""},
+                  {"HF_HOME", "/token"},
+                  {"HOME", "/.cache/huggingface/token"}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const char *value = getenv(places[i].variable);
         char path[HY_HF_PATH_MAX], *text;
         size_t size;
         if (!value || !*value) continue;
-        if (snprintf(path, sizeof path, "%s%s", value, files[i].below) >= (int)sizeof path)
-            continue;
-        if (!hy_path_exists(path)) continue;
+        if (!places[i].file) return take_token(d, value, places[i].variable);
+        int length = snprintf(path, sizeof path, "%s%s", value, places[i].file);
+        if (length >= (int)sizeof path || !hy_path_exists(path)) continue;
         HY_TRY(hy_file_read(path, &text, &size));
         hy_status status = take_token(d, text, path);
         free(text);
@@ -125,9 +125,9 @@ static hy_status find_token(download *d) {
     return HY_OK;
 }
 
-/* ---- talking to the hub ---------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* Explains an answer other than success, and what to do. */
+/* The error for an answer other than success, and what to do. */
 static hy_status refused(const download *d, const char *what, const hy_http_answer *answer) {
     const char *code = answer->error_code;
     bool is_gated = strcmp(code, "GatedRepo") == 0 || (!*code && answer->status == 403);
@@ -238,7 +238,7 @@ static hy_status start_over(arrival *a) {
     return a->fd >= 0 ? HY_OK : hy_fail_path("cannot create", a->path);
 }
 
-/* Hashes a file that is there. */
+/* Hashes an existing file. */
 static hy_status hash_file(arrival *a, const char *path) {
     hy_reader *reader;
     char *chunk = malloc(CHUNK);
@@ -280,7 +280,8 @@ static hy_status open_arrival(arrival *a) {
 
 static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t size) {
     arrival *a = user;
-    if (offset == 0 && a->at > 0) HY_TRY(start_over(a)); /* the server gives no parts */
+    if (offset == 0 && a->at > 0)
+        HY_TRY(start_over(a)); /* the server sends the file from its beginning */
     HY_FAIL_IF(
         offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
         "%s: the server sent bytes from offset %llu, but the download is at byte %llu of %llu",
@@ -298,7 +299,7 @@ static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t
 
 /* Requests the file until all bytes have arrived; gives up after several attempts in a row
  * without progress. Bytes that were discarded do not count again as progress: otherwise a server
- * that always starts over would never be given up. */
+ * that always starts over would be asked forever. */
 static hy_status receive(arrival *a) {
     download *d = a->download;
     char url[ADDRESS_BYTES];
@@ -395,17 +396,17 @@ static hy_status fetch(download *d, hy_hub_file *file) {
     return status == HY_OK ? hy_path_sync_parent(path) : status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all files ------------------------------------------------------------------------------- */
 
 /* The index lists the files with the weights, so it is downloaded before they are counted. */
 static hy_status choose_weights(download *d) {
-    hy_hub_file *index = hy_hub_listing_find(&d->listing, INDEX);
+    hy_hub_file *index = hy_hub_listing_find(&d->listing, HY_HF_INDEX);
     char path[HY_HF_PATH_MAX], *text = NULL;
     size_t size = 0;
-    bool has_single = hy_hub_listing_find(&d->listing, "model.safetensors");
+    bool has_single = hy_hub_listing_find(&d->listing, HY_HF_SINGLE);
     if (!has_single) {
-        HY_FAIL_IF(index->size > HY_FILE_READ_MOST, HY_ERR_INPUT, "%s: " INDEX " has %s", d->name,
-                   hy_bytes_as_text(index->size).text);
+        HY_FAIL_IF(index->size > HY_FILE_READ_MOST, HY_ERR_INPUT, "%s: " HY_HF_INDEX " has %s",
+                   d->name, hy_bytes_as_text(index->size).text);
         HY_TRY(fetch(d, index));
         HY_TRY(place_of(d, index, path));
         HY_TRY(hy_file_read(path, &text, &size));

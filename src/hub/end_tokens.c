@@ -1,4 +1,7 @@
-/* end_tokens.c: see end_tokens.h. */
+/* end_tokens.c: reads "eos_token_id" from the files of a model folder. See end_tokens.h.
+ *
+ * Inference calls it to know where an answer ends. Ids are between 0 and INT32_MAX, each listed
+ * once. */
 #include "hub/end_tokens.h"
 
 #include "base/error.h"

@@ -1,4 +1,8 @@
-/* hf_config.c: config.json becomes a shape. See hf_config.h. */
+/* hf_config.c: reads config.json into a shape. See hf_config.h.
+ *
+ * Loading, planning and export call it through hy_hf_config_read and hy_hf_config_look. After HY_OK
+ * the shape is complete (hy_shape_complete), and every field that changes the computation was used
+ * or has the only supported value (hf_config_fields.c). */
 #include "hub/hf_config.h"
 
 #include <stdlib.h>
@@ -9,11 +13,11 @@
 
 #define LARGEST_SIZE (1 << 24)
 
-/* ---- single fields: null is as good as absent ------------------------------------------------ */
+/* ---- single fields: null counts as absent ---------------------------------------------------- */
 
 typedef struct reader {
     const char *name;         /* of the file */
-    const hy_json_node *node; /* the object in hand */
+    const hy_json_node *node; /* the object that is being read */
     const char *within;       /* "" at the top, "rope_scaling." inside */
     hy_hf_config *out;
     const hy_family *family;
@@ -113,14 +117,6 @@ bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
     return false;
 }
 
-/* An unknown dtype (auto, a quantised one) is ignored: the files have their own types. */
-static hy_status read_dtype(reader *r) {
-    const char *name;
-    HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
-    r->out->has_dtype = hy_hf_dtype_named(name, &r->out->dtype);
-    return HY_OK;
-}
-
 /* ---- rope ------------------------------------------------------------------------------------ */
 
 static hy_status read_rotations(const reader *r, hy_shape *s) {
@@ -199,7 +195,8 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     s->sliding_window = window;
     if (!has_full) return HY_OK;
     for (size_t i = period; i < layers; i++) {
-        if (letters[i] != letters[i - period]) i = period++; /* from the start again, one longer */
+        if (letters[i] != letters[i - period])
+            i = period++; /* try again with a period that is one longer */
     }
     HY_FAIL_IF(period >= sizeof s->sliding_layers, HY_ERR_INPUT,
                "%s: the pattern of sliding windows in its %d layers repeats after %zu layers; "
@@ -262,21 +259,8 @@ static hy_status read_gpt2(const reader *r, hy_shape *s) {
     return check_act(r, "activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh");
 }
 
-static hy_status read_biases(const reader *r, hy_shape *s) {
-    bool attention = false, mlp = false;
-    if (has_key(r, "attention_bias")) {
-        HY_TRY(read_switch(r, "attention_bias", false, &attention));
-    }
-    if (has_key(r, "mlp_bias")) HY_TRY(read_switch(r, "mlp_bias", false, &mlp));
-    s->has_qkv_bias = attention || s->arch == HY_ARCH_QWEN2;
-    s->has_proj_bias = attention || mlp;
-    s->lacks_out_bias = mlp && !attention;
-    s->lacks_mlp_bias = attention && !mlp;
-    return HY_OK;
-}
-
 static hy_status read_llama(const reader *r, hy_shape *s) {
-    bool is_llama = s->arch == HY_ARCH_LLAMA;
+    bool is_llama = s->arch == HY_ARCH_LLAMA, attention = false, mlp = false;
     s->is_rms = s->is_gated = true;
     s->has_qk_norm = r->family->has_qk_norm;
     HY_TRY(read_size(r, "num_hidden_layers", REQUIRED, &s->layers));
@@ -288,7 +272,14 @@ static hy_status read_llama(const reader *r, hy_shape *s) {
     HY_TRY(read_size(r, "max_position_embeddings", REQUIRED, &s->context));
     HY_TRY(read_number(r, "rms_norm_eps", 1e-6, &s->norm_eps));
     HY_TRY(read_switch(r, "tie_word_embeddings", false, &s->has_tied_head));
-    HY_TRY(read_biases(r, s));
+    if (has_key(r, "attention_bias")) {
+        HY_TRY(read_switch(r, "attention_bias", false, &attention));
+    }
+    if (has_key(r, "mlp_bias")) HY_TRY(read_switch(r, "mlp_bias", false, &mlp));
+    s->has_qkv_bias = attention || s->arch == HY_ARCH_QWEN2;
+    s->has_proj_bias = attention || mlp;
+    s->lacks_out_bias = mlp && !attention;
+    s->lacks_mlp_bias = attention && !mlp;
     HY_TRY(read_rope(r, s));
     HY_TRY(read_window(r, s));
     return check_act(r, "hidden_act", "silu", "silu", "swish");
@@ -297,7 +288,10 @@ static hy_status read_llama(const reader *r, hy_shape *s) {
 static hy_status read_shape(reader *r) {
     hy_shape *s = &r->out->shape;
     HY_TRY(read_arch(r));
-    HY_TRY(read_dtype(r));
+    /* An unknown dtype (auto, a quantised one) is ignored: the files have their own types. */
+    const char *dtype;
+    HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &dtype));
+    r->out->has_dtype = hy_hf_dtype_named(dtype, &r->out->dtype);
     HY_TRY(read_size(r, "vocab_size", REQUIRED, &s->vocab));
     HY_TRY(read_number(r, "initializer_range", 0.02, &s->init_std));
     if (!(s->init_std >= 0 && s->init_std <= 10)) s->init_std = 0.02;
@@ -305,6 +299,51 @@ static hy_status read_shape(reader *r) {
     hy_status status = hy_shape_complete(s);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->name);
 }
+
+/* ---- quantised weights ----------------------------------------------------------------------- */
+
+/* quantization_config names a method and its options. Only bitsandbytes in 4 bits (NF4) is
+ * supported, with single-level or two-level scales. Other methods are rejected by name. Defaults
+ * are those of transformers' BitsAndBytesConfig. */
+
+#define ACCEPTED                                                                                   \
+    "accepted: weights in 16 or 32 bits, or bitsandbytes with load_in_4bit and "                   \
+    "bnb_4bit_quant_type nf4"
+
+static bool is_on(const hy_json_node *object, const char *key) {
+    bool value = false;
+    return hy_json_as_bool(hy_json_get(object, key), &value) && value;
+}
+
+static const char *word(const hy_json_node *object, const char *key, const char *otherwise) {
+    const char *text;
+    return hy_json_as_string(hy_json_get(object, key), &text, NULL) ? text : otherwise;
+}
+
+static hy_status read_quant(const hy_json_node *root, const char *name, hy_hf_quant *out) {
+    const hy_json_node *q = hy_json_get(root, "quantization_config");
+    *out = HY_HF_PLAIN;
+    if (hy_json_type_of(q) == HY_JSON_NULL) return HY_OK;
+    bool is_object = hy_json_type_of(q) == HY_JSON_OBJECT;
+    if (is_object && hy_json_size(q) == 0) return HY_OK;
+    bool is_8bit = is_on(q, "load_in_8bit"), is_4bit = is_on(q, "load_in_4bit");
+    /* folders of early versions name no method */
+    const char *method = word(q, "quant_method", is_8bit || is_4bit ? "bitsandbytes" : "unknown");
+    HY_FAIL_IF(!is_object || strcmp(method, "bitsandbytes") != 0, HY_ERR_INPUT,
+               "%s: \"quantization_config\": method %.40s is not supported; " ACCEPTED, name,
+               is_object ? method : "unknown");
+    HY_FAIL_IF(!is_4bit, HY_ERR_INPUT,
+               "%s: \"quantization_config\": bitsandbytes %s is not supported; " ACCEPTED, name,
+               is_8bit ? "in 8 bits (LLM.int8)" : "without load_in_4bit");
+    const char *type = word(q, "bnb_4bit_quant_type", "fp4");
+    HY_FAIL_IF(strcmp(type, "nf4") != 0, HY_ERR_INPUT,
+               "%s: \"quantization_config\": bitsandbytes type %.40s is not supported; " ACCEPTED,
+               name, type);
+    *out = is_on(q, "bnb_4bit_use_double_quant") ? HY_HF_NF4 : HY_HF_NF4_SINGLE;
+    return HY_OK;
+}
+
+/* ---- the whole file -------------------------------------------------------------------------- */
 
 hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy_hf_config *out) {
     hy_json *json;
@@ -314,7 +353,7 @@ hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy
     hy_status status = hy_json_type_of(r.node) == HY_JSON_OBJECT
                            ? read_shape(&r)
                            : hy_fail(HY_ERR_INPUT, "%s is not a JSON object", name);
-    if (status == HY_OK) status = hy_hf_quant_read(r.node, name, &out->quant);
+    if (status == HY_OK) status = read_quant(r.node, name, &out->quant);
     if (status == HY_OK) status = hy_hf_check_fields(r.family, r.node, name, &out->notes);
     hy_json_free(json);
     if (status != HY_OK) hy_hf_config_free(out);

@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "model/arch/arch.h"
 
-/* "bfloat16", as transformers names types; or is a word one of fp32, bf16 and fp16? */
+/* The name of a type in transformers ("bfloat16"), and the type of such a name; false: not the name
+ * of fp32, bf16 or fp16. */
 const char *hy_hf_dtype_word(hy_dtype dtype);
 bool hy_hf_dtype_named(const char *word, hy_dtype *out);
 
@@ -20,7 +21,7 @@ typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE } hy_hf_quan
 typedef struct hy_hf_config {
     hy_shape shape; /* with its architecture */
     hy_hf_quant quant;
-    bool has_dtype; /* of the weights in the files, if config.json says it */
+    bool has_dtype; /* whether config.json names the type of the weights */
     hy_dtype dtype;
     hy_text notes; /* messages for the user, one per line */
 } hy_hf_config;
@@ -50,10 +51,6 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
 
 /* A generation_config.json with these tokens. */
 hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
-
-/* hf_config_quant.c: the quantisation in the root of a config.json. HY_ERR_INPUT names an
- * unsupported method. */
-hy_status hy_hf_quant_read(const hy_json_node *root, const char *name, hy_hf_quant *out);
 
 /* hf_config_fields.c: does the shape of such a model contain the value of this key? */
 bool hy_hf_is_used(const hy_family *family, const char *key);

@@ -59,7 +59,7 @@ static const struct {
     {.key = "compression_config", .must_be_empty = true},
 };
 
-/* Dropout happens in training; we train without. */
+/* Dropout changes only training, and we train without it. */
 static const char dropouts[] =
     " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
 
@@ -67,7 +67,7 @@ bool hy_hf_is_used(const hy_family *family, const char *key) {
     return hy_word_is_in(used, key) || hy_family_has_key(family, key);
 }
 
-/* Off, none, nothing. */
+/* null, false, zero, or an empty list or object */
 static bool is_empty(const hy_json_node *node) {
     double number;
     bool is_on;

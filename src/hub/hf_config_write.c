@@ -9,17 +9,6 @@
 
 /* ---- fields that follow from the shape ------------------------------------------------------- */
 
-static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
-    hy_json_put_string(w, "activation_function", "gelu_new");
-    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
-    hy_json_put_int(w, "n_ctx", s->context);
-    hy_json_put_int(w, "n_embd", s->width);
-    hy_json_put_int(w, "n_head", s->heads);
-    hy_json_put_int(w, "n_inner", s->mlp_width);
-    hy_json_put_int(w, "n_layer", s->layers);
-    hy_json_put_int(w, "n_positions", s->context);
-}
-
 static void put_rope(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_double(w, "rope_theta", s->rope_theta);
     if (!s->has_llama3_rope) {
@@ -89,9 +78,16 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     hy_json_put_double(w, "initializer_range", s->init_std);
     if (family->is_rotary) {
         put_llama(w, family, s);
-    } else {
-        put_gpt2(w, s);
+        return;
     }
+    hy_json_put_string(w, "activation_function", "gelu_new");
+    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
+    hy_json_put_int(w, "n_ctx", s->context);
+    hy_json_put_int(w, "n_embd", s->width);
+    hy_json_put_int(w, "n_head", s->heads);
+    hy_json_put_int(w, "n_inner", s->mlp_width);
+    hy_json_put_int(w, "n_layer", s->layers);
+    hy_json_put_int(w, "n_positions", s->context);
 }
 
 /* ---- fields of the source -------------------------------------------------------------------- */
@@ -194,7 +190,8 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), key) == 0 || depth_of(m) > DEEPEST) continue;
         if (tokens && is_token(hy_json_key(m))) continue;
-        if (strcmp(hy_json_key(m), "quantization_config") == 0) continue; /* it is numbers now */
+        if (strcmp(hy_json_key(m), "quantization_config") == 0)
+            continue; /* the weights are not quantised any more */
         put_node(&w, hy_json_key(m), m);
     }
     if (tokens) put_tokens(&w, tokens);

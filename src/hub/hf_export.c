@@ -41,13 +41,9 @@ typedef struct export_job {
     uint64_t total_bytes;
 } export_job;
 
-static uint64_t bytes_of(const export_job *e, int32_t i) {
-    return (uint64_t)(e->names[i].rows * e->names[i].cols) * hy_dtype_size(e->w->dtype);
-}
-
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
-/* ---- what goes where ------------------------------------------------------------------------- */
+/* ---- names and files ------------------------------------------------------------------------- */
 
 /* A model from a folder keeps its tensor names, and its architecture if that still describes the
  * model: a setting may have added a window. */
@@ -84,7 +80,8 @@ static hy_status cut_shards(export_job *e) {
     e->shards = calloc((size_t)e->count, sizeof *e->shards);
     if (!e->shards) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
     for (int32_t i = 0; i < e->count; i++) {
-        uint64_t bytes = bytes_of(e, i);
+        uint64_t elements = (uint64_t)(e->names[i].rows * e->names[i].cols);
+        uint64_t bytes = elements * hy_dtype_size(e->w->dtype);
         bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size && !e->w->is_adapter;
         if (i == 0 || is_full) {
             e->shards[e->shard_count++] = (shard){.first = i};
@@ -97,7 +94,7 @@ static hy_status cut_shards(export_job *e) {
     for (int32_t i = 0; i < e->shard_count; i++) {
         if (e->shard_count == 1) {
             snprintf(e->shards[i].name, SHARD_NAME_MAX, "%s",
-                     e->w->is_adapter ? HY_PEFT_TENSORS : "model.safetensors");
+                     e->w->is_adapter ? HY_PEFT_TENSORS : HY_HF_SINGLE);
         } else {
             snprintf(e->shards[i].name, SHARD_NAME_MAX, "model-%05d-of-%05d.safetensors", i + 1,
                      e->shard_count);
@@ -217,7 +214,7 @@ static hy_status write_index(const export_job *e) {
     hy_json_close_object(&w);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    return put_text(e, "model.safetensors.index.json", HY_OK, &text);
+    return put_text(e, HY_HF_INDEX, HY_OK, &text);
 }
 
 /* Does a source's config.json describe this model? Compares what would be written for both. The
@@ -290,7 +287,7 @@ hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_obser
     return copy_side_files(from, from, to, observer);
 }
 
-/* ---- whole or nothing ------------------------------------------------------------------------ */
+/* ---- replacing the folder -------------------------------------------------------------------- */
 
 static hy_status name_partial(export_job *e) {
     char parent[HY_HF_PATH_MAX], name[HY_HF_PATH_MAX + 16];
@@ -347,14 +344,6 @@ static hy_status take_partial(const export_job *e, hy_lock **lock) {
     return status;
 }
 
-static hy_status read_tokens(const char *tokenizer, hy_hf_tokens *out) {
-    hy_tokenizer *t;
-    HY_TRY(hy_tokenizer_open(tokenizer, &t));
-    *out = (hy_hf_tokens){.bos = hy_tokenizer_bos(t), .eos = hy_tokenizer_eos(t)};
-    hy_tokenizer_close(t);
-    return HY_OK;
-}
-
 static hy_status fill_partial(const export_job *e) {
     if (e->w->is_adapter) {
         hy_text text = {0};
@@ -370,7 +359,10 @@ static hy_status fill_partial(const export_job *e) {
     hy_text config = {0}, generation = {0};
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
-        HY_TRY(read_tokens(e->w->tokenizer, &tokens));
+        hy_tokenizer *t;
+        HY_TRY(hy_tokenizer_open(e->w->tokenizer, &t));
+        tokens = (hy_hf_tokens){.bos = hy_tokenizer_bos(t), .eos = hy_tokenizer_eos(t)};
+        hy_tokenizer_close(t);
         has_tokens = tokens.eos >= 0;
     }
     HY_TRY(
@@ -380,8 +372,7 @@ static hy_status fill_partial(const export_job *e) {
                         &generation));
     }
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
-    HY_TRY(write_index(e));
-    return HY_OK;
+    return write_index(e);
 }
 
 /* Files that a user added to the old folder are moved to the new one. */
@@ -454,7 +445,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status == HY_OK) status = fill_partial(&e);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
-            hy_error first; /* the one to report */
+            hy_error first; /* removing files may fail, too */
             hy_error_save(&first, status);
             (void)hy_dir_remove(e.partial);
             (void)hy_error_restore(&first);

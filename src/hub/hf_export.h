@@ -25,7 +25,7 @@ typedef struct hy_hf_writing {
     void *context;
     bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */
     const char *base;            /* the base model's name in that folder */
-    const hy_observer *observer; /* hears if the architecture differs from the source's */
+    const hy_observer *observer; /* is warned if the architecture differs from the source's */
 } hy_hf_writing;
 
 /* HY_ERR_INPUT if no architecture of transformers supports the shape. */
@@ -38,5 +38,5 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
 hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
 hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);
 /* Copies the other files of a model folder, without config.json and weights. The observer (may
- * be NULL) hears of entries that are not files of the folder and are skipped. */
+ * be NULL) is warned of entries that are skipped because they are not files of the folder. */
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);

@@ -52,7 +52,7 @@ static hy_status main_revision(const char *folder, char out[128]) {
     return is_plain ? HY_OK : hy_fail(HY_ERR_INPUT, "%s does not contain a revision", path);
 }
 
-/* Without refs/main: the only snapshot there is. */
+/* Without refs/main, the only snapshot is used. */
 static hy_status only_revision(const char *snapshots, char out[128]) {
     char **names;
     size_t count;
@@ -173,27 +173,13 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
 
 /* Only files that a model needs: a folder may hold anything else, even training data. */
 bool hy_hf_is_side_file(const char *name) {
-    static const char *const known[] = {
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "vocab.txt",
-        "merges.txt",
-        "tokenizer.model",
-        "spiece.model",
-        "sentencepiece.bpe.model",
-        "tekken.json",
-        "generation_config.json",
-        "chat_template.json",
-        "USE_POLICY.md",
-    };
+    static const char known[] =
+        " tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json"
+        " vocab.txt merges.txt tokenizer.model spiece.model sentencepiece.bpe.model tekken.json"
+        " generation_config.json chat_template.json USE_POLICY.md ";
     static const char *const beginnings[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING"};
-    bool is_known = hy_has_ending(name, ".jinja");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        is_known |= strcmp(name, known[i]) == 0;
-    }
+    bool is_word = name[0] && !strchr(name, ' ');
+    bool is_known = hy_has_ending(name, ".jinja") || (is_word && hy_word_is_in(known, name));
     for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
         is_known |= strncmp(name, beginnings[i], strlen(beginnings[i])) == 0;
     }

@@ -34,21 +34,21 @@ typedef struct loading {
     job *jobs;
     int64_t count, next;
     int64_t largest;      /* elements of a job */
-    int64_t elements;     /* that the store gets, those that are quantised on the way among them */
-    atomic_llong done;    /* of these */
-    pthread_mutex_t gate; /* around sending */
+    int64_t elements;     /* that the store receives, including those that are quantised */
+    atomic_llong done;    /* elements written so far */
+    pthread_mutex_t gate; /* one thread at a time copies to the store */
 } loading;
 
-/* A thread's job and its own memory: what the file has, and the same as the store wants it. */
+/* A thread's job, and its buffers: rows as in the file, and as in the store. */
 typedef struct worker {
     const job *job;
     hy_part_room room;
-    bool tells; /* the calling thread's */
+    bool tells; /* the calling thread reports progress */
 } worker;
 
-/* ---- cutting --------------------------------------------------------------------------------- */
+/* ---- the list of jobs ------------------------------------------------------------------------ */
 
-/* Heads stay whole where their rows change places. */
+/* A head is not divided if its rows are reordered. */
 static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
     bool is_chosen = !l->options || l->options->piece == 0;
     int64_t rows = (is_chosen ? JOB_ELEMENTS : l->options->piece) / part->cols, unit = 1;
@@ -64,7 +64,7 @@ static bool is_kept(const hy_weight_part *part, hy_dtype wanted) {
     return part->coded && wanted == HY_NF4;
 }
 
-/* A list of jobs over all parts that are not quantised on the way. */
+/* Makes a list of jobs for all parts, except those that quantise_all handles. */
 static hy_status cut(loading *l, const hy_weight_files *files) {
     int64_t count = 0;
     for (int32_t i = 0; i < files->count; i++) {
@@ -77,7 +77,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);
         int32_t item = hy_store_item_of(l->store, part->param);
-        if (item < 0 || !hy_store_has_item(l->store, item)) continue; /* another store's */
+        if (item < 0 || !hy_store_has_item(l->store, item)) continue; /* it is in another store */
         l->elements += part->rows * part->cols;
         hy_dtype wanted = l->store->layout.items[item].dtype;
         if (hy_is_coded(wanted) && !is_kept(part, wanted)) continue; /* quantise_all does it */
@@ -92,39 +92,6 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-static hy_status send_bytes(loading *l, uint64_t at, const void *data, uint64_t bytes) {
-    pthread_mutex_lock(&l->gate);
-    hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
-    pthread_mutex_unlock(&l->gate);
-    return status;
-}
-
-/* The numbers of a job; of several ranks this one may have some of them. */
-static hy_status send_numbers(loading *l, int32_t item, const job *j, const char *data) {
-    int64_t first = (j->part->row + j->first) * j->part->cols, count = j->rows * j->part->cols;
-    pthread_mutex_lock(&l->gate);
-    hy_status status = hy_store_put(l->store, l->stream, item, first, count, data);
-    pthread_mutex_unlock(&l->gate);
-    return status;
-}
-
-/* Whether the store has all of the numbers of a job, or none. */
-static bool has_all(const hy_layout_item *entry, int64_t first, int64_t count) {
-    return first >= entry->begin && first + count <= entry->begin + entry->count;
-}
-static bool has_none(const hy_layout_item *entry, int64_t first, int64_t count) {
-    return first + count <= entry->begin || first >= entry->begin + entry->count;
-}
-
-/* The same where another rank has bytes of the whole: of what is not coded each number lies by
- * itself. */
-static bool is_elsewhere(const loading *l, int32_t item, int64_t first, int64_t count) {
-    const hy_layout_item *entry = &l->store->layout.items[item];
-    uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(entry->dtype, first);
-    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
-    return l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
-}
-
 static hy_status do_job(loading *l, worker *w) {
     const job *j = w->job;
     const hy_weight_part *p = j->part;
@@ -132,16 +99,24 @@ static hy_status do_job(loading *l, worker *w) {
     const hy_layout_item *entry = &l->store->layout.items[item];
     hy_dtype wanted = entry->dtype;
     int64_t elements = j->rows * p->cols, first = (p->row + j->first) * p->cols;
+    uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, first);
+    uint64_t bytes = hy_dtype_bytes(wanted, elements);
     const char *data;
     if (is_kept(p, wanted)) {
         HY_TRY(hy_part_fetch(p, j->first, j->rows, &w->room, NULL, &data));
-        uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, first);
-        return send_bytes(l, at, data, hy_dtype_bytes(wanted, elements));
+        pthread_mutex_lock(&l->gate);
+        hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
+        pthread_mutex_unlock(&l->gate);
+        return status;
     }
-    if (has_none(entry, first, elements) || is_elsewhere(l, item, first, elements)) return HY_OK;
+    /* Other ranks may have some or all of these numbers. */
+    bool has_none = first + elements <= entry->begin || first >= entry->begin + entry->count;
+    bool has_all = first >= entry->begin && first + elements <= entry->begin + entry->count;
+    bool is_elsewhere = l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
+    if (has_none || is_elsewhere) return HY_OK;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
-    char *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
-    if (!has_all(entry, first, elements)) backing = NULL;
+    char *backing = hy_store_host(l->store, item); /* NULL: the host cannot access it */
+    if (!has_all) backing = NULL;
     if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);
     hy_dtype from = p->coded ? HY_F32 : p->dtype;
     if (p->coded) {
@@ -155,10 +130,14 @@ static hy_status do_job(loading *l, worker *w) {
     if (data == backing && backing) return HY_OK;
     char *to = backing ? backing : w->room.made;
     hy_convert(data, from, elements, to, wanted);
-    return backing ? HY_OK : send_numbers(l, item, j, to);
+    if (backing) return HY_OK;
+    pthread_mutex_lock(&l->gate);
+    hy_status status = hy_store_put(l->store, l->stream, item, first, elements, to);
+    pthread_mutex_unlock(&l->gate);
+    return status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all jobs -------------------------------------------------------------------------------- */
 
 static bool next_job(void *context, void *slot) {
     loading *l = context;
@@ -168,7 +147,7 @@ static bool next_job(void *context, void *slot) {
     return true;
 }
 
-/* Adds to what is done; the calling thread reports it. */
+/* Counts finished elements; the calling thread reports progress. */
 static void count_done(loading *l, int64_t elements, bool tells) {
     double done = (double)(atomic_fetch_add(&l->done, elements) + elements);
     if (tells && l->options && l->options->on_progress) {
@@ -216,8 +195,7 @@ static hy_status read_matrix(void *context, int64_t first, int64_t count, float 
     return hy_weight_files_read(m->files, m->param, first, count, out);
 }
 
-/* A matrix of which the files hold quantised values that are kept: their scales, and the rest
- * quantised. */
+/* Copies the scales of the parts that keep their codes, and quantises the other parts. */
 static hy_status keep_scales(const hy_weight_files *files, const matrix *m, hy_coding *coding,
                              const hy_coding_source *from, const hy_coding_target *to) {
     for (int32_t i = 0; i < files->count; i++) {
@@ -252,13 +230,13 @@ static hy_status quantise_all(loading *l, const hy_weight_files *files) {
         hy_dtype dtype = l->store->layout.items[item].dtype;
         if (!hy_is_coded(dtype)) continue;
         HY_TRY(quantise(l, files, i, item));
-        bool is_counted = files->coded && dtype == HY_NF4; /* by the jobs that kept its values */
+        bool is_counted = files->coded && dtype == HY_NF4; /* by the jobs that copied its codes */
         if (!is_counted) count_done(l, l->model->params.list[i].stored, true);
     }
     return HY_OK;
 }
 
-/* Rows behind the vocabulary; scales of theirs are there with the others. */
+/* Zeros the rows after the vocabulary; the scales of quantised rows are already written. */
 static hy_status zero_padding(loading *l) {
     char zeros[4096];
     for (int32_t i = 0; i < l->model->params.count; i++) {
@@ -267,7 +245,7 @@ static hy_status zero_padding(loading *l) {
         if (item < 0) continue;
         hy_dtype dtype = l->store->layout.items[item].dtype;
         const hy_layout_item *entry = &l->store->layout.items[item];
-        int64_t stored = param->stored - entry->begin; /* of what is here */
+        int64_t stored = param->stored - entry->begin; /* elements of it in this store */
         if (stored < 0) stored = 0;
         if (stored > entry->count) stored = entry->count;
         uint64_t begin = hy_store_offset(l->store, item);
@@ -303,7 +281,7 @@ static hy_status load(loading *l, const hy_weight_files *files) {
     HY_TRY(cut(l, files));
     HY_TRY(hy_store_settle(l->store));
     HY_TRY(run_jobs(l));
-    hy_store_forget(l->store); /* what was put in place past it */
+    hy_store_forget(l->store); /* its caches are outdated: jobs wrote to the backing store */
     HY_TRY(quantise_all(l, files));
     HY_TRY(zero_padding(l));
     return hy_store_settle(l->store);

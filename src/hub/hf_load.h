@@ -29,8 +29,8 @@ typedef struct hy_weight_part {
     hy_part_order order;
     int32_t head_size; /* of paired rows */
     hy_dtype dtype;
-    const hy_reader *reader;    /* its file, */
-    uint64_t offset;            /* and where its bytes begin there */
+    const hy_reader *reader;    /* its file */
+    uint64_t offset;            /* where its bytes begin in the file */
     const hy_bnb_matrix *coded; /* for an HY_NF4 part; else NULL */
 } hy_weight_part;
 
@@ -51,19 +51,19 @@ hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int6
                                int64_t count, float *out);
 void hy_weight_files_close(hy_weight_files *files);
 
-/* For a quantised folder: the number of tensors per treatment. */
+/* For a quantised folder: how many tensors were loaded in which way. */
 typedef struct hy_load_counts {
-    int32_t kept;    /* codes that stayed as they were, */
-    int32_t decoded; /* codes that became numbers, */
-    int32_t real;    /* and matrices of blocks that the quantiser skipped, which stay numbers */
+    int32_t kept;    /* codes that were copied */
+    int32_t decoded; /* codes that were decoded to numbers */
+    int32_t real;    /* matrices of blocks that the quantiser skipped; they stay numbers */
 } hy_load_counts;
 
 typedef struct hy_load_options {
     int threads; /* 0: all cores; at least four, which wait for the disk */
     void (*on_progress)(void *user, double share); /* may be NULL; called on the calling thread */
     void *user;
-    int64_t piece;          /* elements read at a time; 0: chosen */
-    hy_load_counts *counts; /* is added to; may be NULL */
+    int64_t piece;          /* elements read at a time; 0: the default */
+    hy_load_counts *counts; /* the counts are added to it; may be NULL */
 } hy_load_options;
 
 /* Fills the weights of `store` (fp32, bf16, fp16, int8 or nf4) from a model's files; padding
@@ -74,8 +74,7 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
 /* The prefix of these files; a bare model has none. */
 const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family);
 
-/* hf_shape.c: the shape of a model's files, without loading weights, and how the weights are
- * stored. */
+/* The shape of a model's files, without loading weights, and how the weights are stored. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
@@ -85,8 +84,9 @@ hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quan
 typedef struct hy_part_room {
     char *raw, *made;
 } hy_part_room;
-hy_status hy_part_room_init(hy_part_room *room, int64_t elements); /* once is enough */
-void hy_part_room_fini(hy_part_room *room);                        /* {0} too */
+hy_status hy_part_room_init(hy_part_room *room,
+                            int64_t elements); /* does nothing on the second call */
+void hy_part_room_fini(hy_part_room *room);    /* accepts {0} */
 /* Rows [first, first + rows) of a part that is not quantised, in our order and the file's type.
  * *data points to them: in the room's `raw` or, if no change is needed, in `place` (may be
  * NULL). Whole heads if rows are paired. `made` stays free for the caller. For quantised parts:

@@ -1,4 +1,7 @@
-/* hf_names.c: the tensor names in a model folder. See hf_names.h. */
+/* hf_names.c: the tensor names in a model folder. See hf_names.h.
+ *
+ * Loading, export and adapters use the same list. The modules of a family come from its table
+ * (model/arch); together the rows of its tensors cover each parameter exactly. */
 #include "hub/hf_names.h"
 
 #include <stdio.h>
@@ -8,15 +11,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/param_names.h"
-
-/* The rows of module i in its parameter. */
-static int64_t part_rows(const hy_shape *s, const hy_param *param, const hy_modules *modules,
-                         int i) {
-    int64_t rows[HY_PARAM_PIECES];
-    if (!modules->part[1]) return hy_param_stored_rows(param);
-    hy_shape_pieces(s, hy_param_weight_of(param->kind), rows);
-    return rows[i];
-}
 
 /* "model.layers.3.mlp.up_proj.weight": %d in the path is the layer. */
 static void write_name(const char *prefix, const char *path, int32_t layer, bool is_bias,
@@ -39,12 +33,13 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
         const hy_param *param = &params->list[p];
         hy_param_kind weight = hy_param_weight_of(param->kind);
         const hy_modules *modules = &family->modules[weight];
-        int64_t row = 0;
+        int64_t row = 0, rows[HY_PARAM_PIECES] = {hy_param_stored_rows(param)};
+        if (modules->part[1]) hy_shape_pieces(shape, weight, rows);
         for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
             hy_hf_name *name = &list[(*count)++];
             *name = (hy_hf_name){.param = p,
                                  .row = row,
-                                 .rows = part_rows(shape, param, modules, i),
+                                 .rows = rows[i],
                                  .cols = param->ndim == 2 ? param->shape[1] : 1,
                                  .ndim = param->ndim,
                                  .is_transposed = modules->is_transposed && param->ndim == 2};

@@ -15,7 +15,7 @@ typedef struct hy_hf_name {
     int64_t row, rows; /* elements of a vector */
     int64_t cols;      /* 1 for a vector */
     int32_t ndim;
-    bool is_transposed; /* there it is (cols, rows) */
+    bool is_transposed; /* the file stores it as (cols, rows) */
 } hy_hf_name;
 
 /* All tensors in a folder of this model, in the order of our parameters; the caller frees the

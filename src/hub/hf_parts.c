@@ -1,4 +1,7 @@
-/* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h. */
+/* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h.
+ *
+ * A model is in a Hugging Face folder or in a llama2.c file. Names and shapes are checked before
+ * any weights are read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,18 +42,6 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A tied head may be stored a second time, but only with equal values: versions of transformers
- * disagree about which copy counts. */
-static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
-    bool is_same;
-    HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
-    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s: config.json sets tie_word_embeddings, but lm_head.weight differs from %.200s; "
-               "set tie_word_embeddings to false to use both, or remove lm_head.weight",
-               folder, table.entry->name);
-    return HY_OK;
-}
-
 /* The tensor of a name; a tied table may have either name. */
 static hy_status find_tensor(const char *folder, const hy_model *model, const hy_hf_name *name,
                              const hy_hf_tensors *tensors, hy_hf_found *out) {
@@ -65,8 +56,16 @@ static hy_status find_tensor(const char *folder, const hy_model *model, const hy
     if (!out->entry) *out = head;
     HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, name->name);
     HY_TRY(check_tensor(folder, name, *out));
-    bool has_both = head.entry && head.entry != out->entry;
-    return has_both ? check_tied(folder, *out, head) : HY_OK;
+    if (!head.entry || head.entry == out->entry) return HY_OK;
+    /* A tied head may be stored a second time, but only with equal values: versions of transformers
+     * disagree about which copy counts. */
+    bool is_same;
+    HY_TRY(hy_safetensors_compare(out->file, out->entry, head.file, head.entry, &is_same));
+    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+               "%s: config.json sets tie_word_embeddings, but lm_head.weight differs from %.200s; "
+               "set tie_word_embeddings to false to use both, or remove lm_head.weight",
+               folder, out->entry->name);
+    return HY_OK;
 }
 
 /* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
@@ -156,6 +155,28 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
 
 /* ---- llama2.c files -------------------------------------------------------------------------- */
 
+/* Values that the file does not contain are constants of llama2.c. */
+static hy_status llama2c_shape(const char *path, hy_shape *out) {
+    hy_llama2c file;
+    HY_TRY(hy_llama2c_open(path, &file));
+    *out = (hy_shape){.layers = file.layers,
+                      .width = file.width,
+                      .heads = file.heads,
+                      .kv_heads = file.kv_heads,
+                      .mlp_width = file.mlp_width,
+                      .vocab = file.vocab,
+                      .context = file.context,
+                      .is_rms = true,
+                      .has_rope = true,
+                      .is_gated = true,
+                      .has_tied_head = !file.has_own_head,
+                      .norm_eps = 1e-5,
+                      .rope_theta = 10000,
+                      .init_std = 0.02};
+    hy_llama2c_close(&file);
+    return hy_shape_complete(out);
+}
+
 static const struct {
     hy_param_kind kind;
     hy_llama2c_kind parts[3];
@@ -206,7 +227,7 @@ static bool is_same_model(const hy_shape *a, const hy_shape *b) {
 
 static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight_files *out) {
     hy_shape shape;
-    HY_TRY(hy_model_files_shape(HY_FILES_LLAMA2C, path, &shape));
+    HY_TRY(llama2c_shape(path, &shape));
     HY_TRY(hy_llama2c_open(path, &out->llama2c));
     HY_FAIL_IF(!is_same_model(&model->shape, &shape), HY_ERR_INPUT,
                "%s contains a model of another shape", path);
@@ -220,7 +241,24 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     return HY_OK;
 }
 
-/* ---- either ---------------------------------------------------------------------------------- */
+/* ---- both formats ---------------------------------------------------------------------------- */
+
+hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out) {
+    hy_hf_config config;
+    if (kind == HY_FILES_LLAMA2C) return llama2c_shape(path, out);
+    HY_TRY(hy_hf_config_look(path, &config));
+    *out = config.shape;
+    return HY_OK;
+}
+
+hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out) {
+    hy_hf_config config;
+    *out = HY_HF_PLAIN;
+    if (kind != HY_FILES_HF) return HY_OK;
+    HY_TRY(hy_hf_config_look(path, &config));
+    *out = config.quant;
+    return HY_OK;
+}
 
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out) {
     hy_model_files kind;

@@ -1,4 +1,7 @@
-/* hf_tensors.c: opens the weights of a model's folder. See hf_tensors.h. */
+/* hf_tensors.c: opens the weights of a model's folder. See hf_tensors.h.
+ *
+ * Loading (hf_parts.c), quantised folders (bnb.c) and export use it. A name in the index never
+ * leads out of the folder, and each tensor is in exactly one file. */
 #include "hub/hf_tensors.h"
 
 #include <stdlib.h>
@@ -9,8 +12,6 @@
 #include "base/file.h"
 #include "base/json.h"
 
-#define SINGLE "model.safetensors"
-#define INDEX "model.safetensors.index.json"
 enum { PATH_SIZE = 1024 };
 
 typedef struct shard {
@@ -40,7 +41,8 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     if (find_shard(t, name)) return HY_OK;
     /* Shards are in the folder of the index: a name that leads elsewhere is rejected. */
     HY_FAIL_IF(!*name || *name == '.' || strchr(name, '/'), HY_ERR_INPUT,
-               "%s/%s: \"%.200s\" is not a file name in the same folder", t->folder, INDEX, name);
+               "%s/%s: \"%.200s\" is not a file name in the same folder", t->folder, HY_HF_INDEX,
+               name);
     HY_TRY(hy_array_reserve(&t->shards, &t->shard_room, t->shard_count + 1, sizeof *t->shards,
                             "shards"));
     shard *s = &t->shards[t->shard_count];
@@ -55,15 +57,15 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
     HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0, HY_ERR_INPUT,
-               "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder, INDEX);
+               "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder, HY_HF_INDEX);
     for (const hy_json_node *m = hy_json_first(map); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!hy_json_as_string(m, &name, NULL), HY_ERR_INPUT,
-                   "%s/%s: the file name of \"%.200s\" is not a string", t->folder, INDEX,
+                   "%s/%s: the file name of \"%.200s\" is not a string", t->folder, HY_HF_INDEX,
                    hy_json_key(m));
         HY_TRY(add_shard(t, name));
         HY_FAIL_IF(!hy_safetensors_find(find_shard(t, name)->file, hy_json_key(m)), HY_ERR_INPUT,
                    "%s/%s: tensor \"%.200s\" is not in %s, the file listed for it", t->folder,
-                   INDEX, hy_json_key(m), name);
+                   HY_HF_INDEX, hy_json_key(m), name);
     }
     for (size_t i = 0; i < t->shard_count; i++) {
         const hy_safetensors *file = t->shards[i].file;
@@ -75,7 +77,7 @@ static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
                 continue;
             }
             return hy_fail(HY_ERR_INPUT, "%s/%s: tensor \"%.200s\" is in %s, but the index %s%s",
-                           t->folder, INDEX, name, t->shards[i].name,
+                           t->folder, HY_HF_INDEX, name, t->shards[i].name,
                            listed ? "says it is in " : "does not list it", listed ? listed : "");
         }
     }
@@ -105,12 +107,12 @@ static hy_status sort_tensors(hy_hf_tensors *t) {
 
 static hy_status open_files(hy_hf_tensors *t) {
     char single[PATH_SIZE], index[PATH_SIZE];
-    HY_TRY(hy_path_join(single, sizeof single, t->folder, SINGLE));
-    HY_TRY(hy_path_join(index, sizeof index, t->folder, INDEX));
-    if (hy_path_exists(single)) return add_shard(t, SINGLE);
+    HY_TRY(hy_path_join(single, sizeof single, t->folder, HY_HF_SINGLE));
+    HY_TRY(hy_path_join(index, sizeof index, t->folder, HY_HF_INDEX));
+    if (hy_path_exists(single)) return add_shard(t, HY_HF_SINGLE);
     HY_FAIL_IF(!hy_path_exists(index), HY_ERR_INPUT,
                "%s has no %s and no %s; other weight formats (pytorch_model.bin) are not supported",
-               t->folder, SINGLE, INDEX);
+               t->folder, HY_HF_SINGLE, HY_HF_INDEX);
     hy_json *json;
     HY_TRY(hy_json_read_file(index, &json));
     hy_status status = open_listed(t, hy_json_get(hy_json_root(json), "weight_map"));

@@ -6,6 +6,9 @@
 
 #include "formats/safetensors.h"
 
+#define HY_HF_SINGLE "model.safetensors"
+#define HY_HF_INDEX "model.safetensors.index.json"
+
 /* A tensor and its file. */
 typedef struct hy_hf_found {
     const hy_safetensors *file;

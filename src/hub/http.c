@@ -33,7 +33,7 @@ enum {
     BAD_CERTIFICATE = 60,
     BAD_CA_FILE = 77,
     HTTP_AND_HTTPS = 1 | 2,
-    ERROR_BYTES = 256, /* what libcurl writes at the most */
+    ERROR_BYTES = 256, /* libcurl writes at most this much */
     URL_BYTES = 8192,
     MOST_HOPS = 8
 };
@@ -58,10 +58,10 @@ typedef struct exchange {
     const hy_http_request *request;
     hy_http_answer *answer;
     unsigned long long first; /* the offset in a partial answer */
-    bool is_ranged;           /* it did say */
+    bool is_ranged;           /* the answer has a Content-Range */
     uint64_t got;             /* bytes so far */
     hy_status failure;
-    char location[URL_BYTES]; /* where it sends us; "": nowhere */
+    char location[URL_BYTES]; /* target of a redirect; "": none */
 } exchange;
 
 /* ---- the library ----------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ static hy_status follow(char url[URL_BYTES], const char *location) {
     return HY_OK;
 }
 
-/* ---- what comes ------------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* The value of "Name: value" if `line` is that header; NULL: another header. */
 static const char *value_of(const char *line, const char *name) {
@@ -155,7 +155,7 @@ static size_t on_header(char *data, size_t one, size_t count, void *user) {
     exchange *e = user;
     char line[URL_BYTES + 64];
     size_t size = one * count;
-    if (size >= sizeof line) return size; /* none of ours is that long */
+    if (size >= sizeof line) return size; /* no header that we read is that long */
     memcpy(line, data, size);
     line[size] = 0;
     const char *range = value_of(line, "Content-Range");
@@ -170,7 +170,7 @@ static size_t on_body(char *data, size_t one, size_t count, void *user) {
     size_t size = one * count;
     long status = 0;
     e->http->info(e->http->handle, INFO_STATUS, &status);
-    if (status != 200 && status != 206) return size; /* words for people */
+    if (status != 200 && status != 206) return size; /* an error page */
     uint64_t offset = (status == 206 ? e->first : 0) + e->got;
     e->failure =
         status == 206 && !e->is_ranged
@@ -214,7 +214,7 @@ static hy_status ask(exchange *e, const char *url) {
     http->set(http->handle, OPT_USER_AGENT, "hybrid-train/" HYBRID_VERSION);
     http->set(http->handle, OPT_PROTOCOLS, (long)HTTP_AND_HTTPS);
     http->set(http->handle, OPT_CONNECT_TIMEOUT, 30L);
-    /* no byte in a minute: the connection is dead */
+    /* give up after a minute without a byte */
     http->set(http->handle, OPT_LOW_SPEED_LIMIT, 1L);
     http->set(http->handle, OPT_LOW_SPEED_TIME, 60L);
     http->set(http->handle, OPT_NO_SIGNAL, 1L);

@@ -13,11 +13,11 @@ typedef struct hy_http hy_http;
 
 /* HY_ERR_DEVICE with the package to install if libcurl is missing. */
 hy_status hy_http_open(hy_http **out);
-void hy_http_close(hy_http *http); /* NULL is fine */
+void hy_http_close(hy_http *http); /* http may be NULL */
 
 typedef struct hy_http_request {
     const char *url;
-    const char *token; /* for url's host alone; "": none */
+    const char *token; /* sent only to the host of `url`; "": none */
     uint64_t from;     /* the first byte that is wanted */
     /* Bytes of an answer with status 200 or 206, and their offset in the file, which is 0 if the
      * server sends all of it again. A failure ends the request with its status. */
@@ -26,7 +26,7 @@ typedef struct hy_http_request {
 } hy_http_request;
 
 typedef struct hy_http_answer {
-    long status;         /* 200, 404, ...; 0: none came */
+    long status;         /* 200, 404, ...; 0: no answer */
     bool may_be_retried; /* the connection or the server failed */
     char error_code[64]; /* the hub's error code: GatedRepo, RepoNotFound, ... */
 } hy_http_answer;

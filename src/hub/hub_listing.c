@@ -1,4 +1,6 @@
-/* hub_listing.c: reads the hub's list of a model's files. See hub_listing.h. */
+/* hub_listing.c: reads the hub's list of a model's files. See hub_listing.h.
+ *
+ * Only download.c calls it. Every listed file has a plain name, a size and a checksum. */
 #include "hub/hub_listing.h"
 
 #include <ctype.h>
@@ -9,14 +11,13 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "hub/hf_folder.h"
+#include "hub/hf_tensors.h"
 
 #define CONFIG "config.json"
-#define SINGLE "model.safetensors"
-#define INDEX "model.safetensors.index.json"
 
 enum { MOST_FILES = 1024 }; /* no model has more; a linear search stays fast */
 
-/* Small hexadecimal digits, `size` of them. */
+/* Whether the text is `size` lower-case hexadecimal digits. */
 static bool is_hash(const char *text, size_t size) {
     return strlen(text) == size && strspn(text, "0123456789abcdef") == size;
 }
@@ -41,7 +42,7 @@ static hy_status read_file(const hy_json_node *node, const char *source, hy_hub_
     *is_of_use = hy_json_as_string(hy_json_get(node, "rfilename"), &name, &size) &&
                  is_plain_name(name, size) &&
                  (is_weights(name) || hy_hf_is_side_file(name) || strcmp(name, CONFIG) == 0 ||
-                  strcmp(name, INDEX) == 0);
+                  strcmp(name, HY_HF_INDEX) == 0);
     if (!*is_of_use) return HY_OK;
     bool is_large = hy_json_type_of(lfs) == HY_JSON_OBJECT;
     if (!hy_json_as_string(hy_json_get(lfs, "sha256"), &hash, NULL))
@@ -84,9 +85,10 @@ static hy_status check_files(const char *source, hy_hub_listing *listing) {
     hy_hub_file *config = hy_hub_listing_find(listing, CONFIG);
     HY_FAIL_IF(!config, HY_ERR_INPUT, "%s has no " CONFIG ": hybrid-train cannot train this model",
                source);
-    HY_FAIL_IF(!hy_hub_listing_find(listing, SINGLE) && !hy_hub_listing_find(listing, INDEX),
+    HY_FAIL_IF(!hy_hub_listing_find(listing, HY_HF_SINGLE) &&
+                   !hy_hub_listing_find(listing, HY_HF_INDEX),
                HY_ERR_INPUT,
-               "%s has no " SINGLE " and no " INDEX
+               "%s has no " HY_HF_SINGLE " and no " HY_HF_INDEX
                "; other weight formats (pytorch_model.bin, GGUF) are not supported",
                source);
     hy_hub_file last = *config, *end = listing->files + listing->count - 1;
@@ -118,17 +120,17 @@ hy_hub_file *hy_hub_listing_find(const hy_hub_listing *listing, const char *name
     return NULL;
 }
 
-/* The loader takes model.safetensors if it exists, and else the index. */
+/* The loader reads model.safetensors if it exists, otherwise the files of the index. */
 hy_status hy_hub_listing_want_weights(hy_hub_listing *listing, const char *index, size_t size) {
-    hy_hub_file *single = hy_hub_listing_find(listing, SINGLE);
+    hy_hub_file *single = hy_hub_listing_find(listing, HY_HF_SINGLE);
     hy_json *json;
     if (single) single->is_wanted = true;
     if (single) return HY_OK;
-    HY_TRY(hy_json_parse(index, size, INDEX, &json));
+    HY_TRY(hy_json_parse(index, size, HY_HF_INDEX, &json));
     const hy_json_node *map = hy_json_get(hy_json_root(json), "weight_map");
     hy_status status = hy_json_type_of(map) == HY_JSON_OBJECT && hy_json_size(map)
                            ? HY_OK
-                           : hy_fail(HY_ERR_INPUT, INDEX " has no \"weight_map\"");
+                           : hy_fail(HY_ERR_INPUT, HY_HF_INDEX " has no \"weight_map\"");
     hy_hub_file *file = NULL;
     for (const hy_json_node *n = hy_json_first(map); n && status == HY_OK; n = hy_json_next(n)) {
         const char *name = "";
@@ -137,8 +139,8 @@ hy_status hy_hub_listing_want_weights(hy_hub_listing *listing, const char *index
         if (file)
             file->is_wanted = true;
         else
-            status =
-                hy_fail(HY_ERR_INPUT, INDEX " names %.100s, which the model does not have", name);
+            status = hy_fail(HY_ERR_INPUT,
+                             HY_HF_INDEX " names %.100s, which the model does not have", name);
     }
     hy_json_free(json);
     return status;

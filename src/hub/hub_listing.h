@@ -16,7 +16,7 @@ typedef struct hy_hub_file {
         kind; /* SHA-256 of the file; or SHA-1 of "blob SIZE", a zero and the file, as in git */
     char hash[HY_SHA_HEX];
     bool is_wanted; /* the loader reads it, or it is copied with the model */
-    bool is_here;   /* for who fetches: it need not come */
+    bool is_here;   /* set by the caller: it need not be downloaded */
 } hy_hub_file;
 
 typedef struct hy_hub_listing {

@@ -1,4 +1,7 @@
-/* llama2c.c: reads the header of a llama2.c file and finds its tensors. See llama2c.h. */
+/* llama2c.c: reads the header of a llama2.c file and finds its tensors. See llama2c.h.
+ *
+ * hf_folder.c recognises such files with it, and hf_parts.c reads their weights. After HY_OK all
+ * tensors lie inside the file and end exactly at its end. */
 #include "hub/llama2c.h"
 
 #include "base/error.h"

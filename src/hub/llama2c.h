@@ -5,8 +5,8 @@
  *   w2 (down), w3 (up), final norm, cosines and sines (context, D/2 each), and its own head if any
  *
  * Rows of wq and wk are rotated in neighbouring pairs (2i, 2i+1), ours in halves (i, i + D/2):
- * readers put rows in that order. There is no magic number: a file is one when its sizes are
- * those of a model and its length is exactly what they make. */
+ * readers reorder the rows. There is no magic number: a file is accepted if its sizes are those of
+ * a model and its length is exactly what these sizes need. */
 #pragma once
 
 #include "base/file.h"
@@ -33,8 +33,8 @@ typedef struct hy_llama2c {
     hy_reader *reader;
     int32_t width, mlp_width, layers, heads, kv_heads, vocab, context;
     bool has_own_head;
-    uint64_t offset[HY_L2C_KINDS]; /* in bytes, of the first layer's */
-    uint64_t layer[HY_L2C_KINDS];  /* bytes of one layer's */
+    uint64_t offset[HY_L2C_KINDS]; /* where the tensor of the first layer begins, in bytes */
+    uint64_t layer[HY_L2C_KINDS];  /* bytes of the tensor of one layer */
 } hy_llama2c;
 
 bool hy_llama2c_is_file(const char *path); /* leaves no message */

@@ -1,4 +1,7 @@
-/* merge.c: adds adapters to their matrices. See merge.h. */
+/* merge.c: adds adapters to their matrices. See merge.h.
+ *
+ * Export wraps its reader of weights with it. Sums are computed in double precision and rounded
+ * once, so the result does not depend on how a matrix is divided into pieces. */
 #include "hub/merge.h"
 
 #include <stdlib.h>

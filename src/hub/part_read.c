@@ -73,24 +73,21 @@ void hy_part_room_fini(hy_part_room *room) {
     *room = (hy_part_room){0};
 }
 
-/* Our rows are columns of a transposed part: a strip of each of its rows. */
-static hy_status read_strips(const hy_weight_part *p, int64_t first, int64_t rows, char *raw) {
-    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)rows * size;
-    for (int64_t c = 0; c < p->cols; c++) {
-        uint64_t at = p->offset + (uint64_t)(c * p->rows + first) * size;
-        HY_TRY(hy_reader_get(p->reader, at, raw + (uint64_t)c * strip, strip));
-    }
-    return HY_OK;
-}
-
 /* Reads the bytes of these rows into `raw`, or into `place` if possible; *data points to them. */
 static hy_status read_bytes(const hy_weight_part *p, int64_t first, int64_t rows, char *raw,
                             char *place, char **data) {
     uint64_t bytes = (uint64_t)rows * row_bytes(p);
     uint64_t offset = p->offset + (uint64_t)first * row_bytes(p);
     *data = raw;
-    bool is_whole = p->order != HY_PART_TRANSPOSED || rows == p->rows;
-    if (!is_whole) return read_strips(p, first, rows, raw);
+    if (p->order == HY_PART_TRANSPOSED && rows < p->rows) {
+        /* Our rows are columns of a transposed part: a strip of each of its rows. */
+        uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)rows * size;
+        for (int64_t c = 0; c < p->cols; c++) {
+            uint64_t at = p->offset + (uint64_t)(c * p->rows + first) * size;
+            HY_TRY(hy_reader_get(p->reader, at, raw + (uint64_t)c * strip, strip));
+        }
+        return HY_OK;
+    }
     if (hy_reader_is_cold(p->reader, offset, bytes)) {
         return hy_reader_get_direct(p->reader, offset, bytes, raw, data);
     }

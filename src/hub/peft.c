@@ -1,4 +1,6 @@
-/* peft.c: adapters in PEFT's files. See peft.h. */
+/* peft.c: names of the tensors in PEFT's files, and their config. See peft.h.
+ *
+ * Export writes these names and this config; peft_read.c expects the same names. */
 #include "hub/peft.h"
 
 #include <stdio.h>
@@ -17,13 +19,6 @@
  * modules have separate tensors unless ensure_weight_tying is set, and even then both are saved. */
 static bool is_shared(const hy_shape *shape, const hy_param *param) {
     return param->kind == HY_P_TOKENS && shape->has_tied_head;
-}
-
-static bool trains_shared(const hy_shape *shape, const hy_params *params) {
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].is_beside && is_shared(shape, &params->list[i])) return true;
-    }
-    return false;
 }
 
 static bool is_in_all_layers(const hy_params *params, hy_param_kind kind) {
@@ -49,7 +44,7 @@ static bool module_of(const hy_params *params, const hy_hf_name *name, char out[
     return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
 }
 
-/* Its weight comes first and names the module of both. */
+/* Whether the tensor is the bias of a weight before it, which already names the module. */
 static bool is_named_by_weight(const hy_params *params, const hy_hf_name *name) {
     const hy_param *param = &params->list[name->param], *before = param - 1;
     bool is_bias = param->ndim == 1 && name->param > 0 && before->unit == param->unit &&
@@ -104,7 +99,11 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
     for (int i = 0; modules[i]; i++) hy_json_put_string(&w, NULL, modules[i]);
     hy_json_close_array(&w);
     put_modules(&w, params, names, count);
-    if (trains_shared(shape, params)) hy_json_put_bool(&w, "ensure_weight_tying", true);
+    bool trains_shared = false;
+    for (const hy_param *p = params->list; p < params->list + params->count; p++) {
+        trains_shared |= p->is_beside && is_shared(shape, p);
+    }
+    if (trains_shared) hy_json_put_bool(&w, "ensure_weight_tying", true);
     hy_json_close_object(&w);
     hy_text_add(text, "\n");
     free(names);
@@ -184,7 +183,7 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
     free(all);
     if (status != HY_OK) {
         free(*out);
-        *out = NULL; /* an export frees its part of it */
+        *out = NULL; /* the caller frees it even on failure */
     }
     return status;
 }

@@ -1,4 +1,7 @@
-/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h. */
+/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h.
+ *
+ * Set-up and inference call it before a model is built, because rank and modules belong to the
+ * model's shape. An option that would change the computation is rejected by name. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,22 +37,6 @@ static const struct {
                {"monteclora_config", "MonteCLoRA's samples"},
                {"megatron_config", "Megatron's layers"}};
 
-/* The initialisation of adapters matters only if it changed the base matrices: PEFT changes them
- * again when it loads such an adapter, so the plain base would be wrong. */
-static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
-
-static hy_status check_beginning(const hy_json_node *root, const char *path) {
-    const char *beginning = NULL;
-    if (!hy_json_as_string(hy_json_get(root, "init_lora_weights"), &beginning, NULL)) return HY_OK;
-    for (size_t i = 0; i < sizeof plain_beginnings / sizeof plain_beginnings[0]; i++) {
-        if (strcmp(beginning, plain_beginnings[i]) == 0) return HY_OK;
-    }
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: init_lora_weights is \"%.40s\"; accepted: true, false, gaussian, "
-                   "orthogonal and eva; other methods may change the matrices of the base model",
-                   path, beginning);
-}
-
 static bool is_nothing(const hy_json_node *node) {
     bool value;
     if (hy_json_as_bool(node, &value)) return !value;
@@ -71,7 +58,16 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
                    "%s: %s is set (%s), which is not supported", path, refused[i].key,
                    refused[i].why);
     }
-    return check_beginning(root, path);
+    /* The initialisation of adapters matters only if it changed the base matrices: PEFT changes
+     * them again when it loads such an adapter, so the plain base would be wrong. */
+    const char *init = NULL;
+    bool is_plain = !hy_json_as_string(hy_json_get(root, "init_lora_weights"), &init, NULL) ||
+                    hy_word_is_in(" gaussian orthogonal eva ", init);
+    HY_FAIL_IF(!is_plain, HY_ERR_INPUT,
+               "%s: init_lora_weights is \"%.40s\"; accepted: true, false, gaussian, "
+               "orthogonal and eva; other methods may change the matrices of the base model",
+               path, init);
+    return HY_OK;
 }
 
 /* Older versions of PEFT omit keys, and some writers use null. */
@@ -135,23 +131,19 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
     return HY_OK;
 }
 
-#define RUN_HINT                                                                                   \
-    " (a run with adapters writes one at its end; hybrid-export makes one from a checkpoint)"
-
-static bool is_run(const char *folder) {
-    char path[HY_PATH_MAX];
-    return hy_path_join(path, sizeof path, folder, "config.cfg") == HY_OK && hy_path_exists(path);
-}
-
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
-    char path[HY_PATH_MAX];
+    char path[HY_PATH_MAX], run[HY_PATH_MAX];
     hy_json *json;
     *out = (hy_peft_config){0};
     HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG));
+    HY_TRY(hy_path_join(run, sizeof run, folder, "config.cfg"));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
                "%s is not an adapter: it has no " HY_PEFT_CONFIG
                "; expected a folder saved by PEFT%s",
-               folder, is_run(folder) ? RUN_HINT : "");
+               folder,
+               hy_path_exists(run) ? " (a run with adapters writes one at its end; hybrid-export "
+                                     "makes one from a checkpoint)"
+                                   : "");
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_fields(json, path, out);
     hy_json_free(json);

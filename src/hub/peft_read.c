@@ -1,4 +1,7 @@
-/* peft_read.c: reads the tensors of an adapter's folder. See peft.h. */
+/* peft_read.c: reads the tensors of an adapter's folder. See peft.h.
+ *
+ * Training and inference load adapters with it. Names and shapes are checked before anything is
+ * read, and every number is finite. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,7 @@
 
 #define PIECE (1 << 20) /* elements read at a time */
 
-/* ---- what there has to be -------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
@@ -77,24 +80,18 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Older versions of PEFT wrote a pickle file, which can run code. */
-static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
-    char pickle[HY_PATH_MAX];
+hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
+    char path[HY_PATH_MAX], pickle[HY_PATH_MAX];
+    *out = (hy_peft_file){0};
+    HY_TRY(hy_arch_check(&model->shape));
+    HY_TRY(hy_adapter_check_beside(&model->params));
     HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, HY_PEFT_TENSORS));
+    /* Older versions of PEFT wrote a pickle file, which can run code. */
     HY_FAIL_IF(hy_path_exists(pickle) && !hy_path_exists(path), HY_ERR_INPUT,
                "%s is not read, because a pickle file can run any code; load it with PEFT and save "
                "it again as " HY_PEFT_TENSORS,
                pickle);
-    return HY_OK;
-}
-
-hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
-    char path[HY_PATH_MAX];
-    *out = (hy_peft_file){0};
-    HY_TRY(hy_arch_check(&model->shape));
-    HY_TRY(hy_adapter_check_beside(&model->params));
-    HY_TRY(find_tensors(folder, path));
     HY_TRY(hy_safetensors_open(path, &out->tensors));
     hy_status status = hy_peft_list_names(&model->shape, &model->params, &out->names, &out->count);
     if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
@@ -111,19 +108,6 @@ void hy_peft_close(hy_peft_file *file) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* An adapter that diverged in training makes every answer useless. */
-static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
-                              int64_t rows, const float *numbers) {
-    for (int64_t k = 0; k < rows * name->cols; k++) {
-        HY_FAIL_IF(!isfinite(numbers[k]), HY_ERR_INPUT,
-                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is not usable, "
-                   "or its file is damaged",
-                   hy_safetensors_path(file->tensors), name->name, (double)numbers[k],
-                   (long long)(row + k / name->cols), (long long)(k % name->cols));
-    }
-    return HY_OK;
-}
-
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out) {
     const hy_hf_name *name = &file->names[i];
     const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, name->name);
@@ -133,7 +117,15 @@ hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t
                            .dtype = entry->dtype};
     part.reader = hy_safetensors_place(file->tensors, entry, &part.offset);
     HY_TRY(hy_part_read(&part, row * name->cols, rows * name->cols, out));
-    return check_finite(file, name, row, rows, out);
+    /* An adapter that diverged in training makes every answer useless. */
+    for (int64_t k = 0; k < rows * name->cols; k++) {
+        HY_FAIL_IF(!isfinite(out[k]), HY_ERR_INPUT,
+                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is not usable, "
+                   "or its file is damaged",
+                   hy_safetensors_path(file->tensors), name->name, (double)out[k],
+                   (long long)(row + k / name->cols), (long long)(k % name->cols));
+    }
+    return HY_OK;
 }
 
 int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i) {
@@ -145,11 +137,11 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
                              hy_stream *stream) {
     const hy_hf_name *name = &file->names[i];
     int32_t item = hy_store_item_of(store, name->param);
-    if (item < 0) return HY_OK; /* another rank's */
+    if (item < 0) return HY_OK; /* another rank has it */
     hy_dtype dtype = store->layout.items[item].dtype;
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
-    float *made = numbers + most * name->cols; /* the store's type, which is not wider */
+    float *made = numbers + most * name->cols; /* in the type of the store, which is not wider */
     hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;

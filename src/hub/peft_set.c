@@ -1,4 +1,6 @@
-/* peft_set.c: several adapters that are used together. See peft_set.h. */
+/* peft_set.c: several adapters that are used together. See peft_set.h.
+ *
+ * Inference switches between them by name. Each adapter has a name that no other one has. */
 #include "hub/peft_set.h"
 
 #include <limits.h>
@@ -11,7 +13,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-#define OF_RUN "/adapter" /* what all runs call theirs */
+#define OF_RUN "/adapter" /* the adapter folder of a run */
 #define NO_NAME "none"    /* this name selects no adapter */
 
 int32_t hy_peft_count(const char *names) {
@@ -21,7 +23,7 @@ int32_t hy_peft_count(const char *names) {
     return count;
 }
 
-/* ---- what was typed -------------------------------------------------------------------------- */
+/* ---- typed names ----------------------------------------------------------------------------- */
 
 /* A run folder is replaced by its adapter folder. */
 static void add_folder(hy_text *out, const char *name, size_t length) {
@@ -142,7 +144,7 @@ void hy_peft_set_free(hy_peft_set *set) {
     *set = (hy_peft_set){0};
 }
 
-/* ---- together -------------------------------------------------------------------------------- */
+/* ---- a config for all of them ---------------------------------------------------------------- */
 
 /* Adds the entries of `more` that `names` lacks. */
 static hy_status add_names(char names[HY_PATH_MAX], const char *more) {

@@ -8,8 +8,8 @@
 #include "hub/peft.h"
 
 typedef struct hy_peft_member {
-    char *folder;     /* as it is from any folder */
-    char *called;     /* the same; of RUN/adapter the run's */
+    char *folder;     /* absolute path */
+    char *called;     /* the same path; for RUN/adapter, RUN */
     const char *name; /* the end of `called` that is unique: "mine", or "monday/mine" */
     hy_peft_config config;
 } hy_peft_member;
@@ -27,8 +27,8 @@ int32_t hy_peft_count(const char *names);
 void hy_peft_find_folders(char *names, size_t size);
 /* Reads their configs. HY_ERR_INPUT names a folder that is not an adapter, or is listed twice. */
 hy_status hy_peft_set_read(const char *names, hy_peft_set *out);
-void hy_peft_set_free(hy_peft_set *set); /* {0} too */
+void hy_peft_set_free(hy_peft_set *set); /* accepts {0} */
 
-/* The config of a model that can hold any of them: of a single one its own; of several the
- * largest rank, all modules, and the first one's scale. */
+/* The config of a model that can hold any of them. A single adapter: its own config. Several: the
+ * largest rank, all modules, and the scale of the first one. */
 hy_status hy_peft_set_union(const hy_peft_set *set, hy_peft_config *out);

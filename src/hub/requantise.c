@@ -1,4 +1,7 @@
-/* requantise.c: reproduces the weights of training. See requantise.h. */
+/* requantise.c: reproduces the weights of training. See requantise.h.
+ *
+ * Export wraps its reader of weights with it. Parameters that were not quantised in training pass
+ * unchanged. */
 #include "hub/requantise.h"
 
 #include <assert.h>

@@ -20,7 +20,7 @@
 #include "base/text.h"
 
 typedef struct hy_jinja hy_jinja;         /* a template */
-typedef struct hy_jinja_run hy_jinja_run; /* one rendering of it */
+typedef struct hy_jinja_run hy_jinja_run; /* a parsing or a rendering of it */
 
 /* HY_ERR_INPUT names the construct and its line. Messages call the template `name`. */
 hy_status hy_jinja_parse(const char *text, size_t size, const char *name, hy_jinja **out);

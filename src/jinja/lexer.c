@@ -9,7 +9,7 @@
 #include "tokenizer/unicode.h"
 
 typedef struct lexer {
-    hy_jinja_work *work;
+    hy_jinja_run *run;
     const char *text;
     size_t size, at;
     hy_jinja_token *tokens;
@@ -21,9 +21,9 @@ typedef struct lexer {
 static void push(lexer *l, hy_jinja_token_type type, const char *text, size_t size) {
     if (l->count == l->room) {
         l->room = l->room ? 2 * l->room : 256;
-        l->tokens = hy_jinja_grow(l->work, l->tokens, l->count, l->room, sizeof *l->tokens);
+        l->tokens = hy_jinja_grow(l->run, l->tokens, l->count, l->room, sizeof *l->tokens);
     }
-    l->tokens[l->count++] = (hy_jinja_token){type, l->work->line, text, size};
+    l->tokens[l->count++] = (hy_jinja_token){type, l->run->line, text, size};
 }
 
 static bool has(const lexer *l, size_t at, const char *mark) {
@@ -32,18 +32,12 @@ static bool has(const lexer *l, size_t at, const char *mark) {
 }
 
 static size_t skip_blanks(const lexer *l, size_t at) {
-    uint32_t code;
-    while (at < l->size) {
-        int length = hy_unicode_next(l->text + at, l->size - at, &code);
-        if (!hy_jinja_is_space(code)) break;
-        at += (size_t)length;
-    }
-    return at;
+    return hy_jinja_skip(l->text, l->size, at, true);
 }
 
 /* Moves to `to` and counts lines. */
 static void move(lexer *l, size_t to) {
-    for (; l->at < to; l->at++) l->work->line += l->text[l->at] == '\n';
+    for (; l->at < to; l->at++) l->run->line += l->text[l->at] == '\n';
 }
 
 /* ---- inside of tags -------------------------------------------------------------------------- */
@@ -81,10 +75,10 @@ static void lex_string(lexer *l) {
     char quote = l->text[l->at];
     size_t end = l->at + 1, size = 0;
     while (end < l->size && l->text[end] != quote) end += l->text[end] == '\\' ? 2 : 1;
-    if (end >= l->size) hy_jinja_fail(l->work, "a string has no closing quote");
+    if (end >= l->size) hy_jinja_fail(l->run, "a string has no closing quote");
     const char *from = l->text + l->at + 1;
     size_t left = end - l->at - 1;
-    char *out = hy_jinja_take(l->work, left + 1);
+    char *out = hy_jinja_take(l->run, left + 1);
     for (size_t i = 0; i < left; i++) {
         if (from[i] != '\\') {
             out[size++] = from[i];
@@ -97,14 +91,14 @@ static void lex_string(lexer *l) {
             out[size++] = codes[letter - letters];
         } else if (used > 0) {
             if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-                hy_jinja_fail(l->work, "a string has an escape that is not a character");
+                hy_jinja_fail(l->run, "a string has an escape that is not a character");
             }
             size += (size_t)hy_utf8_encode(code, out + size);
             i += used - 1;
         } else if (from[i] == 'x' || from[i] == 'u' || from[i] == 'U') {
-            hy_jinja_fail(l->work, "a string has \\%c without its digits", from[i]);
+            hy_jinja_fail(l->run, "a string has \\%c without its digits", from[i]);
         } else if (from[i] == 'N') {
-            hy_jinja_fail(l->work, "\\N in a string is not supported");
+            hy_jinja_fail(l->run, "\\N in a string is not supported");
         } else if (from[i] != '\n') {
             out[size++] = '\\';
             out[size++] = from[i];
@@ -130,7 +124,7 @@ static void lex_number(lexer *l) {
             for (end = digits; end < l->size && is_digit(l->text[end]);) end++;
         }
     }
-    char *out = hy_jinja_take(l->work, end - l->at + 1);
+    char *out = hy_jinja_take(l->run, end - l->at + 1);
     for (size_t i = l->at; i < end; i++) {
         if (l->text[i] != '_') out[size++] = l->text[i];
     }
@@ -148,16 +142,16 @@ static void lex_sign(lexer *l) {
         return;
     }
     if (!c || !strchr("+-*/%~[](){}<>=.:|,", c)) {
-        hy_jinja_fail(l->work, "\"%c\" is not allowed in an expression", c ? c : ' ');
+        hy_jinja_fail(l->run, "\"%c\" is not allowed in an expression", c ? c : ' ');
     }
     if (strchr("([{", c)) {
-        if (l->open_count == sizeof l->open) hy_jinja_fail(l->work, "too many open brackets");
+        if (l->open_count == sizeof l->open) hy_jinja_fail(l->run, "too many open brackets");
         l->open[l->open_count++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (strchr(")]}", c)) {
         bool is_open = l->open_count > 0 && l->open[--l->open_count] == c;
-        if (!is_open) hy_jinja_fail(l->work, "\"%c\" has no opening bracket", c);
+        if (!is_open) hy_jinja_fail(l->run, "\"%c\" has no opening bracket", c);
     }
-    push(l, HY_TOKEN_SIGN, hy_jinja_copy(l->work, &c, 1), 1);
+    push(l, HY_TOKEN_SIGN, hy_jinja_copy(l->run, &c, 1), 1);
     l->at++;
 }
 
@@ -171,12 +165,12 @@ static size_t end_of_tag(const lexer *l, size_t at, const char *mark, bool trims
 
 static void lex_tag(lexer *l, bool is_block) {
     const char *mark = is_block ? "%}" : "}}";
-    uint32_t first = l->work->line;
+    uint32_t first = l->run->line;
     for (;;) {
         move(l, skip_blanks(l, l->at));
         if (l->at == l->size) {
-            l->work->line = first;
-            hy_jinja_fail(l->work, "%s has no end", is_block ? "{%" : "{{");
+            l->run->line = first;
+            hy_jinja_fail(l->run, "%s has no end", is_block ? "{%" : "{{");
         }
         char c = l->text[l->at];
         size_t end = l->open_count ? 0 : end_of_tag(l, l->at, mark, is_block);
@@ -188,7 +182,7 @@ static void lex_tag(lexer *l, bool is_block) {
         if (begins_name(c)) {
             size_t to = l->at;
             while (to < l->size && (begins_name(l->text[to]) || is_digit(l->text[to]))) to++;
-            push(l, HY_TOKEN_NAME, hy_jinja_copy(l->work, l->text + l->at, to - l->at), to - l->at);
+            push(l, HY_TOKEN_NAME, hy_jinja_copy(l->run, l->text + l->at, to - l->at), to - l->at);
             l->at = to;
         } else if (is_digit(c)) {
             lex_number(l);
@@ -208,9 +202,9 @@ static void put_text(lexer *l, size_t begin, size_t end, bool begins_line, char 
     uint32_t code;
     if (sign == '-') {
         while (end > begin) {
-            int length = hy_unicode_previous(text + begin, end - begin, &code);
+            size_t length = hy_unicode_previous(text + begin, end - begin, &code);
             if (!hy_jinja_is_space(code)) break;
-            end -= (size_t)length;
+            end -= length;
         }
     } else if (sign != '+' && strips) {
         size_t line = end;
@@ -249,7 +243,7 @@ static void lex_raw(lexer *l, size_t text) {
         move(l, end);
         return;
     }
-    hy_jinja_fail(l->work, "{%% raw %%} has no end");
+    hy_jinja_fail(l->run, "{%% raw %%} has no end");
 }
 
 static void lex_comment(lexer *l) {
@@ -260,35 +254,30 @@ static void lex_comment(lexer *l) {
         move(l, at + end);
         return;
     }
-    hy_jinja_fail(l->work, "{# has no end");
-}
-
-static void check_text(lexer *l) {
-    for (size_t i = 0, length; i < l->size; i += length) {
-        length = (size_t)hy_utf8_length((const uint8_t *)l->text + i, l->size - i);
-        if (length == 0 || l->text[i] == 0) {
-            move(l, i);
-            hy_jinja_fail(l->work, "the template is not valid UTF-8");
-        }
-    }
+    hy_jinja_fail(l->run, "{# has no end");
 }
 
 /* Line ends become \n, and a last one at the end of the template is dropped. */
 static void take_text(lexer *l, const char *text, size_t size) {
-    char *copy = hy_jinja_take(l->work, size + 1);
+    char *copy = hy_jinja_take(l->run, size + 1);
     l->text = copy;
     for (size_t i = 0; i < size; i++) {
         bool is_pair = text[i] == '\r' && i + 1 < size && text[i + 1] == '\n';
         if (!is_pair) copy[l->size++] = text[i] == '\r' ? '\n' : text[i];
     }
     if (l->size > 0 && copy[l->size - 1] == '\n') copy[--l->size] = 0;
+    for (size_t i = 0, length; i < l->size; i += length) {
+        length = (size_t)hy_utf8_length((const uint8_t *)copy + i, l->size - i);
+        if (length > 0 && copy[i] != 0) continue;
+        move(l, i);
+        hy_jinja_fail(l->run, "the template is not valid UTF-8");
+    }
 }
 
-hy_jinja_token *hy_jinja_lex(hy_jinja_work *work, const char *text, size_t size) {
-    lexer l = {.work = work};
-    work->line = 1;
+hy_jinja_token *hy_jinja_lex(hy_jinja_run *run, const char *text, size_t size) {
+    lexer l = {.run = run};
+    run->line = 1;
     take_text(&l, text, size);
-    check_text(&l);
     while (l.at < l.size) {
         size_t begin = l.at, tag = begin;
         bool begins_line = begin == 0 || l.text[begin - 1] == '\n';

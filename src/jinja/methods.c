@@ -1,4 +1,7 @@
-/* methods.c: methods of strings, mappings and lists, and the global functions of templates. */
+/* methods.c: methods of strings, mappings and lists, and the global functions of templates.
+ *
+ * eval.c looks them up in the tables when an attribute or a name is used, and hy_jinja_apply calls
+ * them. A method of Python that is not supported is an error, never an undefined value. */
 #include <string.h>
 
 #include "jinja/parts.h"
@@ -10,43 +13,17 @@ typedef const hy_jinja_call *call;
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-enum { LEFT = 1, RIGHT = 2 };
-
-static const hy_jinja_string *text_or_null(hy_jinja_run *run, value v, const char *what) {
-    bool is_none = v.type == HY_JINJA_ABSENT || v.type == HY_JINJA_NONE;
-    return is_none ? NULL : hy_jinja_as_string(&run->work, v, what);
-}
-
 static int64_t count_or(hy_jinja_run *run, value v, int64_t fallback) {
-    return v.type == HY_JINJA_ABSENT ? fallback : hy_jinja_as_int(&run->work, v, "a count");
-}
-
-static value strip(hy_jinja_run *run, call c) {
-    const hy_jinja_string *chars = text_or_null(run, c->given[0], "the characters to strip");
-    return hy_jinja_strip(&run->work, c->self.as.string, chars, c->how & LEFT, c->how & RIGHT);
-}
-
-static value change_case(hy_jinja_run *run, call c) {
-    return hy_jinja_change_case(&run->work, c->self.as.string, (hy_jinja_case)c->how);
-}
-
-/* Skips blanks, or characters that are not blanks, from a position on. */
-static size_t skip(const hy_jinja_string *s, size_t at, bool blanks) {
-    uint32_t code;
-    while (at < s->size) {
-        size_t length = (size_t)hy_unicode_next(s->data + at, s->size - at, &code);
-        if (hy_jinja_is_space(code) != blanks) break;
-        at += length;
-    }
-    return at;
+    return v.type == HY_JINJA_ABSENT ? fallback : hy_jinja_as_int(run, v, "a count");
 }
 
 /* Splits at runs of blanks, at most `most` times; negative: no limit. */
 static value split_blanks(hy_jinja_run *run, const hy_jinja_string *s, int64_t most) {
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
-    for (size_t at = skip(s, 0, true), end; at < s->size; at = skip(s, end, true)) {
-        end = most-- == 0 ? s->size : skip(s, at, false);
-        hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, at, end));
+    value out = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
+    for (size_t at = hy_jinja_skip(s->data, s->size, 0, true), end; at < s->size;) {
+        end = most-- == 0 ? s->size : hy_jinja_skip(s->data, s->size, at, false);
+        hy_jinja_append(run, out, hy_jinja_part(run, s, at, end));
+        at = hy_jinja_skip(s->data, s->size, end, true);
     }
     return out;
 }
@@ -56,7 +33,7 @@ static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_ji
                         size_t end) {
     for (size_t at = needle->size > end ? 0 : end - needle->size + 1; at-- > 0;) {
         if (needle->size > 0 && s->data[at] != needle->data[0]) continue;
-        hy_jinja_spend(&run->work, needle->size / 64);
+        hy_jinja_spend(run, needle->size / 64);
         if (memcmp(s->data + at, needle->data, needle->size) == 0) return at;
     }
     return SIZE_MAX;
@@ -64,32 +41,32 @@ static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_ji
 
 static value split(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *by = text_or_null(run, c->given[0], "the separator");
+    const hy_jinja_string *by = hy_jinja_string_or_null(run, c->given[0], "the separator");
     int64_t most = count_or(run, c->given[1], -1);
-    hy_jinja_spend(&run->work, s->size / 8);
-    if (!by && c->how == LEFT) return split_blanks(run, s, most);
-    if (!by || by->size == 0)
-        hy_jinja_fail(&run->work, "split by an empty string is not supported");
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
+    hy_jinja_spend(run, s->size / 8);
+    if (!by && c->how == HY_LEFT) return split_blanks(run, s, most);
+    if (!by || by->size == 0) hy_jinja_fail(run, "split by an empty string is not supported");
+    value out = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
     size_t at = 0, end = s->size, found;
-    if (c->how == RIGHT && most >= 0) { /* only the last ones split, so the first piece is longer */
+    if (c->how == HY_RIGHT &&
+        most >= 0) { /* only the last ones split, so the first piece is longer */
         for (at = end; most > 0 && (found = find_last(run, s, by, at)) != SIZE_MAX; most--)
             at = found;
-        if (at < end) hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, 0, at));
+        if (at < end) hy_jinja_append(run, out, hy_jinja_part(run, s, 0, at));
         at = at < end ? at + by->size : 0;
         most = at ? -1 : 0;
     }
     for (; most != 0 && (found = hy_jinja_find(s, by, at)) != SIZE_MAX; most--) {
-        hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, at, found));
+        hy_jinja_append(run, out, hy_jinja_part(run, s, at, found));
         at = found + by->size;
     }
-    hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, at, end));
+    hy_jinja_append(run, out, hy_jinja_part(run, s, at, end));
     return out;
 }
 
 static bool has_end(hy_jinja_run *run, const hy_jinja_string *s, value v, bool is_start) {
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, v, "the end of a string");
-    hy_jinja_spend(&run->work, 1 + part->size / 256);
+    const hy_jinja_string *part = hy_jinja_as_string(run, v, "the end of a string");
+    hy_jinja_spend(run, 1 + part->size / 256);
     return part->size <= s->size &&
            memcmp(is_start ? s->data : s->data + s->size - part->size, part->data, part->size) == 0;
 }
@@ -99,43 +76,40 @@ static value ends_with(hy_jinja_run *run, call c) {
     bool is_tuple = v.type == HY_JINJA_TUPLE, has_any = false;
     for (size_t i = 0; i < (is_tuple ? v.as.list->count : 1) && !has_any; i++) {
         value end = is_tuple ? v.as.list->items[i] : v;
-        has_any = has_end(run, c->self.as.string, end, c->how == LEFT);
+        has_any = has_end(run, c->self.as.string, end, c->how == HY_LEFT);
     }
     return hy_jinja_bool(has_any);
 }
 
 static value remove_end(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *part =
-        hy_jinja_as_string(&run->work, c->given[0], "the string to remove");
-    size_t cut = has_end(run, s, c->given[0], c->how == LEFT) ? part->size : 0;
-    return c->how == LEFT ? hy_jinja_part(&run->work, s, cut, s->size)
-                          : hy_jinja_part(&run->work, s, 0, s->size - cut);
+    const hy_jinja_string *part = hy_jinja_as_string(run, c->given[0], "the string to remove");
+    size_t cut = has_end(run, s, c->given[0], c->how == HY_LEFT) ? part->size : 0;
+    return c->how == HY_LEFT ? hy_jinja_part(run, s, cut, s->size)
+                             : hy_jinja_part(run, s, 0, s->size - cut);
 }
 
 static value replace(hy_jinja_run *run, call c) {
-    return hy_jinja_replace(&run->work, c->self.as.string,
-                            hy_jinja_as_string(&run->work, c->given[0], "the string to replace"),
-                            hy_jinja_as_string(&run->work, c->given[1], "the replacement"),
-                            count_or(run, c->given[2], -1));
+    return hy_jinja_replace(
+        run, c->self.as.string, hy_jinja_as_string(run, c->given[0], "the string to replace"),
+        hy_jinja_as_string(run, c->given[1], "the replacement"), count_or(run, c->given[2], -1));
 }
 
 /* The first or last position, in characters; -1: none. */
 static value find(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "the string to find");
-    hy_jinja_spend(&run->work, s->size / 8);
-    size_t at = c->how == LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
+    const hy_jinja_string *part = hy_jinja_as_string(run, c->given[0], "the string to find");
+    hy_jinja_spend(run, s->size / 8);
+    size_t at = c->how == HY_LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
     if (at == SIZE_MAX) return hy_jinja_int(-1);
     return hy_jinja_int((int64_t)hy_jinja_length(&(hy_jinja_string){.data = s->data, .size = at}));
 }
 
 static value count(hy_jinja_run *run, call c) {
-    const hy_jinja_string *part =
-        hy_jinja_as_string(&run->work, c->given[0], "the string to count");
+    const hy_jinja_string *part = hy_jinja_as_string(run, c->given[0], "the string to count");
     int64_t found = 0;
-    hy_jinja_spend(&run->work, c->self.as.string->size / 64);
-    if (part->size == 0) hy_jinja_fail(&run->work, "counting an empty string is not supported");
+    hy_jinja_spend(run, c->self.as.string->size / 64);
+    if (part->size == 0) hy_jinja_fail(run, "counting an empty string is not supported");
     for (size_t at = 0; (at = hy_jinja_find(c->self.as.string, part, at)) != SIZE_MAX; found++) {
         at += part->size;
     }
@@ -148,35 +122,35 @@ static value all_are(hy_jinja_run *run, call c) {
     bool are = s->size > 0;
     uint32_t code;
     for (size_t i = 0; i < s->size && are;) {
-        i += (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        i += hy_unicode_next(s->data + i, s->size - i, &code);
         are = c->how == HY_UNICODE_SPACE ? hy_jinja_is_space(code)
                                          : (int)hy_unicode_class_of(code) == c->how;
         if (are && c->how == HY_UNICODE_NUMBER && code >= 0x80) {
-            hy_jinja_fail(&run->work, "digits outside ASCII are not supported");
+            hy_jinja_fail(run, "digits outside ASCII are not supported");
         }
     }
-    hy_jinja_spend(&run->work, s->size / 64);
+    hy_jinja_spend(run, s->size / 64);
     return hy_jinja_bool(are);
 }
 
 static value split_lines(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
+    value out = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
     bool keeps_ends = hy_jinja_is_true(c->given[0]);
-    hy_jinja_spend(&run->work, s->size / 8);
+    hy_jinja_spend(run, s->size / 8);
     for (size_t at = 0, end, next; at < s->size; at = next) {
         end = hy_jinja_line_end(s, at, &next);
-        hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, at, keeps_ends ? next : end));
+        hy_jinja_append(run, out, hy_jinja_part(run, s, at, keeps_ends ? next : end));
     }
     return out;
 }
 
 static value join(hy_jinja_run *run, call c) {
-    const hy_jinja_list *items = hy_jinja_iterate(&run->work, c->given[0]);
-    hy_jinja_builder b = {.work = &run->work};
+    const hy_jinja_list *items = hy_jinja_iterate(run, c->given[0]);
+    hy_jinja_builder b = {.run = run};
     for (size_t i = 0; i < items->count; i++) {
         if (i) hy_jinja_print(&b, c->self);
-        (void)hy_jinja_as_string(&run->work, items->items[i], "the value to join");
+        (void)hy_jinja_as_string(run, items->items[i], "the value to join");
         hy_jinja_print(&b, items->items[i]);
     }
     return hy_jinja_built(&b);
@@ -198,7 +172,7 @@ static const value *format_place(const hy_jinja_arguments *all, const char *name
 
 static value format(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    hy_jinja_builder b = {.work = &run->work};
+    hy_jinja_builder b = {.run = run};
     size_t turn = 0;
     for (size_t i = 0; i < s->size; i++) {
         char sign = s->data[i];
@@ -212,7 +186,7 @@ static value format(hy_jinja_run *run, call c) {
         const char *end = sign == '{' ? memchr(s->data + i, '}', s->size - i) : NULL;
         size_t length = end ? (size_t)(end - s->data) - i - 1 : 0;
         const value *v = end ? format_place(c->all, s->data + i + 1, length, &turn) : NULL;
-        if (!v) hy_jinja_fail(&run->work, "a format has a replacement field that is not supported");
+        if (!v) hy_jinja_fail(run, "a format has a replacement field that is not supported");
         hy_jinja_print(&b, *v);
         i += length + 1;
     }
@@ -220,22 +194,22 @@ static value format(hy_jinja_run *run, call c) {
 }
 
 static const hy_jinja_function text_methods[] = {
-    {"strip", "chars", 0, strip, LEFT | RIGHT},
-    {"lstrip", "chars", 0, strip, LEFT},
-    {"rstrip", "chars", 0, strip, RIGHT},
-    {"split", "sep maxsplit", 0, split, LEFT},
-    {"rsplit", "sep maxsplit", 1, split, RIGHT},
-    {"startswith", "prefix", 1, ends_with, LEFT},
-    {"endswith", "suffix", 1, ends_with, RIGHT},
-    {"removeprefix", "prefix", 1, remove_end, LEFT},
-    {"removesuffix", "suffix", 1, remove_end, RIGHT},
+    {"strip", "chars", 0, hy_jinja_strip, HY_LEFT | HY_RIGHT},
+    {"lstrip", "chars", 0, hy_jinja_strip, HY_LEFT},
+    {"rstrip", "chars", 0, hy_jinja_strip, HY_RIGHT},
+    {"split", "sep maxsplit", 0, split, HY_LEFT},
+    {"rsplit", "sep maxsplit", 1, split, HY_RIGHT},
+    {"startswith", "prefix", 1, ends_with, HY_LEFT},
+    {"endswith", "suffix", 1, ends_with, HY_RIGHT},
+    {"removeprefix", "prefix", 1, remove_end, HY_LEFT},
+    {"removesuffix", "suffix", 1, remove_end, HY_RIGHT},
     {"replace", "old new count", 2, replace, 0},
-    {"upper", "", 0, change_case, HY_UPPER},
-    {"lower", "", 0, change_case, HY_LOWER},
-    {"title", "", 0, change_case, HY_TITLE},
-    {"capitalize", "", 0, change_case, HY_CAPITAL},
-    {"find", "sub", 1, find, LEFT},
-    {"rfind", "sub", 1, find, RIGHT},
+    {"upper", "", 0, hy_jinja_change_case, HY_UPPER},
+    {"lower", "", 0, hy_jinja_change_case, HY_LOWER},
+    {"title", "", 0, hy_jinja_change_case, HY_TITLE},
+    {"capitalize", "", 0, hy_jinja_change_case, HY_CAPITAL},
+    {"find", "sub", 1, find, HY_LEFT},
+    {"rfind", "sub", 1, find, HY_RIGHT},
     {"count", "sub", 1, count, 0},
     {"isdigit", "", 0, all_are, HY_UNICODE_NUMBER},
     {"isalpha", "", 0, all_are, HY_UNICODE_LETTER},
@@ -251,19 +225,19 @@ static const hy_jinja_function text_methods[] = {
 enum { KEYS = 1, VALUES = 2 };
 
 static value get(hy_jinja_run *run, call c) {
-    const value *found = hy_jinja_look_up(&run->work, c->self.as.dict, c->given[0]);
+    const value *found = hy_jinja_look_up(run, c->self.as.dict, c->given[0]);
     if (found) return *found;
     return c->given[1].type == HY_JINJA_ABSENT ? hy_jinja_none() : c->given[1];
 }
 
 static value view(hy_jinja_run *run, call c) {
     const hy_jinja_dict *d = c->self.as.dict;
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_VIEW, d->count);
+    value out = hy_jinja_new_list(run, HY_JINJA_VIEW, d->count);
     for (size_t i = 0; i < d->count; i++) {
         value v = c->how == KEYS     ? d->keys[i]
                   : c->how == VALUES ? d->items[i]
-                                     : hy_jinja_pair(&run->work, d->keys[i], d->items[i]);
-        hy_jinja_push(&run->work, out, v);
+                                     : hy_jinja_pair(run, d->keys[i], d->items[i]);
+        hy_jinja_append(run, out, v);
     }
     return out;
 }
@@ -296,11 +270,10 @@ value hy_jinja_method(hy_jinja_run *run, value v, const char *name) {
                                               name);
     const char *others = is_text ? text_others : is_dict ? dict_others : list_others;
     if (!f && hy_word_is_in(others, name)) {
-        hy_jinja_fail(&run->work, "the method %s of %s is not supported", name,
-                      hy_jinja_type_name(v));
+        hy_jinja_fail(run, "the method %s of %s is not supported", name, hy_jinja_type_name(v));
     }
     if (!f) return (value){0};
-    hy_jinja_callable *callable = hy_jinja_take(&run->work, sizeof *callable);
+    hy_jinja_callable *callable = hy_jinja_take(run, sizeof *callable);
     *callable = (hy_jinja_callable){f, v};
     return (value){HY_JINJA_CALLABLE, {.callable = callable}};
 }
@@ -308,38 +281,37 @@ value hy_jinja_method(hy_jinja_run *run, value v, const char *name) {
 /* ---- functions ------------------------------------------------------------------------------- */
 
 static value raise_exception(hy_jinja_run *run, call c) {
-    const hy_jinja_string *s = hy_jinja_to_string(&run->work, c->given[0]).as.string;
-    hy_jinja_fail(&run->work, "the template raised an exception: %.*s",
+    const hy_jinja_string *s = hy_jinja_to_string(run, c->given[0]).as.string;
+    hy_jinja_fail(run, "the template raised an exception: %.*s",
                   (int)(s->size < 400 ? s->size : 400), s->data);
 }
 
 static value strftime_now(hy_jinja_run *run, call c) {
-    const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->given[0], "the format of a date");
-    const char *format = hy_jinja_copy(&run->work, s->data, s->size);
+    const hy_jinja_string *s = hy_jinja_as_string(run, c->given[0], "the format of a date");
+    const char *format = hy_jinja_copy(run, s->data, s->size);
     char text[256] = "";
     for (const char *at = strchr(format, '%'); at && at[1]; at = strchr(at + 2, '%')) {
         if (strchr("fzZ", at[1])) { /* these parts of the clock do not exist */
-            hy_jinja_fail(&run->work, "%%%c in a date is not supported", at[1]);
+            hy_jinja_fail(run, "%%%c in a date is not supported", at[1]);
         }
     }
     size_t size = strftime(text, sizeof text, format, run->now);
-    if (size == 0 && s->size > 0) hy_jinja_fail(&run->work, "a date has more than 255 bytes");
-    return hy_jinja_string_of(&run->work, hy_jinja_copy(&run->work, text, size));
+    if (size == 0 && s->size > 0) hy_jinja_fail(run, "a date has more than 255 bytes");
+    return hy_jinja_string_of(run, hy_jinja_copy(run, text, size));
 }
 
 static value range(hy_jinja_run *run, call c) {
     bool has_begin = c->given[1].type != HY_JINJA_ABSENT;
-    int64_t begin =
-        has_begin ? hy_jinja_as_int(&run->work, c->given[0], "the begin of a range") : 0;
-    int64_t end = hy_jinja_as_int(&run->work, c->given[has_begin], "the end of a range");
+    int64_t begin = has_begin ? hy_jinja_as_int(run, c->given[0], "the begin of a range") : 0;
+    int64_t end = hy_jinja_as_int(run, c->given[has_begin], "the end of a range");
     int64_t step = count_or(run, c->given[2], 1);
-    if (step == 0) hy_jinja_fail(&run->work, "the step of a range is 0");
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_RANGE, 0);
+    if (step == 0) hy_jinja_fail(run, "the step of a range is 0");
+    value out = hy_jinja_new_list(run, HY_JINJA_RANGE, 0);
     for (__int128 i = begin; step > 0 ? i < end : i > end; i += step) {
         if (out.as.list->count == RANGE_MOST) {
-            hy_jinja_fail(&run->work, "a range has more than %d numbers", RANGE_MOST);
+            hy_jinja_fail(run, "a range has more than %d numbers", RANGE_MOST);
         }
-        hy_jinja_push(&run->work, out, hy_jinja_int((int64_t)i));
+        hy_jinja_append(run, out, hy_jinja_int((int64_t)i));
     }
     return out;
 }
@@ -349,10 +321,10 @@ static value make_dict(hy_jinja_run *run, call c) {
     for (size_t i = 0; i < c->all->count; i++) {
         value from = c->all->items[i];
         if (from.type != HY_JINJA_DICT) {
-            hy_jinja_fail(&run->work, "cannot make a mapping from %s", hy_jinja_type_name(from));
+            hy_jinja_fail(run, "cannot make a mapping from %s", hy_jinja_type_name(from));
         }
         for (size_t k = 0; k < from.as.dict->count; k++) {
-            hy_jinja_insert(&run->work, out.as.dict, from.as.dict->keys[k], from.as.dict->items[k]);
+            hy_jinja_insert(run, out.as.dict, from.as.dict->keys[k], from.as.dict->items[k]);
         }
     }
     for (size_t i = 0; i < c->all->named_count; i++) {

@@ -14,7 +14,7 @@ typedef hy_jinja_node node;
 
 typedef struct parser {
     hy_jinja *template;
-    hy_jinja_work *work;
+    hy_jinja_run *run;
     const hy_jinja_token *at;
     int loops, blocks; /* nesting of the current statement; break may not leave a block */
     int macros;
@@ -24,27 +24,19 @@ typedef struct parser {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static bool is_sign(const parser *p, const char *sign) {
-    return p->at->type == HY_TOKEN_SIGN && strcmp(p->at->text, sign) == 0;
-}
-
-static bool is_word(const parser *p, const char *word) {
-    return p->at->type == HY_TOKEN_NAME && strcmp(p->at->text, word) == 0;
+/* Whether the token is this name or operator. */
+static bool is(const hy_jinja_token *token, const char *text) {
+    bool is_fixed = token->type == HY_TOKEN_NAME || token->type == HY_TOKEN_SIGN;
+    return is_fixed && strcmp(token->text, text) == 0;
 }
 
 static void next(parser *p) {
     p->at++;
-    p->work->line = p->at->line;
+    p->run->line = p->at->line;
 }
 
-static bool skip_sign(parser *p, const char *sign) {
-    bool is_there = is_sign(p, sign);
-    if (is_there) next(p);
-    return is_there;
-}
-
-static bool skip_word(parser *p, const char *word) {
-    bool is_there = is_word(p, word);
+static bool skip(parser *p, const char *text) {
+    bool is_there = is(p->at, text);
     if (is_there) next(p);
     return is_there;
 }
@@ -54,21 +46,25 @@ _Noreturn static void fail_expected(parser *p, const char *what) {
                         : p->at->type == HY_TOKEN_BLOCK_END || p->at->type == HY_TOKEN_PRINT_END
                             ? "the end of the tag"
                             : p->at->text;
-    hy_jinja_fail(p->work, "found %.60s, expected %s", found, what);
+    hy_jinja_fail(p->run, "found %.60s, expected %s", found, what);
 }
 
-static void expect_sign(parser *p, const char *sign) {
-    if (!skip_sign(p, sign)) fail_expected(p, sign);
-}
-
-static void expect_word(parser *p, const char *word) {
-    if (!skip_word(p, word)) fail_expected(p, word);
+static void expect(parser *p, const char *text) {
+    if (!skip(p, text)) fail_expected(p, text);
 }
 
 static node *make(parser *p, hy_jinja_kind kind) {
-    node *n = hy_jinja_take(p->work, sizeof *n);
+    node *n = hy_jinja_take(p->run, sizeof *n);
     n->kind = kind;
     n->line = p->at->line;
+    return n;
+}
+
+/* As above, for a node that begins with the current token, which is skipped. */
+static node *make_after(parser *p, hy_jinja_kind kind, node *a) {
+    node *n = make(p, kind);
+    n->a = a;
+    next(p);
     return n;
 }
 
@@ -82,13 +78,13 @@ static node **append(node **last, node *added) {
 /* Returns the unique pointer of a name. */
 static const char *intern(parser *p, const char *name) {
     hy_jinja *t = p->template;
-    hy_jinja_spend(p->work, t->name_count / 32);
+    hy_jinja_spend(p->run, t->name_count / 32);
     for (size_t i = 0; i < t->name_count; i++) {
         if (strcmp(t->names[i], name) == 0) return t->names[i];
     }
     if (t->name_count == t->name_room) {
         t->name_room = 2 * t->name_room + 32;
-        t->names = hy_jinja_grow(p->work, t->names, t->name_count, t->name_room, sizeof *t->names);
+        t->names = hy_jinja_grow(p->run, t->names, t->name_count, t->name_room, sizeof *t->names);
     }
     return t->names[t->name_count++] = name;
 }
@@ -113,18 +109,14 @@ static node *constant(parser *p, value v) {
     return n;
 }
 
-static bool ends_tuple(const parser *p) {
-    return p->at->type == HY_TOKEN_PRINT_END || p->at->type == HY_TOKEN_BLOCK_END ||
-           is_sign(p, ")") || is_sign(p, "=") || is_word(p, "in") || is_word(p, "recursive");
-}
-
 /* Parses one expression, or several separated by commas, which form a tuple. */
 static node *parse_tuple(parser *p, node *(*parse)(parser *), bool may_be_empty) {
     node *tuple = make(p, HY_NODE_TUPLE), **last = &tuple->a;
     bool has_comma = false;
-    while (!ends_tuple(p)) {
+    while (p->at->type != HY_TOKEN_PRINT_END && p->at->type != HY_TOKEN_BLOCK_END &&
+           !is(p->at, ")") && !is(p->at, "=") && !is(p->at, "in") && !is(p->at, "recursive")) {
         last = append(last, parse(p));
-        if (!skip_sign(p, ",")) break;
+        if (!skip(p, ",")) break;
         has_comma = true;
     }
     if (!tuple->a && !may_be_empty) fail_expected(p, "an expression");
@@ -132,16 +124,15 @@ static node *parse_tuple(parser *p, node *(*parse)(parser *), bool may_be_empty)
 }
 
 static node *parse_list(parser *p, hy_jinja_kind kind, const char *end) {
-    node *list = make(p, kind), **last = &list->a;
-    next(p);
-    while (!skip_sign(p, end)) {
+    node *list = make_after(p, kind, NULL), **last = &list->a;
+    while (!skip(p, end)) {
         if (list->a) {
-            expect_sign(p, ",");
-            if (skip_sign(p, end)) break;
+            expect(p, ",");
+            if (skip(p, end)) break;
         }
         last = append(last, parse_expression(p));
         if (kind == HY_NODE_LIST) continue;
-        expect_sign(p, ":");
+        expect(p, ":");
         last = append(last, parse_expression(p));
     }
     return list;
@@ -151,50 +142,42 @@ static value number_of(parser *p) {
     errno = 0;
     if (p->at->type == HY_TOKEN_FLOAT) return hy_jinja_float(strtod(p->at->text, NULL));
     long long whole = strtoll(p->at->text, NULL, 10);
-    if (errno) hy_jinja_fail(p->work, "the number %.40s is too large", p->at->text);
+    if (errno) hy_jinja_fail(p->run, "the number %.40s is too large", p->at->text);
     return hy_jinja_int(whole);
-}
-
-/* Adjacent strings are joined. */
-static node *parse_string(parser *p) {
-    hy_jinja_builder b = {.work = p->work};
-    node *n = make(p, HY_NODE_CONST);
-    for (; p->at->type == HY_TOKEN_STRING; next(p)) hy_jinja_add(&b, p->at->text, p->at->size, 0);
-    hy_jinja_string *s = hy_jinja_take(p->work, sizeof *s);
-    *s = (hy_jinja_string){.data = b.data ? b.data : "", .size = b.size};
-    n->constant = (value){HY_JINJA_STRING, {.string = s}};
-    return n;
 }
 
 static node *parse_primary(parser *p) {
     node *n;
     if (p->at->type == HY_TOKEN_NAME) {
         const char *name = p->at->text;
-        if (strcasecmp(name, "true") == 0 && strcmp(name + 1, "rue") == 0) {
-            n = constant(p, hy_jinja_bool(true));
-        } else if (strcasecmp(name, "false") == 0 && strcmp(name + 1, "alse") == 0) {
-            n = constant(p, hy_jinja_bool(false));
-        } else if (strcasecmp(name, "none") == 0 && strcmp(name + 1, "one") == 0) {
+        if (hy_word_is_in(" true True false False ", name)) {
+            n = constant(p, hy_jinja_bool(strcmp(name + 1, "rue") == 0));
+        } else if (hy_word_is_in(" none None ", name)) {
             n = constant(p, hy_jinja_none());
         } else {
             if (p->macros > 0 && hy_word_is_in(" varargs kwargs ", name)) {
-                hy_jinja_fail(p->work, "%s in a macro is not supported", name);
+                hy_jinja_fail(p->run, "%s in a macro is not supported", name);
             }
             n = make(p, HY_NODE_NAME);
             n->name = intern(p, name);
         }
         next(p);
     } else if (p->at->type == HY_TOKEN_STRING) {
-        n = parse_string(p);
+        hy_jinja_builder b = {.run = p->run}; /* adjacent strings are joined */
+        n = make(p, HY_NODE_CONST);
+        for (; p->at->type == HY_TOKEN_STRING; next(p)) {
+            hy_jinja_add(&b, p->at->text, p->at->size, 0);
+        }
+        n->constant = hy_jinja_text(p->run, b.data ? b.data : "", b.size, 0);
     } else if (p->at->type == HY_TOKEN_INT || p->at->type == HY_TOKEN_FLOAT) {
         n = constant(p, number_of(p));
         next(p);
-    } else if (skip_sign(p, "(")) {
+    } else if (skip(p, "(")) {
         n = parse_tuple(p, parse_expression, true);
-        expect_sign(p, ")");
-    } else if (is_sign(p, "[")) {
+        expect(p, ")");
+    } else if (is(p->at, "[")) {
         n = parse_list(p, HY_NODE_LIST, "]");
-    } else if (is_sign(p, "{")) {
+    } else if (is(p->at, "{")) {
         n = parse_list(p, HY_NODE_DICT, "}");
     } else {
         fail_expected(p, "an expression");
@@ -206,27 +189,25 @@ static node *parse_primary(parser *p) {
 static node *parse_arguments(parser *p) {
     node *first = NULL, **last = &first;
     bool has_named = false;
-    expect_sign(p, "(");
-    while (!skip_sign(p, ")")) {
+    expect(p, "(");
+    while (!skip(p, ")")) {
         if (first) {
-            expect_sign(p, ",");
-            if (skip_sign(p, ")")) break;
+            expect(p, ",");
+            if (skip(p, ")")) break;
         }
-        if (is_sign(p, "**")) hy_jinja_fail(p->work, "** in a call is not supported");
-        bool is_named = p->at->type == HY_TOKEN_NAME && p->at[1].type == HY_TOKEN_SIGN &&
-                        strcmp(p->at[1].text, "=") == 0;
+        if (is(p->at, "**")) hy_jinja_fail(p->run, "** in a call is not supported");
+        bool is_named = p->at->type == HY_TOKEN_NAME && is(p->at + 1, "=");
         node *argument;
         if (is_named) {
             argument = make(p, HY_NODE_NAMED);
             argument->name = take_name(p);
             next(p);
             argument->a = parse_expression(p);
-        } else if (is_sign(p, "*")) {
-            argument = make(p, HY_NODE_SPREAD);
-            next(p);
+        } else if (is(p->at, "*")) {
+            argument = make_after(p, HY_NODE_SPREAD, NULL);
             argument->a = parse_expression(p);
         } else {
-            if (has_named) hy_jinja_fail(p->work, "an argument without a name follows a named one");
+            if (has_named) hy_jinja_fail(p->run, "an argument without a name follows a named one");
             argument = parse_expression(p);
         }
         has_named = is_named;
@@ -236,12 +217,11 @@ static node *parse_arguments(parser *p) {
 }
 
 static node *parse_subscript(parser *p, node *of) {
-    node *n = make(p, HY_NODE_ITEM), *part[3] = {0};
+    node *n = make_after(p, HY_NODE_ITEM, of), *part[3] = {0};
     int colons = 0;
-    expect_sign(p, "[");
-    while (!is_sign(p, "]")) {
-        if (is_sign(p, ",")) hy_jinja_fail(p->work, "several subscripts are not supported");
-        if (is_sign(p, ":") && colons < 2) {
+    while (!is(p->at, "]")) {
+        if (is(p->at, ",")) hy_jinja_fail(p->run, "several subscripts are not supported");
+        if (is(p->at, ":") && colons < 2) {
             colons++;
             next(p);
         } else if (!part[colons]) {
@@ -251,7 +231,6 @@ static node *parse_subscript(parser *p, node *of) {
         }
     }
     next(p);
-    n->a = of;
     n->b = part[0];
     n->c = part[1];
     n->d = part[2];
@@ -269,8 +248,8 @@ static node *parse_call(parser *p, node *of) {
 
 static node *parse_postfix(parser *p, node *n) {
     for (;;) {
-        hy_jinja_spend(p->work, 1);
-        if (skip_sign(p, ".")) {
+        hy_jinja_spend(p->run, 1);
+        if (skip(p, ".")) {
             node *of = n;
             if (p->at->type == HY_TOKEN_INT) {
                 n = make(p, HY_NODE_ITEM);
@@ -281,9 +260,9 @@ static node *parse_postfix(parser *p, node *n) {
                 n->name = take_name(p);
             }
             n->a = of;
-        } else if (is_sign(p, "[")) {
+        } else if (is(p->at, "[")) {
             n = parse_subscript(p, n);
-        } else if (is_sign(p, "(")) {
+        } else if (is(p->at, "(")) {
             n = parse_call(p, n);
         } else {
             return n;
@@ -291,36 +270,35 @@ static node *parse_postfix(parser *p, node *n) {
     }
 }
 
-static node *parse_filter(parser *p, node *of) {
-    node *n = make(p, HY_NODE_FILTER);
-    const char *name = take_name(p);
+/* A filter or a test of `of`, by its name. */
+static node *parse_function(parser *p, hy_jinja_kind kind, node *of) {
+    node *n = make(p, kind);
     n->a = of;
-    n->name = name;
-    n->function = hy_jinja_filter(name);
-    if (!n->function && !p->choices)
-        hy_jinja_fail(p->work, "the filter \"%.60s\" is not supported", name);
-    if (is_sign(p, "(")) n->b = parse_arguments(p);
+    n->name = take_name(p);
+    n->function = kind == HY_NODE_FILTER ? hy_jinja_filter(n->name) : hy_jinja_test(n->name);
+    if (!n->function && !p->choices) {
+        hy_jinja_fail_unknown(p->run, kind == HY_NODE_FILTER ? "filter" : "test", n->name);
+    }
+    if (is(p->at, "(")) n->b = parse_arguments(p);
+    return n;
+}
+
+static node *parse_filters(parser *p, node *n) {
+    while (skip(p, "|")) n = parse_function(p, HY_NODE_FILTER, n);
     return n;
 }
 
 static node *parse_test(parser *p, node *of) {
-    bool is_negated = skip_word(p, "not");
-    node *n = make(p, HY_NODE_TEST);
-    const char *name = take_name(p);
-    n->a = of;
-    n->name = name;
-    n->function = hy_jinja_test(name);
-    if (!n->function && !p->choices)
-        hy_jinja_fail(p->work, "the test \"%.60s\" is not supported", name);
+    bool is_negated = skip(p, "not");
+    node *n = parse_function(p, HY_NODE_TEST, of);
     hy_jinja_token_type type = p->at->type;
     bool is_value = type == HY_TOKEN_NAME || type == HY_TOKEN_STRING || type == HY_TOKEN_INT ||
-                    type == HY_TOKEN_FLOAT || is_sign(p, "[") || is_sign(p, "{");
-    if (is_sign(p, "(")) {
-        n->b = parse_arguments(p);
-    } else if (is_value && !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and")) {
-        if (is_word(p, "is")) hy_jinja_fail(p->work, "a test cannot directly follow another test");
+                    type == HY_TOKEN_FLOAT || is(p->at, "[") || is(p->at, "{");
+    bool has_brackets = p->at[-1].type == HY_TOKEN_SIGN;
+    if (!has_brackets && is_value && !is(p->at, "else") && !is(p->at, "or") && !is(p->at, "and")) {
+        if (is(p->at, "is")) hy_jinja_fail(p->run, "a test cannot directly follow another test");
         /* Jinja takes "if" as a name here and fails at the next word. */
-        if (is_word(p, "if")) hy_jinja_fail(p->work, "\"if\" directly after a test needs brackets");
+        if (is(p->at, "if")) hy_jinja_fail(p->run, "\"if\" directly after a test needs brackets");
         n->b = parse_postfix(p, parse_primary(p));
     }
     if (!is_negated) return n;
@@ -331,48 +309,60 @@ static node *parse_test(parser *p, node *of) {
 
 static node *parse_unary(parser *p, bool with_filter) {
     node *n;
-    hy_jinja_enter(p->work);
-    if (is_sign(p, "-") || is_sign(p, "+")) {
-        n = make(p, is_sign(p, "-") ? HY_NODE_MINUS : HY_NODE_PLUS);
-        next(p);
+    hy_jinja_enter(p->run);
+    if (is(p->at, "-") || is(p->at, "+")) {
+        n = make_after(p, is(p->at, "-") ? HY_NODE_MINUS : HY_NODE_PLUS, NULL);
         n->a = parse_unary(p, false);
     } else {
         n = parse_primary(p);
     }
     n = parse_postfix(p, n);
     while (with_filter) {
-        hy_jinja_spend(p->work, 1);
-        if (skip_sign(p, "|"))
-            n = parse_filter(p, n);
-        else if (skip_word(p, "is"))
+        hy_jinja_spend(p->run, 1);
+        if (is(p->at, "|"))
+            n = parse_filters(p, n);
+        else if (skip(p, "is"))
             n = parse_test(p, n);
-        else if (is_sign(p, "("))
+        else if (is(p->at, "("))
             n = parse_call(p, n);
         else
             break;
     }
-    p->work->depth--;
+    p->run->depth--;
     return n;
 }
 
 static void set_sign(char to[3], const char *sign) { memcpy(to, sign, strlen(sign) + 1); }
 
-/* Operators of equal precedence, from left to right. */
-static node *parse_chain(parser *p, int level) {
-    static const char *const signs[][5] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
-    bool is_last = level + 1 == sizeof signs / sizeof signs[0];
-    node *n = is_last ? parse_unary(p, true) : parse_chain(p, level + 1);
-    for (int i = 0; signs[level][i];) {
-        if (!is_sign(p, signs[level][i])) {
+static node *parse_not(parser *p);
+static node *parse_factor(parser *p) { return parse_unary(p, true); }
+
+/* The binary operators from the lowest precedence to the highest. An operand is an expression of
+ * the next row, or what `operand` parses. */
+static const struct level {
+    const char *signs[5];
+    hy_jinja_kind kind;
+    node *(*operand)(parser *);
+} levels[] = {{{"or"}, HY_NODE_OR, NULL},
+              {{"and"}, HY_NODE_AND, parse_not},
+              {{"+", "-"}, HY_NODE_BINARY, NULL},
+              {{"~"}, HY_NODE_JOIN, NULL},
+              {{"*", "/", "//", "%"}, HY_NODE_BINARY, NULL},
+              {{"**"}, HY_NODE_BINARY, parse_factor}};
+enum { LEVEL_OR = 0, LEVEL_SUM = 2 };
+
+/* Operators of one row are applied from left to right. */
+static node *parse_chain(parser *p, int at) {
+    const struct level *level = &levels[at];
+    node *n = level->operand ? level->operand(p) : parse_chain(p, at + 1);
+    for (int i = 0; level->signs[i];) {
+        if (!is(p->at, level->signs[i])) {
             i++;
             continue;
         }
-        node *left = n;
-        n = make(p, level == 1 ? HY_NODE_JOIN : HY_NODE_BINARY);
-        set_sign(n->sign, signs[level][i]);
-        next(p);
-        n->a = left;
-        n->b = is_last ? parse_unary(p, true) : parse_chain(p, level + 1);
+        n = make_after(p, level->kind, n);
+        set_sign(n->sign, level->signs[i]);
+        n->b = level->operand ? level->operand(p) : parse_chain(p, at + 1);
         i = 0;
     }
     return n;
@@ -381,20 +371,19 @@ static node *parse_chain(parser *p, int level) {
 static bool take_comparison(parser *p, char sign[3]) {
     static const char *const signs[] = {"==", "!=", ">=", "<=", ">", "<"};
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
-        if (!skip_sign(p, signs[i])) continue;
+        if (!skip(p, signs[i])) continue;
         set_sign(sign, signs[i]);
         return true;
     }
-    bool is_not =
-        is_word(p, "not") && p->at[1].type == HY_TOKEN_NAME && strcmp(p->at[1].text, "in") == 0;
+    bool is_not = is(p->at, "not") && is(p->at + 1, "in");
     if (is_not) next(p);
-    if (!skip_word(p, "in")) return false;
+    if (!skip(p, "in")) return false;
     set_sign(sign, is_not ? "!i" : "i");
     return true;
 }
 
 static node *parse_compare(parser *p) {
-    node *first = parse_chain(p, 0), *n = NULL, **last = NULL;
+    node *first = parse_chain(p, LEVEL_SUM), *n = NULL, **last = NULL;
     char sign[3];
     while (take_comparison(p, sign)) {
         if (!n) {
@@ -404,58 +393,34 @@ static node *parse_compare(parser *p) {
         }
         node *other = make(p, HY_NODE_COMPARE);
         set_sign(other->sign, sign);
-        other->a = parse_chain(p, 0);
+        other->a = parse_chain(p, LEVEL_SUM);
         last = append(last, other);
     }
     return n ? n : first;
 }
 
 static node *parse_not(parser *p) {
-    if (!is_word(p, "not")) return parse_compare(p);
-    node *n = make(p, HY_NODE_NOT);
-    next(p);
-    hy_jinja_enter(p->work);
+    if (!is(p->at, "not")) return parse_compare(p);
+    node *n = make_after(p, HY_NODE_NOT, NULL);
+    hy_jinja_enter(p->run);
     n->a = parse_not(p);
-    p->work->depth--;
+    p->run->depth--;
     return n;
 }
 
-static node *parse_and(parser *p) {
-    node *n = parse_not(p);
-    while (is_word(p, "and")) {
-        node *left = n;
-        n = make(p, HY_NODE_AND);
-        next(p);
-        n->a = left;
-        n->b = parse_not(p);
-    }
-    return n;
-}
-
-static node *parse_or(parser *p) {
-    node *n = parse_and(p);
-    while (is_word(p, "or")) {
-        node *left = n;
-        n = make(p, HY_NODE_OR);
-        next(p);
-        n->a = left;
-        n->b = parse_and(p);
-    }
-    return n;
-}
+static node *parse_or(parser *p) { return parse_chain(p, LEVEL_OR); }
 
 static node *parse_expression(parser *p) {
-    hy_jinja_enter(p->work);
+    hy_jinja_enter(p->run);
     node *n = parse_or(p);
-    while (is_word(p, "if")) {
-        node *choice = make(p, HY_NODE_CHOICE);
-        next(p);
+    while (is(p->at, "if")) {
+        node *choice = make_after(p, HY_NODE_CHOICE, NULL);
         choice->b = n;
         choice->a = parse_or(p);
-        if (skip_word(p, "else")) choice->c = parse_expression(p);
+        if (skip(p, "else")) choice->c = parse_expression(p);
         n = choice;
     }
-    p->work->depth--;
+    p->run->depth--;
     return n;
 }
 
@@ -475,15 +440,15 @@ static node *parse_body(parser *p, const char *ends) {
 }
 
 static node *parse_target_item(parser *p) {
-    if (is_sign(p, "(")) {
+    if (is(p->at, "(")) {
         next(p);
         node *inner = parse_tuple(p, parse_target_item, false);
-        expect_sign(p, ")");
+        expect(p, ")");
         return inner;
     }
     node *n = make(p, HY_NODE_NAME);
     n->name = take_name(p);
-    if (!skip_sign(p, ".")) return n;
+    if (!skip(p, ".")) return n;
     node *of = n;
     n = make(p, HY_NODE_ATTRIBUTE);
     n->a = of;
@@ -494,41 +459,39 @@ static node *parse_target_item(parser *p) {
 static node *parse_target(parser *p) { return parse_tuple(p, parse_target_item, false); }
 
 static node *parse_if(parser *p) {
-    node *n = make(p, HY_NODE_IF);
-    hy_jinja_enter(p->work);
-    next(p);
+    node *n = make_after(p, HY_NODE_IF, NULL);
+    hy_jinja_enter(p->run);
     n->a = parse_tuple(p, parse_or, false);
     p->choices++;
     n->b = parse_body(p, " elif else endif ");
-    if (is_word(p, "elif")) {
+    if (is(p->at, "elif")) {
         n->c = parse_if(p);
-    } else if (skip_word(p, "else")) {
+    } else if (skip(p, "else")) {
         n->c = parse_body(p, " endif ");
         next(p);
     } else {
         next(p);
     }
     p->choices--;
-    p->work->depth--;
+    p->run->depth--;
     return n;
 }
 
 static node *parse_for(parser *p) {
-    node *n = make(p, HY_NODE_FOR);
+    node *n = make_after(p, HY_NODE_FOR, NULL);
     n->name = intern(p, "loop");
-    next(p);
     n->a = parse_target(p);
-    expect_word(p, "in");
+    expect(p, "in");
     n->b = parse_tuple(p, parse_or, false);
-    if (skip_word(p, "if")) n->e = parse_expression(p);
-    if (is_word(p, "recursive")) hy_jinja_fail(p->work, "a recursive loop is not supported");
+    if (skip(p, "if")) n->e = parse_expression(p);
+    if (is(p->at, "recursive")) hy_jinja_fail(p->run, "a recursive loop is not supported");
     int blocks = p->blocks;
     p->blocks = 0;
     p->loops++;
     n->c = parse_body(p, " endfor else ");
     p->loops--;
     p->blocks = blocks;
-    if (skip_word(p, "else")) n->d = parse_body(p, " endfor ");
+    if (skip(p, "else")) n->d = parse_body(p, " endfor ");
     next(p);
     return n;
 }
@@ -542,43 +505,33 @@ static node *parse_block(parser *p, const char *end) {
     return body;
 }
 
-static node *parse_filters(parser *p) {
-    node *n = make(p, HY_NODE_BLOCK);
-    while (skip_sign(p, "|")) n = parse_filter(p, n);
-    return n;
-}
-
 static node *parse_set(parser *p) {
-    node *n = make(p, HY_NODE_SET);
-    next(p);
+    node *n = make_after(p, HY_NODE_SET, NULL);
     n->a = parse_target(p);
-    if (skip_sign(p, "=")) {
+    if (skip(p, "=")) {
         n->b = parse_tuple(p, parse_expression, false);
         return n;
     }
     n->kind = HY_NODE_SET_BLOCK;
-    n->c = parse_filters(p);
+    n->c = parse_filters(p, make(p, HY_NODE_BLOCK));
     n->b = parse_block(p, " endset ");
     return n;
 }
 
 static node *parse_filter_block(parser *p) {
-    node *n = make(p, HY_NODE_FILTERED);
-    next(p);
-    n->c = parse_filter(p, make(p, HY_NODE_BLOCK));
-    while (skip_sign(p, "|")) n->c = parse_filter(p, n->c);
+    node *n = make_after(p, HY_NODE_FILTERED, NULL);
+    n->c = parse_filters(p, parse_function(p, HY_NODE_FILTER, make(p, HY_NODE_BLOCK)));
     n->b = parse_block(p, " endfilter ");
     return n;
 }
 
 static node *parse_with(parser *p) {
-    node *n = make(p, HY_NODE_WITH), **last = &n->a;
-    next(p);
+    node *n = make_after(p, HY_NODE_WITH, NULL), **last = &n->a;
     while (p->at->type != HY_TOKEN_BLOCK_END) {
-        if (n->a) expect_sign(p, ",");
+        if (n->a) expect(p, ",");
         node *set = make(p, HY_NODE_SET);
         set->a = parse_target_item(p);
-        expect_sign(p, "=");
+        expect(p, "=");
         set->b = parse_expression(p);
         last = append(last, set);
     }
@@ -588,15 +541,14 @@ static node *parse_with(parser *p) {
 }
 
 static node *parse_macro(parser *p) {
-    node *n = make(p, HY_NODE_MACRO), **last = &n->a;
-    next(p);
+    node *n = make_after(p, HY_NODE_MACRO, NULL), **last = &n->a;
     n->name = take_name(p);
-    expect_sign(p, "(");
-    while (!skip_sign(p, ")")) {
-        if (n->a) expect_sign(p, ",");
+    expect(p, "(");
+    while (!skip(p, ")")) {
+        if (n->a) expect(p, ",");
         node *parameter = make(p, HY_NODE_NAME);
         parameter->name = take_name(p);
-        if (skip_sign(p, "=")) parameter->a = parse_expression(p);
+        if (skip(p, "=")) parameter->a = parse_expression(p);
         last = append(last, parameter);
     }
     int loops = p->loops;
@@ -609,17 +561,16 @@ static node *parse_macro(parser *p) {
 }
 
 static node *parse_generation(parser *p) {
-    node *n = make(p, HY_NODE_GENERATION);
-    next(p);
+    node *n = make_after(p, HY_NODE_GENERATION, NULL);
     n->b = parse_block(p, " endgeneration ");
     p->template->has_generation = true;
     return n;
 }
 
 static node *parse_leave(parser *p) {
-    node *n = make(p, is_word(p, "break") ? HY_NODE_BREAK : HY_NODE_CONTINUE);
+    node *n = make(p, is(p->at, "break") ? HY_NODE_BREAK : HY_NODE_CONTINUE);
     if (p->loops == 0 || p->blocks > 0) {
-        hy_jinja_fail(p->work, "%s is not inside a loop", p->at->text);
+        hy_jinja_fail(p->run, "%s is not inside a loop", p->at->text);
     }
     next(p);
     return n;
@@ -635,42 +586,34 @@ static node *parse_statement(parser *p) {
         {"break", parse_leave}, {"continue", parse_leave}, {"filter", parse_filter_block},
     };
     for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
-        if (!is_word(p, statements[i].word)) continue;
+        if (!is(p->at, statements[i].word)) continue;
         node *n = statements[i].parse(p);
         end_tag(p);
         return n;
     }
     if (p->at->type != HY_TOKEN_NAME) fail_expected(p, "a statement");
-    hy_jinja_fail(p->work, "{%% %.60s %%} is not supported", p->at->text);
-}
-
-static node *parse_text(parser *p) {
-    node *n = make(p, HY_NODE_TEXT);
-    hy_jinja_string *s = hy_jinja_take(p->work, sizeof *s);
-    *s = (hy_jinja_string){.data = p->at->text, .size = p->at->size};
-    n->constant = (value){HY_JINJA_STRING, {.string = s}};
-    next(p);
-    return n;
+    hy_jinja_fail(p->run, "{%% %.60s %%} is not supported", p->at->text);
 }
 
 static node *parse_statements(parser *p, const char *ends) {
     node *first = NULL, **last = &first;
     uint32_t begin = p->at->line;
-    hy_jinja_enter(p->work);
+    hy_jinja_enter(p->run);
     while (p->at->type != HY_TOKEN_END) {
         node *n;
         if (p->at->type == HY_TOKEN_TEXT) {
-            n = parse_text(p);
-        } else if (p->at->type == HY_TOKEN_PRINT) {
-            n = make(p, HY_NODE_PRINT);
+            n = make(p, HY_NODE_TEXT);
+            n->constant = hy_jinja_text(p->run, p->at->text, p->at->size, 0);
             next(p);
+        } else if (p->at->type == HY_TOKEN_PRINT) {
+            n = make_after(p, HY_NODE_PRINT, NULL);
             n->a = parse_tuple(p, parse_expression, false);
             if (p->at->type != HY_TOKEN_PRINT_END) fail_expected(p, "the end of the tag");
             next(p);
         } else {
             next(p);
             if (ends && p->at->type == HY_TOKEN_NAME && hy_word_is_in(ends, p->at->text)) {
-                p->work->depth--;
+                p->run->depth--;
                 return first;
             }
             n = parse_statement(p);
@@ -678,10 +621,10 @@ static node *parse_statements(parser *p, const char *ends) {
         last = append(last, n);
     }
     if (ends) {
-        p->work->line = begin;
-        hy_jinja_fail(p->work, "a block has no end: expected%s", ends);
+        p->run->line = begin;
+        hy_jinja_fail(p->run, "a block has no end: expected%s", ends);
     }
-    p->work->depth--;
+    p->run->depth--;
     return first;
 }
 
@@ -694,15 +637,15 @@ hy_status hy_jinja_parse(const char *text, size_t size, const char *name, hy_jin
         free(t);
         return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", name);
     }
-    t->work.name = copy;
-    if (setjmp(t->work.failed)) {
-        hy_status status = t->work.status;
+    t->run.name = copy;
+    if (setjmp(t->run.failed)) {
+        hy_status status = t->run.status;
         hy_jinja_free(t);
         return status;
     }
-    parser p = {.template = t, .work = &t->work};
-    p.at = hy_jinja_lex(&t->work, text, size);
-    p.work->line = p.at->line;
+    parser p = {.template = t, .run = &t->run};
+    p.at = hy_jinja_lex(&t->run, text, size);
+    p.run->line = p.at->line;
     t->body = parse_statements(&p, NULL);
     *out = t;
     return HY_OK;
@@ -710,8 +653,8 @@ hy_status hy_jinja_parse(const char *text, size_t size, const char *name, hy_jin
 
 void hy_jinja_free(hy_jinja *template) {
     if (!template) return;
-    hy_jinja_release(&template->work);
-    free((char *)template->work.name);
+    hy_jinja_release(&template->run);
+    free((char *)template->run.name);
     free(template);
 }
 

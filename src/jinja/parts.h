@@ -1,8 +1,9 @@
 /* parts.h: shared by the files of the jinja module: memory, values, the tree of a template.
  *
- * Parsing and rendering each allocate all memory from one hy_jinja_work. On failure they jump back
- * to their start (hy_jinja_fail), so functions in between neither hold resources nor check for
- * errors. The jump never leaves the module: hy_jinja_parse and hy_jinja_render catch it. */
+ * Parsing and rendering each have one hy_jinja_run, which owns all their memory. On failure they
+ * jump back to their start (hy_jinja_fail), so functions in between neither hold resources nor
+ * check for errors. hy_jinja_parse and hy_jinja_render catch the jump; it never leaves the
+ * module. */
 #pragma once
 
 #include <setjmp.h>
@@ -13,27 +14,16 @@ typedef hy_jinja_value value;
 
 /* ---- memory and failing (memory.c) ----------------------------------------------------------- */
 
-typedef struct hy_jinja_work {
-    struct hy_jinja_block *blocks;
-    size_t bytes; /* in total */
-    jmp_buf failed;
-    hy_status status;
-    const char *name;
-    uint32_t line; /* current line of the template */
-    uint32_t depth;
-    uint64_t steps;
-} hy_jinja_work;
-
 /* zeroed; fails instead of returning NULL */
-void *hy_jinja_take(hy_jinja_work *work, size_t bytes);
+void *hy_jinja_take(hy_jinja_run *run, size_t bytes);
 /* Grows an array from `count` items to `room`; the old memory stays until the end. */
-void *hy_jinja_grow(hy_jinja_work *work, const void *items, size_t count, size_t room, size_t size);
-void hy_jinja_release(hy_jinja_work *work);
-_Noreturn void hy_jinja_fail(hy_jinja_work *work, const char *format, ...)
+void *hy_jinja_grow(hy_jinja_run *run, const void *items, size_t count, size_t room, size_t size);
+void hy_jinja_release(hy_jinja_run *run);
+_Noreturn void hy_jinja_fail(hy_jinja_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void hy_jinja_spend(hy_jinja_work *work, size_t steps);
-void hy_jinja_enter(hy_jinja_work *work); /* one level deeper; work->depth-- leaves it */
-char *hy_jinja_copy(hy_jinja_work *work, const char *text, size_t size);
+void hy_jinja_spend(hy_jinja_run *run, size_t steps);
+void hy_jinja_enter(hy_jinja_run *run); /* one level deeper; run->depth-- leaves it */
+char *hy_jinja_copy(hy_jinja_run *run, const char *text, size_t size);
 
 /* ---- strings and other values (values.c) ----------------------------------------------------- */
 
@@ -63,7 +53,7 @@ typedef struct hy_jinja_loop {
 
 /* A string that is being built. */
 typedef struct hy_jinja_builder {
-    hy_jinja_work *work;
+    hy_jinja_run *run;
     char *data;
     uint16_t *marks;
     size_t size, room;
@@ -85,42 +75,45 @@ static inline value hy_jinja_undefined(const char *name) {
     return (value){HY_JINJA_UNDEFINED, {.name = name}};
 }
 
+void hy_jinja_need_defined(hy_jinja_run *run, value v); /* fails if v is undefined */
 /* fails if v is not an integer */
-int64_t hy_jinja_as_int(hy_jinja_work *work, value v, const char *what);
+int64_t hy_jinja_as_int(hy_jinja_run *run, value v, const char *what);
 double hy_jinja_as_double(value v); /* v must be a number */
-const hy_jinja_string *hy_jinja_as_string(hy_jinja_work *work, value v, const char *what);
+const hy_jinja_string *hy_jinja_as_string(hy_jinja_run *run, value v, const char *what);
+/* NULL: v is absent or none */
+const hy_jinja_string *hy_jinja_string_or_null(hy_jinja_run *run, value v, const char *what);
 bool hy_jinja_is_true(value v);
-bool hy_jinja_equal(hy_jinja_work *work, value a, value b);
-int hy_jinja_order(hy_jinja_work *work, value a, value b); /* fails if Python cannot compare them */
-const char *hy_jinja_type_name(value v);                   /* the name of the type in Python */
+bool hy_jinja_equal(hy_jinja_run *run, value a, value b);
+int hy_jinja_order(hy_jinja_run *run, value a, value b); /* fails if Python cannot compare them */
+const char *hy_jinja_type_name(value v);                 /* the name of the type in Python */
 
 uint16_t hy_jinja_mark_at(const hy_jinja_string *s, size_t byte);
 void hy_jinja_add(hy_jinja_builder *b, const char *text, size_t size, uint16_t mark);
 void hy_jinja_add_part(hy_jinja_builder *b, const hy_jinja_string *s, size_t begin, size_t end);
 value hy_jinja_built(hy_jinja_builder *b);
-value hy_jinja_part(hy_jinja_work *work, const hy_jinja_string *s, size_t begin, size_t end);
-value hy_jinja_string_of(hy_jinja_work *work, const char *text);
+value hy_jinja_part(hy_jinja_run *run, const hy_jinja_string *s, size_t begin, size_t end);
+value hy_jinja_new_string(hy_jinja_run *run, hy_jinja_string s);
+value hy_jinja_string_of(hy_jinja_run *run, const char *text);
 bool hy_jinja_is(const hy_jinja_string *s, const char *text);
 size_t hy_jinja_length(const hy_jinja_string *s); /* in characters */
 size_t hy_jinja_byte_of(const hy_jinja_string *s, size_t character);
 /* The first `needle` in [from, s->size); SIZE_MAX: none. */
 size_t hy_jinja_find(const hy_jinja_string *s, const hy_jinja_string *needle, size_t from);
 
-value hy_jinja_new_list(hy_jinja_work *work, hy_jinja_type type, size_t room);
-void hy_jinja_push(hy_jinja_work *work, value list, value item);
-value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list); /* removes and returns the first */
-value hy_jinja_pair(hy_jinja_work *work, value a, value b);
-bool hy_jinja_contains(hy_jinja_work *work, value in, value v);
-value *hy_jinja_look_up(hy_jinja_work *work, const hy_jinja_dict *dict, value key); /* or NULL */
-value *hy_jinja_look_up_text(hy_jinja_work *work, const hy_jinja_dict *dict, const char *key);
-void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value item);
+value hy_jinja_new_list(hy_jinja_run *run, hy_jinja_type type, size_t room);
+value hy_jinja_shift(hy_jinja_run *run, hy_jinja_list *list); /* removes and returns the first */
+value hy_jinja_pair(hy_jinja_run *run, value a, value b);
+bool hy_jinja_contains(hy_jinja_run *run, value in, value v);
+value *hy_jinja_look_up(hy_jinja_run *run, const hy_jinja_dict *dict, value key); /* or NULL */
+value *hy_jinja_look_up_text(hy_jinja_run *run, const hy_jinja_dict *dict, const char *key);
+void hy_jinja_insert(hy_jinja_run *run, hy_jinja_dict *dict, value key, value item);
 /* The items that a loop iterates over; fails if Python cannot iterate. */
-const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v);
+const hy_jinja_list *hy_jinja_iterate(hy_jinja_run *run, value v);
 
 /* ---- printing (print.c) ---------------------------------------------------------------------- */
 
 void hy_jinja_print(hy_jinja_builder *b, value v); /* str() */
-value hy_jinja_to_string(hy_jinja_work *work, value v);
+value hy_jinja_to_string(hy_jinja_run *run, value v);
 typedef struct hy_jinja_json_style {
     bool ensures_ascii, sorts;
     const hy_jinja_string *indent; /* NULL: one line */
@@ -164,6 +157,7 @@ const hy_jinja_function *hy_jinja_test(const char *name);            /* tests.c 
 const hy_jinja_function *hy_jinja_global(const char *name);          /* methods.c */
 value hy_jinja_method(hy_jinja_run *run, value v, const char *name); /* or ABSENT */
 const hy_jinja_function *hy_jinja_row(const hy_jinja_function *table, const char *name);
+_Noreturn void hy_jinja_fail_unknown(hy_jinja_run *run, const char *kind, const char *name);
 value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *f, value self,
                      const hy_jinja_arguments *all);
 value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
@@ -174,12 +168,16 @@ bool hy_jinja_is_space(uint32_t code);
 /* The end of the line that begins at `at`, and the beginning of the next: lines as in
  * splitlines(). */
 size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next);
-value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
-                     bool left, bool right);
-value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *from,
+/* The first character from `at` on that is not a blank; or, with blanks false, that is one. */
+size_t hy_jinja_skip(const char *text, size_t size, size_t at, bool blanks);
+value hy_jinja_replace(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *from,
                        const hy_jinja_string *to, int64_t count);
 typedef enum hy_jinja_case { HY_UPPER, HY_LOWER, HY_TITLE, HY_CAPITAL, HY_WORDS } hy_jinja_case;
-value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how);
+/* Used as filters, which convert their value to a string, and as methods. `how` is a set of ends,
+ * and a hy_jinja_case. */
+enum { HY_LEFT = 1, HY_RIGHT = 2 };
+value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_call *call);
+value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_call *call);
 
 /* ---- tokens (lexer.c) ------------------------------------------------------------------------ */
 
@@ -204,7 +202,7 @@ typedef struct hy_jinja_token {
     size_t size;
 } hy_jinja_token;
 
-hy_jinja_token *hy_jinja_lex(hy_jinja_work *work, const char *text, size_t size);
+hy_jinja_token *hy_jinja_lex(hy_jinja_run *run, const char *text, size_t size);
 
 /* ---- the tree (parser.c) --------------------------------------------------------------------- */
 
@@ -259,14 +257,6 @@ typedef struct hy_jinja_node {
     value constant;
 } hy_jinja_node;
 
-struct hy_jinja {
-    hy_jinja_work work;
-    hy_jinja_node *body;
-    const char **names;
-    size_t name_count, name_room;
-    bool has_generation;
-};
-
 /* ---- evaluation (eval.c, run.c) -------------------------------------------------------------- */
 
 typedef struct hy_jinja_scope {
@@ -283,8 +273,17 @@ typedef struct hy_jinja_macro {
     hy_jinja_scope *scope; /* where the macro was defined */
 } hy_jinja_macro;
 
+/* A parsing or a rendering. The second part is only for renderings. */
 struct hy_jinja_run {
-    hy_jinja_work work;
+    struct hy_jinja_block *blocks; /* all memory */
+    size_t bytes;                  /* in total */
+    jmp_buf failed;
+    hy_status status;
+    const char *name;
+    uint32_t line; /* current line of the template */
+    uint32_t depth;
+    uint64_t steps;
+
     const hy_jinja *template;
     hy_jinja_scope *scope;
     hy_jinja_builder *out;
@@ -292,6 +291,14 @@ struct hy_jinja_run {
     uint16_t generation;  /* HY_JINJA_GENERATED inside {% generation %} */
     hy_jinja_kind leaves; /* BREAK or CONTINUE until its loop is reached; otherwise CONST */
     const struct tm *now;
+};
+
+struct hy_jinja {
+    hy_jinja_run run; /* of the parsing */
+    hy_jinja_node *body;
+    const char **names;
+    size_t name_count, name_room;
+    bool has_generation;
 };
 
 value hy_jinja_evaluate(hy_jinja_run *run, const hy_jinja_node *node);

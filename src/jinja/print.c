@@ -1,4 +1,7 @@
-/* print.c: prints values as Python does: str(), repr() and json.dumps(). See parts.h. */
+/* print.c: prints values as Python does: str(), repr() and json.dumps(). See parts.h.
+ *
+ * run.c prints the output with it, eval.c joins strings, and the filter tojson writes JSON. Strings
+ * keep their marks; quotes, commas and brackets have the mark 0. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +44,7 @@ static void add_float(hy_jinja_builder *b, double number, bool is_json) {
     add_text(b, text);
 }
 
-/* ---- repr() ---------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 /* Whether Python prints a character unchanged. Others are escaped, unless they are a letter, a
  * number or a known symbol. */
@@ -61,7 +64,7 @@ static void add_repr(hy_jinja_builder *b, const hy_jinja_string *s) {
     hy_jinja_add(b, &quote, 1, 0);
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
-        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        length = hy_unicode_next(s->data + i, s->size - i, &code);
         uint16_t mark = hy_jinja_mark_at(s, i);
         const char *escape = code == '\n'   ? "\\n"
                              : code == '\r' ? "\\r"
@@ -81,78 +84,13 @@ static void add_repr(hy_jinja_builder *b, const hy_jinja_string *s) {
     hy_jinja_add(b, &quote, 1, 0);
 }
 
-static void print(hy_jinja_builder *b, value v, bool is_repr);
-
-static void print_list(hy_jinja_builder *b, const hy_jinja_list *list, const char *ends) {
-    hy_jinja_add(b, ends, 1, 0);
-    for (size_t i = 0; i < list->count; i++) {
-        if (i) add_text(b, ", ");
-        print(b, list->items[i], true);
-    }
-    if (ends[0] == '(' && list->count == 1) add_text(b, ",");
-    hy_jinja_add(b, ends + 1, 1, 0);
-}
-
-static void print_dict(hy_jinja_builder *b, const hy_jinja_dict *dict) {
-    add_text(b, "{");
-    for (size_t i = 0; i < dict->count; i++) {
-        if (i) add_text(b, ", ");
-        print(b, dict->keys[i], true);
-        add_text(b, ": ");
-        print(b, dict->items[i], true);
-    }
-    add_text(b, "}");
-}
-
-static void print(hy_jinja_builder *b, value v, bool is_repr) {
-    char text[32];
-    hy_jinja_enter(b->work);
-    switch (v.type) {
-    case HY_JINJA_UNDEFINED:
-        if (is_repr) add_text(b, "Undefined");
-        break;
-    case HY_JINJA_NONE: add_text(b, "None"); break;
-    case HY_JINJA_BOOL: add_text(b, v.as.truth ? "True" : "False"); break;
-    case HY_JINJA_INT:
-        snprintf(text, sizeof text, "%lld", (long long)v.as.integer);
-        add_text(b, text);
-        break;
-    case HY_JINJA_FLOAT: add_float(b, v.as.number, false); break;
-    case HY_JINJA_STRING:
-        if (!is_repr) {
-            hy_jinja_add_part(b, v.as.string, 0, v.as.string->size);
-            break;
-        }
-        if (v.as.string->is_safe) add_text(b, "Markup(");
-        add_repr(b, v.as.string);
-        if (v.as.string->is_safe) add_text(b, ")");
-        break;
-    case HY_JINJA_LIST: print_list(b, v.as.list, "[]"); break;
-    case HY_JINJA_TUPLE: print_list(b, v.as.list, "()"); break;
-    case HY_JINJA_DICT: print_dict(b, v.as.dict); break;
-    default: hy_jinja_fail(b->work, "%s cannot be written as text", hy_jinja_type_name(v));
-    }
-    b->work->depth--;
-}
-
-void hy_jinja_print(hy_jinja_builder *b, value v) { print(b, v, false); }
-
-value hy_jinja_to_string(hy_jinja_work *work, value v) {
-    if (v.type == HY_JINJA_STRING) return v;
-    hy_jinja_builder b = {.work = work};
-    print(&b, v, false);
-    return hy_jinja_built(&b);
-}
-
-/* ---- json.dumps() ---------------------------------------------------------------------------- */
-
 static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool ensures_ascii) {
     static const char codes[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
     char text[16];
     add_text(b, "\"");
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
-        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        length = hy_unicode_next(s->data + i, s->size - i, &code);
         uint16_t mark = hy_jinja_mark_at(s, i);
         const char *at = code && code < 0x80 ? strchr(codes, (int)code) : NULL;
         if (at) {
@@ -171,44 +109,51 @@ static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool 
     add_text(b, "\"");
 }
 
-typedef struct json_print {
-    hy_jinja_builder *b;
-    const hy_jinja_json_style *style;
-    int level;
-} json_print;
+/* ---- values ---------------------------------------------------------------------------------- */
 
-static void print_json(json_print *p, value v);
+/* Prints like repr(), or like json.dumps() with a style. */
+typedef struct printer {
+    hy_jinja_builder *b;
+    const hy_jinja_json_style *json; /* NULL: repr() */
+    int level;
+} printer;
+
+static void print(printer *p, value v);
 
 /* Begins a new line before an item or before the end of a container. */
-static void new_line(json_print *p) {
-    const hy_jinja_string *indent = p->style->indent;
+static void new_line(printer *p) {
+    const hy_jinja_string *indent = p->json ? p->json->indent : NULL;
     if (!indent) return;
     add_text(p->b, "\n");
     for (int i = 0; i < p->level; i++) hy_jinja_add_part(p->b, indent, 0, indent->size);
 }
 
-static void print_json_key(json_print *p, value key) {
-    if (key.type == HY_JINJA_STRING) {
-        add_json_string(p->b, key.as.string, p->style->ensures_ascii);
-        return;
+static void print_key(printer *p, value key) {
+    bool is_quoted = p->json && key.type != HY_JINJA_STRING;
+    if (is_quoted && key.type != HY_JINJA_NONE && !hy_jinja_is_number(key)) {
+        hy_jinja_fail(p->b->run, "%s cannot be a JSON key", hy_jinja_type_name(key));
     }
-    if (key.type != HY_JINJA_NONE && !hy_jinja_is_number(key)) {
-        hy_jinja_fail(p->b->work, "%s cannot be a JSON key", hy_jinja_type_name(key));
-    }
-    add_text(p->b, "\"");
-    print_json(p, key);
-    add_text(p->b, "\"");
+    if (is_quoted) add_text(p->b, "\"");
+    print(p, key);
+    if (is_quoted) add_text(p->b, "\"");
+}
+
+static void print_separator(printer *p, const hy_jinja_string *json, const char *repr) {
+    if (p->json)
+        hy_jinja_add_part(p->b, json, 0, json->size);
+    else
+        add_text(p->b, repr);
 }
 
 /* The order in which the members of a dict are written. */
-static size_t *sorted(json_print *p, const hy_jinja_dict *dict) {
-    hy_jinja_work *work = p->b->work;
-    size_t *order = hy_jinja_take(work, (dict->count + 1) * sizeof *order);
+static size_t *order_of(printer *p, const hy_jinja_dict *dict) {
+    hy_jinja_run *run = p->b->run;
+    size_t *order = hy_jinja_take(run, (dict->count + 1) * sizeof *order);
     for (size_t i = 0; i < dict->count; i++) {
         size_t to = i;
-        while (p->style->sorts && to > 0 &&
-               hy_jinja_order(work, dict->keys[i], dict->keys[order[to - 1]]) < 0) {
-            hy_jinja_spend(work, 1);
+        while (p->json && p->json->sorts && to > 0 &&
+               hy_jinja_order(run, dict->keys[i], dict->keys[order[to - 1]]) < 0) {
+            hy_jinja_spend(run, 1);
             order[to] = order[to - 1];
             to--;
         }
@@ -217,45 +162,89 @@ static size_t *sorted(json_print *p, const hy_jinja_dict *dict) {
     return order;
 }
 
-static void print_json_items(json_print *p, value v) {
+static void print_items(printer *p, value v, const char *ends) {
     bool is_dict = v.type == HY_JINJA_DICT;
     size_t count = is_dict ? v.as.dict->count : v.as.list->count;
-    size_t *order = is_dict ? sorted(p, v.as.dict) : NULL;
-    add_text(p->b, is_dict ? "{" : "[");
+    size_t *order = is_dict ? order_of(p, v.as.dict) : NULL;
+    hy_jinja_add(p->b, ends, 1, 0);
     p->level++;
     for (size_t i = 0; i < count; i++) {
-        if (i) hy_jinja_add_part(p->b, p->style->comma, 0, p->style->comma->size);
+        if (i) print_separator(p, p->json ? p->json->comma : NULL, ", ");
         new_line(p);
         if (is_dict) {
-            print_json_key(p, v.as.dict->keys[order[i]]);
-            hy_jinja_add_part(p->b, p->style->colon, 0, p->style->colon->size);
+            print_key(p, v.as.dict->keys[order[i]]);
+            print_separator(p, p->json ? p->json->colon : NULL, ": ");
         }
-        print_json(p, is_dict ? v.as.dict->items[order[i]] : v.as.list->items[i]);
+        print(p, is_dict ? v.as.dict->items[order[i]] : v.as.list->items[i]);
     }
     p->level--;
     if (count) new_line(p);
-    add_text(p->b, is_dict ? "}" : "]");
+    if (ends[0] == '(' && count == 1) add_text(p->b, ",");
+    hy_jinja_add(p->b, ends + 1, 1, 0);
 }
 
-static void print_json(json_print *p, value v) {
-    hy_jinja_enter(p->b->work);
-    switch (v.type) {
-    case HY_JINJA_NONE: add_text(p->b, "null"); break;
-    case HY_JINJA_BOOL: add_text(p->b, v.as.truth ? "true" : "false"); break;
-    case HY_JINJA_INT: hy_jinja_print(p->b, v); break;
-    case HY_JINJA_FLOAT: add_float(p->b, v.as.number, true); break;
-    case HY_JINJA_STRING: add_json_string(p->b, v.as.string, p->style->ensures_ascii); break;
-    case HY_JINJA_LIST:
-    case HY_JINJA_TUPLE:
-    case HY_JINJA_DICT: print_json_items(p, v); break;
-    case HY_JINJA_UNDEFINED:
-        hy_jinja_fail(p->b->work, "\"%s\" is undefined: tojson cannot write it", v.as.name);
-    default: hy_jinja_fail(p->b->work, "tojson cannot write %s", hy_jinja_type_name(v));
+static void print_string(printer *p, const hy_jinja_string *s) {
+    if (p->json) {
+        add_json_string(p->b, s, p->json->ensures_ascii);
+        return;
     }
-    p->b->work->depth--;
+    if (s->is_safe) add_text(p->b, "Markup(");
+    add_repr(p->b, s);
+    if (s->is_safe) add_text(p->b, ")");
+}
+
+static void print(printer *p, value v) {
+    bool is_json = p->json != NULL;
+    char text[32];
+    hy_jinja_enter(p->b->run);
+    switch (v.type) {
+    case HY_JINJA_NONE: add_text(p->b, is_json ? "null" : "None"); break;
+    case HY_JINJA_BOOL:
+        if (is_json)
+            add_text(p->b, v.as.truth ? "true" : "false");
+        else
+            add_text(p->b, v.as.truth ? "True" : "False");
+        break;
+    case HY_JINJA_INT:
+        snprintf(text, sizeof text, "%lld", (long long)v.as.integer);
+        add_text(p->b, text);
+        break;
+    case HY_JINJA_FLOAT: add_float(p->b, v.as.number, is_json); break;
+    case HY_JINJA_STRING: print_string(p, v.as.string); break;
+    case HY_JINJA_LIST: print_items(p, v, "[]"); break;
+    case HY_JINJA_TUPLE: print_items(p, v, is_json ? "[]" : "()"); break;
+    case HY_JINJA_DICT: print_items(p, v, "{}"); break;
+    case HY_JINJA_UNDEFINED:
+        if (is_json) {
+            hy_jinja_fail(p->b->run, "\"%s\" is undefined: tojson cannot write it", v.as.name);
+        }
+        add_text(p->b, "Undefined");
+        break;
+    default:
+        hy_jinja_fail(p->b->run,
+                      is_json ? "tojson cannot write %s" : "%s cannot be written as text",
+                      hy_jinja_type_name(v));
+    }
+    p->b->run->depth--;
+}
+
+void hy_jinja_print(hy_jinja_builder *b, value v) {
+    if (v.type != HY_JINJA_STRING && v.type != HY_JINJA_UNDEFINED) {
+        print(&(printer){.b = b}, v);
+        return;
+    }
+    hy_jinja_enter(b->run);
+    if (v.type == HY_JINJA_STRING) hy_jinja_add_part(b, v.as.string, 0, v.as.string->size);
+    b->run->depth--;
+}
+
+value hy_jinja_to_string(hy_jinja_run *run, value v) {
+    if (v.type == HY_JINJA_STRING) return v;
+    hy_jinja_builder b = {.run = run};
+    hy_jinja_print(&b, v);
+    return hy_jinja_built(&b);
 }
 
 void hy_jinja_print_json(hy_jinja_builder *b, value v, const hy_jinja_json_style *style) {
-    json_print p = {b, style, 0};
-    print_json(&p, v);
+    print(&(printer){.b = b, .json = style}, v);
 }

@@ -1,4 +1,7 @@
-/* run.c: executes statements, and a whole rendering. See parts.h. */
+/* run.c: executes statements, and a whole rendering. See parts.h.
+ *
+ * hy_jinja_render is the entry: it catches the jump of a failure and frees all memory. A scope is
+ * closed by the function that opened it, and `leaves` is CONST outside of loops. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +19,7 @@ static void execute(hy_jinja_run *run, const node *first);
 
 void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v) {
     hy_jinja_scope *s = run->scope;
-    hy_jinja_spend(&run->work, s->count / 32);
+    hy_jinja_spend(run, s->count / 32);
     for (size_t i = 0; i < s->count; i++) {
         if (s->items[i].name != name) continue;
         s->items[i].is = v;
@@ -24,7 +27,7 @@ void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v) {
     }
     if (s->count == s->room) {
         s->room = 2 * s->room + 4;
-        s->items = hy_jinja_grow(&run->work, s->items, s->count, s->room, sizeof *s->items);
+        s->items = hy_jinja_grow(run, s->items, s->count, s->room, sizeof *s->items);
     }
     s->items[s->count].name = name;
     s->items[s->count++].is = v;
@@ -38,7 +41,7 @@ void hy_jinja_define(hy_jinja_run *run, const char *name, value v) {
 }
 
 static void open_scope(hy_jinja_run *run) {
-    hy_jinja_scope *inner = hy_jinja_take(&run->work, sizeof *inner);
+    hy_jinja_scope *inner = hy_jinja_take(run, sizeof *inner);
     inner->parent = run->scope;
     run->scope = inner;
 }
@@ -53,21 +56,21 @@ static void assign(hy_jinja_run *run, const node *target, value v) {
     if (target->kind == HY_NODE_ATTRIBUTE) {
         value of = hy_jinja_evaluate(run, target->a);
         if (of.type != HY_JINJA_NAMESPACE) {
-            hy_jinja_fail(&run->work, "only attributes of a namespace can be set, but this is %s",
+            hy_jinja_fail(run, "only attributes of a namespace can be set, but this is %s",
                           hy_jinja_type_name(of));
         }
-        value key = hy_jinja_string_of(&run->work, target->name);
-        hy_jinja_insert(&run->work, of.as.dict, key, v);
+        value key = hy_jinja_string_of(run, target->name);
+        hy_jinja_insert(run, of.as.dict, key, v);
         return;
     }
-    const hy_jinja_list *items = hy_jinja_iterate(&run->work, v);
+    const hy_jinja_list *items = hy_jinja_iterate(run, v);
     size_t i = 0;
     for (const node *t = target->a; t; t = t->next, i++) {
         if (i >= items->count) break;
         assign(run, t, items->items[i]);
         if (!t->next && i + 1 == items->count) return;
     }
-    hy_jinja_fail(&run->work, "%zu values do not match the number of names", items->count);
+    hy_jinja_fail(run, "%zu values do not match the number of names", items->count);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -80,13 +83,13 @@ static void write_value(hy_jinja_run *run, value v) {
         out->marks[i] |= HY_JINJA_GENERATED;
     }
     if (out->size > OUTPUT_MOST) {
-        hy_jinja_fail(&run->work, "the template writes more than %zu MiB", OUTPUT_MOST >> 20);
+        hy_jinja_fail(run, "the template writes more than %zu MiB", OUTPUT_MOST >> 20);
     }
 }
 
 /* Renders statements to a string in their own scope. */
 static value text_of(hy_jinja_run *run, const node *body) {
-    hy_jinja_builder b = {.work = &run->work}, *outer = run->out;
+    hy_jinja_builder b = {.run = run}, *outer = run->out;
     run->out = &b;
     open_scope(run);
     execute(run, body);
@@ -107,34 +110,34 @@ static value filtered(hy_jinja_run *run, const node *n) {
 /* Called in the scope of the macro, where its names are bound. */
 value hy_jinja_call_macro(hy_jinja_run *run, const hy_jinja_macro *macro) {
     uint16_t generation = run->generation;
-    hy_jinja_enter(&run->work);
+    hy_jinja_enter(run);
     run->generation = 0; /* the place where the macro's text is written decides */
     value out = text_of(run, macro->node->b);
     run->generation = generation;
-    run->work.depth--;
+    run->depth--;
     return out;
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
 static void loop(hy_jinja_run *run, const node *n) {
-    const hy_jinja_list *items = hy_jinja_iterate(&run->work, hy_jinja_evaluate(run, n->b));
+    const hy_jinja_list *items = hy_jinja_iterate(run, hy_jinja_evaluate(run, n->b));
     if (n->e) {
-        value kept = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
+        value kept = hy_jinja_new_list(run, HY_JINJA_LIST, 0);
         for (size_t i = 0; i < items->count; i++) {
             open_scope(run);
             assign(run, n->a, items->items[i]);
             bool is_kept = hy_jinja_is_true(hy_jinja_evaluate(run, n->e));
             close_scope(run);
-            if (is_kept) hy_jinja_push(&run->work, kept, items->items[i]);
+            if (is_kept) hy_jinja_append(run, kept, items->items[i]);
         }
         items = kept.as.list;
     }
-    hy_jinja_loop *state = hy_jinja_take(&run->work, sizeof *state);
+    hy_jinja_loop *state = hy_jinja_take(run, sizeof *state);
     state->items = items;
     size_t count = items->count;
     for (size_t i = 0; i < count && run->leaves != HY_NODE_BREAK; i++) {
-        hy_jinja_spend(&run->work, 1);
+        hy_jinja_spend(run, 1);
         state->at = i;
         open_scope(run);
         hy_jinja_set_name(run, n->name, (value){HY_JINJA_LOOP, {.loop = state}});
@@ -161,7 +164,7 @@ static void generation(hy_jinja_run *run, const node *n) {
 
 static void with(hy_jinja_run *run, const node *n) {
     hy_jinja_scope *outer = run->scope;
-    hy_jinja_scope *inner = hy_jinja_take(&run->work, sizeof *inner);
+    hy_jinja_scope *inner = hy_jinja_take(run, sizeof *inner);
     inner->parent = outer;
     for (const node *set = n->a; set; set = set->next) {
         value v = hy_jinja_evaluate(run, set->b); /* does not see the new names */
@@ -174,13 +177,8 @@ static void with(hy_jinja_run *run, const node *n) {
     run->scope = outer;
 }
 
-static void define_macro(hy_jinja_run *run, const node *n) {
-    hy_jinja_macro *macro = hy_jinja_take(&run->work, sizeof *macro);
-    *macro = (hy_jinja_macro){n, run->scope};
-    hy_jinja_set_name(run, n->name, (value){HY_JINJA_MACRO, {.macro = macro}});
-}
-
 static void execute_one(hy_jinja_run *run, const node *n) {
+    hy_jinja_macro *macro;
     switch (n->kind) {
     case HY_NODE_TEXT: write_value(run, n->constant); break;
     case HY_NODE_PRINT: write_value(run, hy_jinja_evaluate(run, n->a)); break;
@@ -192,20 +190,24 @@ static void execute_one(hy_jinja_run *run, const node *n) {
     case HY_NODE_SET_BLOCK: assign(run, n->a, filtered(run, n)); break;
     case HY_NODE_FILTERED: write_value(run, filtered(run, n)); break;
     case HY_NODE_WITH: with(run, n); break;
-    case HY_NODE_MACRO: define_macro(run, n); break;
+    case HY_NODE_MACRO:
+        macro = hy_jinja_take(run, sizeof *macro);
+        *macro = (hy_jinja_macro){n, run->scope};
+        hy_jinja_set_name(run, n->name, (value){HY_JINJA_MACRO, {.macro = macro}});
+        break;
     case HY_NODE_GENERATION: generation(run, n); break;
     default: run->leaves = n->kind; break; /* break, continue */
     }
 }
 
 static void execute(hy_jinja_run *run, const node *first) {
-    hy_jinja_enter(&run->work);
+    hy_jinja_enter(run);
     for (const node *n = first; n && run->leaves == HY_NODE_CONST; n = n->next) {
-        run->work.line = n->line;
-        hy_jinja_spend(&run->work, 1);
+        run->line = n->line;
+        hy_jinja_spend(run, 1);
         execute_one(run, n);
     }
-    run->work.depth--;
+    run->depth--;
 }
 
 /* ---- a rendering ----------------------------------------------------------------------------- */
@@ -227,22 +229,22 @@ static hy_status hand_over(const hy_jinja_builder *b, hy_jinja_output *out) {
 hy_status hy_jinja_render(const hy_jinja *template, void (*fill)(hy_jinja_run *run, void *user),
                           void *user, const struct tm *now, hy_jinja_output *out) {
     hy_jinja_run *run = calloc(1, sizeof *run);
-    if (!run) return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", template->work.name);
-    run->work.name = template->work.name;
+    if (!run) return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", template->run.name);
+    run->name = template->run.name;
     run->template = template;
     run->now = now;
-    if (!setjmp(run->work.failed)) {
-        hy_jinja_builder b = {.work = &run->work};
+    if (!setjmp(run->failed)) {
+        hy_jinja_builder b = {.run = run};
         run->out = &b;
         open_scope(run);
         fill(run, user);
-        run->work.steps = 0;
+        run->steps = 0;
         open_scope(run);
         execute(run, template->body);
-        run->work.status = hand_over(&b, out);
+        run->status = hand_over(&b, out);
     }
-    hy_status status = run->work.status;
-    hy_jinja_release(&run->work);
+    hy_status status = run->status;
+    hy_jinja_release(run);
     free(run);
     return status;
 }

@@ -1,5 +1,6 @@
-/* strings.c: Python's string functions: strip, replace, upper and lower case, formats. See
- * parts.h. */
+/* strings.c: Python's string functions: strip, replace, upper and lower case, formats. See parts.h.
+ *
+ * Filters and methods share them. Every byte of a result has the mark of the byte it came from. */
 #include <string.h>
 
 #include "jinja/parts.h"
@@ -9,46 +10,53 @@ bool hy_jinja_is_space(uint32_t code) {
     return (code >= 0x1C && code <= 0x1F) || hy_unicode_class_of(code) == HY_UNICODE_SPACE;
 }
 
-/* Whether the character at `at` of `s` is one of `chars`; NULL: whether it is a blank. */
-static bool is_stripped(const hy_jinja_string *s, size_t at, size_t length,
-                        const hy_jinja_string *chars) {
+size_t hy_jinja_skip(const char *text, size_t size, size_t at, bool blanks) {
     uint32_t code;
-    if (!chars) {
-        hy_unicode_next(s->data + at, length, &code);
-        return hy_jinja_is_space(code);
+    for (size_t length; at < size; at += length) {
+        length = hy_unicode_next(text + at, size - at, &code);
+        if (hy_jinja_is_space(code) != blanks) break;
     }
-    return memmem(chars->data, chars->size, s->data + at, length) != NULL;
+    return at;
 }
 
-value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
-                     bool left, bool right) {
+/* Whether a character is one of `chars`; NULL: whether it is a blank. */
+static bool is_stripped(uint32_t code, const char *at, size_t length,
+                        const hy_jinja_string *chars) {
+    if (!chars) return hy_jinja_is_space(code);
+    return memmem(chars->data, chars->size, at, length) != NULL;
+}
+
+value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_call *c) {
+    const hy_jinja_string *s = hy_jinja_to_string(run, c->self).as.string;
+    const hy_jinja_string *chars =
+        hy_jinja_string_or_null(run, c->given[0], "the characters to strip");
     size_t begin = 0, end = s->size;
     uint32_t code;
     size_t price = chars ? chars->size / 64 : 0; /* cost of testing one character */
-    while (left && begin < end) {
-        hy_jinja_spend(work, price);
-        size_t length = (size_t)hy_unicode_next(s->data + begin, end - begin, &code);
-        if (!is_stripped(s, begin, length, chars)) break;
+    while (c->how & HY_LEFT && begin < end) {
+        hy_jinja_spend(run, price);
+        size_t length = hy_unicode_next(s->data + begin, end - begin, &code);
+        if (!is_stripped(code, s->data + begin, length, chars)) break;
         begin += length;
     }
-    while (right && end > begin) {
-        hy_jinja_spend(work, price);
-        size_t length = (size_t)hy_unicode_previous(s->data, end, &code);
-        if (!is_stripped(s, end - length, length, chars)) break;
+    while (c->how & HY_RIGHT && end > begin) {
+        hy_jinja_spend(run, price);
+        size_t length = hy_unicode_previous(s->data, end, &code);
+        if (!is_stripped(code, s->data + end - length, length, chars)) break;
         end -= length;
     }
-    hy_jinja_spend(work, (s->size - (end - begin)) / 64);
-    return hy_jinja_part(work, s, begin, end);
+    hy_jinja_spend(run, (s->size - (end - begin)) / 64);
+    return hy_jinja_part(run, s, begin, end);
 }
 
-value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *from,
+value hy_jinja_replace(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *from,
                        const hy_jinja_string *to, int64_t count) {
-    hy_jinja_builder b = {.work = work};
+    hy_jinja_builder b = {.run = run};
     size_t at = 0;
-    hy_jinja_spend(work, s->size / 64);
-    if (from->size == 0) hy_jinja_fail(work, "replacing an empty string is not supported");
+    hy_jinja_spend(run, s->size / 64);
+    if (from->size == 0) hy_jinja_fail(run, "replacing an empty string is not supported");
     for (size_t found; count != 0 && (found = hy_jinja_find(s, from, at)) != SIZE_MAX; count--) {
-        hy_jinja_spend(work, 1);
+        hy_jinja_spend(run, 1);
         hy_jinja_add_part(&b, s, at, found);
         hy_jinja_add_part(&b, to, 0, to->size);
         at = found + from->size;
@@ -60,7 +68,7 @@ value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_j
 size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next) {
     uint32_t code;
     for (size_t length; at < s->size; at += length) {
-        length = (size_t)hy_unicode_next(s->data + at, s->size - at, &code);
+        length = hy_unicode_next(s->data + at, s->size - at, &code);
         bool is_end = (code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) ||
                       code == 0x85 || code == 0x2028 || code == 0x2029;
         if (!is_end) continue;
@@ -82,7 +90,7 @@ static void add_lower(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         size = out.size < sizeof small ? out.size : 0;
         if (size) memcpy(small, out.data, size);
         hy_text_free(&out);
-        if (size == 0) hy_jinja_fail(b->work, "not enough memory for lower case");
+        if (size == 0) hy_jinja_fail(b->run, "not enough memory for lower case");
     }
     hy_jinja_add(b, small, size, hy_jinja_mark_at(s, begin));
 }
@@ -104,7 +112,7 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
                       uint32_t code) {
     char large = (char)(code >= 'a' && code <= 'z' ? code - 32 : code);
     if (may_have_case(code)) {
-        hy_jinja_fail(b->work, "upper case outside ASCII is not supported");
+        hy_jinja_fail(b->run, "upper case outside ASCII is not supported");
     }
     if (code < 0x80)
         hy_jinja_add(b, &large, 1, hy_jinja_mark_at(s, begin));
@@ -112,12 +120,14 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         hy_jinja_add_part(b, s, begin, end);
 }
 
-value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how) {
-    hy_jinja_builder b = {.work = work};
+value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_call *c) {
+    const hy_jinja_string *s = hy_jinja_to_string(run, c->self).as.string;
+    hy_jinja_case how = (hy_jinja_case)c->how;
+    hy_jinja_builder b = {.run = run};
     bool begins = true; /* the next letter begins a word */
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
-        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        length = hy_unicode_next(s->data + i, s->size - i, &code);
         bool is_letter = (code < 0x80 && ((code | 32) - 'a') < 26) || may_have_case(code);
         bool is_large = how == HY_UPPER || (how != HY_LOWER && begins);
         if (is_large)
@@ -137,7 +147,7 @@ value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jin
 
 value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
                       size_t count) {
-    hy_jinja_builder b = {.work = &run->work};
+    hy_jinja_builder b = {.run = run};
     size_t used = 0;
     for (size_t i = 0; i < s->size; i++) {
         char kind = s->data[i] == '%' && i + 1 < s->size ? s->data[++i] : 0;
@@ -150,14 +160,14 @@ value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *
             continue;
         }
         if (kind != 's' && kind != 'd') {
-            hy_jinja_fail(&run->work, "%%%c in a format is not supported; use %%s or %%d",
+            hy_jinja_fail(run, "%%%c in a format is not supported; use %%s or %%d",
                           kind > ' ' ? kind : ' ');
         }
-        if (used == count) hy_jinja_fail(&run->work, "a format needs more than %zu values", count);
+        if (used == count) hy_jinja_fail(run, "a format needs more than %zu values", count);
         value v = items[used++];
-        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(&run->work, v, "the value for %d"));
+        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(run, v, "the value for %d"));
         hy_jinja_print(&b, v);
     }
-    if (used < count) hy_jinja_fail(&run->work, "a format does not use all %zu values", count);
+    if (used < count) hy_jinja_fail(run, "a format does not use all %zu values", count);
     return hy_jinja_built(&b);
 }

@@ -1,4 +1,7 @@
-/* tests.c: the tests, used after "is". See parts.h. */
+/* tests.c: the tests, used after "is". See parts.h.
+ *
+ * The parser looks a test up by its name in the table at the end, and hy_jinja_apply (eval.c) calls
+ * it. A test returns a boolean and changes nothing. */
 #include "jinja/parts.h"
 
 typedef const hy_jinja_call *call;
@@ -18,18 +21,18 @@ static value is_truth(hy_jinja_run *run, call c) {
 /* odd, even, divisibleby; `how`: the expected remainder of a division by two; -1: divide by the
  * argument and expect 0. */
 static value leaves(hy_jinja_run *run, call c) {
-    int64_t v = hy_jinja_as_int(&run->work, c->self, "the value to test"), by = 2;
-    if (c->how < 0) by = hy_jinja_as_int(&run->work, c->given[0], "a divisor");
-    if (by == 0) hy_jinja_fail(&run->work, "division by zero");
+    int64_t v = hy_jinja_as_int(run, c->self, "the value to test"), by = 2;
+    if (c->how < 0) by = hy_jinja_as_int(run, c->given[0], "a divisor");
+    if (by == 0) hy_jinja_fail(run, "division by zero");
     return hy_jinja_bool((by == -1 ? 0 : v % by != 0) == (c->how > 0));
 }
 
 static value is_in(hy_jinja_run *run, call c) {
-    return hy_jinja_bool(hy_jinja_contains(&run->work, c->given[0], c->self));
+    return hy_jinja_bool(hy_jinja_contains(run, c->given[0], c->self));
 }
 
 static value is_equal(hy_jinja_run *run, call c) {
-    return hy_jinja_bool(hy_jinja_equal(&run->work, c->self, c->given[0]) == c->how);
+    return hy_jinja_bool(hy_jinja_equal(run, c->self, c->given[0]) == c->how);
 }
 
 /* Whether both are the same object, which is certain only for none, true and false. */
@@ -37,16 +40,15 @@ static value is_same(hy_jinja_run *run, call c) {
     value a = c->self, b = c->given[0];
     bool is_single = b.type == HY_JINJA_NONE || b.type == HY_JINJA_BOOL;
     if (!is_single) {
-        hy_jinja_fail(&run->work, "the test \"sameas\" with %s is not supported",
-                      hy_jinja_type_name(b));
+        hy_jinja_fail(run, "the test \"sameas\" with %s is not supported", hy_jinja_type_name(b));
     }
-    return hy_jinja_bool(a.type == b.type && hy_jinja_equal(&run->work, a, b));
+    return hy_jinja_bool(a.type == b.type && hy_jinja_equal(run, a, b));
 }
 
 enum { LESS = 1, SAME = 2, MORE = 4 };
 
 static value is_ordered(hy_jinja_run *run, call c) {
-    int order = hy_jinja_order(&run->work, c->self, c->given[0]);
+    int order = hy_jinja_order(run, c->self, c->given[0]);
     return hy_jinja_bool(c->how & (order < 0 ? LESS : order > 0 ? MORE : SAME));
 }
 

@@ -43,10 +43,10 @@ static inline bool hy_attention_is_even(double longest, double share) {
     return longest <= 0.75 * share;
 }
 
-/* Heads of k and v whose ds is stored at a time; 0: it is not stored. Few, so that much of it is
- * still in the card's cache when it is read, but enough that one block can sum all query heads of
- * its keys and is still one of many blocks. If memory does not allow that, the partial sums would
- * take more than ds. */
+/* The number of heads of k and v for which ds is stored at a time; 0: ds is not stored. Few, so
+ * that much of it is still in the card's cache when it is read, but enough that one block can sum
+ * all query heads of its keys and is still one of many blocks. If memory does not allow that, the
+ * partial sums would take more than ds. */
 static inline int hy_attention_units(const hy_op_call *call, int multiprocessors,
                                      size_t memory_total) {
     enum { BLOCKS_IN_TURN = 4 };

@@ -15,7 +15,6 @@
 #include "kernels/ops.h"
 
 #define FIRST_WITH_TILES 80 /* first capability with the fast attention kernels */
-#define FIRST_WITH_FP8 89   /* first capability with fp8 matmuls */
 #define ATTENTION_HEAD_LIMIT 256
 #define EMBED_WINDOW 32 /* rows summed by one block of the embedding's backward pass */
 #define SORT_TILE 2048
@@ -60,7 +59,7 @@ static size_t embed_bwd_workspace(const hy_op_call *call) {
  * rows each. */
 static size_t adafactor_workspace(const hy_op_call *call) {
     enum { TILE = 256, BLOCKS = 256, ROWS = 64 };
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     bool is_factored = call->attr.adafactor.is_factored;
     int64_t width = is_factored ? hy_tensor_width(param) : TILE;
     int64_t rows = ceil_div(hy_tensor_count(param), width), tiles = ceil_div(width, TILE);
@@ -108,24 +107,6 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     }
 }
 
-static hy_status check_fp8(const hy_backend *b, const hy_op_call *call) {
-    const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D],
-                    *bias = &call->t[HY_MATMUL_BIAS];
-    int64_t M = hy_tensor_height(d), N = hy_tensor_width(d), K = hy_tensor_width(a);
-    if (!hy_is_fp8(a->dtype)) return HY_OK;
-    HY_FAIL_IF(b->facts.capability < FIRST_WITH_FP8, HY_ERR_INPUT,
-               "matmul: %s is sm_%d; fp8 needs sm_%d or newer", b->facts.name, b->facts.capability,
-               FIRST_WITH_FP8);
-    HY_FAIL_IF(
-        M % 16 != 0 || N % 16 != 0 || K % 16 != 0, HY_ERR_INPUT,
-        "matmul: the sizes %lld x %lld x %lld are not supported in fp8; expected multiples of 16",
-        (long long)M, (long long)N, (long long)K);
-    HY_FAIL_IF(bias->data && d->dtype == HY_F32 && bias->dtype != HY_BF16, HY_ERR_INPUT,
-               "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
-               hy_dtype_name(bias->dtype));
-    return HY_OK;
-}
-
 static hy_status card_supports(hy_backend *b, const hy_op_call *call) {
     const hy_tensor *t = call->t, *d = &t[HY_MATMUL_D];
     HY_TRY(hy_op_check(call));
@@ -136,7 +117,7 @@ static hy_status card_supports(hy_backend *b, const hy_op_call *call) {
         HY_FAIL_IF(has_gelu && !(is_narrow && is_even), HY_ERR_INPUT,
                    "matmul: gelu can be fused only into 16-bit matmuls with rows that are a "
                    "multiple of 8");
-        HY_TRY(check_fp8(b, call));
+        HY_TRY(hy_op_check_fp8(call, b->facts.name, b->facts.capability));
     }
     bool is_attention = call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD;
     HY_FAIL_IF(is_attention && call->attr.heads.head_dim > ATTENTION_HEAD_LIMIT, HY_ERR_INPUT,
@@ -152,30 +133,11 @@ static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
 
 /* ---- functions that a plan does not use ------------------------------------------------------ */
 
-static hy_status refuse(void) {
-    return hy_fail(HY_ERR_STATE,
-                   "this card is only simulated for planning; it cannot run anything");
-}
-
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b, (void)place, (void)bytes;
     *out = NULL;
-    return refuse();
-}
-
-static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
-    (void)s, (void)dst, (void)src, (void)bytes;
-    return refuse();
-}
-
-static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
-    (void)s, (void)call;
-    return refuse();
-}
-
-static hy_status card_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
-    (void)s, (void)function, (void)argument;
-    return refuse();
+    return hy_fail(HY_ERR_STATE,
+                   "this card is only simulated for planning; it cannot run anything");
 }
 
 /* Streams and events are NULL; code that holds one passes it on. */
@@ -226,9 +188,6 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
         .alloc = card_alloc,
         .stream_create = card_stream_create,
         .event_create = card_event_create,
-        .copy = card_copy,
-        .enqueue = card_enqueue,
-        .call = card_call,
         .supports = card_supports,
         .workspace = card_workspace,
         .prepare = card_prepare,

@@ -11,7 +11,7 @@
 
 #include "kernels/kernels.h"
 
-#define HY_CUDA_LINK_VERSION 8
+#define HY_CUDA_LINK_VERSION 9
 #define HY_CUDA_ENTRY "hy_cuda_entry"
 #define HY_CUDA_LIBRARY "libhybrid_cuda.so"
 
@@ -22,6 +22,7 @@ typedef struct hy_cuda_host {
     hy_status (*fail)(hy_status status, const char *format, va_list arguments);
     const char *(*error_message)(void); /* of the calling thread */
     hy_status (*op_check)(const hy_op_call *call);
+    hy_status (*check_fp8)(const hy_op_call *call, const char *card, int capability);
     const char *(*op_name)(hy_op_kind kind);
     const char *(*tensor_name)(hy_op_kind kind, int position);
 } hy_cuda_host;

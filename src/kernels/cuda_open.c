@@ -18,6 +18,7 @@ static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .fail = hy_fail_list,
                                   .error_message = hy_error_message,
                                   .op_check = hy_op_check,
+                                  .check_fp8 = hy_op_check_fp8,
                                   .op_name = hy_op_name,
                                   .tensor_name = hy_op_tensor_name};
 

@@ -14,32 +14,14 @@
 #include <stdint.h>
 
 #include "hybrid_types.h"
-
-#ifdef __CUDACC__
-#include <string.h>
-
-#define HY_FP8_CALL static __host__ __device__ __forceinline__
-HY_FP8_CALL uint32_t hy_float_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-HY_FP8_CALL float hy_bits_float(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-#else
 #include "kernels/half.h"
-#define HY_FP8_CALL static inline
-#endif
 
-HY_FP8_CALL bool hy_is_fp8(hy_dtype dtype) { return dtype == HY_E4M3 || dtype == HY_E5M2; }
+HY_BOTH bool hy_is_fp8(hy_dtype dtype) { return dtype == HY_E4M3 || dtype == HY_E5M2; }
 
 /* The exponent of a tensor's scale: the exponent of amax (finite and above 0) minus that of the
  * largest fp8 value, plus one if amax does not fit then. It is clamped so that the scale and its
  * inverse are normal fp32 numbers. */
-HY_FP8_CALL int hy_fp8_exponent(hy_dtype dtype, float largest) {
+HY_BOTH int hy_fp8_exponent(hy_dtype dtype, float largest) {
     uint32_t bits = hy_float_bits(largest);
     int exponent = (int)(bits >> 23) - 127; /* numbers below 2^-126 count as 2^-126 */
     int top = dtype == HY_E4M3 ? 8 : 15;
@@ -48,22 +30,24 @@ HY_FP8_CALL int hy_fp8_exponent(hy_dtype dtype, float largest) {
     return scale < -120 ? -120 : scale > 120 ? 120 : scale;
 }
 
-/* The factor of fp8 values; 1 if all are zero, NaN if amax is not finite. */
-HY_FP8_CALL float hy_fp8_scale(hy_dtype dtype, float largest) {
+/* 2^exponent, or 2^-exponent, of the scale; 1 if all numbers are zero, NaN if amax is not
+ * finite. */
+HY_BOTH float hy_fp8_power(hy_dtype dtype, float largest, int sign) {
     if (largest == 0) return 1;
     if (!((hy_float_bits(largest) & 0x7fffffff) < 0x7f800000)) return hy_bits_float(0x7fc00000);
-    return hy_bits_float((uint32_t)(hy_fp8_exponent(dtype, largest) + 127) << 23);
+    return hy_bits_float((uint32_t)(127 + sign * hy_fp8_exponent(dtype, largest)) << 23);
 }
 
-/* The factor of numbers before they are rounded to fp8. */
-HY_FP8_CALL float hy_fp8_inverse(hy_dtype dtype, float largest) {
-    if (largest == 0) return 1;
-    if (!((hy_float_bits(largest) & 0x7fffffff) < 0x7f800000)) return hy_bits_float(0x7fc00000);
-    return hy_bits_float((uint32_t)(127 - hy_fp8_exponent(dtype, largest)) << 23);
+/* The factor of fp8 values, and the factor of numbers before they are rounded to fp8. */
+HY_BOTH float hy_fp8_scale(hy_dtype dtype, float largest) {
+    return hy_fp8_power(dtype, largest, 1);
+}
+HY_BOTH float hy_fp8_inverse(hy_dtype dtype, float largest) {
+    return hy_fp8_power(dtype, largest, -1);
 }
 
 /* The nearest fp8 value, ties to even; too large numbers become the maximum, NaN stays NaN. */
-HY_FP8_CALL uint8_t hy_fp8_encode(hy_dtype dtype, float x) {
+HY_BOTH uint8_t hy_fp8_encode(hy_dtype dtype, float x) {
     bool is_e4m3 = dtype == HY_E4M3;
     int mantissa = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15, shift = 23 - mantissa;
     uint32_t bits = hy_float_bits(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffff;
@@ -84,7 +68,7 @@ HY_FP8_CALL uint8_t hy_fp8_encode(hy_dtype dtype, float x) {
     return (uint8_t)(sign | code);
 }
 
-HY_FP8_CALL float hy_fp8_decode(hy_dtype dtype, uint8_t code) {
+HY_BOTH float hy_fp8_decode(hy_dtype dtype, uint8_t code) {
     bool is_e4m3 = dtype == HY_E4M3;
     int mantissa = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15;
     uint32_t sign = (uint32_t)(code & 0x80) << 24, size = code & 0x7f;

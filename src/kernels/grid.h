@@ -12,14 +12,7 @@
  * and its own size. No operation is rounded by the machine, so all backends get the same bits. */
 #pragma once
 
-#include <stdint.h>
-#include <string.h>
-
-#ifdef __CUDACC__
-#define HY_BOTH static __host__ __device__ __forceinline__
-#else
-#define HY_BOTH static inline
-#endif
+#include "kernels/half.h"
 
 #define HY_GRID_EXPONENT_MAX 100 /* of either sign: no step is subnormal, none overflows */
 #define HY_GRID_LINEAR 128       /* points from zero to where bf16 numbers are one step apart */
@@ -50,10 +43,8 @@ HY_BOTH uint16_t hy_grid_number(int32_t point, int32_t exponent) {
         /* the byte was read relative to a number too far away */
         if (size > HY_BF16_LARGEST) size = HY_BF16_LARGEST;
     } else if (n > 0) {
-        float steps = (float)n; /* 7 bits: exact in bf16 */
-        uint32_t word;
-        memcpy(&word, &steps, sizeof word);
-        size = (int32_t)(word >> 16) + exponent * 128;
+        size =
+            (int32_t)(hy_float_bits((float)n) >> 16) + exponent * 128; /* 7 bits: exact in bf16 */
     }
     return (uint16_t)(point < 0 ? size | 0x8000 : size);
 }

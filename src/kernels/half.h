@@ -1,17 +1,24 @@
-/* half.h: rounds to bf16 and fp16 as a GPU does: to nearest, ties to even, subnormals kept, NaN
- * stays NaN. */
+/* half.h: the bits of fp32; and rounding to bf16 and fp16 as a GPU does it: to nearest, ties to
+ * even, subnormals kept, NaN stays NaN. */
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t hy_float_bits(float x) {
+/* A function of a header that kernels call, too. */
+#ifdef __CUDACC__
+#define HY_BOTH static __host__ __device__ __forceinline__
+#else
+#define HY_BOTH static inline
+#endif
+
+HY_BOTH uint32_t hy_float_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float hy_bits_float(uint32_t u) {
+HY_BOTH float hy_bits_float(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;

@@ -104,7 +104,7 @@ typedef enum hy_op_kind {
      * and v may be u8: quantised as by HY_OP_QUANTIZE (m signed, v unsigned) with fp32 scales at
      * quant.scale, one per quant.block elements: a power of two, 8 to 256. The step then
      * dequantises, updates, and quantises with the new largest magnitude of each block. */
-    HY_OP_ADAMW, /* param*  grad  m*  v*  clip (2) fp32: {norm, scale}  master? fp32* */
+    HY_OP_ADAMW, /* param*  grad  clip (2) fp32: {norm, scale}  master? fp32*  m*  v* */
     /* One step of SGD, by PyTorch's formula without dampening,
      * with g = scale * grad + weight_decay * param:
      *     momentum = attr.momentum * momentum + g
@@ -112,12 +112,12 @@ typedef enum hy_op_kind {
      * A momentum that begins as zero is g after the first step. Without the tensor:
      * param -= lr * g. Scale 0, master, rounding, its noise and 8 bits are as for AdamW, with
      * momentum in place of m. */
-    HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
+    HY_OP_SGD, /* param*  grad  clip (2) fp32: {norm, scale}  master? fp32*  momentum?* */
     /* One step of Lion with g = scale * grad; sign(0) is 0:
      *     param -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * param)
      *     m      = beta2 * m + (1 - beta2) * g
      * Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
-    HY_OP_LION, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32* */
+    HY_OP_LION, /* param*  grad  clip (2) fp32: {norm, scale}  master? fp32*  m* */
     /* One step of Adafactor, by PyTorch's formulas, with g = scale * grad. With is_factored, param
      * is (M,N) and v has M + N numbers: r, the means of rows, then c, the means of columns;
      * otherwise one per element:
@@ -127,7 +127,7 @@ typedef enum hy_op_kind {
      *   param = (1 - lr * weight_decay) * param - alpha / max(1, rms(u) / threshold) * u
      * with alpha = rate, or with is_relative rate * max(eps2, rms(param)) of the old param. Scale
      * 0, master, rounding of param and its noise are as for AdamW. */
-    HY_OP_ADAFACTOR, /* param*  grad  v* fp32  clip (2) fp32: {norm, scale}  master? fp32* */
+    HY_OP_ADAFACTOR, /* param*  grad  clip (2) fp32: {norm, scale}  master? fp32*  v* fp32 */
 
     /* The matrix that Muon orthogonalizes, with g = scale * grad and the momentum after the step,
      * next = momentum * m + (1 - momentum) * g: next, or with is_nesterov momentum * next + (1 -
@@ -141,7 +141,7 @@ typedef enum hy_op_kind {
      * element by element, where i is the number of attr.muon.ends at or before the element. With
      * is_cautious, decay applies only if the direction also makes the weight smaller: direction *
      * param > 0. Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
-    HY_OP_MUON, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32*  direction */
+    HY_OP_MUON, /* param*  grad  clip (2) fp32: {norm, scale}  master? fp32*  m*  -  direction */
 
     /* Same count, another type, rounded to nearest even. One of the two may be int8 with a scale
      * per row (int8.h); as dst it gets values and scales. */
@@ -266,19 +266,18 @@ enum {
 enum { HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_LOSSES };
 enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
 enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
-enum { HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_M, HY_ADAMW_V, HY_ADAMW_CLIP, HY_ADAMW_MASTER };
-enum { HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_MOMENTUM, HY_SGD_CLIP, HY_SGD_MASTER };
-enum { HY_LION_PARAM, HY_LION_GRAD, HY_LION_M, HY_LION_CLIP, HY_LION_MASTER };
+/* HY_OP_ADAMW, _SGD, _LION, _ADAFACTOR, _MUON. M is the first array of state, whatever its name. */
 enum {
-    HY_ADAFACTOR_PARAM,
-    HY_ADAFACTOR_GRAD,
-    HY_ADAFACTOR_V,
-    HY_ADAFACTOR_CLIP,
-    HY_ADAFACTOR_MASTER
+    HY_UPDATE_PARAM,
+    HY_UPDATE_GRAD,
+    HY_UPDATE_CLIP,
+    HY_UPDATE_MASTER,
+    HY_UPDATE_M,
+    HY_UPDATE_V,
+    HY_UPDATE_DIRECTION
 };
 enum { HY_MUON_BLEND_OUT, HY_MUON_BLEND_GRAD, HY_MUON_BLEND_M, HY_MUON_BLEND_CLIP };
 enum { HY_TO_UNIT_X, HY_TO_UNIT_Y };
-enum { HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_M, HY_MUON_CLIP, HY_MUON_MASTER, HY_MUON_DIRECTION };
 enum { HY_CAST_SRC, HY_CAST_DST };
 enum { HY_FILL_DST };
 enum { HY_COMBINE_OUT, HY_COMBINE_X0, HY_COMBINE_X1, HY_COMBINE_X2 };
@@ -309,19 +308,15 @@ typedef struct hy_heads_attr {
 typedef struct hy_adamw_attr {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta^t */
-    uint64_t seed;                  /* stochastic rounding: noise of this step */
-    uint64_t first;                 /* logical index of element 0 */
 } hy_adamw_attr;
 
 typedef struct hy_sgd_attr {
     float lr, momentum, weight_decay;
     bool is_nesterov;
-    uint64_t seed, first; /* of the noise, as for adamw */
 } hy_sgd_attr;
 
 typedef struct hy_lion_attr {
     float lr, beta1, beta2, weight_decay;
-    uint64_t seed, first; /* of the noise, as for adamw */
 } hy_lion_attr;
 
 typedef struct hy_adafactor_attr {
@@ -330,7 +325,6 @@ typedef struct hy_adafactor_attr {
     float mix;              /* weight of this step's squares in the means */
     float eps1, eps2, threshold;
     bool is_factored, is_relative;
-    uint64_t seed, first; /* of the noise, as for adamw */
 } hy_adafactor_attr;
 
 #define HY_MUON_PIECES 3
@@ -339,9 +333,8 @@ typedef struct hy_muon_attr {
     bool is_nesterov; /* only for the blend */
     bool is_cautious;
     float coefficient[HY_MUON_PIECES];
-    int64_t ends[HY_MUON_PIECES -
-                 1];      /* where the next piece begins, ascending; the count if there is none */
-    uint64_t seed, first; /* of the noise, as for adamw */
+    /* where the next piece begins, ascending; the count if there is none */
+    int64_t ends[HY_MUON_PIECES - 1];
 } hy_muon_attr;
 
 #define HY_SPREAD_PIECES 3
@@ -352,12 +345,7 @@ typedef struct hy_spread_attr {
 } hy_spread_attr;
 
 /* The row of b that row m of full comes from, -1: none; *column is its first column. */
-static inline
-#ifdef __CUDACC__
-    __host__ __device__
-#endif
-        int64_t
-        hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, int64_t *column) {
+HY_BOTH int64_t hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, int64_t *column) {
     int64_t row = 0, begin = 0;
     *column = 0;
     for (int32_t i = 0; i < a->count; i++) {
@@ -372,6 +360,9 @@ static inline
 
 typedef struct hy_op_attr {
     bool accumulate; /* for the tensors marked `+` */
+    /* For noise (stochastic rounding of an update, or HY_OP_COMBINE): its key, and the logical
+     * index of element 0. */
+    uint64_t seed, first;
     union {
         struct {
             bool trans_a, trans_b;
@@ -410,7 +401,6 @@ typedef struct hy_op_attr {
         } fill;
         struct {
             float coefficient[3], noise;
-            uint64_t seed, first; /* of the noise, as for adamw; stream HY_RNG_PREDICT */
         } combine;
         struct {
             int32_t block;

@@ -9,11 +9,12 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 #define PERIOD_SECONDS 1
 #define NAME_BYTES 96
@@ -190,16 +191,6 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* The main thread handles signals. */
-static bool start_thread(hy_nvml_watch *w) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
 static void free_watch(hy_nvml_watch *w) {
     close_library(&w->api);
     pthread_cond_destroy(&w->is_changed);
@@ -215,7 +206,8 @@ hy_nvml_watch *hy_nvml_watch_create(const char *name, int device) {
     }
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->is_changed, NULL);
-    if (!find_card(&w->api, name, device, &w->card) || !start_thread(w)) {
+    if (!find_card(&w->api, name, device, &w->card) ||
+        hy_thread_start(&w->thread, NULL, run, w) != 0) {
         free_watch(w);
         return NULL;
     }

@@ -53,6 +53,11 @@ typedef struct op_rule {
 #define INOUT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, false)
 #define INOUT_OPT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, true)
 
+/* The first tensors of every update. */
+#define UPDATE                                                                                     \
+    INOUT("param", "*", REAL), IN("grad", "=", REAL), IN("clip", "2", F32),                        \
+        INOUT_OPT("master", "=", F32)
+
 /* A gradient that may be accumulated counts as written: the caller owns the sum. */
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
@@ -111,27 +116,17 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_SUM] = {"sum", {IN("x", "*", F32), OUT("out", "1", F64)}},
     [HY_OP_SQ_NORM] = {"squared norm", {IN("x", "*", REAL), OUT("out", "1", F64)}},
     [HY_OP_CLIP] = {"clip", {IN("total", "1", F64), OUT("result", "2", F32)}},
-    [HY_OP_ADAMW] = {"adamw",
-                     {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
-                      INOUT("v", "=", STATE), IN("clip", "2", F32), INOUT_OPT("master", "=", F32)}},
-    [HY_OP_SGD] = {"sgd",
-                   {INOUT("param", "*", REAL), IN("grad", "=", REAL),
-                    INOUT_OPT("momentum", "=", STATE), IN("clip", "2", F32),
-                    INOUT_OPT("master", "=", F32)}},
-    [HY_OP_LION] = {"lion",
-                    {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
-                     IN("clip", "2", F32), INOUT_OPT("master", "=", F32)}},
-    [HY_OP_ADAFACTOR] = {"adafactor",
-                         {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("v", "*", F32),
-                          IN("clip", "2", F32), INOUT_OPT("master", "=", F32)}},
+    [HY_OP_ADAMW] = {"adamw", {UPDATE, INOUT("m", "=", STATE), INOUT("v", "=", STATE)}},
+    [HY_OP_SGD] = {"sgd", {UPDATE, INOUT_OPT("momentum", "=", STATE)}},
+    [HY_OP_LION] = {"lion", {UPDATE, INOUT("m", "=", STATE)}},
+    [HY_OP_ADAFACTOR] = {"adafactor", {UPDATE, INOUT("v", "*", F32)}},
+    [HY_OP_MUON] = {"muon",
+                    {UPDATE,
+                     INOUT("m", "=", STATE), [HY_UPDATE_DIRECTION] = IN("direction", "=", REAL)}},
     [HY_OP_MUON_BLEND] = {"muon blend",
                           {OUT("out", "*", REAL), IN("grad", "=", REAL), IN("m", "=", STATE),
                            IN("clip", "2", F32)}},
     [HY_OP_TO_UNIT] = {"scaling to one", {IN("x", "MC", REAL), OUT("y", "MC", REAL)}},
-    [HY_OP_MUON] = {"muon",
-                    {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
-                     IN("clip", "2", F32), INOUT_OPT("master", "=", F32),
-                     IN("direction", "=", REAL)}},
     [HY_OP_CAST] = {"cast", {IN("src", "*", WEIGHT | 1 << HY_E4M3), OUT("dst", "=", WEIGHT)}},
     [HY_OP_FILL] = {"fill", {OUT("dst", "*", FILLABLE)}},
     [HY_OP_COMBINE] = {"combination",
@@ -457,14 +452,14 @@ static hy_status check_positions(const hy_op_call *call, int wpe) {
 }
 
 static hy_status check_adafactor(const hy_op_call *call) {
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     bool is_factored = call->attr.adafactor.is_factored;
     int64_t rows = hy_tensor_height(param), columns = hy_tensor_width(param);
     HY_FAIL_IF(is_factored && param->ndim != 2, HY_ERR_INPUT,
                "adafactor: param has %d dimensions; is_factored needs a matrix", param->ndim);
     int64_t expected = is_factored ? rows + columns : rows * columns;
-    if (hy_tensor_count(&call->t[HY_ADAFACTOR_V]) == expected) return HY_OK;
-    return wrong_shape(call, HY_ADAFACTOR_V, "%lld elements", (long long)expected);
+    if (hy_tensor_count(&call->t[HY_UPDATE_M]) == expected) return HY_OK;
+    return wrong_shape(call, HY_UPDATE_M, "%lld elements", (long long)expected);
 }
 
 static hy_status check_spread(const hy_op_call *call, int b, int full) {
@@ -598,6 +593,25 @@ hy_status hy_op_check(const hy_op_call *call) {
     if (has_heads) HY_TRY(bind_heads(call, known));
     for (int i = 0; i < HY_OP_TENSORS; i++) HY_TRY(check_tensor(call, i, known));
     return check_rules_of_kind(call);
+}
+
+hy_status hy_op_check_fp8(const hy_op_call *call, const char *card, int capability) {
+    enum { FIRST_WITH_FP8 = 89 };
+    const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D];
+    const hy_tensor *bias = &call->t[HY_MATMUL_BIAS];
+    int64_t M = hy_tensor_height(d), N = hy_tensor_width(d), K = hy_tensor_width(a);
+    if (!hy_is_fp8(a->dtype)) return HY_OK;
+    HY_FAIL_IF(capability < FIRST_WITH_FP8, HY_ERR_INPUT,
+               "matmul: %s is sm_%d; fp8 needs sm_%d or newer (RTX 40, L4, H100 or later)", card,
+               capability, FIRST_WITH_FP8);
+    HY_FAIL_IF(
+        M % 16 != 0 || N % 16 != 0 || K % 16 != 0, HY_ERR_INPUT,
+        "matmul: the sizes %lld x %lld x %lld are not supported in fp8; expected multiples of 16",
+        (long long)M, (long long)N, (long long)K);
+    HY_FAIL_IF(bias->data && d->dtype == HY_F32 && bias->dtype != HY_BF16, HY_ERR_INPUT,
+               "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
+               hy_dtype_name(bias->dtype));
+    return HY_OK;
 }
 
 /* ---- accounting ------------------------------------------------------------------------------ */

@@ -23,6 +23,8 @@ int hy_op_largest(hy_op_kind kind, int *of);
 /* HY_OK, or HY_ERR_INPUT with a message that names the op, the tensor, its value and what was
  * expected. */
 hy_status hy_op_check(const hy_op_call *call);
+/* As above, for a matmul with fp8 inputs on a GPU: the limits of the hardware. Other calls pass. */
+hy_status hy_op_check_fp8(const hy_op_call *call, const char *card, int capability);
 
 /* Length of the last dimension, and number of such rows. */
 static inline int64_t hy_tensor_width(const hy_tensor *t) {

@@ -69,8 +69,8 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
     return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
 }
 
-/* Rows [first, first + count) of a 2-d tensor. Two-level scales are found from their end, so a view
- * has none, and no op accepts it. */
+/* Rows [first, first + count) of a 2-d tensor. Two-level scales are found from the end of a tensor,
+ * so a view has none of them, and no op accepts such a view. */
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;

@@ -1,7 +1,6 @@
-/* arena.c: a stack of blocks in one allocation. See arena.h. */
+/* arena.c: blocks in one allocation. See arena.h. */
 #include "memory/arena.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -84,29 +83,13 @@ hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **ou
     return HY_OK;
 }
 
-/* Debug builds: fills released memory with NaN, except on a card, where the host cannot write. */
-static void poison(hy_arena *arena, uint64_t bytes) {
-#ifdef HY_POISON
-    bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
-    if (is_ours && bytes) memset(arena->data + arena->used, 0xff, bytes);
-#endif
-    (void)arena, (void)bytes;
-}
-
-void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
-    bytes = hy_align(bytes);
-    assert(arena->held[cls] >= bytes && !arena->is_idle);
-    arena->used -= bytes;
-    arena->held[cls] -= bytes;
-    poison(arena, bytes);
-    if (arena->ledger) hy_ledger_give(arena->ledger, cls, arena->place, bytes);
-}
-
 void hy_arena_clear(hy_arena *arena) {
-    uint64_t bytes = arena->used;
     hy_arena_set_live(arena, false);
+#ifdef HY_POISON /* debug builds: NaN, except on a card, where the host cannot write */
+    bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
+    if (is_ours && arena->used) memset(arena->data, 0xff, arena->used);
+#endif
     arena->used = 0;
     memset(arena->held, 0, sizeof arena->held);
     arena->is_idle = false;
-    poison(arena, bytes);
 }

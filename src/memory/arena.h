@@ -1,9 +1,9 @@
-/* arena.h: one block of memory in one place, allocated once and used as a stack.
+/* arena.h: one block of memory in one place, allocated once and divided into parts.
  *
- * An arena is allocated from the backend before step 0 and never grows. Blocks are pushed and
- * popped in order. Each belongs to a class, and the ledger records when it becomes live and when it
- * is released. In debug builds (HY_POISON), released device memory is filled with a pattern that
- * reads as NaN, so a use after release shows. */
+ * An arena is allocated from the backend before step 0 and never grows. Blocks are pushed one after
+ * another and released together. Each belongs to a class, and the ledger records when it becomes
+ * live and when it is released. In debug builds (HY_POISON), released device memory is filled with
+ * a pattern that reads as NaN, so a use after release shows. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -38,5 +38,3 @@ static inline uint64_t hy_arena_reserved(const hy_arena *arena, hy_place place) 
 /* Pushes a block, aligned to 256 bytes. Not enough room is an internal error: the plan was
  * wrong. */
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out);
-/* Releases the newest block; `bytes` and `cls` are those of the push. */
-void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes);

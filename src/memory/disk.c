@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,17 +145,6 @@ void hy_spill_end(hy_spill *s, const hy_spill_request *r) {
         list_put(s, &s->unused, r->transfer);
     }
     pthread_cond_broadcast(&s->is_done);
-}
-
-int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
-                          void *context) {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(thread, NULL, run, context);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error == 0) pthread_setname_np(*thread, name);
-    return error;
 }
 
 /* ---- calls of users -------------------------------------------------------------------------- */

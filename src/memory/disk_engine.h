@@ -81,9 +81,6 @@ extern const hy_spill_engine hy_spill_uring, hy_spill_threads;
 
 #define HY_SPILL_THREADS_MAX 8 /* with chunks of megabytes, more threads gain nothing */
 
-/* Starts a thread with all signals blocked. Returns 0 or an errno. */
-int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *context);
-
 /* ---- the disk tier --------------------------------------------------------------------------- */
 
 #define HY_SPILL_NONE UINT32_MAX

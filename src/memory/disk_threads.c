@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "memory/disk_engine.h"
 
 typedef struct pool pool;
@@ -89,7 +90,7 @@ static hy_status start(hy_spill *s, void **state) {
         worker *w = &p->worker[p->count];
         w->pool = p;
         w->request.bounce = p->bounces + (size_t)p->count * HY_SPILL_BLOCK;
-        error = hy_spill_thread_start(&w->thread, "hybrid-disk", worker_main, w);
+        error = hy_thread_start(&w->thread, "hybrid-disk", worker_main, w);
         if (error == 0) p->count++;
     }
     if (p->count == 0) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "memory/disk_engine.h"
 
 #define WAKE UINT64_MAX /* user data of the eventfd's read; for a request it is its number */
@@ -288,7 +289,7 @@ static hy_status start(hy_spill *s, void **state) {
     u->depth = s->options.depth;
     hy_status status = make(u);
     if (status == HY_OK) {
-        errno = hy_spill_thread_start(&u->thread, "hybrid-disk", ring_main, u);
+        errno = hy_thread_start(&u->thread, "hybrid-disk", ring_main, u);
         if (errno != 0) status = fail_call("starting its thread", "");
     }
     if (status != HY_OK) {

@@ -30,7 +30,7 @@ typedef struct hy_layout {
     uint64_t bytes;   /* of the whole class */
     bool is_even;     /* rings have one buffer size: no unit counts as large */
     bool keeps_first; /* unit 0 alone uses the large buffer and stays there between two visits */
-    bool has_small; /* small units have buffers of their own size and leave the others to blocks */
+    bool has_small;   /* small units have smaller buffers; blocks use the others */
     /* The item of each parameter, -1: none; NULL: every parameter has one, in order. */
     int32_t *item_of;
     int32_t param_count;

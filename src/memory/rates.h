@@ -18,7 +18,7 @@ typedef struct hy_rates {
     double disk_read, disk_write; /* of one folder: hy_rates_disk */
 } hy_rates;
 
-/* Measures everything except the disk, which becomes 0. Nothing else may run on the device
+/* Measures all rates except those of the disk, which become 0. Nothing else may run on the device
  * meanwhile. */
 hy_status hy_rates_measure(hy_backend *b, hy_rates *out);
 

@@ -4,8 +4,8 @@
  * of need), get (from now on the stream may use it), release (the stream's use ends here). The
  * backing store is where units are kept. If that is the device, the calls return at once. Otherwise
  * units pass through a ring of device buffers on copy streams, with events, and a changed unit is
- * written back when it is released. Resident units have a permanent device buffer of their own and
- * take no space in the backing store. The calls and the results are the same for every place; a
+ * written back when it is released. Each resident unit has a permanent device buffer and
+ * takes no space in the backing store. The calls and the results are the same for every place; a
  * unit without bytes takes no buffer. All users of a store compute on one stream. */
 #pragma once
 
@@ -149,8 +149,6 @@ static inline bool hy_store_holds(const hy_store *store, int32_t unit) {
 /* The bytes that each of these needs. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* without resident units */
-/* The kind of buffer that each unit uses. */
-void hy_store_ring_kinds(const hy_layout *layout, int32_t resident, hy_buffer_kind *out);
 
 /* Writes changes back and waits for copies in flight. The arenas own the bytes; those of resident
  * units belong to the ring. */

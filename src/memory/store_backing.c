@@ -45,8 +45,21 @@ typedef struct other_side {
     bool is_host; /* the host can access its bytes, too */
 } other_side;
 
+/* Copies between two addresses: `here` is in the class. is_host: the host can access it. */
+static hy_status copy_bytes(const hy_store *store, const other_side *other, char *here, char *there,
+                            uint64_t bytes, bool is_host) {
+    char *to = other->is_source ? here : there, *from = other->is_source ? there : here;
+    if (is_host && other->is_host) {
+        memcpy(to, from, bytes);
+        return HY_OK;
+    }
+    HY_TRY(store->backend->copy(other->stream, to, from, bytes));
+    return store->backend->stream_sync(other->stream);
+}
+
+/* Copies bytes of a unit, from `first` on. */
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
-                           uint64_t bytes) {
+                           char *there, uint64_t bytes) {
     const hy_layout *layout = &store->layout;
     char *backing = NULL;
     bool is_there, is_in = other->is_source, is_whole = bytes == layout->unit_bytes[unit];
@@ -57,32 +70,15 @@ static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const 
     if (store->stages && has_next && !is_in && !hy_ring_owns(store, unit + 1)) {
         status = hy_stages_fetch(store, unit + 1, false, &is_there);
     }
-    char *to = is_in ? backing + first : other->bytes;
-    const char *from = is_in ? other->bytes : backing + first;
-    if (status == HY_OK && hy_store_is_host(store, unit) && other->is_host) {
-        memcpy(to, from, bytes);
-    } else if (status == HY_OK) {
-        hy_backend *b = store->backend;
-        status = b->copy(other->stream, to, from, bytes);
-        if (status == HY_OK) status = b->stream_sync(other->stream);
+    if (status == HY_OK) {
+        bool is_host = hy_store_is_host(store, unit);
+        status = copy_bytes(store, other, backing + first, there, bytes, is_host);
     }
     hy_store_close_unit(store, unit, is_in);
     return status;
 }
 
-/* Copies between two addresses, one of them in the class. */
-static hy_status copy_bytes(const hy_store *store, const other_side *other, char *here, char *there,
-                            uint64_t bytes) {
-    char *to = other->is_source ? here : there, *from = other->is_source ? there : here;
-    if (!store->backend->facts.is_gpu && other->is_host) {
-        memcpy(to, from, bytes);
-        return HY_OK;
-    }
-    HY_TRY(store->backend->copy(other->stream, to, from, bytes));
-    return store->backend->stream_sync(other->stream);
-}
-
-/* As above, for tensors that are not contiguous: the gaps between them are left unchanged. */
+/* For tensors that are not contiguous: the gaps between them are left unchanged. */
 static hy_status copy_outside(const hy_store *store, uint64_t offset, const other_side *other,
                               uint64_t bytes) {
     const hy_layout *layout = &store->layout;
@@ -94,45 +90,29 @@ static hy_status copy_outside(const hy_store *store, uint64_t offset, const othe
         uint64_t upto = end < offset + bytes ? end : offset + bytes;
         if (from >= upto) continue;
         HY_TRY(copy_bytes(store, other, store->outside[i] + (from - begin),
-                          other->bytes + (from - offset), upto - from));
+                          other->bytes + (from - offset), upto - from,
+                          !store->backend->facts.is_gpu));
     }
     return HY_OK;
 }
 
-/* As above, for a rank that has a part of every unit. */
-static hy_status copy_cut(hy_store *store, uint64_t offset, const other_side *other,
-                          uint64_t bytes) {
+/* If the layout is cut, this rank may have only some of the bytes. */
+static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, uint64_t bytes) {
     const hy_layout *layout = &store->layout;
     uint64_t done = 0;
-    for (int32_t u = 0; u < layout->unit_count; u++) {
+    assert(layout->part_begin || (offset <= layout->bytes && bytes <= layout->bytes - offset));
+    if (store->outside) return copy_outside(store, offset, &other, bytes);
+    for (int32_t u = 0; u < layout->unit_count && done < bytes; u++) {
         uint64_t begin = hy_layout_unit_at(layout, u), end = begin + layout->unit_bytes[u];
         uint64_t from = begin > offset ? begin : offset;
         uint64_t upto = end < offset + bytes ? end : offset + bytes;
         if (from >= upto) continue;
-        other_side part = *other;
-        part.bytes += from - offset;
-        HY_TRY(copy_part(store, u, from - begin, &part, upto - from));
+        char *there = other.bytes + (from - offset);
+        HY_TRY(copy_part(store, u, from - begin, &other, there, upto - from));
         done += upto - from;
     }
-    HY_FAIL_IF(!other->is_source && done < bytes, HY_ERR_INTERNAL,
+    HY_FAIL_IF(!other.is_source && done < bytes, HY_ERR_INTERNAL,
                "another rank has the part of %s that is read", hy_class_name(store->cls));
-    return HY_OK;
-}
-
-static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, uint64_t bytes) {
-    const hy_layout *layout = &store->layout;
-    if (layout->part_begin) return copy_cut(store, offset, &other, bytes);
-    assert(offset <= layout->bytes && bytes <= layout->bytes - offset);
-    if (store->outside) return copy_outside(store, offset, &other, bytes);
-    for (int32_t u = 0; u < layout->unit_count && bytes > 0; u++) {
-        uint64_t begin = layout->unit_offset[u], end = begin + layout->unit_bytes[u];
-        if (end <= offset) continue;
-        uint64_t part = end - offset < bytes ? end - offset : bytes;
-        HY_TRY(copy_part(store, u, offset - begin, &other, part));
-        offset += part;
-        other.bytes += part;
-        bytes -= part;
-    }
     return HY_OK;
 }
 

@@ -119,11 +119,6 @@ hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t 
     return plan;
 }
 
-void hy_store_ring_kinds(const hy_layout *layout, int32_t resident, hy_buffer_kind *out) {
-    sorter s = begin_sorting(layout, resident);
-    for (int32_t u = 0; u < layout->unit_count; u++) out[u] = next_kind(&s, u);
-}
-
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth) {
     return hy_store_plan_ring(layout, depth, 0).bytes;
 }

@@ -32,38 +32,36 @@ static hy_tensor shaped(const hy_tensor *t, const hy_param *param) {
     return hy_tensor_2d(t->data, t->dtype, hy_param_stored_rows(param), param->shape[1]);
 }
 
-static hy_op_call call_of(const hy_optimizer *o, const hy_param *param, double lr, int64_t count) {
+static hy_adafactor_attr attr_of(const hy_optimizer *o, const hy_param *param, double lr,
+                                 int64_t count) {
     double t = (double)(count + 1), rate = o->is_relative ? fmin(lr, 1 / sqrt(t)) : lr;
-    return (hy_op_call){.kind = HY_OP_ADAFACTOR,
-                        .attr.adafactor = {.lr = (float)lr,
-                                           .rate = (float)rate,
-                                           .mix = (float)pow(t, BETA2_DECAY),
-                                           .eps1 = EPS1,
-                                           .eps2 = EPS2,
-                                           .threshold = THRESHOLD,
-                                           .is_factored = is_factored(param),
-                                           .is_relative = o->is_relative}};
+    return (hy_adafactor_attr){.lr = (float)lr,
+                               .rate = (float)rate,
+                               .mix = (float)pow(t, BETA2_DECAY),
+                               .eps1 = EPS1,
+                               .eps2 = EPS2,
+                               .threshold = THRESHOLD,
+                               .is_factored = is_factored(param),
+                               .is_relative = o->is_relative};
 }
 
 static uint64_t workspace(const hy_optimizer *optimizer, const hy_param *const *params, int count,
                           hy_backend *backend) {
     (void)count; /* always one */
-    hy_op_call call = call_of(optimizer, params[0], 0, 0);
-    call.t[HY_ADAFACTOR_PARAM] = shaped(&(hy_tensor){.dtype = HY_F32}, params[0]);
+    hy_op_call call = {.kind = HY_OP_ADAFACTOR,
+                       .attr.adafactor = attr_of(optimizer, params[0], 0, 0)};
+    call.t[HY_UPDATE_PARAM] = shaped(&(hy_tensor){.dtype = HY_F32}, params[0]);
     return backend->workspace(backend, &call);
 }
 
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
-    hy_op_call call = call_of(u->optimizer, u->param, (double)u->lr, u->count);
+    hy_op_call call = hy_optimizer_call(u, HY_OP_ADAFACTOR);
+    call.attr.adafactor = attr_of(u->optimizer, u->param, (double)u->lr, u->count);
     call.attr.adafactor.weight_decay = u->weight_decay;
-    call.attr.adafactor.seed = u->seed;
-    call.attr.adafactor.first = (uint64_t)u->first;
-    call.t[HY_ADAFACTOR_PARAM] = shaped(&u->weight, u->param);
-    call.t[HY_ADAFACTOR_GRAD] = shaped(&u->grad, u->param);
-    call.t[HY_ADAFACTOR_V] = u->arrays[0];
-    call.t[HY_ADAFACTOR_CLIP] = u->clip;
+    call.t[HY_UPDATE_PARAM] = shaped(&u->weight, u->param);
+    call.t[HY_UPDATE_GRAD] = shaped(&u->grad, u->param);
     if (hy_tensor_is_given(&u->master)) {
-        call.t[HY_ADAFACTOR_MASTER] = shaped(&u->master, u->param);
+        call.t[HY_UPDATE_MASTER] = shaped(&u->master, u->param);
     }
     call.workspace = u->workspace;
     return backend->enqueue(stream, &call);

@@ -6,24 +6,12 @@
  * their product decays: 1e-4 and 1 correspond to the 1e-3 and 0.1 of AdamW in the presets. */
 #include "optim/optimizer.h"
 
-static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
-    (void)optimizer, (void)array;
-    return (hy_param_extent){.count = param->count};
-}
-
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
-    hy_op_call call = {.kind = HY_OP_LION,
-                       .attr.lion = {.lr = u->lr,
-                                     .beta1 = (float)u->optimizer->beta1,
-                                     .beta2 = (float)u->optimizer->beta2,
-                                     .weight_decay = u->weight_decay,
-                                     .seed = u->seed,
-                                     .first = (uint64_t)u->first},
-                       .t = {[HY_LION_PARAM] = u->weight,
-                             [HY_LION_GRAD] = u->grad,
-                             [HY_LION_M] = u->arrays[0],
-                             [HY_LION_CLIP] = u->clip,
-                             [HY_LION_MASTER] = u->master}};
+    hy_op_call call = hy_optimizer_call(u, HY_OP_LION);
+    call.attr.lion = (hy_lion_attr){.lr = u->lr,
+                                    .beta1 = (float)u->optimizer->beta1,
+                                    .beta2 = (float)u->optimizer->beta2,
+                                    .weight_decay = u->weight_decay};
     return backend->enqueue(stream, &call);
 }
 
@@ -35,6 +23,5 @@ const hy_optimizer_kind hy_optimizer_lion = {
     .beta1 = "0.9",
     .beta2 = "0.99",
     .arrays = {"m"},
-    .extent = extent,
     .update = update,
 };

@@ -42,11 +42,6 @@ static const hy_optimizer_kind *delegate(const hy_optimizer *o, const hy_param *
     return hy_optimizer_kind_of(is_its_own ? HY_MUON : HY_ADAMW);
 }
 
-static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
-    (void)optimizer, (void)array;
-    return (hy_param_extent){.count = param->count};
-}
-
 /* One matrix of a parameter. */
 typedef struct piece {
     int64_t first, rows, cols; /* first element */
@@ -347,19 +342,12 @@ static hy_status work_ahead(hy_param_update *updates, int count, hy_backend *bac
 
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
     const hy_optimizer *o = u->optimizer;
-    hy_op_call call = {.kind = HY_OP_MUON,
-                       .attr.muon = {.lr = u->lr,
-                                     .momentum = momentum_at(o, u->count),
-                                     .weight_decay = u->weight_decay,
-                                     .is_cautious = o->is_cautious,
-                                     .seed = u->seed,
-                                     .first = (uint64_t)u->first},
-                       .t = {[HY_MUON_PARAM] = u->weight,
-                             [HY_MUON_GRAD] = u->grad,
-                             [HY_MUON_M] = u->arrays[0],
-                             [HY_MUON_CLIP] = u->clip,
-                             [HY_MUON_MASTER] = u->master,
-                             [HY_MUON_DIRECTION] = u->made_ahead}};
+    hy_op_call call = hy_optimizer_call(u, HY_OP_MUON);
+    call.attr.muon = (hy_muon_attr){.lr = u->lr,
+                                    .momentum = momentum_at(o, u->count),
+                                    .weight_decay = u->weight_decay,
+                                    .is_cautious = o->is_cautious};
+    call.t[HY_UPDATE_DIRECTION] = u->made_ahead;
     double scale = SCALE * pow(NS_A, o->muon_steps);
     for (int i = 0; i < HY_MUON_PIECES; i++) {
         bool is_there = i < hy_param_pieces(u->param);
@@ -379,7 +367,6 @@ const hy_optimizer_kind hy_optimizer_muon = {
     .lr_factor = 4,
     .beta2 = "0.99",
     .arrays = {"m"},
-    .extent = extent,
     .delegate = delegate,
     .workspace = workspace,
     .prepare = prepare,

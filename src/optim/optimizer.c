@@ -30,7 +30,7 @@ const hy_optimizer_kind *hy_optimizer_kind_for(const hy_optimizer *o, const hy_p
 static hy_param_extent extent_of(const hy_optimizer *o, const hy_param *param, int array) {
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
     if (!param->is_trainable || !kind->arrays[array]) return (hy_param_extent){0};
-    return kind->extent(o, param, array);
+    return kind->extent ? kind->extent(o, param, array) : (hy_param_extent){.count = param->count};
 }
 
 int hy_optimizer_arrays(const hy_optimizer *o, const hy_params *params) {
@@ -134,15 +134,6 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-static bool works_ahead(const hy_optimizer *o, const hy_param *param) {
-    return hy_optimizer_kind_for(o, param)->work_ahead;
-}
-
-static bool needs_workspace(const hy_optimizer *o, const hy_param *param) {
-    const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
-    return kind->workspace && !kind->work_ahead;
-}
-
 /* The first window among the parameters [first, end) that are worked on ahead, and where it ends;
  * all have the same optimizer. A parameter that needs the whole workspace is a window of its
  * own. */
@@ -159,11 +150,12 @@ static window window_at(const hy_optimizer *o, const hy_params *params, const hy
     for (; w.end < end; w.end++) {
         const hy_param *param = &params->list[w.end];
         if (!param->is_trainable || hy_shard_own(shard, params, w.end).count == 0) continue;
-        if (needs_workspace(o, param)) {
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
+        if (kind->workspace && !kind->work_ahead) {
             if (w.end == first) w.end++;
             break;
         }
-        if (!works_ahead(o, param)) continue;
+        if (!kind->work_ahead) continue;
         elements += param->count;
         bool is_full = elements > HY_WINDOW_ELEMENTS || w.count == HY_WINDOW_PARAMS;
         if (is_full && w.count > 0) break;
@@ -339,6 +331,17 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
         update.arrays[i] = tensor_of(state, state->arrays[i], index);
     }
     return update;
+}
+
+hy_op_call hy_optimizer_call(const hy_param_update *u, hy_op_kind kind) {
+    return (hy_op_call){.kind = kind,
+                        .attr = {.seed = u->seed, .first = (uint64_t)u->first},
+                        .t = {[HY_UPDATE_PARAM] = u->weight,
+                              [HY_UPDATE_GRAD] = u->grad,
+                              [HY_UPDATE_CLIP] = u->clip,
+                              [HY_UPDATE_MASTER] = u->master,
+                              [HY_UPDATE_M] = u->arrays[0],
+                              [HY_UPDATE_V] = u->arrays[1]}};
 }
 
 /* Updates the window at the cursor: first the work ahead, then its parameters in order. The work

@@ -49,7 +49,8 @@ struct hy_optimizer_kind {
     bool is_exact; /* its state is always fp32 */
     bool is_whole; /* it updates whole parameters: no rank has a part of one */
     const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: no such array */
-    /* The elements of an array for this parameter. */
+    /* The elements of an array for this parameter; NULL: one per element of the
+     * parameter. */
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
     /* The optimizer that updates this parameter; NULL: always this one. */
     const hy_optimizer_kind *(*delegate)(const hy_optimizer *optimizer, const hy_param *param);
@@ -108,6 +109,9 @@ struct hy_param_update {
     uint64_t seed;          /* key of stochastic rounding, */
     int64_t first;          /* together with the number of its first element among all parameters */
 };
+
+/* The op of an update with its tensors and the noise of its rounding; the kind adds its numbers. */
+hy_op_call hy_optimizer_call(const hy_param_update *update, hy_op_kind kind);
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id);
 

@@ -8,18 +8,11 @@ static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *par
 }
 
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
-    hy_op_call call = {.kind = HY_OP_SGD,
-                       .attr.sgd = {.lr = u->lr,
-                                    .momentum = (float)u->optimizer->momentum,
-                                    .weight_decay = u->weight_decay,
-                                    .is_nesterov = u->optimizer->is_nesterov,
-                                    .seed = u->seed,
-                                    .first = (uint64_t)u->first},
-                       .t = {[HY_SGD_PARAM] = u->weight,
-                             [HY_SGD_GRAD] = u->grad,
-                             [HY_SGD_MOMENTUM] = u->arrays[0],
-                             [HY_SGD_CLIP] = u->clip,
-                             [HY_SGD_MASTER] = u->master}};
+    hy_op_call call = hy_optimizer_call(u, HY_OP_SGD);
+    call.attr.sgd = (hy_sgd_attr){.lr = u->lr,
+                                  .momentum = (float)u->optimizer->momentum,
+                                  .weight_decay = u->weight_decay,
+                                  .is_nesterov = u->optimizer->is_nesterov};
     return backend->enqueue(stream, &call);
 }
 

@@ -1,4 +1,4 @@
-/* confidence.c: log-odds, updated by forks. See confidence.h. */
+/* confidence.c: log-odds, updated by paired tests (forks). See confidence.h. */
 #include "phases/confidence.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
  *
  * The gain of one jump is far below the noise of one loss, so single jumps show nothing. Confidence
  * begins with a prior by regime and optimizer, measured on other runs (from scratch with AdamW: it
- * pays; with Muon, or in fine-tuning: probably not). Paired forks update it: the same windows of
- * data with and without jumps, compared on held-out tokens. */
+ * pays; with Muon, or in fine-tuning: probably not). Paired tests (forks) update it: the same
+ * windows of data with and without jumps, compared on held-out tokens. */
 #pragma once
 
 #include "hybrid_types.h"

@@ -5,8 +5,8 @@
 
 #define ENOUGH_HISTORY 5
 #define OUTLIER_SIGMA 6.0
-/* The share of the loss that the first moves may cost. While a model still learns fast, a good move
- * can raise the loss by a tenth for a few steps; a move that breaks the model raises it far
+/* The share of the loss that the first jumps may cost. While a model still learns fast, a good jump
+ * can raise the loss by a tenth for a few steps; a jump that breaks the model raises it far
  * more. */
 #define FIRST_MOVES_MARGIN 0.2
 

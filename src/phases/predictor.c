@@ -12,7 +12,7 @@
 
 int hy_predictor_buffers(hy_predictor_kind kind) {
     static const int buffers[HY_PREDICTOR_COUNT] = {
-        [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1, [HY_PREDICTOR_EMA] = 2};
+        [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1};
     return buffers[kind];
 }
 
@@ -47,14 +47,6 @@ hy_formulas hy_predictor_begin(const hy_predictor *p) {
     return f;
 }
 
-/* ema: b in terms of theta, phi and the previous b. Its paper averages displacements from before
- * the look-ahead. The look-ahead was beta b, also if the jump was scaled, and D is added to it. */
-static hy_formula mean_of(const hy_predictor *p, int64_t window) {
-    double kept = pow(p->gamma, (double)window), added = 1 - kept;
-    return (hy_formula){
-        .target = VELOCITY, .theta = added, .buffer = {-added, kept + added * p->beta}};
-}
-
 hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     double push = p->eta * (1 + p->mu);
     switch (p->kind) {
@@ -64,12 +56,6 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     case HY_PREDICTOR_LINE: {
         double length = (double)p->max_steps / (double)window;
         return (hy_formula){.target = THETA, .theta = 1 + length, .buffer = {-length, 0}};
-    }
-    case HY_PREDICTOR_EMA: {
-        hy_formula b = mean_of(p, window);
-        return (hy_formula){.target = THETA,
-                            .theta = 1 + p->beta * b.theta,
-                            .buffer = {p->beta * b.buffer[PHI], p->beta * b.buffer[VELOCITY]}};
     }
     default: return copy_theta(THETA);
     }
@@ -104,11 +90,6 @@ hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double sc
     }
     case HY_PREDICTOR_LINE:
         add(&f, hy_formula_scaled(hy_predictor_candidate(p, window), scale));
-        add(&f, copy_theta(PHI));
-        break;
-    case HY_PREDICTOR_EMA:
-        add(&f, mean_of(p, window));
-        add(&f, (hy_formula){.target = THETA, .theta = 1, .buffer = {0, scale * p->beta}});
         add(&f, copy_theta(PHI));
         break;
     default: break;

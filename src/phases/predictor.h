@@ -8,11 +8,8 @@
  *     outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D),
  *             D = theta - phi (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
  *     line    phi: theta + length (theta - phi)
- *     ema     phi, b (mean displacement of windows, including the look-ahead):
- *             b = g b + (1 - g) (beta b + D), theta = theta + beta b, with g = gamma^window
- *             (EMA-Nesterov, arXiv 2605.25395, for windows of one step:
- *             theta' = A(theta + beta m), m = gamma m + (1 - gamma) (theta' - theta))
- * In all of them phi is the weights after the last jump, so D is the displacement by true steps. */
+ * In both of them phi is the weights after the last jump, so D is the displacement by true
+ * steps. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -21,7 +18,6 @@ typedef enum hy_predictor_kind {
     HY_PREDICTOR_NONE = 0,
     HY_PREDICTOR_OUTER,
     HY_PREDICTOR_LINE,
-    HY_PREDICTOR_EMA,
     HY_PREDICTOR_COUNT
 } hy_predictor_kind;
 
@@ -30,8 +26,6 @@ typedef enum hy_predictor_kind {
 typedef struct hy_predictor {
     hy_predictor_kind kind;
     double mu, eta;    /* outer */
-    double beta;       /* ema: factor of b in the look-ahead */
-    double gamma;      /* ema: decay of b per optimizer step */
     int64_t max_steps; /* a jump counts as at most this many predicted steps */
     /* slow weights in 8 bits: exponent of their grid step, hy_predictor_exponent */
     int32_t exponent;

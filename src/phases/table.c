@@ -7,19 +7,14 @@ const hy_phase_row hy_phase_table[HY_PHASE_COUNT] = {
     [HY_WARMUP] = {.phase = HY_WARMUP, .passes = STEP, .precision = HY_WARMUP},
     [HY_FULL] = {.phase = HY_FULL, .passes = STEP, .precision = HY_FULL},
     [HY_PREDICT] = {.phase = HY_PREDICT,
-
                     .passes = HY_RUNS_FORWARD | HY_RUNS_JUMP,
                     .precision = HY_PREDICT,
                     .absent = HY_CLASS_BIT(HY_GRADS),
                     .leaves = HY_CLASS_BIT(HY_OPTIM),
                     .borrower = HY_BORROWS_BATCH_JUMP,
                     .back = HY_RETURNS_AHEAD},
-    [HY_CORRECT] = {.phase = HY_CORRECT,
-
-                    .passes = STEP,
-                    .precision = HY_CORRECT},
+    [HY_CORRECT] = {.phase = HY_CORRECT, .passes = STEP, .precision = HY_CORRECT},
     [HY_EVALUATE] = {.phase = HY_EVALUATE,
-
                      .passes = HY_RUNS_FORWARD,
                      .precision = HY_FULL,
                      .absent = HY_CLASS_BIT(HY_GRADS),

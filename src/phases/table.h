@@ -1,16 +1,17 @@
 /* table.h: what each phase does with compute and memory, as data.
  *
- * A row says which passes a phase runs, in whose precision, what it keeps no memory for, what may leave
- * the device meanwhile, who borrows the freed memory, and when what left must be back. The planner counts
- * bytes by it, the work area and the mover follow it, reports loop over it. Nobody compares a phase with
- * HY_PREDICT to know about memory. A new phase is a new row: whoever enters a phase hands its row over. */
+ * A row says which passes a phase runs and in which precision, which classes need no memory, which
+ * classes may leave the device, who borrows the freed memory, and when those classes come back. The
+ * planner counts bytes by this table, the work area and the offload code follow it, and reports
+ * loop over it. Code that asks about memory reads the row and never compares phases. A new phase is
+ * a new row: code that enters a phase passes its row. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "hybrid_types.h"
 
-/* What runs in it. */
+/* The passes of a phase. */
 enum {
     HY_RUNS_FORWARD = 1,
     HY_RUNS_BACKWARD = 2,
@@ -18,18 +19,18 @@ enum {
     HY_RUNS_JUMP = 8    /* a predicted move of the weights */
 };
 
-/* Who uses memory that training does not need meanwhile. */
+/* Who uses the memory that training does not need in this phase. */
 typedef enum hy_borrower {
     HY_BORROWS_NOTHING,
     HY_BORROWS_BATCH,     /* a larger forward-only batch */
-    HY_BORROWS_BATCH_JUMP /* that, and rings of what the predictor keeps */
+    HY_BORROWS_BATCH_JUMP /* that, and rings for the state of the predictor */
 } hy_borrower;
 
-/* When what has left the device starts to come back; it is there before the next update. */
+/* When classes that left the device start to come back; they are back before the next update. */
 typedef enum hy_return_rule {
     HY_RETURNS_NEVER, /* nothing leaves */
     HY_RETURNS_AHEAD, /* `lookahead` batches before the phase ends */
-    HY_RETURNS_AT_END, /* at its end, while the next step runs: the phase uses its memory until then */
+    HY_RETURNS_AT_END /* when the phase ends, while the next step runs */
 } hy_return_rule;
 
 #define HY_CLASS_BIT(cls) (1u << (cls))

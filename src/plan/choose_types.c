@@ -93,13 +93,9 @@ static hy_status choose_state(const hy_settings *s, const hy_precision_level *le
     return HY_OK;
 }
 
-/* 8-bit predictor state works only with some weight types, optimizers and predictors. */
+/* 8-bit predictor state works only with some weight types and optimizers. */
 static hy_status check_slow(const hy_settings *s, const hy_types *p) {
     bool is_coded = p->slow == HY_U8;
-    HY_FAIL_IF(is_coded && s->phases.predictor == HY_PREDICTOR_EMA, HY_ERR_INPUT,
-               "predictor_dtype is 8bit, but predictor is ema: 8-bit rounding would lose what one "
-               "window adds to the mean; accepted: predictor = outer or line, or predictor_dtype = "
-               "auto, fp32 or bf16");
     HY_FAIL_IF(
         is_coded && p->master != HY_BF16, HY_ERR_INPUT,
         "predictor_dtype is 8bit, but master_dtype is %s: the 8-bit form stores differences to "

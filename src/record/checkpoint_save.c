@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
-#include "formats/safetensors_shared.h"
+#include "formats/safetensors.h"
 #include "record/state_files.h"
 
 /* Reads as many elements of a tensor as the writer has room for, directly from their store. */

@@ -152,11 +152,11 @@ static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     call.attr.adamw.beta2 = 0.95f;
     call.attr.adamw.correction1 = 0.1f;
     call.attr.adamw.correction2 = 0.05f;
-    call.t[HY_ADAMW_PARAM] = hy_tensor_1d(p, HY_F32, SIZE);
-    call.t[HY_ADAMW_GRAD] = hy_tensor_1d(g, HY_F32, SIZE);
-    call.t[HY_ADAMW_M] = hy_tensor_1d(m, HY_F32, SIZE);
-    call.t[HY_ADAMW_V] = hy_tensor_1d(v, HY_F32, SIZE);
-    call.t[HY_ADAMW_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
+    call.t[HY_UPDATE_PARAM] = hy_tensor_1d(p, HY_F32, SIZE);
+    call.t[HY_UPDATE_GRAD] = hy_tensor_1d(g, HY_F32, SIZE);
+    call.t[HY_UPDATE_M] = hy_tensor_1d(m, HY_F32, SIZE);
+    call.t[HY_UPDATE_V] = hy_tensor_1d(v, HY_F32, SIZE);
+    call.t[HY_UPDATE_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     report_result(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
     return HY_OK;

@@ -46,8 +46,8 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     hy_vocab_fini(&t->vocab);
     hy_ids_free(&t->before);
     hy_ids_free(&t->after);
-    free(t->decoder.from);
-    free(t->decoder.to);
+    free(t->decoder.text.from);
+    free(t->decoder.text.to);
     free(t->is_special);
     free(t->name);
     free(t);

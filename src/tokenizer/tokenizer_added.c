@@ -170,14 +170,14 @@ hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const 
         *match = (hy_added_match){i, end, token};
         uint32_t code;
         while (token->strips_left && match->begin > from) {
-            int length = hy_unicode_previous(text, match->begin, &code);
+            size_t length = hy_unicode_previous(text, match->begin, &code);
             if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-            match->begin -= (size_t)length;
+            match->begin -= length;
         }
         while (token->strips_right && match->end < size) {
-            int length = hy_unicode_next(text + match->end, size - match->end, &code);
+            size_t length = hy_unicode_next(text + match->end, size - match->end, &code);
             if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-            match->end += (size_t)length;
+            match->end += length;
         }
         return HY_OK;
     }

@@ -34,7 +34,7 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
     size_t before = out->size;
     for (size_t i = 0; i < size;) {
         uint32_t code;
-        i += (size_t)hy_unicode_next(text + i, size - i, &code);
+        i += hy_unicode_next(text + i, size - i, &code);
         int byte = hy_byte_of_spelling(code);
         if (byte < 0) {
             out->size = before;
@@ -51,13 +51,6 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The byte that a token <0xNN> stands for; -1: another token. */
-static int byte_of_token(const char *text, size_t size) {
-    bool is_byte = size == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>' &&
-                   isxdigit((unsigned char)text[3]) && isxdigit((unsigned char)text[4]);
-    return is_byte ? (int)strtol(text + 3, NULL, 16) : -1;
-}
-
 static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, size_t size,
                       bool is_first, size_t most) {
     const hy_decoder *d = &t->decoder;
@@ -66,15 +59,18 @@ static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, siz
         return;
     }
     if (d->joins_with_blanks && !is_first) hy_text_add(out, " ");
-    int byte = d->has_byte_fallback ? byte_of_token(text, size) : -1;
-    if (byte >= 0) {
-        char c = (char)byte;
+    bool is_byte = d->has_byte_fallback && size == 6 && memcmp(text, "<0x", 3) == 0 &&
+                   text[5] == '>' && isxdigit((unsigned char)text[3]) &&
+                   isxdigit((unsigned char)text[4]);
+    if (is_byte) {
+        char c = (char)strtol(text + 3, NULL, 16);
         hy_text_add_bytes(out, &c, 1);
         return;
     }
-    if (d->from) {
-        size_t to_size = is_first && d->strips_first ? 0 : d->to_size;
-        hy_add_replaced(out, text, size, d->from, d->from_size, d->to, to_size, most);
+    if (d->text.from) {
+        hy_replacement by = d->text;
+        if (is_first && d->strips_first) by.to_size = 0;
+        hy_add_replaced(out, text, size, &by, most);
     } else {
         hy_text_add_bytes(out, text, size);
     }

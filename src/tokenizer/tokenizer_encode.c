@@ -78,7 +78,7 @@ static bool put_bytes(const hy_tokenizer *t, symbols *s, const char *text, size_
 static void symbols_of(const hy_tokenizer *t, const char *word, size_t size, symbols *s) {
     for (size_t i = 0, length; i < size; i += length) {
         uint32_t code;
-        length = t->is_byte_level ? 1 : (size_t)hy_unicode_next(word + i, size - i, &code);
+        length = t->is_byte_level ? 1 : hy_unicode_next(word + i, size - i, &code);
         int32_t id = t->is_byte_level ? t->byte_id[(uint8_t)word[i]]
                                       : hy_vocab_find(&t->vocab, word + i, length);
         if (id >= 0) {

@@ -1,4 +1,7 @@
-/* tokenizer_llama2c.c: reads the tokenizer of llama2.c. See tokenizer_llama2c.h. */
+/* tokenizer_llama2c.c: reads the tokenizer of llama2.c. See tokenizer_llama2c.h.
+ *
+ * The content of tokenizer.bin: int32 longest piece; for each id fp32 score, int32 length,
+ * bytes. */
 #include "tokenizer/tokenizer_llama2c.h"
 
 #include <stdlib.h>
@@ -16,77 +19,26 @@ static const char *const specials[SPECIALS] = {"<unk>", "<s>", "</s>"};
 
 enum { PIECE_MAX = 1 << 16, PIECES_BYTES_MAX = 64 << 20 };
 
-/* ---- the file -------------------------------------------------------------------------------- */
-
-static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t size, size_t *at) {
-    int32_t length = -1;
-    if (size - *at >= 8) memcpy(&length, data + *at + 4, sizeof length);
-    HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
-               "piece %d is truncated or has a wrong length", p->count);
-    memcpy(&p->scores[p->count], data + *at, sizeof(float));
-    hy_text_add_bytes(&p->bytes, data + *at + 8, (size_t)length);
-    p->begin[++p->count] = (uint32_t)p->bytes.size;
-    *at += 8 + (size_t)length;
-    return HY_OK;
-}
-
-static hy_status read_pieces(hy_llama2c_pieces *out, const hy_file_map *map) {
-    size_t at = 4, most = map->size / 8; /* each piece has at least 8 bytes */
-    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT, "%zu bytes are too many for a tokenizer",
-               map->size);
-    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few for a tokenizer", map->size);
-    out->begin = calloc(most + 1, sizeof *out->begin);
-    out->scores = calloc(most + 1, sizeof *out->scores);
-    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "not enough memory for %zu pieces",
-               most);
-    while (at < map->size) HY_TRY(add_piece(out, map->data, map->size, &at));
-    return hy_text_status(&out->bytes);
-}
-
-/* Weights of other programs also end in .bin. The file is mapped, so that a large one is rejected
- * without reading it all. */
-hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
-    hy_file_map map;
-    *out = (hy_llama2c_pieces){0};
-    HY_TRY(hy_file_map_open(path, &map));
-    hy_status status = read_pieces(out, &map);
-    hy_file_map_close(&map);
-    if (status == HY_OK) return HY_OK;
-    hy_llama2c_pieces_free(out);
-    return hy_fail_context(status, "%s", path);
-}
-
-void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
-    hy_text_free(&pieces->bytes);
-    free(pieces->begin);
-    free(pieces->scores);
-    *pieces = (hy_llama2c_pieces){0};
-}
-
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 typedef struct piece {
-    char *text; /* spaces replaced by SPACE; zero-terminated */
+    const char *text; /* in `texts`; spaces are replaced by SPACE */
+    size_t begin;     /* its offset there */
     float score;
     int32_t id;
 } piece;
 
 typedef struct piece_list {
+    hy_text texts; /* each zero-terminated */
     piece *by_id;
     piece **by_text; /* pieces that take part in merges, sorted */
     int32_t count, sorted;
 } piece_list;
 
-static char *copy_piece(const hy_llama2c_pieces *from, int32_t id) {
-    hy_text text = {0};
-    for (uint32_t at = from->begin[id]; at < from->begin[id + 1]; at++) {
-        char byte = from->bytes.data[at];
-        hy_text_add_bytes(&text, byte == ' ' ? SPACE : &byte, byte == ' ' ? 3 : 1);
-    }
-    hy_text_add(&text, "");
-    if (hy_text_status(&text) == HY_OK) return text.data;
-    hy_text_free(&text);
-    return NULL;
+static void free_pieces(piece_list *list) {
+    hy_text_free(&list->texts);
+    free(list->by_id);
+    free(list->by_text);
 }
 
 static int compare_texts(const void *a, const void *b) {
@@ -95,25 +47,57 @@ static int compare_texts(const void *a, const void *b) {
 
 static bool is_byte(const char *text) { return strlen(text) == 6 && strncmp(text, "<0x", 3) == 0; }
 
-static hy_status make_list(const hy_llama2c_pieces *from, piece_list *list) {
-    size_t count = (size_t)from->count;
-    list->count = from->count;
-    list->by_id = calloc(count, sizeof *list->by_id);
-    list->by_text = calloc(count, sizeof *list->by_text);
-    if (!list->by_id || !list->by_text)
-        return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
-    for (int32_t i = 0; i < list->count; i++) {
-        piece *p = &list->by_id[i];
-        *p = (piece){copy_piece(from, i), from->scores[i], i};
-        if (!p->text) return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
-        if (i >= SPECIALS && !is_byte(p->text)) list->by_text[list->sorted++] = p;
+static hy_status add_piece(piece_list *list, const uint8_t *data, size_t size, size_t *at) {
+    int32_t length = -1;
+    if (size - *at >= 8) memcpy(&length, data + *at + 4, sizeof length);
+    HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
+               "piece %d is truncated or has a wrong length", list->count);
+    piece *p = &list->by_id[list->count];
+    *p = (piece){.begin = list->texts.size, .id = list->count++};
+    memcpy(&p->score, data + *at, sizeof p->score);
+    for (*at += 8; length > 0; length--, ++*at) {
+        bool is_space = data[*at] == ' ';
+        hy_text_add_bytes(&list->texts, is_space ? (const void *)SPACE : data + *at,
+                          is_space ? strlen(SPACE) : 1);
+    }
+    hy_text_add_bytes(&list->texts, "", 1);
+    return HY_OK;
+}
+
+static hy_status add_pieces(piece_list *list, const hy_file_map *map) {
+    size_t at = 4, most = map->size / 8; /* each piece has at least 8 bytes */
+    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT, "%zu bytes are too many for a tokenizer",
+               map->size);
+    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few for a tokenizer", map->size);
+    list->by_id = calloc(most + 1, sizeof *list->by_id);
+    list->by_text = calloc(most + 1, sizeof *list->by_text);
+    HY_FAIL_IF(!list->by_id || !list->by_text, HY_ERR_MEMORY, "not enough memory for %zu pieces",
+               most);
+    while (at < map->size) HY_TRY(add_piece(list, map->data, map->size, &at));
+    HY_TRY(hy_text_status(&list->texts));
+    for (piece *p = list->by_id; p < list->by_id + list->count; p++) {
+        p->text = list->texts.data + p->begin;
+        if (p->id >= SPECIALS && !is_byte(p->text)) list->by_text[list->sorted++] = p;
     }
     qsort(list->by_text, (size_t)list->sorted, sizeof *list->by_text, compare_texts);
     return HY_OK;
 }
 
+/* Reads all pieces; the file must end exactly after the last one. Weights of other programs also
+ * end in .bin, so the file is mapped: a large one is rejected without reading it all. */
+static hy_status read_pieces(const char *path, piece_list *list) {
+    hy_file_map map;
+    *list = (piece_list){0};
+    HY_TRY(hy_file_map_open(path, &map));
+    hy_status status = add_pieces(list, &map);
+    hy_file_map_close(&map);
+    if (status == HY_OK) return HY_OK;
+    free_pieces(list);
+    return hy_fail_context(status, "%s", path);
+}
+
 static bool has_piece(const piece_list *list, const char *text) {
-    piece wanted = {.text = (char *)text}, *at = &wanted;
+    piece wanted = {.text = text}, *at = &wanted;
     return bsearch(&at, list->by_text, (size_t)list->sorted, sizeof at, compare_texts) != NULL;
 }
 
@@ -215,24 +199,14 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
 
 bool hy_llama2c_tokenizer_is_named(const char *path) { return hy_has_ending(path, ".bin"); }
 
-static hy_status write_pieces(const hy_llama2c_pieces *pieces, hy_text *out) {
-    piece_list list = {0};
-    hy_status status = make_list(pieces, &list);
-    if (status == HY_OK) status = write_json(&list, out);
-    for (int32_t i = 0; list.by_id && i < list.count; i++) free(list.by_id[i].text);
-    free(list.by_id);
-    free(list.by_text);
-    return status;
-}
-
 hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out) {
-    hy_llama2c_pieces pieces;
-    HY_TRY(hy_llama2c_pieces_read(path, &pieces));
-    hy_status status = pieces.count > SPECIALS
-                           ? write_pieces(&pieces, out)
-                           : hy_fail(HY_ERR_INPUT, "%s: %d pieces are too few for a tokenizer",
-                                     path, pieces.count);
-    hy_llama2c_pieces_free(&pieces);
+    piece_list list;
+    HY_TRY(read_pieces(path, &list));
+    hy_status status =
+        list.count > SPECIALS
+            ? write_json(&list, out)
+            : hy_fail(HY_ERR_INPUT, "%s: %d pieces are too few for a tokenizer", path, list.count);
+    free_pieces(&list);
     return status;
 }
 
@@ -245,15 +219,6 @@ hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
     return status;
 }
 
-/* Weights of a model have the same ending, but they do not contain pieces up to the exact end. */
-static bool has_pieces(const char *path, int32_t vocab) {
-    hy_llama2c_pieces pieces;
-    if (hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;
-    bool is_right = pieces.count == vocab && vocab > SPECIALS;
-    hy_llama2c_pieces_free(&pieces);
-    return is_right;
-}
-
 hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size) {
     char **names;
     size_t count;
@@ -263,7 +228,11 @@ hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *pat
     for (size_t i = 0; i < count && status == HY_OK && !is_found; i++) {
         if (!hy_llama2c_tokenizer_is_named(names[i])) continue;
         status = hy_path_join(path, size, folder, names[i]);
-        if (status == HY_OK) is_found = has_pieces(path, vocab);
+        /* Weights of a model have the same ending, but no pieces up to the exact end. */
+        piece_list list;
+        if (status != HY_OK || read_pieces(path, &list) != HY_OK) continue;
+        is_found = list.count == vocab && vocab > SPECIALS;
+        free_pieces(&list);
     }
     hy_dir_list_free(names, count);
     if (!is_found) path[0] = 0;

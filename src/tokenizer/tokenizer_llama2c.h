@@ -18,16 +18,3 @@ hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out);
 /* Searches the folder for a .bin file with exactly `vocab` pieces. path has room for `size` bytes
  * and is "" if there is none. */
 hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size);
-
-/* The content of tokenizer.bin: int32 longest piece; for each id fp32 score, int32 length,
- * bytes. */
-typedef struct hy_llama2c_pieces {
-    hy_text bytes;
-    uint32_t *begin; /* (count + 1) */
-    float *scores;   /* (count) */
-    int32_t count;
-} hy_llama2c_pieces;
-
-/* Reads all pieces; the file must end exactly after the last one. */
-hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out);
-void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces);

@@ -5,6 +5,7 @@
  * list and a heap, so n symbols take n log n steps. Both give the same symbols. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 
@@ -37,33 +38,31 @@ void hy_vocab_fini(hy_vocab *vocab) {
     *vocab = (hy_vocab){0};
 }
 
+/* The slot of a text, or the empty slot where it belongs. */
+static uint64_t *slot_of(const hy_vocab *vocab, const char *text, size_t size, uint64_t hash) {
+    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
+        uint64_t slot = vocab->slots[i];
+        if (!slot) return &vocab->slots[i];
+        if (slot >> 32 != hash >> 32) continue;
+        const hy_token_place *place = &vocab->places[(uint32_t)slot - 1];
+        bool is_it = place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
+        if (is_it) return &vocab->slots[i];
+    }
+}
+
 bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id) {
-    uint64_t hash = hy_vocab_hash(text, size);
-    if (vocab->places[id].start != UINT32_MAX) return false;
-    if (hy_vocab_find_hashed(vocab, hash, text, size) >= 0) return false;
-    uint32_t i = (uint32_t)hash & vocab->mask;
-    while (vocab->slots[i]) i = (i + 1) & vocab->mask;
-    vocab->slots[i] = (hash >> 32) << 32 | (uint32_t)(id + 1);
+    uint64_t hash = hy_vocab_hash(text, size), *slot = slot_of(vocab, text, size, hash);
+    if (*slot || vocab->places[id].start != UINT32_MAX) return false;
+    *slot = (hash >> 32) << 32 | (uint32_t)(id + 1);
     memcpy(vocab->bytes + vocab->used, text, size);
     vocab->bytes[vocab->used + size] = '\0';
-    vocab->places[id].start = (uint32_t)vocab->used;
-    vocab->places[id].size = (uint32_t)size;
+    vocab->places[id] = (hy_token_place){(uint32_t)vocab->used, (uint32_t)size};
     vocab->used += size + 1;
     return true;
 }
 
-int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size) {
-    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
-        uint64_t slot = vocab->slots[i];
-        if (!slot) return -1;
-        if (slot >> 32 != hash >> 32) continue;
-        int32_t id = (int32_t)((uint32_t)slot - 1);
-        if (hy_vocab_is(vocab, id, text, size)) return id;
-    }
-}
-
 int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size) {
-    return hy_vocab_find_hashed(vocab, hy_vocab_hash(text, size), text, size);
+    return (int32_t)(uint32_t)*slot_of(vocab, text, size, hy_vocab_hash(text, size)) - 1;
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -144,17 +143,25 @@ typedef struct heap {
     size_t count;
 } heap;
 
-static void sink(heap *h, size_t i) {
-    uint64_t item = h->items[i];
+static uint64_t heap_take(heap *h) {
+    uint64_t least = h->items[0], item = h->items[--h->count];
+    size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < h->count; i = child) {
         if (child + 1 < h->count && h->items[child + 1] < h->items[child]) child++;
         if (item <= h->items[child]) break;
         h->items[i] = h->items[child];
     }
     h->items[i] = item;
+    return least;
 }
 
-static void heap_put(heap *h, uint64_t item) {
+/* Looks up the pair of a symbol and the next, and adds it to the heap. */
+static void pair_up(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
+    symbol *s = &symbols[at];
+    s->pair = s->next == NO_SYMBOL ? (neighbours){HY_NO_RANK, -1}
+                                   : look_up(merges, s->id, symbols[s->next].id);
+    if (s->pair.rank == HY_NO_RANK) return;
+    uint64_t item = (uint64_t)s->pair.rank << 32 | at;
     size_t i = h->count++;
     for (size_t parent; i > 0 && item < h->items[parent = (i - 1) / 2]; i = parent) {
         h->items[i] = h->items[parent];
@@ -162,62 +169,33 @@ static void heap_put(heap *h, uint64_t item) {
     h->items[i] = item;
 }
 
-static uint64_t heap_take(heap *h) {
-    uint64_t least = h->items[0];
-    h->items[0] = h->items[--h->count];
-    if (h->count) sink(h, 0);
-    return least;
-}
-
-static void pair_up(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
-    symbol *s = &symbols[at];
-    s->pair = s->next == NO_SYMBOL ? (neighbours){HY_NO_RANK, -1}
-                                   : look_up(merges, s->id, symbols[s->next].id);
-    if (s->pair.rank != HY_NO_RANK) heap_put(h, (uint64_t)s->pair.rank << 32 | at);
-}
-
-static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
-    symbol *s = &symbols[at], *gone = &symbols[s->next];
-    s->id = s->pair.id;
-    s->next = gone->next;
-    gone->id = -1;
-    gone->pair.rank = HY_NO_RANK;
-    if (s->next != NO_SYMBOL) symbols[s->next].previous = at;
-    if (s->previous != NO_SYMBOL) pair_up(merges, symbols, s->previous, h);
-    pair_up(merges, symbols, at, h);
-}
-
-/* Each merge adds at most two candidates, and there are fewer merges than symbols. So room for
- * three times as many candidates as symbols is enough. */
-static bool reserve(hy_merge_memory *memory, size_t count) {
-    if (memory->room >= count) return memory->data != NULL;
-    free(memory->data);
-    *memory = (hy_merge_memory){0};
-    memory->data = malloc(count * (sizeof(symbol) + 3 * sizeof(uint64_t)));
-    if (!memory->data) return false;
-    memory->room = count;
-    return true;
-}
-
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
                             hy_merge_memory *memory) {
-    HY_FAIL_IF(!reserve(memory, *count), HY_ERR_MEMORY,
-               "not enough memory for a word of %zu symbols", *count);
+    /* Each merge adds at most two candidates, and there are fewer merges than symbols. So room for
+     * three times as many candidates as symbols is enough. */
+    HY_TRY(hy_array_reserve(&memory->data, &memory->room, *count,
+                            sizeof(symbol) + 3 * sizeof(uint64_t), "a long word"));
     heap h = {.items = memory->data};
     symbol *symbols = (symbol *)(h.items + 3 * memory->room);
     uint32_t last = (uint32_t)(*count - 1);
     for (uint32_t i = 0; i <= last; i++) {
-        neighbours pair =
-            i < last ? look_up(merges, ids[i], ids[i + 1]) : (neighbours){HY_NO_RANK, -1};
-        uint32_t next = i < last ? i + 1 : NO_SYMBOL;
-        symbols[i] = (symbol){ids[i], i ? i - 1 : NO_SYMBOL, next, pair};
-        if (pair.rank != HY_NO_RANK) h.items[h.count++] = (uint64_t)pair.rank << 32 | i;
+        symbols[i] = (symbol){
+            .id = ids[i], .previous = i ? i - 1 : NO_SYMBOL, .next = i < last ? i + 1 : NO_SYMBOL};
     }
-    for (size_t i = h.count / 2; i-- > 0;) sink(&h, i);
+    for (uint32_t i = 0; i <= last; i++) pair_up(merges, symbols, i, &h);
     while (h.count) {
         uint64_t item = heap_take(&h);
         uint32_t at = (uint32_t)item;
-        if (symbols[at].pair.rank == item >> 32) merge_at(merges, symbols, at, &h);
+        symbol *s = &symbols[at];
+        if (s->pair.rank != item >> 32) continue;
+        symbol *gone = &symbols[s->next];
+        s->id = s->pair.id;
+        s->next = gone->next;
+        gone->id = -1;
+        gone->pair.rank = HY_NO_RANK;
+        if (s->next != NO_SYMBOL) symbols[s->next].previous = at;
+        if (s->previous != NO_SYMBOL) pair_up(merges, symbols, s->previous, &h);
+        pair_up(merges, symbols, at, &h);
     }
     size_t kept = 0;
     for (uint32_t i = 0; i != NO_SYMBOL; i = symbols[i].next) ids[kept++] = symbols[i].id;

@@ -66,25 +66,6 @@ void hy_vocab_fini(hy_vocab *vocab);
 /* Adds a token; false if the text or the id is already in use. */
 bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id);
 int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size); /* -1: none */
-/* As above, for a known hash. hy_vocab_touch prefetches its slot. */
-int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size);
-static inline void hy_vocab_touch(const hy_vocab *vocab, uint64_t hash) {
-    __builtin_prefetch(&vocab->slots[hash & vocab->mask]);
-}
-/* The id that a text with this hash probably has, to be confirmed by hy_vocab_is; -1: certainly
- * none. */
-static inline int32_t hy_vocab_guess(const hy_vocab *vocab, uint64_t hash) {
-    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
-        uint64_t slot = vocab->slots[i];
-        if (!slot) return -1;
-        if (slot >> 32 == hash >> 32) return (int32_t)((uint32_t)slot - 1);
-    }
-}
-static inline bool hy_vocab_is(const hy_vocab *vocab, int32_t id, const char *text, size_t size) {
-    const hy_token_place *place = &vocab->places[id];
-    return place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
-}
-
 /* ---- byte-pair merges (tokenizer_merges.c) --------------------------------------------------- */
 
 #define HY_NO_RANK UINT32_MAX
@@ -217,10 +198,15 @@ typedef enum hy_step_kind {
 
 typedef enum hy_prepend { HY_PREPEND_ALWAYS, HY_PREPEND_FIRST, HY_PREPEND_NEVER } hy_prepend;
 
-typedef struct hy_step {
-    hy_step_kind kind;
+/* Each occurrence of one text becomes the other. */
+typedef struct hy_replacement {
     char *from, *to; /* owned */
     size_t from_size, to_size;
+} hy_replacement;
+
+typedef struct hy_step {
+    hy_step_kind kind;
+    hy_replacement text; /* METASPACE: both are what a blank becomes */
     hy_splitter splitter;
     hy_pattern *pattern;
     hy_behavior behavior;
@@ -235,17 +221,16 @@ typedef struct hy_steps {
 } hy_steps;
 
 void hy_steps_fini(hy_steps *steps);
-/* Adds a text with `from` replaced by `to`; stops early, soon after `out` exceeds `most` bytes. */
-void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
-                     size_t from_size, const char *to, size_t to_size, size_t most);
+/* Adds a text with replacements; stops early, soon after `out` exceeds `most` bytes. */
+void hy_add_replaced(hy_text *out, const char *text, size_t size, const hy_replacement *by,
+                     size_t most);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 typedef struct hy_decoder {
     bool is_byte_level;     /* tokens spell bytes in the printable alphabet */
     bool joins_with_blanks; /* the file has no decoder */
-    char *from, *to;        /* replaced in each token; NULL: nothing */
-    size_t from_size, to_size;
+    hy_replacement text;    /* in each token; from NULL: nothing is replaced */
     bool has_byte_fallback;
     int strip_start;   /* blanks removed from the beginning of the whole text */
     bool strips_first; /* Metaspace: `from` is dropped in the first token */
@@ -323,9 +308,8 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *tokenizer, const hy_json_node *m
 /* Reads a boolean of `object`; absent or null: the fallback. */
 hy_status hy_tokenizer_read_bool(const hy_tokenizer *tokenizer, const hy_json_node *object,
                                  const char *key, bool fallback, bool *out);
-hy_status hy_tokenizer_read_normalizer(hy_tokenizer *tokenizer, const hy_json_node *node);
-hy_status hy_tokenizer_read_splitting(hy_tokenizer *tokenizer, const hy_json_node *node);
-hy_status hy_tokenizer_read_decoder(hy_tokenizer *tokenizer, const hy_json_node *node);
+/* Reads the normaliser, the pre-tokeniser and the decoder. */
+hy_status hy_tokenizer_read_steps(hy_tokenizer *tokenizer, const hy_json_node *root);
 
 /* Normalises a text. *out points to the text itself if nothing changes, otherwise into the
  * workspace. */

@@ -64,47 +64,35 @@ static bool spell_blanks(const char *pattern, hy_text *out) {
     return true;
 }
 
-hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out) {
+static hy_status compile(hy_pattern *p, const char *pattern, const char *name, hy_text *spelled) {
+    static const char part[] = "the pattern of pre_tokenizer";
     int error;
     PCRE2_SIZE where;
-    hy_pattern *p = calloc(1, sizeof *p);
-    if (p) p->name = strdup(name);
-    if (!p || !p->name) {
-        free(p);
-        return hy_fail(HY_ERR_MEMORY, "not enough memory for a split pattern");
-    }
+    p->name = strdup(name);
+    HY_FAIL_IF(!p->name, HY_ERR_MEMORY, "not enough memory for a split pattern");
+    HY_FAIL_IF(!spell_blanks(pattern, spelled), HY_ERR_INPUT,
+               "%s: %s has a verb (*...); verbs are not supported", name, part);
+    HY_FAIL_IF(spelled->size > PATTERN_MAX, HY_ERR_INPUT, "%s: %s has %zu bytes; the limit is %d",
+               name, part, spelled->size, PATTERN_MAX);
+    HY_TRY(hy_text_status(spelled)); /* an incomplete pattern would have another meaning */
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
-    hy_text spelled = {0};
-    hy_status is_spelled = HY_OK;
-    if (!spell_blanks(pattern, &spelled)) {
-        is_spelled = hy_fail(
-            HY_ERR_INPUT,
-            "%s: the pattern of pre_tokenizer has a verb (*...); verbs are not supported", name);
-    } else if (spelled.size > PATTERN_MAX) {
-        is_spelled =
-            hy_fail(HY_ERR_INPUT, "%s: the pattern of pre_tokenizer has %zu bytes; the limit is %d",
-                    name, spelled.size, PATTERN_MAX);
-    } else {
-        /* an incomplete pattern would have another meaning */
-        is_spelled = hy_text_status(&spelled);
-    }
-    if (is_spelled != HY_OK) {
-        hy_text_free(&spelled);
-        hy_pattern_free(p);
-        return is_spelled;
-    }
-    PCRE2_SPTR text = (PCRE2_SPTR)hy_text_string(&spelled);
-    p->code = pcre2_compile(text, spelled.size, options, &error, &where, NULL);
-    hy_text_free(&spelled);
-    if (!p->code) {
-        hy_status status = fail_pattern(name, "the pattern of pre_tokenizer", error);
-        hy_pattern_free(p);
-        return status;
-    }
+    p->code = pcre2_compile((PCRE2_SPTR)hy_text_string(spelled), spelled->size, options, &error,
+                            &where, NULL);
+    if (!p->code) return fail_pattern(name, part, error);
     /* Optional: only makes matching faster. */
     pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-    *out = p;
     return HY_OK;
+}
+
+hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out) {
+    hy_pattern *p = calloc(1, sizeof *p);
+    if (!p) return hy_fail(HY_ERR_MEMORY, "not enough memory for a split pattern");
+    hy_text spelled = {0};
+    hy_status status = compile(p, pattern, name, &spelled);
+    hy_text_free(&spelled);
+    if (status == HY_OK) *out = p;
+    if (status != HY_OK) hy_pattern_free(p);
+    return status;
 }
 
 void hy_pattern_free(hy_pattern *pattern) {

@@ -140,9 +140,7 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     const hy_json_node *added = hy_json_get(root, "added_tokens"), *node = hy_json_first(added);
     HY_FAIL_IF(hy_json_type_of(added) != HY_JSON_ARRAY && hy_json_type_of(added) != HY_JSON_NULL,
                HY_ERR_INPUT, "%s: added_tokens must be an array", t->name);
-    HY_TRY(hy_tokenizer_read_normalizer(t, hy_json_get(root, "normalizer")));
-    HY_TRY(hy_tokenizer_read_splitting(t, hy_json_get(root, "pre_tokenizer")));
-    HY_TRY(hy_tokenizer_read_decoder(t, hy_json_get(root, "decoder")));
+    HY_TRY(hy_tokenizer_read_steps(t, root));
     HY_TRY(hy_tokenizer_read_model(t, hy_json_get(root, "model"), added));
     HY_TRY(read_post_processor(t, hy_json_get(root, "post_processor"), 0));
     size_t count = hy_json_size(added), i = 0;

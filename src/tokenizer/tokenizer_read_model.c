@@ -2,8 +2,7 @@
  *
  * Memory is a small multiple of the file, so the largest id must not be much larger than the number
  * of tokens. Every merge must join two tokens, neither of them empty, into a third, so merging
- * always ends. A large file has hundreds of thousands of merges with three look-ups each. They are
- * done in batches, so that memory is prefetched for some while others are processed. */
+ * always ends. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -82,27 +81,18 @@ static hy_status add_token(hy_tokenizer *t, const char *text, size_t size,
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-#define BATCH 32
 #define JOINED_BYTES 4096
-
-typedef struct waiting {
-    const char *text[3]; /* left, right, joined */
-    size_t size[3];
-    uint64_t hash[3];
-} waiting;
 
 typedef struct merge_reader {
     hy_tokenizer *tokenizer;
-    waiting batch[BATCH];
-    int count;
-    uint32_t rank; /* of the first merge in the batch */
-    char *joined;  /* texts of joined tokens */
-    size_t used, room;
+    uint32_t rank; /* of the next merge */
+    char *joined;  /* the text of the joined token */
+    size_t room;
     bool crosses_blanks; /* some merge puts U+2581 after another character */
 } merge_reader;
 
-static hy_status fail_merge(const merge_reader *r, uint32_t number, const char *what) {
-    return hy_fail(HY_ERR_INPUT, "%s: merge number %u: %s", r->tokenizer->name, number + 1, what);
+static hy_status fail_merge(const merge_reader *r, const char *what) {
+    return hy_fail(HY_ERR_INPUT, "%s: merge number %u: %s", r->tokenizer->name, r->rank + 1, what);
 }
 
 static bool crosses_blank(const char *text, size_t size) {
@@ -114,79 +104,23 @@ static bool crosses_blank(const char *text, size_t size) {
     return false;
 }
 
-/* Finds the ids of a batch. Each text needs two accesses to distant memory. So all first accesses
- * are prefetched, then all second ones, and then the texts are compared. */
-static void find_batch(const merge_reader *r, int32_t found[BATCH][3]) {
-    const hy_vocab *vocab = &r->tokenizer->vocab;
-    for (int i = 0; i < r->count; i++) {
-        for (int k = 0; k < 3; k++) {
-            found[i][k] = hy_vocab_guess(vocab, r->batch[i].hash[k]);
-            if (found[i][k] >= 0) __builtin_prefetch(&vocab->places[found[i][k]]);
-        }
-    }
-    for (int i = 0; i < r->count; i++) {
-        for (int k = 0; k < 3; k++) {
-            int32_t id = found[i][k];
-            if (id >= 0) __builtin_prefetch(vocab->bytes + vocab->places[id].start);
-        }
-    }
-    for (int i = 0; i < r->count; i++) {
-        const waiting *w = &r->batch[i];
-        for (int k = 0; k < 3; k++) {
-            int32_t id = found[i][k];
-            if (id < 0 || hy_vocab_is(vocab, id, w->text[k], w->size[k])) continue;
-            found[i][k] = hy_vocab_find_hashed(vocab, w->hash[k], w->text[k], w->size[k]);
-        }
-    }
-}
-
-static hy_status look_up_batch(merge_reader *r) {
-    hy_tokenizer *t = r->tokenizer;
-    int32_t found[BATCH][3];
-    find_batch(r, found);
-    for (int i = 0; i < r->count; i++) {
-        const waiting *w = &r->batch[i];
-        const int32_t *id = found[i];
-        if (id[0] < 0 || id[1] < 0 || id[2] < 0) {
-            return fail_merge(r, r->rank + (uint32_t)i,
-                              "both parts and the joined token must be in the vocabulary");
-        }
-        __builtin_prefetch(&t->merges.slots[hy_merges_slot(&t->merges, id[0], id[1])]);
-        if (!t->is_byte_level && !r->crosses_blanks) {
-            r->crosses_blanks = crosses_blank(w->text[2], w->size[2]);
-        }
-    }
-    for (int i = 0; i < r->count; i++) {
-        const int32_t *id = found[i];
-        hy_merges_put(&t->merges, id[0], id[1], r->rank + (uint32_t)i, id[2]);
-    }
-    r->rank += (uint32_t)r->count;
-    r->count = 0;
-    r->used = 0;
-    return HY_OK;
-}
-
 static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, const char *right,
                            size_t right_size) {
-    uint32_t number = r->rank + (uint32_t)r->count;
+    hy_tokenizer *t = r->tokenizer;
     size_t size = left_size + right_size;
-    if (left_size == 0 || right_size == 0)
-        return fail_merge(r, number, "one of its parts is empty");
-    if (r->used + size > r->room) {
-        if (r->count) HY_TRY(look_up_batch(r)); /* its texts are in the block that moves */
-        HY_TRY(hy_array_reserve(&r->joined, &r->room, size, 1, "merges"));
+    if (left_size == 0 || right_size == 0) return fail_merge(r, "one of its parts is empty");
+    HY_TRY(hy_array_reserve(&r->joined, &r->room, size, 1, "merges"));
+    memcpy(r->joined, left, left_size);
+    memcpy(r->joined + left_size, right, right_size);
+    int32_t left_id = hy_vocab_find(&t->vocab, left, left_size),
+            right_id = hy_vocab_find(&t->vocab, right, right_size),
+            id = hy_vocab_find(&t->vocab, r->joined, size);
+    if (left_id < 0 || right_id < 0 || id < 0) {
+        return fail_merge(r, "both parts and the joined token must be in the vocabulary");
     }
-    waiting *w = &r->batch[r->count++];
-    char *joined = r->joined + r->used;
-    memcpy(joined, left, left_size);
-    memcpy(joined + left_size, right, right_size);
-    r->used += size;
-    *w = (waiting){.text = {left, right, joined}, .size = {left_size, right_size, size}};
-    for (int k = 0; k < 3; k++) {
-        w->hash[k] = hy_vocab_hash(w->text[k], w->size[k]);
-        hy_vocab_touch(&r->tokenizer->vocab, w->hash[k]);
-    }
-    return r->count == BATCH ? look_up_batch(r) : HY_OK;
+    hy_merges_put(&t->merges, left_id, right_id, r->rank++, id);
+    if (!t->is_byte_level && !r->crosses_blanks) r->crosses_blanks = crosses_blank(r->joined, size);
+    return HY_OK;
 }
 
 /* Reads a merge: "a b", or ["a", "b"]. */
@@ -207,7 +141,7 @@ static hy_status read_merge(merge_reader *r, const hy_json_node *node) {
         is_pair = hy_json_as_string(first, &left, &size) &&
                   hy_json_as_string(hy_json_next(first), &right, &right_size);
     }
-    if (!is_pair) return fail_merge(r, r->rank + (uint32_t)r->count, form);
+    if (!is_pair) return fail_merge(r, form);
     return add_merge(r, left, size, right, right_size);
 }
 
@@ -220,7 +154,6 @@ static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
     for (const hy_json_node *m = hy_json_first(merges); m && status == HY_OK; m = hy_json_next(m)) {
         status = read_merge(&r, m);
     }
-    if (status == HY_OK) status = look_up_batch(&r);
     free(r.joined);
     t->cuts_blanks = !t->is_byte_level && !r.crosses_blanks;
     return status;

@@ -94,14 +94,10 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
     hy_step *step = add_step(&t->normalizer, (hy_step_kind)kind);
     if (kind == HY_STEP_NFC || kind == HY_STEP_LOWER) return HY_OK;
     if (kind == HY_STEP_REPLACE) {
-        HY_TRY(read_literal(t, part, node, &step->from, &step->from_size));
+        HY_TRY(read_literal(t, part, node, &step->text.from, &step->text.from_size));
     }
     const char *key = kind == HY_STEP_REPLACE ? "content" : "prepend";
-    return copy_text(t, part, node, key, &step->to, &step->to_size);
-}
-
-hy_status hy_tokenizer_read_normalizer(hy_tokenizer *t, const hy_json_node *node) {
-    return hy_json_type_of(node) == HY_JSON_NULL ? HY_OK : add_normalizer(t, node, 0);
+    return copy_text(t, part, node, key, &step->text.to, &step->text.to_size);
 }
 
 /* ---- pre-tokeniser --------------------------------------------------------------------------- */
@@ -112,7 +108,7 @@ static hy_status read_pattern(hy_tokenizer *t, const hy_json_node *node, hy_step
     const char *text;
     size_t size;
     if (!hy_json_as_string(hy_json_get(hy_json_get(node, "pattern"), "Regex"), &text, &size)) {
-        return read_literal(t, pre, node, &step->from, &step->from_size);
+        return read_literal(t, pre, node, &step->text.from, &step->text.from_size);
     }
     HY_FAIL_IF(memchr(text, 0, size), HY_ERR_INPUT,
                "%s: the pattern of %s Split contains a zero byte", t->name, pre);
@@ -180,11 +176,11 @@ static hy_status read_scheme(const hy_tokenizer *t, const hy_json_node *node, hy
 
 static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
     hy_step *step = add_step(&t->splitting, HY_STEP_METASPACE);
-    HY_TRY(copy_text(t, pre, node, "replacement", &step->to, &step->to_size));
-    HY_TRY(copy_text(t, pre, node, "replacement", &step->from, &step->from_size));
+    HY_TRY(copy_text(t, pre, node, "replacement", &step->text.to, &step->text.to_size));
+    HY_TRY(copy_text(t, pre, node, "replacement", &step->text.from, &step->text.from_size));
     HY_TRY(read_scheme(t, node, &step->prepend));
-    HY_FAIL_IF(step->to_size == 0, HY_ERR_INPUT, "%s: the replacement of %s Metaspace is empty",
-               t->name, pre);
+    HY_FAIL_IF(step->text.to_size == 0, HY_ERR_INPUT,
+               "%s: the replacement of %s Metaspace is empty", t->name, pre);
     return hy_tokenizer_read_bool(t, node, "split", true, &step->splits);
 }
 
@@ -202,10 +198,6 @@ static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, in
     if (strcmp(type, "Digits") == 0) return add_digits(t, node);
     if (strcmp(type, "Metaspace") == 0) return add_metaspace(t, node);
     return refuse(t, pre, type, "Sequence, ByteLevel, Split, Digits and Metaspace");
-}
-
-hy_status hy_tokenizer_read_splitting(hy_tokenizer *t, const hy_json_node *node) {
-    return hy_json_type_of(node) == HY_JSON_NULL ? HY_OK : add_pre_tokenizer(t, node, 0);
 }
 
 /* ---- decoder --------------------------------------------------------------------------------- */
@@ -230,12 +222,12 @@ static hy_status read_metaspace_decoder(hy_tokenizer *t, const hy_json_node *nod
     hy_prepend prepend = HY_PREPEND_ALWAYS;
     HY_TRY(read_scheme(t, node, &prepend));
     d->strips_first = prepend != HY_PREPEND_NEVER;
-    HY_TRY(copy_text(t, decoder, node, "replacement", &d->from, &d->from_size));
-    HY_FAIL_IF(d->from_size == 0, HY_ERR_INPUT, "%s: the replacement of decoder Metaspace is empty",
-               t->name);
-    d->to = strdup(" ");
-    d->to_size = 1;
-    return d->to ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the decoder");
+    HY_TRY(copy_text(t, decoder, node, "replacement", &d->text.from, &d->text.from_size));
+    HY_FAIL_IF(d->text.from_size == 0, HY_ERR_INPUT,
+               "%s: the replacement of decoder Metaspace is empty", t->name);
+    d->text.to = strdup(" ");
+    d->text.to_size = 1;
+    return d->text.to ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the decoder");
 }
 
 /* Adds a decoder. Decoding supports one order: Replace, ByteFallback, Fuse, Strip. `rank` is the
@@ -261,16 +253,21 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
     if (place == 1) d->has_byte_fallback = true;
     if (place == 3) return read_strip(t, node);
     if (place != 0) return HY_OK;
-    HY_TRY(read_literal(t, decoder, node, &d->from, &d->from_size));
-    return copy_text(t, decoder, node, "content", &d->to, &d->to_size);
+    HY_TRY(read_literal(t, decoder, node, &d->text.from, &d->text.from_size));
+    return copy_text(t, decoder, node, "content", &d->text.to, &d->text.to_size);
 }
 
-hy_status hy_tokenizer_read_decoder(hy_tokenizer *t, const hy_json_node *node) {
+hy_status hy_tokenizer_read_steps(hy_tokenizer *t, const hy_json_node *root) {
+    const hy_json_node *normalizer = hy_json_get(root, "normalizer");
+    const hy_json_node *splitting = hy_json_get(root, "pre_tokenizer");
+    if (hy_json_type_of(normalizer) != HY_JSON_NULL) HY_TRY(add_normalizer(t, normalizer, 0));
+    if (hy_json_type_of(splitting) != HY_JSON_NULL) HY_TRY(add_pre_tokenizer(t, splitting, 0));
+    const hy_json_node *decoding = hy_json_get(root, "decoder");
     int rank = 0;
-    t->decoder.joins_with_blanks = hy_json_type_of(node) == HY_JSON_NULL;
+    t->decoder.joins_with_blanks = hy_json_type_of(decoding) == HY_JSON_NULL;
     if (t->decoder.joins_with_blanks) return HY_OK;
-    if (strcmp(type_of(node), "Sequence") != 0) return add_decoder(t, node, &rank);
-    const hy_json_node *list = hy_json_get(node, "decoders");
+    if (strcmp(type_of(decoding), "Sequence") != 0) return add_decoder(t, decoding, &rank);
+    const hy_json_node *list = hy_json_get(decoding, "decoders");
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY, HY_ERR_INPUT,
                "%s: decoder Sequence needs the array \"decoders\"", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {

@@ -20,20 +20,16 @@ static const char pattern_qwen[] =
 
 static inline bool is_ascii_letter(uint8_t byte) { return (uint8_t)((byte | 32) - 'a') < 26; }
 
-static inline hy_unicode_class ascii_class(uint8_t byte) {
-    if (is_ascii_letter(byte)) return HY_UNICODE_LETTER;
-    if ((uint8_t)(byte - '0') < 10) return HY_UNICODE_NUMBER;
-    if (byte == ' ' || (uint8_t)(byte - 9) < 5) return HY_UNICODE_SPACE;
-    return HY_UNICODE_OTHER;
-}
-
 /* Class and length of the character at `at`, which must be inside the text. */
 static inline hy_unicode_class class_at(const char *text, size_t size, size_t at, size_t *length) {
     uint8_t byte = (uint8_t)text[at];
     *length = 1;
-    if (byte < 0x80) return ascii_class(byte);
+    if (is_ascii_letter(byte)) return HY_UNICODE_LETTER;
+    if ((uint8_t)(byte - '0') < 10) return HY_UNICODE_NUMBER;
+    if (byte == ' ' || (uint8_t)(byte - 9) < 5) return HY_UNICODE_SPACE;
+    if (byte < 0x80) return HY_UNICODE_OTHER;
     uint32_t code;
-    *length = (size_t)hy_unicode_next(text + at, size - at, &code);
+    *length = hy_unicode_next(text + at, size - at, &code);
     return hy_unicode_class_of(code);
 }
 
@@ -73,7 +69,7 @@ static size_t contraction(const char *text, size_t size, bool any_case) {
 static size_t blanks(const char *text, size_t size, size_t end) {
     if (end == size) return end;
     uint32_t code;
-    size_t last = (size_t)hy_unicode_previous(text, end, &code);
+    size_t last = hy_unicode_previous(text, end, &code);
     return end > last ? end - last : end;
 }
 

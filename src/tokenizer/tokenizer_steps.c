@@ -19,8 +19,8 @@
 
 void hy_steps_fini(hy_steps *steps) {
     for (int i = 0; i < steps->count; i++) {
-        free(steps->step[i].from);
-        free(steps->step[i].to);
+        free(steps->step[i].text.from);
+        free(steps->step[i].text.to);
         hy_pattern_free(steps->step[i].pattern);
     }
     steps->count = 0;
@@ -44,13 +44,14 @@ hy_status hy_allowance_take(hy_allowance *left, size_t bytes) {
     return HY_OK;
 }
 
-void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
-                     size_t from_size, const char *to, size_t to_size, size_t most) {
+void hy_add_replaced(hy_text *out, const char *text, size_t size, const hy_replacement *by,
+                     size_t most) {
     const char *end = text + size, *hit;
-    while (out->size <= most && (hit = memmem(text, (size_t)(end - text), from, from_size))) {
+    while (out->size <= most &&
+           (hit = memmem(text, (size_t)(end - text), by->from, by->from_size))) {
         hy_text_add_bytes(out, text, (size_t)(hit - text));
-        hy_text_add_bytes(out, to, to_size);
-        text = hit + from_size;
+        hy_text_add_bytes(out, by->to, by->to_size);
+        text = hit + by->from_size;
     }
     hy_text_add_bytes(out, text, (size_t)(end - text));
 }
@@ -61,18 +62,17 @@ hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const c
     for (int i = 0; i < steps->count && size > 0; i++) {
         const hy_step *step = &steps->step[i];
         bool is_replacing = step->kind == HY_STEP_REPLACE;
-        if (is_replacing && !memmem(text, size, step->from, step->from_size)) continue;
+        if (is_replacing && !memmem(text, size, step->text.from, step->text.from_size)) continue;
         if (step->kind == HY_STEP_NFC && hy_unicode_is_plain(text, size)) continue;
         hy_text *to = &space->normal[side];
         hy_text_clear(to);
         switch (step->kind) {
         case HY_STEP_PREPEND:
-            hy_text_add_bytes(to, step->to, step->to_size);
+            hy_text_add_bytes(to, step->text.to, step->text.to_size);
             hy_text_add_bytes(to, text, size);
             break;
         case HY_STEP_REPLACE:
-            hy_add_replaced(to, text, size, step->from, step->from_size, step->to, step->to_size,
-                            space->left.bytes);
+            hy_add_replaced(to, text, size, &step->text, space->left.bytes);
             break;
         case HY_STEP_NFC: hy_unicode_add_nfc(to, text, size); break;
         case HY_STEP_LOWER: hy_unicode_add_lower(to, text, size); break;
@@ -162,10 +162,10 @@ static hy_status find_match(const split_call *call, int number, const char *text
         *end = from + step->splitter(text + from, size - from);
         return HY_OK;
     }
-    const char *hit = memmem(text + from, size - from, step->from, step->from_size);
+    const char *hit = memmem(text + from, size - from, step->text.from, step->text.from_size);
     if (!hit) return HY_OK;
     *begin = (size_t)(hit - text);
-    *end = *begin + step->from_size;
+    *end = *begin + step->text.from_size;
     return HY_OK;
 }
 
@@ -179,7 +179,7 @@ static hy_status add_matches(joiner *j, int number, size_t size, bool is_inverte
         if (end == SIZE_MAX) break;
         if (begin == end && end == last_end) {
             uint32_t code;
-            from += from < size ? (size_t)hy_unicode_next(j->text + from, size - from, &code) : 1;
+            from += from < size ? hy_unicode_next(j->text + from, size - from, &code) : 1;
             continue;
         }
         if (begin > done) HY_TRY(add_piece(j, done, begin, is_inverted));
@@ -198,7 +198,7 @@ static hy_status add_digits(joiner *j, size_t size) {
     for (size_t i = 0, length; i < size; i += length) {
         uint32_t code;
         size_t begin = i;
-        length = (size_t)hy_unicode_next(j->text + i, size - i, &code);
+        length = hy_unicode_next(j->text + i, size - i, &code);
         bool is_number = hy_unicode_class_of(code) == HY_UNICODE_NUMBER;
         /* Other characters stay together: only digits can be isolated. */
         bool goes_on = j->behavior == HY_ISOLATED && !is_number && j->has_piece && !j->is_match;
@@ -218,10 +218,11 @@ static hy_status split_metaspace(const split_call *call, int number, const char 
     hy_text_clear(out);
     bool wants_prefix =
         step->prepend == HY_PREPEND_ALWAYS || (step->prepend == HY_PREPEND_FIRST && is_first);
+    hy_replacement by = {" ", step->text.to, 1, step->text.to_size};
     bool has_prefix =
-        text[0] == ' ' || (size >= step->to_size && memcmp(text, step->to, step->to_size) == 0);
-    if (wants_prefix && !has_prefix) hy_text_add_bytes(out, step->to, step->to_size);
-    hy_add_replaced(out, text, size, " ", 1, step->to, step->to_size, call->space->left.bytes);
+        text[0] == ' ' || (size >= by.to_size && memcmp(text, by.to, by.to_size) == 0);
+    if (wants_prefix && !has_prefix) hy_text_add_bytes(out, by.to, by.to_size);
+    hy_add_replaced(out, text, size, &by, call->space->left.bytes);
     HY_TRY(hy_text_status(out));
     HY_TRY(hy_allowance_take(&call->space->left, out->size));
     if (!step->splits) return split_on(call, number + 1, out->data, out->size, is_first);

@@ -26,11 +26,11 @@ enum {
     HANGUL_TS = 28
 };
 
-int hy_unicode_previous(const char *text, size_t size, uint32_t *code) {
+size_t hy_unicode_previous(const char *text, size_t size, uint32_t *code) {
     for (size_t length = 1; length <= 4 && length <= size; length++) {
         const char *p = text + size - length;
         if (((uint8_t)*p & 0xC0) == 0x80) continue;
-        if (hy_unicode_next(p, length, code) == (int)length) return (int)length;
+        if (hy_unicode_next(p, length, code) == length) return length;
         break;
     }
     *code = HY_UNICODE_STRAY;
@@ -62,18 +62,6 @@ static inline const void *row_of(const void *table, size_t rows, size_t size, ui
         }
     }
     return low > 0 ? (const char *)table + (low - 1) * size : NULL;
-}
-
-static uint32_t combining_of(uint32_t code) {
-    const hy_unicode_run *run =
-        row_of(hy_unicode_combining, HY_UNICODE_COMBINING_RUNS, sizeof *run, code);
-    return run && code <= run->last ? run->combining : 0;
-}
-
-static const hy_unicode_pair *decomposition_of(uint32_t code) {
-    const hy_unicode_pair *pair =
-        row_of(hy_unicode_decomposition, HY_UNICODE_DECOMPOSITIONS, sizeof *pair, code);
-    return pair && pair->code == code ? pair : NULL;
 }
 
 /* The syllable of two Hangul parts; 0: none. */
@@ -112,8 +100,11 @@ typedef struct stretch {
 } stretch;
 
 static void push(stretch *s, uint32_t code) {
+    const hy_unicode_run *run =
+        row_of(hy_unicode_combining, HY_UNICODE_COMBINING_RUNS, sizeof *run, code);
+    uint32_t class = run && code <= run->last ? run->combining : 0;
     if (hy_array_reserve(&s->codes, &s->room, s->count + 1, sizeof code, "a text") == HY_OK) {
-        s->codes[s->count++] = combining_of(code) << MARK_SHIFT | code;
+        s->codes[s->count++] = class << MARK_SHIFT | code;
     } else {
         s->has_failed = true;
     }
@@ -127,8 +118,9 @@ static void push_decomposed(stretch *s, uint32_t code) {
         if (syllable % HANGUL_TS) push(s, HANGUL_T + syllable % HANGUL_TS);
         return;
     }
-    const hy_unicode_pair *pair = decomposition_of(code);
-    if (!pair) {
+    const hy_unicode_pair *pair =
+        row_of(hy_unicode_decomposition, HY_UNICODE_DECOMPOSITIONS, sizeof *pair, code);
+    if (!pair || pair->code != code) {
         push(s, code);
         return;
     }
@@ -177,7 +169,7 @@ static void add_code(hy_text *out, uint32_t code) {
 static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size) {
     for (size_t i = 0; i < size;) {
         uint32_t code;
-        i += (size_t)hy_unicode_next(text + i, size - i, &code);
+        i += hy_unicode_next(text + i, size - i, &code);
         push_decomposed(s, code);
     }
     if (s->has_failed || !order_marks(s)) {
@@ -212,18 +204,18 @@ void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size) {
            before = 0; /* text before `done` is written; `before`: start of the last character */
     for (size_t i = 0; i < size;) {
         uint32_t code;
-        int length = hy_unicode_next(text + i, size - i, &code);
+        size_t length = hy_unicode_next(text + i, size - i, &code);
         if (code < PLAIN_END || code == HY_UNICODE_STRAY) {
             /* nothing combines with an invalid byte */
             before = code == HY_UNICODE_STRAY ? i + 1 : i;
-            i += (size_t)length;
+            i += length;
             continue;
         }
         size_t from = before > done ? before : done, end = i;
         while (end < size) {
-            int more = hy_unicode_next(text + end, size - end, &code);
+            size_t more = hy_unicode_next(text + end, size - end, &code);
             if (code < PLAIN_END || code == HY_UNICODE_STRAY) break;
-            end += (size_t)more;
+            end += more;
         }
         hy_text_add_bytes(out, text + done, from - done);
         add_stretch(out, &s, text + from, end - from);
@@ -246,7 +238,7 @@ static uint32_t lower_of(uint32_t code) {
 void hy_unicode_add_lower(hy_text *out, const char *text, size_t size) {
     for (size_t i = 0; i < size;) {
         uint32_t code;
-        int length = hy_unicode_next(text + i, size - i, &code);
+        size_t length = hy_unicode_next(text + i, size - i, &code);
         if (code == HY_UNICODE_STRAY) {
             hy_text_add_bytes(out, text + i, 1);
         } else if (code == 0x130) { /* capital I with a dot: the only one that becomes two */
@@ -254,6 +246,6 @@ void hy_unicode_add_lower(hy_text *out, const char *text, size_t size) {
         } else {
             add_code(out, lower_of(code));
         }
-        i += (size_t)length;
+        i += length;
     }
 }

@@ -32,7 +32,7 @@ static inline hy_unicode_class hy_unicode_class_of(uint32_t code) {
 static inline bool hy_unicode_is_word(uint32_t code) { return hy_unicode_bits(code) & 4; }
 
 /* Reads the character at p; `left` bytes (at least 1) are available. Returns its length. */
-static inline int hy_unicode_next(const char *text, size_t left, uint32_t *code) {
+static inline size_t hy_unicode_next(const char *text, size_t left, uint32_t *code) {
     const uint8_t *p = (const uint8_t *)text;
     int length = hy_utf8_length(p, left);
     switch (length) {
@@ -47,7 +47,7 @@ static inline int hy_unicode_next(const char *text, size_t left, uint32_t *code)
 }
 
 /* Reads the last character of text[0 .. size), size at least 1. Returns its length. */
-int hy_unicode_previous(const char *text, size_t size, uint32_t *code);
+size_t hy_unicode_previous(const char *text, size_t size, uint32_t *code);
 
 /* True if the text is certainly in normal form C: all of it is below U+0300. */
 bool hy_unicode_is_plain(const char *text, size_t size);

@@ -82,6 +82,11 @@ hy_confidence hy_trainer_prior(const hy_trainer *t) {
 /* A run with phases reports at once if it will not predict, or not yet. */
 static void tell_disabled(const hy_trainer *t) {
     const hy_plan *plan = t->engine->plan;
+    if (t->settings->phases.was_ema) {
+        hy_say(t, HY_WARNING,
+               "the predictor ema was removed; using predictor = outer, and ignoring ema_beta and "
+               "ema_gamma");
+    }
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
@@ -437,9 +442,8 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     hy_loader_share share = {.rank = t->engine->request.ranks.rank,
                              .count = hy_engine_ranks(t->engine),
                              .run = c->accum};
-    HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
-                                  (uint64_t)t->progress->sequences, &share,
-                                  t->engine->device.backend, &anew));
+    HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress->sequences,
+                            &share, t->engine->device.backend, &anew));
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
     hy_loader_destroy(t->data.loader);
     t->data.loader = anew;

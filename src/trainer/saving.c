@@ -70,7 +70,7 @@ static hy_status make_room(hy_trainer *t) {
     for (int i = 0; i < 2 && room < need; i++) {
         HY_TRY(hy_checkpoint_prunable(out, 1, spared[i], &gained));
         if (gained == 0 || room + gained < need) continue;
-        HY_TRY(hy_checkpoint_prune_but(out, 1, spared[i]));
+        HY_TRY(hy_checkpoint_prune(out, 1, spared[i]));
         hy_say(t, HY_WARNING,
                "the disk of %s is nearly full: all checkpoints but the newest%s were "
                "removed",
@@ -215,8 +215,8 @@ static void tell_saved(const hy_trainer *t, double begin) {
 static void tidy(hy_trainer *t) {
     hy_status status = show_best(t);
     if (status == HY_OK) {
-        status = hy_checkpoint_prune_but(t->record->out, (int)t->settings->save.keep,
-                                         t->progress->best.saved_step);
+        status = hy_checkpoint_prune(t->record->out, (int)t->settings->save.keep,
+                                     t->progress->best.saved_step);
     }
     if (status != HY_OK) {
         hy_say(t, HY_WARNING, "an older checkpoint could not be removed: %s", hy_error_message());

@@ -106,7 +106,7 @@ END {
     if (has_master) state("master", 4)
     state("grads", grad_size)
     state("optim", optim_size)
-    if (set["predictor"] == "outer" || set["predictor"] == "ema") {
+    if (set["predictor"] == "outer") {
         tail = set["tail_share"] > 0 ? 4 : 0
         expect("predictor", 2 * slot_size + tail " P", (2 * slot_size + tail) * P, 1e-3)
         expect("snapshot", slot_size " P", slot_size * P, 1e-3)

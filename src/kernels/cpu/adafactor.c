@@ -30,7 +30,7 @@ typedef struct scratch {
 } scratch;
 
 static scratch scratch_of(const hy_op_call *call) {
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     size_t tasks = (size_t)hy_ceil_div(hy_tensor_count(param), ELEMENTS_PER_TASK);
     int64_t sums = hy_block_count(hy_tensor_height(param)) * hy_tensor_width(param);
     hy_cpu_workspace w = {.base = call->workspace.data};
@@ -49,10 +49,10 @@ size_t hy_cpu_adafactor_workspace(const hy_op_call *call, int threads) {
     return scratch_of(call).bytes;
 }
 
-static float *state_of(const hy_op_call *call) { return call->t[HY_ADAFACTOR_V].data; }
+static float *state_of(const hy_op_call *call) { return call->t[HY_UPDATE_M].data; }
 
 static float grad_scale_of(const hy_op_call *call) {
-    return ((const float *)call->t[HY_ADAFACTOR_CLIP].data)[1];
+    return ((const float *)call->t[HY_UPDATE_CLIP].data)[1];
 }
 
 /* ---- state: means by rows and columns -------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void mix_in(float *mean, double sum, int64_t count, float share) {
 static void square_rows(const hy_cpu_run *run, int64_t block, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
-    const hy_tensor *grad = &call->t[HY_ADAFACTOR_GRAD], *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *grad = &call->t[HY_UPDATE_GRAD], *param = &call->t[HY_UPDATE_PARAM];
     int64_t M = hy_tensor_height(param), N = hy_tensor_width(param), rows = hy_block_rows(M);
     double scale = (double)grad_scale_of(call), *columns = scratch_of(call).columns + block * N;
     float buffer[HY_CPU_RUN];
@@ -93,7 +93,7 @@ static void square_rows(const hy_cpu_run *run, int64_t block, int worker) {
 
 static void fold_columns(const hy_cpu_run *run, int64_t stripe, int worker) {
     (void)worker;
-    const hy_tensor *param = &run->call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &run->call->t[HY_UPDATE_PARAM];
     int64_t M = hy_tensor_height(param), N = hy_tensor_width(param), blocks = hy_block_count(M);
     const double *parts = scratch_of(run->call).columns;
     float *means = state_of(run->call) + M;
@@ -106,7 +106,7 @@ static void fold_columns(const hy_cpu_run *run, int64_t stripe, int worker) {
 
 static void factor(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     int64_t M = hy_tensor_height(param), N = hy_tensor_width(param);
     double sum = 0;
     hy_cpu_for_each(run, hy_block_count(M), square_rows);
@@ -128,7 +128,7 @@ HY_CLONES static void mix_run(float *v, const float *grad, float scale, float sh
 
 static void mix_elements(const hy_op_call *call, int64_t at, int64_t n) {
     float buffer[HY_CPU_RUN];
-    const float *grad = hy_read(&call->t[HY_ADAFACTOR_GRAD], at, n, buffer);
+    const float *grad = hy_read(&call->t[HY_UPDATE_GRAD], at, n, buffer);
     mix_run(state_of(call) + at, grad, grad_scale_of(call), call->attr.adafactor.mix, n);
 }
 
@@ -147,7 +147,7 @@ HY_CLONES static void divide_run(const float *grad, const float *variance, float
 /* Elements [at, at + n) of u; grad has the same elements. */
 static void make_updates(const hy_op_call *call, const float *grad, int64_t at, int64_t n,
                          float *u) {
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     const float *v = state_of(call);
     float scale = grad_scale_of(call), eps = call->attr.adafactor.eps1, least = eps * eps;
     if (!call->attr.adafactor.is_factored) {
@@ -172,8 +172,8 @@ HY_CLONES static double sum_squares(const float *x, int64_t n) {
 }
 
 static const hy_tensor *exact_of(const hy_op_call *call) {
-    const hy_tensor *master = &call->t[HY_ADAFACTOR_MASTER];
-    return hy_tensor_is_given(master) ? master : &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *master = &call->t[HY_UPDATE_MASTER];
+    return hy_tensor_is_given(master) ? master : &call->t[HY_UPDATE_PARAM];
 }
 
 /* Sums the squares of a task's updates and parameters. */
@@ -183,7 +183,7 @@ static void measure(const hy_op_call *call, int64_t begin, int64_t count) {
     scratch s = scratch_of(call);
     for (int64_t at = begin; at < begin + count; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, begin + count - at);
-        make_updates(call, hy_read(&call->t[HY_ADAFACTOR_GRAD], at, n, buffer), at, n, u);
+        make_updates(call, hy_read(&call->t[HY_UPDATE_GRAD], at, n, buffer), at, n, u);
         updates += sum_squares(u, n);
         params += sum_squares(hy_read(exact_of(call), at, n, buffer), n);
     }
@@ -210,7 +210,7 @@ void hy_cpu_adafactor_apply(const hy_op_call *call, const float *grad, float *p,
 hy_status hy_cpu_adafactor(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     const hy_adafactor_attr *a = &call->attr.adafactor;
-    int64_t count = hy_tensor_count(&call->t[HY_ADAFACTOR_PARAM]);
+    int64_t count = hy_tensor_count(&call->t[HY_UPDATE_PARAM]);
     scratch s = scratch_of(call);
     if (grad_scale_of(call) == 0) return HY_OK;
     if (a->is_factored) {

@@ -13,8 +13,8 @@ HY_CLONES static void add_scaled(float *restrict sum, const float *restrict x, f
 
 static void add_noise(float *sum, const hy_op_attr *attr, int64_t at, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
-        uint64_t index = attr->combine.first + (uint64_t)(at + i);
-        double z = hy_rng_normal(attr->combine.seed, HY_RNG_PREDICT, index);
+        uint64_t index = attr->first + (uint64_t)(at + i);
+        double z = hy_rng_normal(attr->seed, HY_RNG_PREDICT, index);
         sum[i] += attr->combine.noise * (float)z;
     }
 }

@@ -13,7 +13,6 @@
 #include "kernels/cpu/stream.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "kernels/cpu/cpu.h"
 
 #define RING 1024
@@ -265,17 +265,6 @@ double hy_cpu_stream_waited(hy_stream *s) {
 
 /* ---- creating and destroying ----------------------------------------------------------------- */
 
-/* The main thread handles signals: the worker and the threads it starts block them all. */
-static int start_worker(hy_stream *s) {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&s->thread, NULL, worker_main, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error == 0) pthread_setname_np(s->thread, s->name);
-    return error;
-}
-
 static void free_stream(hy_stream *s) {
     pthread_cond_destroy(&s->has_work);
     pthread_cond_destroy(&s->has_room);
@@ -300,7 +289,8 @@ hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->has_work, NULL);
     pthread_cond_init(&s->has_room, NULL);
-    int error = start_worker(s);
+    /* The threads that it starts block signals, too. */
+    int error = hy_thread_start(&s->thread, s->name, worker_main, s);
     if (error != 0) {
         hy_status status = hy_fail(HY_ERR_MEMORY, "stream %s: cannot start its thread: %s", s->name,
                                    strerror(error));

@@ -228,83 +228,29 @@ static void muon_step(const hy_op_call *call, float grad_scale, const float *gra
 
 /* ---- a run of elements ----------------------------------------------------------------------- */
 
-/* A call as an update. */
+/* The first array of state is signed in 8 bits, the second is not. */
+static bool is_signed(int array) { return array == 0; }
+
+/* What an update does with its tensors. */
 typedef struct update {
-    const hy_tensor *param, *grad, *clip, *master; /* master: data is NULL if there is none */
-    const hy_tensor *direction;                    /* NULL: the step computes its own */
-    const hy_tensor *state[STATES];
-    int states;             /* number of state tensors of this run */
-    bool is_signed[STATES]; /* whether its 8-bit format is signed */
-    uint64_t seed, first;   /* of the noise */
     step_function *step;
+    int states; /* arrays of state that are read and written here */
+    bool has_direction;
 } update;
 
 static update update_of(const hy_op_call *call) {
-    const hy_tensor *t = call->t;
-    if (call->kind == HY_OP_ADAMW) {
-        return (update){.param = &t[HY_ADAMW_PARAM],
-                        .grad = &t[HY_ADAMW_GRAD],
-                        .clip = &t[HY_ADAMW_CLIP],
-                        .master = &t[HY_ADAMW_MASTER],
-                        .state = {&t[HY_ADAMW_M], &t[HY_ADAMW_V]},
-                        .states = 2,
-                        .is_signed = {true, false},
-                        .seed = call->attr.adamw.seed,
-                        .first = call->attr.adamw.first,
-                        .step = adamw_step};
-    }
-    if (call->kind == HY_OP_ADAFACTOR) {
-        return (update){.param = &t[HY_ADAFACTOR_PARAM],
-                        .grad = &t[HY_ADAFACTOR_GRAD],
-                        .clip = &t[HY_ADAFACTOR_CLIP],
-                        .master = &t[HY_ADAFACTOR_MASTER],
-                        .seed = call->attr.adafactor.seed,
-                        .first = call->attr.adafactor.first,
-                        .step = adafactor_step};
-    }
-    if (call->kind == HY_OP_LION) {
-        return (update){.param = &t[HY_LION_PARAM],
-                        .grad = &t[HY_LION_GRAD],
-                        .clip = &t[HY_LION_CLIP],
-                        .master = &t[HY_LION_MASTER],
-                        .state = {&t[HY_LION_M]},
-                        .states = 1,
-                        .is_signed = {true},
-                        .seed = call->attr.lion.seed,
-                        .first = call->attr.lion.first,
-                        .step = lion_step};
-    }
-    if (call->kind == HY_OP_MUON) {
-        return (update){.param = &t[HY_MUON_PARAM],
-                        .grad = &t[HY_MUON_GRAD],
-                        .clip = &t[HY_MUON_CLIP],
-                        .master = &t[HY_MUON_MASTER],
-                        .direction = &t[HY_MUON_DIRECTION],
-                        .state = {&t[HY_MUON_M]},
-                        .states = 1,
-                        .is_signed = {true},
-                        .seed = call->attr.muon.seed,
-                        .first = call->attr.muon.first,
-                        .step = muon_step};
-    }
-    return (update){.param = &t[HY_SGD_PARAM],
-                    .grad = &t[HY_SGD_GRAD],
-                    .clip = &t[HY_SGD_CLIP],
-                    .master = &t[HY_SGD_MASTER],
-                    .state = {&t[HY_SGD_MOMENTUM]},
-                    .states = hy_tensor_is_given(&t[HY_SGD_MOMENTUM]),
-                    .is_signed = {true},
-                    .seed = call->attr.sgd.seed,
-                    .first = call->attr.sgd.first,
-                    .step = sgd_step};
+    static const update all[HY_OP_COUNT] = {
+        [HY_OP_ADAMW] = {adamw_step, 2, false},         [HY_OP_SGD] = {sgd_step, 1, false},
+        [HY_OP_LION] = {lion_step, 1, false},           [HY_OP_MUON] = {muon_step, 1, true},
+        [HY_OP_ADAFACTOR] = {adafactor_step, 0, false},
+    };
+    update u = all[call->kind];
+    if (!hy_tensor_is_given(&call->t[HY_UPDATE_M])) u.states = 0; /* SGD without momentum */
+    return u;
 }
 
-static float grad_scale_of(const update *u) { return ((const float *)u->clip->data)[1]; }
-
-static bool needs_noise(const update *u) {
-    bool needs = !hy_tensor_is_given(u->master) && u->param->dtype != HY_F32;
-    for (int i = 0; i < u->states; i++) needs = needs || u->state[i]->dtype == HY_BF16;
-    return needs;
+static float grad_scale_of(const hy_op_call *call) {
+    return ((const float *)call->t[HY_UPDATE_CLIP].data)[1];
 }
 
 /* Quantised state: runs begin with a block, because 1024 is a multiple of all block sizes. */
@@ -320,60 +266,66 @@ static void read_state(const hy_tensor *t, bool is_signed, int64_t at, int64_t n
     }
 }
 
-static void store_state(const update *u, int which, int64_t at, int64_t n, const float *x,
+static void store_state(const hy_tensor *t, int array, int64_t at, int64_t n, const float *x,
                         const uint32_t *words) {
-    const hy_tensor *t = u->state[which];
     int64_t block = t->quant.block;
     if (t->dtype == HY_BF16) {
-        (which == 0 ? round_first_bf16 : round_second_bf16)(x, words, hy_element(t, at), n);
+        (array == 0 ? round_first_bf16 : round_second_bf16)(x, words, hy_element(t, at), n);
     }
     for (int64_t i = 0; t->dtype == HY_U8 && i < n; i += block) {
         t->quant.scale[(at + i) / block] = hy_encode_block(
-            x + i, hy_min64(block, n - i), u->is_signed[which], (uint8_t *)t->data + at + i);
+            x + i, hy_min64(block, n - i), is_signed(array), (uint8_t *)t->data + at + i);
     }
 }
 
-static void store_param(const update *u, int64_t at, int64_t n, const float *values,
+static void store_param(const hy_op_call *call, int64_t at, int64_t n, const float *values,
                         const uint32_t *words) {
-    void *out = hy_element(u->param, at);
-    if (hy_tensor_is_given(u->master)) {
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
+    void *out = hy_element(param, at);
+    if (hy_tensor_is_given(&call->t[HY_UPDATE_MASTER])) {
         /* also for fp32: a plain copy of the master */
-        hy_cpu_narrow(u->param->dtype, values, out, n);
-    } else if (u->param->dtype == HY_BF16) {
+        hy_cpu_narrow(param->dtype, values, out, n);
+    } else if (param->dtype == HY_BF16) {
         round_param_bf16(values, words, out, n);
-    } else if (u->param->dtype == HY_F16) {
+    } else if (param->dtype == HY_F16) {
         round_param_f16(values, words, out, n);
     }
 }
 
 static void update_elements(const hy_op_call *call, int64_t at, int64_t n) {
     update u = update_of(call);
-    const hy_tensor *exact = hy_tensor_is_given(u.master) ? u.master : u.param;
+    const hy_tensor *t = call->t, *arrays = &t[HY_UPDATE_M];
+    bool has_master = hy_tensor_is_given(&t[HY_UPDATE_MASTER]);
+    const hy_tensor *exact = &t[has_master ? HY_UPDATE_MASTER : HY_UPDATE_PARAM];
     float p_buffer[HY_CPU_RUN], g_buffer[HY_CPU_RUN], buffer[STATES][HY_CPU_RUN];
     float *state[STATES] = {NULL}, *p = hy_target(exact, at, p_buffer);
+    bool needs_noise = !has_master && t[HY_UPDATE_PARAM].dtype != HY_F32;
+    for (int i = 0; i < u.states; i++) needs_noise |= arrays[i].dtype == HY_BF16;
     uint32_t word_buffer[NOISE_WORDS];
     const uint32_t *words = NULL;
-    if (needs_noise(&u)) words = noise_of(u.seed, u.first + (uint64_t)at, n, word_buffer);
+    if (needs_noise) {
+        words = noise_of(call->attr.seed, call->attr.first + (uint64_t)at, n, word_buffer);
+    }
     hy_read(exact, at, n, p_buffer);
     for (int i = 0; i < u.states; i++) {
-        state[i] = hy_target(u.state[i], at, buffer[i]);
-        read_state(u.state[i], u.is_signed[i], at, n, state[i]);
+        state[i] = hy_target(&arrays[i], at, buffer[i]);
+        read_state(&arrays[i], is_signed(i), at, n, state[i]);
     }
-    const float *grad = hy_read(u.grad, at, n, g_buffer);
-    if (u.direction) {
+    const float *grad = hy_read(&t[HY_UPDATE_GRAD], at, n, g_buffer);
+    if (u.has_direction) {
         state[u.states] = buffer[u.states];
-        const float *direction = hy_read(u.direction, at, n, buffer[u.states]);
+        const float *direction = hy_read(&t[HY_UPDATE_DIRECTION], at, n, buffer[u.states]);
         if (direction != state[u.states]) memcpy(state[u.states], direction, (size_t)n * 4);
     }
-    u.step(call, grad_scale_of(&u), grad, p, state, at, n);
-    for (int i = 0; i < u.states; i++) store_state(&u, i, at, n, state[i], words);
-    store_param(&u, at, n, p, words);
+    u.step(call, grad_scale_of(call), grad, p, state, at, n);
+    for (int i = 0; i < u.states; i++) store_state(&arrays[i], i, at, n, state[i], words);
+    store_param(call, at, n, p, words);
 }
 
 hy_status hy_cpu_update(const hy_cpu_run *run) {
-    update u = update_of(run->call);
-    if (grad_scale_of(&u) == 0) return HY_OK;
-    return hy_cpu_for_elements(run, hy_tensor_count(u.param), ELEMENTS_PER_TASK, update_elements);
+    if (grad_scale_of(run->call) == 0) return HY_OK;
+    return hy_cpu_for_elements(run, hy_tensor_count(&run->call->t[HY_UPDATE_PARAM]),
+                               ELEMENTS_PER_TASK, update_elements);
 }
 
 /* ---- the input of Muon's orthogonalization --------------------------------------------------- */

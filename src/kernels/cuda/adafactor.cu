@@ -29,6 +29,7 @@ typedef struct adafactor_args {
     hy_view param, grad, master, state;
     const float *clip;
     hy_adafactor_attr attr;
+    uint64_t seed, first; /* of the noise */
     bool needs_noise;
     int64_t count, rows, width; /* not factored: the last row may be shorter */
     int64_t tiles, block_rows, row_blocks;
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(THREADS, 3) apply_kernel(adafactor_args a) {
             hy_quad_bits w_bits = hy_fetch(exact_of(a), p.at, p.n);
             v.fetch(a, k, p);
             if (a.needs_noise) { /* computed while loads are in flight */
-                hy_rounding_words(a.attr.seed, a.attr.first + (uint64_t)p.at, words);
+                hy_rounding_words(a.seed, a.first + (uint64_t)p.at, words);
             }
             hy_widen(g_bits, a.grad.dtype, g);
             hy_widen(w_bits, exact_of(a).dtype, w);
@@ -248,7 +249,7 @@ static void *take(char *base, size_t *used, size_t bytes) {
 
 /* Computes shape, tiles and workspace; returns the bytes of the workspace. */
 static size_t lay_out(const hy_op_call *call, adafactor_args *a) {
-    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    const hy_tensor *param = &call->t[HY_UPDATE_PARAM];
     bool is_factored = call->attr.adafactor.is_factored;
     char *base = (char *)call->workspace.data;
     size_t used = 0;
@@ -296,11 +297,12 @@ hy_status hy_cuda_adafactor(const hy_cuda_run *run) {
     adafactor_args a = {};
     lay_out(run->call, &a);
     a.attr = run->call->attr.adafactor;
-    a.param = row_view(&t[HY_ADAFACTOR_PARAM], a.width);
-    a.grad = row_view(&t[HY_ADAFACTOR_GRAD], a.width);
-    a.master = row_view(&t[HY_ADAFACTOR_MASTER], a.width);
-    a.state = hy_view_of(&t[HY_ADAFACTOR_V]);
-    a.clip = (const float *)t[HY_ADAFACTOR_CLIP].data;
+    a.seed = run->call->attr.seed, a.first = run->call->attr.first;
+    a.param = row_view(&t[HY_UPDATE_PARAM], a.width);
+    a.grad = row_view(&t[HY_UPDATE_GRAD], a.width);
+    a.master = row_view(&t[HY_UPDATE_MASTER], a.width);
+    a.state = hy_view_of(&t[HY_UPDATE_M]);
+    a.clip = (const float *)t[HY_UPDATE_CLIP].data;
     a.needs_noise = !a.master.data && a.param.dtype != HY_F32;
     dim3 grid((unsigned)a.tiles, (unsigned)a.row_blocks);
     if (a.attr.is_factored) {

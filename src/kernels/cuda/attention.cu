@@ -56,7 +56,7 @@ static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles
 
 template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    hy_cuda_heads a = hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]);
+    hy_cuda_heads a = hy_cuda_heads_of(run->call);
     uint32_t width = (uint32_t)(a.H + 2 * a.K) * S::CHUNKS;
     hy_attention_grid grid = {};
     grid.tiles = (int)hy_ceil_div(a.T, S::BM);

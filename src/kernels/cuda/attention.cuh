@@ -15,7 +15,17 @@ typedef struct hy_cuda_heads {
     const int32_t *doc_starts; /* (B T), or NULL */
 } hy_cuda_heads;
 
-static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_tensor *doc_starts) {
+/* Tensors that the forward and the backward pass have at different positions. */
+static inline const hy_tensor *hy_attention_qkv(const hy_op_call *call) {
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
+}
+static inline const hy_tensor *hy_attention_doc_starts(const hy_op_call *call) {
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    return is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
+}
+
+static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call) {
     hy_cuda_heads a = {};
     a.B = call->attr.heads.batch;
     a.T = call->attr.heads.seq;
@@ -24,7 +34,8 @@ static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_te
     a.D = call->attr.heads.head_dim;
     a.window = call->attr.heads.window;
     a.scale = call->attr.heads.scale;
-    a.doc_starts = (const int32_t *)doc_starts->data;
+    if (call->kind == HY_OP_ATTENTION_CACHED) return a; /* it has no documents */
+    a.doc_starts = (const int32_t *)hy_attention_doc_starts(call)->data;
     return a;
 }
 

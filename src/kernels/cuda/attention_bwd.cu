@@ -47,7 +47,7 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     char *workspace = (char *)run->call->workspace.data;
     hy_bwd_args<T> g = {};
-    g.a = hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]);
+    g.a = hy_cuda_heads_of(run->call);
     g.dout = (const T *)t[HY_ATTENTION_BWD_DOUT].data;
     g.qkv = (const T *)t[HY_ATTENTION_BWD_QKV].data;
     g.out = (const T *)t[HY_ATTENTION_BWD_OUT].data;

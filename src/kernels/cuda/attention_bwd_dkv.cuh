@@ -20,7 +20,7 @@ template <typename S> struct hy_dkv_shape : S {
     static constexpr int ROWS_STAGE = 2 * S::TILE * 4; /* lse2, then delta of a tile's queries */
     static constexpr int SHARED = ROWS_AT + 2 * ROWS_STAGE;
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
-    static_assert(S::OWN == PAIRS * S::ROWS, "each pair has rows of its own");
+    static_assert(S::OWN == PAIRS * S::ROWS, "no two pairs share a row");
     static_assert(PAIRS * S::PARTS < 16, "a barrier for each slot, and one for the block");
 };
 

@@ -13,7 +13,7 @@ template <typename S> struct hy_dq_shape : S {
     /* followed by four numbers of the loop */
     static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4 + 16;
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
-    static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
+    static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "no two warps share a row");
 };
 
 #if HY_HAS_TILES

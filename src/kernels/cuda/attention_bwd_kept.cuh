@@ -12,7 +12,7 @@ template <typename S> struct hy_kept_shape : S {
     static constexpr int SHARED = 2 * S::TILE_BYTES; /* only keys */
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
     static_assert(S::CHUNK == S::TILE, "all pieces of a tile are held at once");
-    static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
+    static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "no two warps share a row");
 };
 
 /* delta of each row and head, and lse in units of log2; past T they are 0 and infinite. LANES lanes

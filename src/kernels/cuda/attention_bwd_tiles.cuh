@@ -3,9 +3,9 @@
  * A block owns some rows of a head (queries in one kernel, keys in the other) and iterates over
  * tiles of rows of the other side, with two tiles in shared memory: one in use, one being copied.
  * Matmuls are 16x8x16. On an H200, shared memory is as busy as the tensor cores, and its traffic
- * costs power, hence clock. So the sums of the loop stay in registers; a warp has 32 rows if
- * possible, so that its loads are used twice; and owned rows are kept in registers as far as
- * possible. */
+ * costs power, which lowers the clock. So the sums of the loop stay in registers; a warp has 32
+ * rows if possible, so that its loads are used twice; and owned rows are kept in registers as far
+ * as possible. */
 #pragma once
 
 #include "kernels/attention_layout.h"

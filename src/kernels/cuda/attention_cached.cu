@@ -156,9 +156,8 @@ static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
  * registers. There are as many stretches as keep the card busy, but none so short that a block has
  * nothing to do. */
 static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
-    hy_tensor none = {};
     cached_call c = {};
-    c.a = hy_cuda_heads_of(call, &none);
+    c.a = hy_cuda_heads_of(call);
     c.first = call->attr.heads.first;
     c.group = c.a.H / c.a.K;
     c.queries = c.a.T * c.group;

@@ -13,19 +13,12 @@
 
 /* ---- the key of a choice --------------------------------------------------------------------- */
 
-static const hy_tensor *qkv_of(const hy_op_call *call) {
-    bool is_forward = call->kind == HY_OP_ATTENTION;
-    return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
-}
-
 /* Documents, windows, and other types and head sizes always use our own. */
 static bool has_choice(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
-    bool is_forward = call->kind == HY_OP_ATTENTION;
-    const hy_tensor *doc_starts =
-        is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
     bool has_window = a->window > 0 && a->window < a->seq;
-    return hy_cuda_attention_is_fast(cuda, call) && !hy_has(doc_starts) && !has_window;
+    return hy_cuda_attention_is_fast(cuda, call) && !hy_has(hy_attention_doc_starts(call)) &&
+           !has_window;
 }
 
 static hy_attention_entry entry_for(const hy_cuda *cuda, const hy_op_call *call) {
@@ -33,7 +26,8 @@ static hy_attention_entry entry_for(const hy_cuda *cuda, const hy_op_call *call)
     hy_attention_entry e = {};
     memcpy(e.card, cuda->choices->card, sizeof e.card);
     e.version = cuda->cudnn ? cuda->cudnn->version : 0;
-    e.key = {call->kind, qkv_of(call)->dtype, a->batch, a->seq, a->heads, a->kv_heads, a->head_dim};
+    e.key = {call->kind, hy_attention_qkv(call)->dtype, a->batch, a->seq, a->heads, a->kv_heads,
+             a->head_dim};
     return e;
 }
 

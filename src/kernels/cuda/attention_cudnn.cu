@@ -126,13 +126,8 @@ static void write_backward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_t
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
-static const hy_tensor *qkv_of(const hy_op_call *call) {
-    bool is_forward = call->kind == HY_OP_ATTENTION;
-    return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
-}
-
 static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
-    return p->kind == call->kind && p->dtype == qkv_of(call)->dtype &&
+    return p->kind == call->kind && p->dtype == hy_attention_qkv(call)->dtype &&
            p->B == call->attr.heads.batch && p->T == call->attr.heads.seq &&
            p->H == call->attr.heads.heads && p->K == call->attr.heads.kv_heads &&
            p->D == call->attr.heads.head_dim;
@@ -141,10 +136,11 @@ static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
 static hy_cudnn_attention *build(hy_cudnn *cudnn, const hy_op_call *call) {
     hy_cudnn_attention *p = (hy_cudnn_attention *)calloc(1, sizeof *p);
     if (!p) return NULL;
-    hy_cuda_heads a = hy_cuda_heads_of(call, qkv_of(call));
-    hy_cudnn_type type = qkv_of(call)->dtype == HY_BF16 ? HY_CUDNN_BFLOAT16 : HY_CUDNN_HALF;
+    hy_cuda_heads a = hy_cuda_heads_of(call);
+    hy_cudnn_type type =
+        hy_attention_qkv(call)->dtype == HY_BF16 ? HY_CUDNN_BFLOAT16 : HY_CUDNN_HALF;
     p->kind = call->kind;
-    p->dtype = qkv_of(call)->dtype;
+    p->dtype = hy_attention_qkv(call)->dtype;
     p->B = a.B, p->T = a.T, p->H = a.H, p->K = a.K, p->D = a.D;
     hy_cudnn_graph_init(&p->graph, cudnn);
     if (p->kind == HY_OP_ATTENTION) {
@@ -195,15 +191,12 @@ static bool has_sure_ends(const hy_cudnn *cudnn, const hy_op_call *call) {
 /* The plan, or NULL and the reason. */
 static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *call, char *why,
                                          size_t why_bytes) {
-    bool is_forward = call->kind == HY_OP_ATTENTION;
-    const hy_tensor *doc_starts =
-        is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
     int32_t window = call->attr.heads.window;
     const hy_cudnn_attention *p = NULL;
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         snprintf(why, why_bytes,
                  "it needs a single 16-bit type and heads of 64, 80, 96, 128 or 256");
-    } else if (hy_has(doc_starts)) {
+    } else if (hy_has(hy_attention_doc_starts(call))) {
         snprintf(why, why_bytes, "it does not support documents");
     } else if (window > 0 && window < call->attr.heads.seq) {
         snprintf(why, why_bytes, "it does not support a window of %d tokens", (int)window);
@@ -235,7 +228,7 @@ const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op
 void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_device_facts *facts = &cuda->backend.facts;
     char why[128];
-    if (qkv_of(call)->dtype == HY_F32) return;
+    if (hy_attention_qkv(call)->dtype == HY_F32) return;
     const hy_cudnn_attention *offer = cuda->cudnn ? serving(cuda, call, why, sizeof why) : NULL;
     if (hy_attention_choose(cuda, call, offer)) call->plan = offer;
     if (call->plan || !cuda->cudnn || is_auto(cuda) || facts->warning[0]) return;

@@ -389,8 +389,7 @@ template <typename S> static hy_status forward(const hy_cuda_run *run, const gen
 
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    generic_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]),
-                         t[HY_ATTENTION_QKV], t[HY_ATTENTION_OUT],
+    generic_call call = {hy_cuda_heads_of(run->call), t[HY_ATTENTION_QKV], t[HY_ATTENTION_OUT],
                          (float *)t[HY_ATTENTION_LSE].data};
     if (call.a.D <= 64) return forward<shape<64, 64, 32>>(run, call);
     if (call.a.D <= 128) return forward<shape<128, 64, 32>>(run, call);
@@ -407,12 +406,9 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ge
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    generic_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]),
-                         t[HY_ATTENTION_BWD_QKV],
-                         t[HY_ATTENTION_BWD_OUT],
-                         (float *)t[HY_ATTENTION_BWD_LSE].data,
-                         t[HY_ATTENTION_BWD_DOUT],
-                         t[HY_ATTENTION_BWD_DQKV],
+    generic_call call = {hy_cuda_heads_of(run->call),       t[HY_ATTENTION_BWD_QKV],
+                         t[HY_ATTENTION_BWD_OUT],           (float *)t[HY_ATTENTION_BWD_LSE].data,
+                         t[HY_ATTENTION_BWD_DOUT],          t[HY_ATTENTION_BWD_DQKV],
                          (float *)run->call->workspace.data};
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
     delta_kernel<<<(unsigned)hy_ceil_div(rows, WARPS), THREADS, 0, run->stream>>>(call);

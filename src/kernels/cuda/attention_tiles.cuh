@@ -314,7 +314,7 @@ __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *
     }
 }
 
-/* Fills it and returns the smallest of all. */
+/* Fills `first` and returns the smallest first key of the block. */
 template <typename S>
 __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const hy_cuda_heads &a,
                                                   int b, int query) {

@@ -6,6 +6,7 @@
  * computes something else is not faster. Nothing here fails a run. */
 #include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/matmul.cuh"
+#include "kernels/cuda/timing.cuh"
 
 enum { OWN, CUDNN, BOTH };
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 9, MOST_REPEATS = 20 };
@@ -22,12 +23,10 @@ enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 9, MOST_REPEATS = 20 };
 
 typedef struct bench {
     hy_cuda *cuda;
-    hy_op_call call;     /* with tensors in `memory` and the plan of cuDNN */
+    hy_timing timing;
+    hy_op_call call;     /* with tensors in the scratch memory and the plan of cuDNN */
     void *expected;      /* our own result */
     unsigned *differing; /* elements of cuDNN's result that differ */
-    char *memory;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
 } bench;
 
 static bool is_forward(const bench *b) { return b->call.kind == HY_OP_ATTENTION; }
@@ -38,59 +37,25 @@ static hy_tensor *result_of(bench *b) {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Allocates bytes of the scratch block; only counts while there is none. */
-static void *take(const bench *b, size_t *used, size_t bytes) {
-    size_t at = *used;
-    *used += (bytes + 255) / 256 * 256;
-    return b->memory ? b->memory + at : NULL;
-}
-
-/* Lays out the tensors; returns the bytes. The workspace is large enough for either. */
-static size_t lay_out(bench *b, const hy_op_call *given) {
-    size_t used = 0, workspace = given->kind == HY_OP_ATTENTION
-                                     ? hy_cudnn_attention_workspace(b->cuda, given)
-                                     : hy_cuda_attention_bwd_workspace(b->cuda, given);
+/* Lays out the tensors. The workspace is large enough for either. */
+static void lay_out(bench *b, const hy_op_call *given) {
+    hy_timing *t = &b->timing;
+    size_t workspace = given->kind == HY_OP_ATTENTION
+                           ? hy_cudnn_attention_workspace(b->cuda, given)
+                           : hy_cuda_attention_bwd_workspace(b->cuda, given);
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (!hy_has(&given->t[i])) continue;
-        b->call.t[i].data = take(b, &used, hy_tensor_bytes(&given->t[i]));
+        b->call.t[i].data = hy_timing_take(t, hy_tensor_bytes(&given->t[i]));
     }
-    b->call.workspace = hy_tensor_1d(take(b, &used, workspace), HY_U8, (int64_t)workspace);
-    b->expected = take(b, &used, hy_tensor_bytes(result_of(b)));
-    b->differing = (unsigned *)take(b, &used, sizeof *b->differing);
-    return used;
-}
-
-static void close_bench(bench *b) {
-    if (b->stream) cudaStreamSynchronize(b->stream);
-    if (b->begin) cudaEventDestroy(b->begin);
-    if (b->end) cudaEventDestroy(b->end);
-    if (b->stream) cudaStreamDestroy(b->stream);
-    if (b->memory) cudaFree(b->memory);
-    cudaGetLastError(); /* clear the error, so that the next launch does not report it */
-}
-
-/* False: the scratch memory cannot be allocated. */
-static bool open_bench(bench *b, hy_cuda *cuda, const hy_op_call *given,
-                       const hy_cudnn_attention *offer) {
-    *b = (bench){};
-    b->cuda = cuda;
-    b->call = *given;
-    b->call.plan = offer;
-    size_t bytes = lay_out(b, given);
-    if (cudaMalloc((void **)&b->memory, bytes) != cudaSuccess) b->memory = NULL;
-    if (!b->memory || cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
-        cudaEventCreate(&b->begin) != cudaSuccess || cudaEventCreate(&b->end) != cudaSuccess) {
-        close_bench(b);
-        return false;
-    }
-    lay_out(b, given);
-    return true;
+    b->call.workspace = hy_tensor_1d(hy_timing_take(t, workspace), HY_U8, (int64_t)workspace);
+    b->expected = hy_timing_take(t, hy_tensor_bytes(result_of(b)));
+    b->differing = (unsigned *)hy_timing_take(t, sizeof *b->differing);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
 static hy_status run_one(bench *b, int who) {
-    hy_cuda_run run = {&b->call, b->cuda, b->stream};
+    hy_cuda_run run = {&b->call, b->cuda, b->timing.stream};
     hy_status status = HY_OK;
     if (who == CUDNN) return hy_cudnn_attention_runs(&run, &status) ? status : HY_ERR_STATE;
     return is_forward(b) ? hy_cuda_attention_tiles(&run) : hy_cuda_attention_bwd_tiles(&run);
@@ -100,7 +65,7 @@ static hy_status run_one(bench *b, int who) {
 static hy_status run_before(bench *b) {
     const hy_tensor *t = b->call.t;
     hy_op_call forward = {};
-    hy_cuda_run run = {&forward, b->cuda, b->stream};
+    hy_cuda_run run = {&forward, b->cuda, b->timing.stream};
     forward.kind = HY_OP_ATTENTION;
     forward.attr = b->call.attr;
     forward.t[HY_ATTENTION_QKV] = t[HY_ATTENTION_BWD_QKV];
@@ -110,11 +75,10 @@ static hy_status run_before(bench *b) {
 }
 
 static hy_status fill(bench *b) {
-    const hy_tensor *t = b->call.t, *dout = &t[HY_ATTENTION_BWD_DOUT];
-    const hy_tensor *qkv = is_forward(b) ? &t[HY_ATTENTION_QKV] : &t[HY_ATTENTION_BWD_QKV];
-    hy_matmul_fill(qkv->data, qkv->dtype, hy_tensor_count(qkv), 1, b->stream);
+    const hy_tensor *qkv = hy_attention_qkv(&b->call), *dout = &b->call.t[HY_ATTENTION_BWD_DOUT];
+    hy_matmul_fill(qkv->data, qkv->dtype, hy_tensor_count(qkv), 1, b->timing.stream);
     if (is_forward(b)) return HY_OK;
-    hy_matmul_fill(dout->data, dout->dtype, hy_tensor_count(dout), 2, b->stream);
+    hy_matmul_fill(dout->data, dout->dtype, hy_tensor_count(dout), 2, b->timing.stream);
     return run_before(b);
 }
 
@@ -123,35 +87,22 @@ static bool agree(bench *b) {
     unsigned differing = 1;
     if (run_one(b, OWN) != HY_OK) return false;
     cudaMemcpyAsync(b->expected, result->data, hy_tensor_bytes(result), cudaMemcpyDeviceToDevice,
-                    b->stream);
-    cudaMemsetAsync(b->differing, 0, sizeof differing, b->stream);
-    cudaMemsetAsync(result->data, 0xff, hy_tensor_bytes(result), b->stream); /* NaN */
+                    b->timing.stream);
+    cudaMemsetAsync(b->differing, 0, sizeof differing, b->timing.stream);
+    cudaMemsetAsync(result->data, 0xff, hy_tensor_bytes(result), b->timing.stream); /* NaN */
     if (run_one(b, CUDNN) != HY_OK) return false;
     hy_matmul_compare(result->data, b->expected, result->dtype, hy_tensor_count(result),
-                      is_forward(b) ? FORWARD_SLACK : BACKWARD_SLACK, b->differing, b->stream);
-    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost, b->stream);
-    return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
+                      is_forward(b) ? FORWARD_SLACK : BACKWARD_SLACK, b->differing,
+                      b->timing.stream);
+    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost,
+                    b->timing.stream);
+    return cudaStreamSynchronize(b->timing.stream) == cudaSuccess && differing == 0;
 }
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Microseconds of one pass, averaged over `repeats`; negative: it does not run. */
 static float time_once(bench *b, int who, int repeats) {
-    float milliseconds = -1.0f;
-    cudaEventRecord(b->begin, b->stream);
-    for (int i = 0; i < repeats; i++) {
-        if (run_one(b, who) != HY_OK) return -1.0f;
-    }
-    cudaEventRecord(b->end, b->stream);
-    if (cudaEventSynchronize(b->end) != cudaSuccess ||
-        cudaEventElapsedTime(&milliseconds, b->begin, b->end) != cudaSuccess) {
-        return -1.0f;
-    }
-    return milliseconds * 1e3f / (float)repeats;
-}
-
-static int clamp(float x, int least, int most) {
-    return x < (float)least ? least : x > (float)most ? most : (int)x;
+    return hy_time_runs(&b->timing, repeats, [&] { return run_one(b, who); });
 }
 
 /* Both have run before, so their kernels are loaded. */
@@ -162,8 +113,8 @@ static bool time_both(bench *b, float times[BOTH]) {
         if (once <= 0) return false;
         if (once > about) about = once;
     }
-    int repeats = clamp(SAMPLE_MICROSECONDS / about, 1, MOST_REPEATS);
-    int rounds = clamp(TOTAL_MICROSECONDS / (about * (float)repeats), LEAST_ROUNDS, MOST_ROUNDS);
+    int repeats = hy_clamp(SAMPLE_MICROSECONDS / about, 1, MOST_REPEATS);
+    int rounds = hy_clamp(TOTAL_MICROSECONDS / (about * (float)repeats), LEAST_ROUNDS, MOST_ROUNDS);
     for (int round = 0; round < rounds; round++) {
         for (int who = 0; who < BOTH; who++) {
             samples[who][round] = time_once(b, who, repeats);
@@ -185,12 +136,17 @@ static void report_progress(const hy_cuda *cuda, const hy_op_call *call) {
 
 bool hy_attention_time(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_attention *offer,
                        float *own_us, float *cudnn_us) {
-    bench b;
+    bench b = {};
     float times[BOTH];
-    if (!open_bench(&b, cuda, call, offer)) return false;
+    b.cuda = cuda;
+    b.call = *call;
+    b.call.plan = offer;
+    lay_out(&b, call);
+    if (!hy_timing_open(&b.timing)) return false;
+    lay_out(&b, call);
     report_progress(cuda, call);
     bool is_timed = fill(&b) == HY_OK && agree(&b) && time_both(&b, times);
-    close_bench(&b);
+    hy_timing_close(&b.timing);
     if (!is_timed) return false;
     *own_us = times[OWN];
     *cudnn_us = times[CUDNN];

@@ -192,7 +192,7 @@ static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
         return hy_cuda_fail(cuda, HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
                             cuda->host.op_name(call->kind), given, needed);
     }
-    hy_cuda_run run = {call, cuda, hy_cuda_stream_handle(s)};
+    hy_cuda_run run = {call, cuda, (cudaStream_t)hy_cuda_stream_driver(s)};
     return op.run(&run);
 }
 
@@ -303,26 +303,8 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.alloc = cuda_alloc;
     b.release = cuda_release;
     b.memory_now = cuda_memory_now;
-    b.stream_create = hy_cuda_stream_create;
-    b.stream_adopt = hy_cuda_stream_adopt;
-    b.stream_handle = hy_cuda_stream_driver;
     b.check_memory = check_memory;
-    b.stream_destroy = hy_cuda_stream_destroy;
-    b.stream_sync = hy_cuda_stream_sync;
-    b.stream_waited = hy_cuda_stream_waited;
-    b.event_create = hy_cuda_event_create;
-    b.event_destroy = hy_cuda_event_destroy;
-    b.event_record = hy_cuda_event_record;
-    b.stream_wait = hy_cuda_stream_wait;
-    b.event_sync = hy_cuda_event_sync;
-    b.event_is_done = hy_cuda_event_is_done;
-    b.copy = hy_cuda_stream_copy;
     b.enqueue = cuda_enqueue;
-    b.call = hy_cuda_stream_call;
-    b.capture_begin = hy_cuda_capture_begin;
-    b.capture_end = hy_cuda_capture_end;
-    b.replay = hy_cuda_replay;
-    b.graph_destroy = hy_cuda_graph_destroy;
     b.supports = cuda_supports;
     b.workspace = cuda_workspace;
     b.prepare = cuda_prepare;
@@ -330,6 +312,7 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.matmul_table = hy_cuda_matmul_table;
     b.load_matmul_table = hy_cuda_load_matmul_table;
     b.destroy = cuda_destroy;
+    hy_cuda_add_streams(&b);
     return b;
 }
 

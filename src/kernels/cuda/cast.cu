@@ -32,35 +32,69 @@ __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst,
     }
 }
 
-/* ---- rows of int8 ---------------------------------------------------------------------------- */
+/* ---- values of one byte ---------------------------------------------------------------------- */
 
 #define CODES 16 /* values per thread: 16 bytes */
 
-/* Packed: rows are multiples of CODES and addresses are aligned, so the values of a thread have one
- * scale. */
-template <typename T>
+/* int8 with a scale per row. */
+struct int8_codes {
+    const uint8_t *codes;
+    const float *scales;
+    int64_t width;
+
+    __device__ __forceinline__ float scale_at(int64_t i) const { return scales[i / width]; }
+    __device__ __forceinline__ float number(uint8_t code, float scale) const {
+        return scale * (float)(int8_t)code;
+    }
+};
+
+/* fp8 with one scale. */
+struct fp8_codes {
+    const uint8_t *codes;
+    const float *scale;
+
+    __device__ __forceinline__ float scale_at(int64_t) const { return __ldg(scale); }
+    __device__ __forceinline__ float number(uint8_t code, float by) const {
+        return hy_fp8_decode(HY_E4M3, code) * by;
+    }
+};
+
+/* Packed: addresses are aligned, and the values of a thread have one scale. */
+template <typename T, typename Codes>
 __global__ void __launch_bounds__(THREADS)
-    decode_kernel(const int8_t *codes, const float *scales, T *out, int64_t count, int64_t width,
-                  bool is_packed) {
+    decode_kernel(Codes c, T *out, int64_t count, bool is_packed) {
     int64_t at = CODES * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     if (at >= count) return;
-    if (!is_packed) {
+    if (!is_packed || at + CODES > count) {
         for (int64_t i = at; i < min(at + CODES, count); i++) {
-            out[i] = hy_from_float<T>(scales[i / width] * (float)codes[i]);
+            out[i] = hy_from_float<T>(c.number(c.codes[i], c.scale_at(i)));
         }
         return;
     }
-    float scale = scales[at / width];
-    hy_pack<int8_t> in = hy_load_pack(codes + at);
+    float scale = c.scale_at(at);
+    hy_pack<uint8_t> in = hy_load_pack(c.codes + at);
 #pragma unroll
     for (int first = 0; first < CODES; first += hy_pack<T>::count) {
         hy_pack<T> made;
         HY_EACH(i, hy_pack<T>::count) {
-            made.v[i] = hy_from_float<T>(scale * (float)in.v[first + i]);
+            made.v[i] = hy_from_float<T>(c.number(in.v[first + i], scale));
         }
         hy_store_pack(out + at + first, made);
     }
 }
+
+template <typename Codes>
+static void decode(Codes c, const hy_tensor *dst, bool may_pack, cudaStream_t stream) {
+    int64_t count = hy_tensor_count(dst);
+    bool is_packed = may_pack && (uintptr_t)c.codes % 16 == 0 && (uintptr_t)dst->data % 16 == 0;
+    unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
+    hy_by_type(dst->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        decode_kernel<T><<<blocks, THREADS, 0, stream>>>(c, (T *)dst->data, count, is_packed);
+    });
+}
+
+/* ---- to int8 --------------------------------------------------------------------------------- */
 
 /* One block per row: one pass for the largest magnitude, one for the values. */
 template <typename T>
@@ -88,61 +122,13 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static void cast_int8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
-    bool is_source = src->dtype == HY_I8;
-    const hy_tensor *codes = is_source ? src : dst, *x = is_source ? dst : src;
-    int64_t count = hy_tensor_count(codes), width = codes->quant.block;
-    bool is_packed =
-        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)x->data % 16 == 0;
-    unsigned blocks = (unsigned)(is_source ? hy_ceil_div(count, CODES * THREADS) : count / width);
+static void encode_int8(const hy_tensor *x, const hy_tensor *dst, cudaStream_t stream) {
+    int64_t width = dst->quant.block;
+    unsigned rows = (unsigned)(hy_tensor_count(dst) / width);
     hy_by_type(x->dtype, [&](auto zero) {
         using T = decltype(zero);
-        if (is_source) {
-            decode_kernel<T><<<blocks, THREADS, 0, stream>>>((const int8_t *)codes->data,
-                                                             codes->quant.scale, (T *)x->data,
-                                                             count, width, is_packed);
-        } else {
-            encode_kernel<T><<<blocks, THREADS, 0, stream>>>(
-                (const T *)x->data, (int8_t *)codes->data, codes->quant.scale, width);
-        }
-    });
-}
-
-/* ---- from fp8 -------------------------------------------------------------------------------- */
-
-/* One scale for the whole tensor. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    decode_fp8_kernel(const uint8_t *codes, const float *scale, T *out, int64_t count,
-                      bool is_packed) {
-    int64_t at = CODES * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    if (at >= count) return;
-    float by = __ldg(scale);
-    if (!is_packed || at + CODES > count) {
-        for (int64_t i = at; i < min(at + CODES, count); i++) {
-            out[i] = hy_from_float<T>(hy_fp8_decode(HY_E4M3, codes[i]) * by);
-        }
-        return;
-    }
-    hy_pack<int8_t> in = hy_load_pack((const int8_t *)codes + at);
-#pragma unroll
-    for (int first = 0; first < CODES; first += hy_pack<T>::count) {
-        hy_pack<T> made;
-        HY_EACH(i, hy_pack<T>::count) {
-            made.v[i] = hy_from_float<T>(hy_fp8_decode(HY_E4M3, (uint8_t)in.v[first + i]) * by);
-        }
-        hy_store_pack(out + at + first, made);
-    }
-}
-
-static void cast_fp8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
-    int64_t count = hy_tensor_count(src);
-    bool is_packed = (uintptr_t)src->data % 16 == 0 && (uintptr_t)dst->data % 16 == 0;
-    unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
-    hy_by_type(dst->dtype, [&](auto zero) {
-        using T = decltype(zero);
-        decode_fp8_kernel<T><<<blocks, THREADS, 0, stream>>>(
-            (const uint8_t *)src->data, src->quant.scale, (T *)dst->data, count, is_packed);
+        encode_kernel<T><<<rows, THREADS, 0, stream>>>((const T *)x->data, (int8_t *)dst->data,
+                                                       dst->quant.scale, width);
     });
 }
 
@@ -212,21 +198,21 @@ static void cast_nf4(const hy_tensor *src, const hy_tensor *dst, cudaStream_t st
 
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
+    const uint8_t *codes = (const uint8_t *)src->data;
+    int64_t width = src->quant.block, count = hy_tensor_count(src);
     if (src->dtype == HY_NF4) {
         cast_nf4(src, dst, run->stream);
-        return hy_cuda_launched(run);
+    } else if (src->dtype == HY_E4M3) {
+        decode(fp8_codes{codes, src->quant.scale}, dst, true, run->stream);
+    } else if (src->dtype == HY_I8) {
+        int8_codes rows = {codes, src->quant.scale, width};
+        decode(rows, dst, width % CODES == 0, run->stream);
+    } else if (dst->dtype == HY_I8) {
+        encode_int8(src, dst, run->stream);
+    } else {
+        unsigned blocks = hy_quad_blocks(count, THREADS);
+        cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
     }
-    if (src->dtype == HY_E4M3) {
-        cast_fp8(src, dst, run->stream);
-        return hy_cuda_launched(run);
-    }
-    if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
-        cast_int8(src, dst, run->stream);
-        return hy_cuda_launched(run);
-    }
-    int64_t count = hy_tensor_count(src);
-    unsigned blocks = hy_quad_blocks(count, THREADS);
-    cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
     return hy_cuda_launched(run);
 }
 

@@ -56,8 +56,8 @@ hy_status hy_cuda_combine(const hy_cuda_run *run) {
         a.coefficient[k] = call->attr.combine.coefficient[k];
     }
     a.noise = call->attr.combine.noise;
-    a.seed = call->attr.combine.seed;
-    a.first = call->attr.combine.first;
+    a.seed = call->attr.seed;
+    a.first = call->attr.first;
     a.count = hy_tensor_count(&call->t[HY_COMBINE_OUT]);
     unsigned blocks = hy_quad_blocks(a.count, THREADS);
     if (a.noise != 0)

@@ -165,7 +165,7 @@ static void finish(hy_cudnn_graph *g, hy_cudnn_descriptor d) {
     if (g->status == 0) note(g, g->cudnn->call.finalize(d), g->making);
 }
 
-/* A descriptor of an operand, and which attribute it is. */
+/* An operand of an operation: the number of its attribute, and its descriptor. */
 typedef struct operand {
     int name;
     hy_cudnn_descriptor descriptor; /* NULL: omitted */

@@ -222,8 +222,8 @@ size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) 
     return cut_scratch(NULL, N, hy_width(&call->t[HY_EMBED_BWD_DX])).bytes;
 }
 
-/* Blocks along the columns, with one chunk per thread: the same number of threads, in whole
- * warps. */
+/* The grid, and the threads of a block, with one chunk of columns per thread. All blocks have the
+ * same number of threads, in whole warps. */
 static dim3 grid_of(int64_t rows, int64_t chunks) {
     return dim3((unsigned)rows, (unsigned)hy_ceil_div(chunks, 128));
 }

@@ -223,8 +223,8 @@ static __global__ void __launch_bounds__(THREADS) encode_kernel(to_fp8_call p) {
 #define TILE 128
 #define COLUMN_WORDS (TILE / 4) /* words of a column of the tile: four rows each */
 
-/* The start of a column of the tile: sixteen columns are written at once, and those of the eight
- * neighbouring threads of a warp are four words further each, so there are no bank conflicts. */
+/* The start of a column of the tile. Sixteen columns are written at once, and each of the eight
+ * neighbouring threads of a warp writes four words further: there are no bank conflicts. */
 static __device__ __forceinline__ int column_at(int column) {
     return column * COLUMN_WORDS + column / 16 * 4;
 }

@@ -60,43 +60,25 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
 }
 
 /* Our own matmul does not support fp8, so shapes that the library does not support are rejected. */
-static hy_status check_fp8(const hy_cuda *cuda, const hy_matmul_key *given) {
+static hy_status check_fp8(const hy_cuda *cuda, const hy_op_call *call, hy_matmul_key key) {
     hy_matmul_plan *plan;
-    hy_matmul_key wanted = *given, *key = &wanted;
-    if (!hy_is_fp8(key->in)) return HY_OK;
-    key->alignment = 16; /* addresses are known later */
-    key->is_lean = false;
-    if (cuda->card.capability < 89) {
-        return hy_cuda_fail(
-            cuda, HY_ERR_INPUT,
-            "matmul: %s is sm_%d; fp8 needs sm_89 or newer (RTX 40, L4, H100 or later)",
-            cuda->backend.facts.name, cuda->card.capability);
-    }
-    if (key->M % 16 != 0 || key->N % 16 != 0 || key->K % 16 != 0) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: the sizes %lld x %lld x %lld are not supported in fp8; "
-                            "expected multiples of 16",
-                            (long long)key->M, (long long)key->N, (long long)key->K);
-    }
-    if (key->has_bias && key->out == HY_F32 && key->bias != HY_BF16) {
-        return hy_cuda_fail(
-            cuda, HY_ERR_INPUT,
-            "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
-            hy_dtype_name(key->bias));
-    }
-    HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
+    if (!hy_is_fp8(key.in)) return HY_OK;
+    HY_TRY(cuda->host.check_fp8(call, cuda->backend.facts.name, cuda->card.capability));
+    key.alignment = 16; /* addresses are known later */
+    key.is_lean = false;
+    HY_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     if (!plan->is_plain) return HY_OK;
     return hy_cuda_fail(cuda, HY_ERR_INPUT,
                         "matmul: cuBLASLt does not support %lld x %lld x %lld, %s by %s into %s",
-                        (long long)key->M, (long long)key->N, (long long)key->K,
-                        hy_dtype_name(key->in), hy_dtype_name(key->in_b), hy_dtype_name(key->out));
+                        (long long)key.M, (long long)key.N, (long long)key.K, hy_dtype_name(key.in),
+                        hy_dtype_name(key.in_b), hy_dtype_name(key.out));
 }
 
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
     hy_op_call call = hy_matmul_behind_cast(given, true);
     HY_TRY(check_types(cuda, &call));
     hy_matmul_key key = hy_matmul_key_of(cuda, &call);
-    HY_TRY(check_fp8(cuda, &key));
+    HY_TRY(check_fp8(cuda, &call, key));
     return check_gelu(cuda, &key);
 }
 

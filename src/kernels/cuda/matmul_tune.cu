@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "kernels/cuda/matmul.cuh"
+#include "kernels/cuda/timing.cuh"
 
 enum { MOST_GUESSES = 32, FAST_GUESSES = 8, FINALISTS = 3, MOST_SAMPLES = 5 };
 enum { MOST_TRIED = 1024, PARENTS = 4 };
@@ -31,74 +32,59 @@ enum { MOST_TRIED = 1024, PARENTS = 4 };
 
 typedef struct bench {
     hy_cuda *cuda;
+    hy_timing timing;
     hy_matmul_plan plan; /* with the algorithm that is being timed */
     hy_matmul_args args;
     void *expected;      /* result of the best suggestion; NULL if nothing is searched */
     unsigned *differing; /* elements that differ from it */
-    void *memory;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
 } bench;
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Allocates `count` elements of the scratch block; only counts while there is none. */
-static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
-    size_t at = *used;
-    *used += ((size_t)count * hy_dtype_size(dtype) + 255) / 256 * 256;
-    return b->memory ? (char *)b->memory + at : NULL;
+static void *take(bench *b, hy_dtype dtype, int64_t count) {
+    return hy_timing_take(&b->timing, (size_t)count * hy_dtype_size(dtype));
 }
 
 static int64_t matrices_of(const hy_matmul_key *k) { return k->batch > 0 ? k->batch : 1; }
 static int64_t results_of(const hy_matmul_key *k) { return matrices_of(k) * k->M * k->N; }
 
-/* Lays out the operands; returns the bytes. c is d itself: the same traffic, no copy. */
-static size_t lay_out(bench *b, bool is_searching) {
+/* Lays out the operands. c is d itself: the same traffic, no copy. */
+static void lay_out(bench *b, bool is_searching) {
     const hy_matmul_key *k = &b->plan.key;
     hy_matmul_args *args = &b->args;
-    size_t used = 0;
     args->batch = matrices_of(k);
-    args->a = take(b, &used, k->in, args->batch * k->M * k->K);
-    args->b = take(b, &used, k->in_b, args->batch * k->K * k->N);
-    args->a_scale = (const float *)take(b, &used, HY_F32, 1);
-    args->b_scale = (const float *)take(b, &used, HY_F32, 1);
-    args->d = take(b, &used, k->out, results_of(k));
-    if (k->has_bias) args->bias = take(b, &used, k->bias, k->N);
-    if (k->gelu == HY_GELU_KEEP) args->act = take(b, &used, k->out, k->M * k->N);
-    if (k->gelu == HY_GELU_BACK) args->pre = take(b, &used, k->out, k->M * k->N);
+    args->a = take(b, k->in, args->batch * k->M * k->K);
+    args->b = take(b, k->in_b, args->batch * k->K * k->N);
+    args->a_scale = (const float *)take(b, HY_F32, 1);
+    args->b_scale = (const float *)take(b, HY_F32, 1);
+    args->d = take(b, k->out, results_of(k));
+    if (k->has_bias) args->bias = take(b, k->bias, k->N);
+    if (k->gelu == HY_GELU_KEEP) args->act = take(b, k->out, k->M * k->N);
+    if (k->gelu == HY_GELU_BACK) args->pre = take(b, k->out, k->M * k->N);
     args->workspace_bytes = hy_matmul_most_bytes(b->cuda) + b->plan.bias_bytes;
-    args->workspace = take(b, &used, HY_BF16, (int64_t)(args->workspace_bytes + 1) / 2);
-    b->differing = (unsigned *)take(b, &used, HY_F32, 1);
-    if (is_searching) b->expected = take(b, &used, k->out, results_of(k));
+    args->workspace = take(b, HY_BF16, (int64_t)(args->workspace_bytes + 1) / 2);
+    b->differing = (unsigned *)take(b, HY_F32, 1);
+    if (is_searching) b->expected = take(b, k->out, results_of(k));
     args->c = args->d;
     args->alpha = 1.0f;
     args->beta = k->has_c ? 1.0f : 0.0f;
-    return used;
 }
 
 static void fill_scale(const bench *b, const float *scale) {
     static const float one = 1;
-    cudaMemcpyAsync((void *)scale, &one, sizeof one, cudaMemcpyHostToDevice, b->stream);
+    cudaMemcpyAsync((void *)scale, &one, sizeof one, cudaMemcpyHostToDevice, b->timing.stream);
 }
 
 static void fill(const bench *b) {
     const hy_matmul_key *k = &b->plan.key;
     const hy_matmul_args *args = &b->args;
-    hy_matmul_fill((void *)args->a, k->in, args->batch * k->M * k->K, 1, b->stream);
-    hy_matmul_fill((void *)args->b, k->in_b, args->batch * k->K * k->N, 2, b->stream);
+    hy_matmul_fill((void *)args->a, k->in, args->batch * k->M * k->K, 1, b->timing.stream);
+    hy_matmul_fill((void *)args->b, k->in_b, args->batch * k->K * k->N, 2, b->timing.stream);
     if (hy_is_fp8(k->in)) fill_scale(b, args->a_scale);
     if (hy_is_fp8(k->in)) fill_scale(b, args->b_scale);
-    hy_matmul_fill(args->d, k->out, results_of(k), 3, b->stream);
-    if (args->bias) hy_matmul_fill((void *)args->bias, k->bias, k->N, 4, b->stream);
-    if (args->pre) hy_matmul_fill((void *)args->pre, k->out, k->M * k->N, 5, b->stream);
-}
-
-static void close_bench(bench *b) {
-    if (b->begin) cudaEventDestroy(b->begin);
-    if (b->end) cudaEventDestroy(b->end);
-    if (b->stream) cudaStreamDestroy(b->stream);
-    if (b->memory) cudaFree(b->memory);
-    cudaGetLastError(); /* clear the error, so that the next launch does not report it */
+    hy_matmul_fill(args->d, k->out, results_of(k), 3, b->timing.stream);
+    if (args->bias) hy_matmul_fill((void *)args->bias, k->bias, k->N, 4, b->timing.stream);
+    if (args->pre) hy_matmul_fill((void *)args->pre, k->out, k->M * k->N, 5, b->timing.stream);
 }
 
 /* False: the scratch memory cannot be allocated. */
@@ -106,13 +92,8 @@ static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_t
     *b = (bench){};
     b->cuda = cuda;
     b->plan = *plan;
-    size_t bytes = lay_out(b, tune == HY_TUNE_MAX);
-    if (cudaMalloc(&b->memory, bytes) != cudaSuccess) b->memory = NULL;
-    if (!b->memory || cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
-        cudaEventCreate(&b->begin) != cudaSuccess || cudaEventCreate(&b->end) != cudaSuccess) {
-        close_bench(b);
-        return false;
-    }
+    lay_out(b, tune == HY_TUNE_MAX);
+    if (!hy_timing_open(&b->timing)) return false;
     lay_out(b, tune == HY_TUNE_MAX);
     fill(b);
     return true;
@@ -120,19 +101,10 @@ static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_t
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Microseconds of one matmul, averaged over `repeats`; negative: it does not run. */
 static float time_once(bench *b, int repeats) {
-    float milliseconds = -1.0f;
-    cudaEventRecord(b->begin, b->stream);
-    for (int i = 0; i < repeats; i++) {
-        if (hy_matmul_launch(b->cuda, &b->plan, &b->args, b->stream) != HY_OK) return -1.0f;
-    }
-    cudaEventRecord(b->end, b->stream);
-    if (cudaEventSynchronize(b->end) != cudaSuccess ||
-        cudaEventElapsedTime(&milliseconds, b->begin, b->end) != cudaSuccess) {
-        return -1.0f;
-    }
-    return milliseconds * 1e3f / (float)repeats;
+    return hy_time_runs(&b->timing, repeats, [&] {
+        return hy_matmul_launch(b->cuda, &b->plan, &b->args, b->timing.stream);
+    });
 }
 
 float hy_matmul_median(float *x, int n) {
@@ -146,13 +118,9 @@ float hy_matmul_median(float *x, int n) {
     return x[(n - 1) / 2];
 }
 
-static int clamp(float x, int least, int most) {
-    return x < (float)least ? least : x > (float)most ? most : (int)x;
-}
-
 static float time_samples(bench *b, float about, int samples) {
     float times[MOST_SAMPLES];
-    int repeats = clamp(SAMPLE_MICROSECONDS / about, 1, 20);
+    int repeats = hy_clamp(SAMPLE_MICROSECONDS / about, 1, 20);
     for (int i = 0; i < samples; i++) {
         times[i] = time_once(b, repeats);
         if (times[i] < 0) return -1.0f;
@@ -171,7 +139,7 @@ static float screen(bench *b, const cublasLtMatmulHeuristicResult_t *guess, floa
     float first = time_once(b, 1); /* loads the kernel */
     if (first < 0) return first;
     float once = time_once(b, 1);
-    int samples = clamp(SCREEN_MICROSECONDS / once, 1, MOST_SAMPLES);
+    int samples = hy_clamp(SCREEN_MICROSECONDS / once, 1, MOST_SAMPLES);
     if (once < 0 || samples == 1 || (best > 0 && once > HOPELESS * best)) return once;
     return time_samples(b, once, samples);
 }
@@ -211,7 +179,7 @@ static const ranked *final_of(bench *b, ranking *r, float *time) {
             finalists[j - 1] = other;
         }
     }
-    int rounds = clamp(FINAL_MICROSECONDS / finalists[0].time, 2, MOST_SAMPLES);
+    int rounds = hy_clamp(FINAL_MICROSECONDS / finalists[0].time, 2, MOST_SAMPLES);
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < count; i++) {
             choose(b, &finalists[i].item);
@@ -243,15 +211,16 @@ static const void *result_of(const bench *b) { return b->args.act ? b->args.act 
 /* Runs the chosen algorithm on fresh operands. */
 static bool run_afresh(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
-    if (k->has_c) hy_matmul_fill(b->args.d, k->out, results_of(k), 3, b->stream);
-    return hy_matmul_launch(b->cuda, &b->plan, &b->args, b->stream) == HY_OK;
+    if (k->has_c) hy_matmul_fill(b->args.d, k->out, results_of(k), 3, b->timing.stream);
+    return hy_matmul_launch(b->cuda, &b->plan, &b->args, b->timing.stream) == HY_OK;
 }
 
 static bool keep_expected(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
     size_t bytes = (size_t)results_of(k) * hy_dtype_size(k->out);
-    return run_afresh(b) && cudaMemcpyAsync(b->expected, result_of(b), bytes,
-                                            cudaMemcpyDeviceToDevice, b->stream) == cudaSuccess;
+    return run_afresh(b) &&
+           cudaMemcpyAsync(b->expected, result_of(b), bytes, cudaMemcpyDeviceToDevice,
+                           b->timing.stream) == cudaSuccess;
 }
 
 /* The tolerance for sums of K products of numbers below one, in another order and rounded
@@ -265,12 +234,13 @@ static float slack_of(const hy_matmul_key *key) {
 static bool gives_expected(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
     unsigned differing = 1;
-    cudaMemsetAsync(b->differing, 0, sizeof differing, b->stream);
+    cudaMemsetAsync(b->differing, 0, sizeof differing, b->timing.stream);
     if (!run_afresh(b)) return false;
     hy_matmul_compare(result_of(b), b->expected, k->out, results_of(k), slack_of(k), b->differing,
-                      b->stream);
-    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost, b->stream);
-    return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
+                      b->timing.stream);
+    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost,
+                    b->timing.stream);
+    return cudaStreamSynchronize(b->timing.stream) == cudaSuccess && differing == 0;
 }
 
 /* Walks around the best few until time is up; half of the steps start from the best. */
@@ -352,8 +322,8 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     report_progress(cuda, &plan->key);
     find_fastest(&b, plan, tune);
     try_apart(&b, plan, tune);
-    cudaError_t error = cudaStreamSynchronize(b.stream);
-    close_bench(&b);
+    cudaError_t error = cudaStreamSynchronize(b.timing.stream);
+    hy_timing_close(&b.timing);
     cuda->plans->tuned++;
     return hy_cuda_check(cuda, error, "timing matmuls");
 }
@@ -380,8 +350,8 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
         /* the first run is a warm-up */
         if (i > 0 && time > 0 && (best == 0 || time < best)) best = time;
     }
-    cudaError_t error = cudaStreamSynchronize(b.stream);
-    close_bench(&b);
+    cudaError_t error = cudaStreamSynchronize(b.timing.stream);
+    hy_timing_close(&b.timing);
     if (best > 0) *flops = 2.0 * (double)(side * side * side) / ((double)best * 1e-6);
     return hy_cuda_check(cuda, error, "measuring the rate of matmuls");
 }

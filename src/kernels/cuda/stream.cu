@@ -50,8 +50,50 @@ struct hy_event {
     bool was_recorded;
 };
 
-cudaStream_t hy_cuda_stream_handle(hy_stream *s) { return s->handle; }
+void *hy_cuda_stream_driver(hy_stream *s) { return (void *)s->handle; }
 hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static hy_status event_create(hy_backend *b, hy_event **out) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    *out = NULL;
+    hy_event *e = (hy_event *)calloc(1, sizeof *e);
+    if (!e) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for an event");
+    e->cuda = cuda;
+    hy_status status = hy_cuda_check(
+        cuda, cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "making an event");
+    if (status != HY_OK) {
+        free(e);
+        return status;
+    }
+    *out = e;
+    return HY_OK;
+}
+
+static void event_destroy(hy_event *e) {
+    if (!e) return;
+    cudaEventDestroy(e->handle);
+    free(e);
+}
+
+static hy_status event_record(hy_event *e, hy_stream *s) {
+    HY_TRY(hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event"));
+    e->was_recorded = true;
+    return HY_OK;
+}
+
+static hy_status event_sync(hy_event *e) {
+    if (!e->was_recorded) return HY_OK;
+    return hy_cuda_check(e->cuda, cudaEventSynchronize(e->handle), "waiting for an event");
+}
+
+static bool event_is_done(hy_event *e) {
+    if (!e->was_recorded) return true;
+    cudaError_t state = cudaEventQuery(e->handle);
+    if (state == cudaErrorNotReady) cudaGetLastError();
+    return state == cudaSuccess;
+}
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
@@ -68,43 +110,6 @@ static void free_stream(hy_stream *s) {
     free(s);
 }
 
-hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out) {
-    (void)name;
-    hy_cuda *cuda = (hy_cuda *)b->self;
-    *out = NULL;
-    hy_stream *s = new_stream(cuda);
-    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
-    cudaError_t error = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
-    for (int i = 0; i < 2 * WAIT_PAIRS && error == cudaSuccess; i++) {
-        wait_pair *pair = &s->pairs[i / 2];
-        error = cudaEventCreate(i % 2 ? &pair->after : &pair->before);
-    }
-    hy_status status = hy_cuda_check(cuda, error, "making a stream");
-    if (status != HY_OK) {
-        hy_cuda_stream_destroy(s);
-        return status;
-    }
-    *out = s;
-    return HY_OK;
-}
-
-void *hy_cuda_stream_driver(hy_stream *s) { return (void *)s->handle; }
-
-hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
-    hy_cuda *cuda = (hy_cuda *)b->self;
-    unsigned flags;
-    *out = NULL;
-    /* An invalid handle is detected here, not in the first step. */
-    HY_TRY(hy_cuda_check(cuda, cudaStreamGetFlags((cudaStream_t)handle, &flags),
-                         "querying the caller's stream"));
-    hy_stream *s = new_stream(cuda);
-    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
-    s->handle = (cudaStream_t)handle;
-    s->is_adopted = true;
-    *out = s;
-    return HY_OK;
-}
-
 /* Functions in flight use the memory of the stream. */
 static bool has_calls(hy_stream *s) {
     pthread_mutex_lock(&s->lock);
@@ -113,7 +118,7 @@ static bool has_calls(hy_stream *s) {
     return is_so;
 }
 
-void hy_cuda_stream_destroy(hy_stream *s) {
+static void stream_destroy(hy_stream *s) {
     if (!s) return;
     if (s->is_adopted) {
         if (has_calls(s)) cudaStreamSynchronize(s->handle);
@@ -127,6 +132,41 @@ void hy_cuda_stream_destroy(hy_stream *s) {
     }
     if (s->handle) cudaStreamDestroy(s->handle);
     free_stream(s);
+}
+
+static hy_status stream_create(hy_backend *b, const char *name, hy_stream **out) {
+    (void)name;
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    *out = NULL;
+    hy_stream *s = new_stream(cuda);
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
+    cudaError_t error = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
+    for (int i = 0; i < 2 * WAIT_PAIRS && error == cudaSuccess; i++) {
+        wait_pair *pair = &s->pairs[i / 2];
+        error = cudaEventCreate(i % 2 ? &pair->after : &pair->before);
+    }
+    hy_status status = hy_cuda_check(cuda, error, "making a stream");
+    if (status != HY_OK) {
+        stream_destroy(s);
+        return status;
+    }
+    *out = s;
+    return HY_OK;
+}
+
+static hy_status stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    unsigned flags;
+    *out = NULL;
+    /* An invalid handle is detected here, not in the first step. */
+    HY_TRY(hy_cuda_check(cuda, cudaStreamGetFlags((cudaStream_t)handle, &flags),
+                         "querying the caller's stream"));
+    hy_stream *s = new_stream(cuda);
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
+    s->handle = (cudaStream_t)handle;
+    s->is_adopted = true;
+    *out = s;
+    return HY_OK;
 }
 
 static void read_oldest_wait(hy_stream *s) {
@@ -152,13 +192,13 @@ static hy_status report_failure(hy_stream *s) {
     return failure;
 }
 
-hy_status hy_cuda_stream_sync(hy_stream *s) {
+static hy_status stream_sync(hy_stream *s) {
     HY_TRY(hy_cuda_check(s->cuda, cudaStreamSynchronize(s->handle), "waiting for the card"));
     while (s->count > 0) read_oldest_wait(s);
     return report_failure(s);
 }
 
-double hy_cuda_stream_waited(hy_stream *s) {
+static double stream_waited(hy_stream *s) {
     while (s->count > 0 && cudaEventQuery(s->pairs[s->first].after) == cudaSuccess) {
         read_oldest_wait(s);
     }
@@ -201,7 +241,7 @@ static hy_status await_room(hy_stream *s) {
     }
 }
 
-hy_status hy_cuda_stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
+static hy_status stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
     HY_TRY(await_room(s));
     host_call *c = &s->calls[s->asked % HOST_CALLS];
     *c = host_call{s, function, argument};
@@ -246,14 +286,14 @@ static bool copy_little(hy_stream *s, void *dst, const void *src, size_t bytes) 
     return cudaGetLastError() == cudaSuccess;
 }
 
-hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
+static hy_status stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
     if (bytes == 0 || dst == src || copy_little(s, dst, src, bytes)) return HY_OK;
     return hy_cuda_check(s->cuda, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s->handle),
                          "copying");
 }
 
-hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
-    if (!e->was_recorded || hy_cuda_event_is_done(e)) return HY_OK;
+static hy_status stream_wait(hy_stream *s, hy_event *e) {
+    if (!e->was_recorded || event_is_done(e)) return HY_OK;
     if (s->is_adopted) {
         return hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
                              "making the caller's stream wait");
@@ -274,7 +314,7 @@ struct hy_graph {
     cudaGraphExec_t handle;
 };
 
-hy_status hy_cuda_capture_begin(hy_stream *s) {
+static hy_status capture_begin(hy_stream *s) {
     HY_TRY(hy_cuda_check(s->cuda,
                          cudaStreamBeginCapture(s->handle, cudaStreamCaptureModeThreadLocal),
                          "beginning a graph capture"));
@@ -283,7 +323,7 @@ hy_status hy_cuda_capture_begin(hy_stream *s) {
 }
 
 /* Ends the capture in any case, so that the stream can be used again. */
-hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
+static hy_status capture_end(hy_stream *s, hy_graph **out) {
     cudaGraph_t captured = NULL;
     *out = NULL;
     hy_graph *graph = (hy_graph *)calloc(1, sizeof *graph);
@@ -300,54 +340,33 @@ hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
     return HY_OK;
 }
 
-hy_status hy_cuda_replay(hy_stream *s, hy_graph *graph) {
+static hy_status replay(hy_stream *s, hy_graph *graph) {
     return hy_cuda_check(s->cuda, cudaGraphLaunch(graph->handle, s->handle), "replaying a graph");
 }
 
-void hy_cuda_graph_destroy(hy_graph *graph) {
+static void graph_destroy(hy_graph *graph) {
     if (!graph) return;
     cudaGraphExecDestroy(graph->handle);
     free(graph);
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
-
-hy_status hy_cuda_event_create(hy_backend *b, hy_event **out) {
-    hy_cuda *cuda = (hy_cuda *)b->self;
-    *out = NULL;
-    hy_event *e = (hy_event *)calloc(1, sizeof *e);
-    if (!e) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for an event");
-    e->cuda = cuda;
-    hy_status status = hy_cuda_check(
-        cuda, cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "making an event");
-    if (status != HY_OK) {
-        free(e);
-        return status;
-    }
-    *out = e;
-    return HY_OK;
-}
-
-void hy_cuda_event_destroy(hy_event *e) {
-    if (!e) return;
-    cudaEventDestroy(e->handle);
-    free(e);
-}
-
-hy_status hy_cuda_event_record(hy_event *e, hy_stream *s) {
-    HY_TRY(hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event"));
-    e->was_recorded = true;
-    return HY_OK;
-}
-
-hy_status hy_cuda_event_sync(hy_event *e) {
-    if (!e->was_recorded) return HY_OK;
-    return hy_cuda_check(e->cuda, cudaEventSynchronize(e->handle), "waiting for an event");
-}
-
-bool hy_cuda_event_is_done(hy_event *e) {
-    if (!e->was_recorded) return true;
-    cudaError_t state = cudaEventQuery(e->handle);
-    if (state == cudaErrorNotReady) cudaGetLastError();
-    return state == cudaSuccess;
+void hy_cuda_add_streams(hy_backend *b) {
+    b->stream_create = stream_create;
+    b->stream_adopt = stream_adopt;
+    b->stream_handle = hy_cuda_stream_driver;
+    b->stream_destroy = stream_destroy;
+    b->stream_sync = stream_sync;
+    b->stream_waited = stream_waited;
+    b->stream_wait = stream_wait;
+    b->event_create = event_create;
+    b->event_destroy = event_destroy;
+    b->event_record = event_record;
+    b->event_sync = event_sync;
+    b->event_is_done = event_is_done;
+    b->copy = stream_copy;
+    b->call = stream_call;
+    b->capture_begin = capture_begin;
+    b->capture_end = capture_end;
+    b->replay = replay;
+    b->graph_destroy = graph_destroy;
 }

@@ -254,69 +254,51 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-/* Sets all arguments except state and noise. */
-template <typename Step>
-static hy_status update(const hy_cuda_run *run, update_args<Step> a, int param, int grad, int clip,
-                        int master) {
+template <typename Step> static hy_status update(const hy_cuda_run *run, const Step &step) {
     const hy_tensor *t = run->call->t;
-    a.param = hy_view_of(&t[param]);
-    a.grad = hy_view_of(&t[grad]);
-    a.clip = (const float *)t[clip].data;
-    a.master = hy_view_of(&t[master]);
+    update_args<Step> a = {};
+    a.param = hy_view_of(&t[HY_UPDATE_PARAM]);
+    a.grad = hy_view_of(&t[HY_UPDATE_GRAD]);
+    a.clip = (const float *)t[HY_UPDATE_CLIP].data;
+    a.master = hy_view_of(&t[HY_UPDATE_MASTER]);
+    a.m = hy_state_view_of(&t[HY_UPDATE_M]);
+    a.v = hy_state_view_of(&t[HY_UPDATE_V]);
+    a.direction = hy_view_of(&t[HY_UPDATE_DIRECTION]);
     a.needs_noise = (!a.master.data && a.param.dtype != HY_F32) ||
                     (a.m.t.data && a.m.t.dtype == HY_BF16) ||
                     (a.v.t.data && a.v.t.dtype == HY_BF16);
-    a.count = hy_tensor_count(&t[param]);
+    a.step = step;
+    a.seed = run->call->attr.seed, a.first = run->call->attr.first;
+    a.count = hy_tensor_count(&t[HY_UPDATE_PARAM]);
     auto kernel = a.m.scale || a.v.scale ? update_kernel<Step, true> : update_kernel<Step, false>;
     kernel<<<hy_quad_blocks(a.count, THREADS), THREADS, 0, run->stream>>>(a);
     return hy_cuda_launched(run);
 }
 
 hy_status hy_cuda_adamw(const hy_cuda_run *run) {
-    const auto &attr = run->call->attr.adamw;
-    update_args<adamw_step> a = {};
-    a.m = hy_state_view_of(&run->call->t[HY_ADAMW_M]);
-    a.v = hy_state_view_of(&run->call->t[HY_ADAMW_V]);
-    a.seed = attr.seed, a.first = attr.first;
-    a.step = {attr.beta1,
-              attr.beta2,
-              1.0f - attr.lr * attr.weight_decay,
-              attr.lr / attr.correction1,
-              1.0f / sqrtf(attr.correction2),
-              attr.eps};
-    return update(run, a, HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_CLIP, HY_ADAMW_MASTER);
+    const hy_adamw_attr &attr = run->call->attr.adamw;
+    return update<adamw_step>(run, {attr.beta1, attr.beta2, 1.0f - attr.lr * attr.weight_decay,
+                                    attr.lr / attr.correction1, 1.0f / sqrtf(attr.correction2),
+                                    attr.eps});
 }
 
 hy_status hy_cuda_sgd(const hy_cuda_run *run) {
-    const auto &attr = run->call->attr.sgd;
-    update_args<sgd_step> a = {};
-    a.m = hy_state_view_of(&run->call->t[HY_SGD_MOMENTUM]);
-    a.seed = attr.seed, a.first = attr.first;
-    a.step = {attr.lr, attr.momentum, attr.weight_decay, attr.is_nesterov};
-    return update(run, a, HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_CLIP, HY_SGD_MASTER);
+    const hy_sgd_attr &attr = run->call->attr.sgd;
+    return update<sgd_step>(run, {attr.lr, attr.momentum, attr.weight_decay, attr.is_nesterov});
 }
 
 hy_status hy_cuda_lion(const hy_cuda_run *run) {
-    const auto &attr = run->call->attr.lion;
-    update_args<lion_step> a = {};
-    a.m = hy_state_view_of(&run->call->t[HY_LION_M]);
-    a.seed = attr.seed, a.first = attr.first;
-    a.step = {attr.beta1, attr.beta2, attr.lr, 1.0f - attr.lr * attr.weight_decay};
-    return update(run, a, HY_LION_PARAM, HY_LION_GRAD, HY_LION_CLIP, HY_LION_MASTER);
+    const hy_lion_attr &attr = run->call->attr.lion;
+    return update<lion_step>(run,
+                             {attr.beta1, attr.beta2, attr.lr, 1.0f - attr.lr * attr.weight_decay});
 }
 
 hy_status hy_cuda_muon(const hy_cuda_run *run) {
     const hy_muon_attr &attr = run->call->attr.muon;
-    update_args<muon_step> a = {};
-    a.m = hy_state_view_of(&run->call->t[HY_MUON_M]);
-    a.direction = hy_view_of(&run->call->t[HY_MUON_DIRECTION]);
-    a.seed = attr.seed, a.first = attr.first;
-    a.step.keep = attr.momentum;
-    a.step.decay = attr.lr * attr.weight_decay;
-    a.step.is_cautious = attr.is_cautious;
-    for (int i = 0; i < HY_MUON_PIECES; i++) a.step.step[i] = attr.lr * attr.coefficient[i];
-    for (int i = 0; i < HY_MUON_PIECES - 1; i++) a.step.ends[i] = attr.ends[i];
-    return update(run, a, HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_CLIP, HY_MUON_MASTER);
+    muon_step step = {attr.momentum, attr.lr * attr.weight_decay, attr.is_cautious};
+    for (int i = 0; i < HY_MUON_PIECES; i++) step.step[i] = attr.lr * attr.coefficient[i];
+    for (int i = 0; i < HY_MUON_PIECES - 1; i++) step.ends[i] = attr.ends[i];
+    return update(run, step);
 }
 
 /* ---- the input of Muon's orthogonalization --------------------------------------------------- */
