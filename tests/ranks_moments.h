@@ -173,7 +173,7 @@ static inline void kill_by_clock(const ranks_job *job, const moment *m) {
     kill(job->it.pids[m->victim], m->signal);
 }
 
-/* Starts the ranks and waits until all are gone. One that was stopped goes on when the others
+/* Starts the ranks and waits until all are gone. One that was stopped continues when the others
  * are. */
 static inline ranks_job let_it_happen(const moment *m, const char *out, const char *what) {
     now = *m;

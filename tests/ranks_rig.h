@@ -48,7 +48,7 @@ struct ranks_run {
     const char *words;    /* keys and values of its configuration */
     const char *more;     /* the same, stronger; NULL: none */
     const char *out;      /* its folder, */
-    bool is_resumed;      /* which has a run that goes on */
+    bool is_resumed;      /* which has a run that continues */
     const char *variable; /* of the environment, NAME=value; NULL: none */
     const char *own;      /* keys and values of the victim alone; NULL: none */
     int victim;           /* for those two: the rank that something happens to, */

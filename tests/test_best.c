@@ -160,7 +160,7 @@ END_TEST
 
 /* ---- the best checkpoint --------------------------------------------------------------------- */
 
-/* Somebody's own folder of that name stays, and the run goes on. */
+/* Somebody's own folder of that name stays, and the run continues. */
 START_TEST(what_is_named_best_and_is_no_link_is_left_alone) {
     watched w = {0};
     must(hy_dir_make(run_path("run/best")));
@@ -171,7 +171,7 @@ START_TEST(what_is_named_best_and_is_no_link_is_left_alone) {
 }
 END_TEST
 
-/* Another branch has its own best: the link follows the one that goes on. */
+/* Another branch has its own best: the link follows the one that continues. */
 START_TEST(a_run_that_goes_back_has_the_best_of_its_branch) {
     watched w = {0}, back = {0};
     char link[64] = "";

@@ -6,7 +6,7 @@
 
 #include "comm/launch.h"
 
-/* One launch of "sh -c SCRIPT" in a process of its own, its standard output and errors in files. */
+/* One launch of "sh -c SCRIPT" in a separate process, its standard output and errors in files. */
 typedef struct trial {
     char folder[256];
     pid_t pid;

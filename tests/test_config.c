@@ -530,7 +530,7 @@ START_TEST(jumps_end_where_the_rate_begins_to_fall) {
 }
 END_TEST
 
-/* A run of a program that did not know a key goes on without what it does. */
+/* A run of a program that did not know a key continues without what it does. */
 START_TEST(a_runs_file_of_before_goes_on_as_it_was) {
     const hy_kept_origin nothing = {0};
     set("optimizer", "muon", HY_FROM_FLAG);
@@ -557,7 +557,7 @@ START_TEST(auto_is_adamw_where_weights_are_loaded) {
     set("predictor_dtype", "8bit", HY_FROM_FLAG); /* which goes with AdamW alone */
     is_value("optimizer", "adamw");
     set("predictor_dtype", "auto", HY_FROM_FLAG);
-    must(hy_config_use_own(config)); /* of a loop of one's own nothing was measured */
+    must(hy_config_use_own(config)); /* of a loop of the caller nothing was measured */
     is_value("optimizer", "adamw");
     is_value("schedule", "cosine");
     set("optimizer", "muon", HY_FROM_FLAG);

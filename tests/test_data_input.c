@@ -384,7 +384,7 @@ START_TEST(text_with_a_few_odd_bytes_is_text) {
 }
 END_TEST
 
-/* Pictures beside text are passed over; tables that someone wanted to train on are not. */
+/* Pictures beside text are skipped; tables that someone wanted to train on are not. */
 START_TEST(a_folder_with_tables_is_refused) {
     hy_text text = {0};
     write_text("README.md", fox(20, &text));
@@ -407,7 +407,7 @@ END_TEST
 
 /* ---- standard input -------------------------------------------------------------------------- */
 
-/* Each test is a process of its own, so standard input is its own too. */
+/* Each test is a separate process, so standard input is its own too. */
 static void pipe_in(const char *text) {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);

@@ -21,7 +21,7 @@
     "{{ raise_exception('roles must alternate') }}{% endif %}"                                     \
     "{% if m.role == 'user' %}[INST] {{ (system if loop.last or loop.index0 + 2 == rest | length " \
     "else '') + m.content }} [/INST]{% else %} {{ m.content | trim }}</s>{% endif %}{% endfor %}"
-/* A prompt goes on with <think>; earlier answers lose their thoughts. */
+/* A prompt continues with <think>; earlier answers lose their thoughts. */
 #define THINKER                                                                                    \
     "{% for m in messages %}{% if m.role == 'user' %}<s>{{ m.content }}"                           \
     "{% else %}<|im_start|>{{ m.content.split('</think>')[-1] }}<|im_end|>{% endif %}{% endfor %}" \

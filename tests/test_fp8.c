@@ -146,7 +146,7 @@ START_TEST(every_layer_says_what_fp8_made_of_its_numbers) {
 }
 END_TEST
 
-/* A run whose norm in the second block has this number from here on: one after the other goes on
+/* A run whose norm in the second block has this number from here on: one after the other continues
  * with it. */
 static hy_step_info step_with(const char *folder, const char *precision, const float *value) {
     hy_step_info info;
@@ -182,7 +182,7 @@ START_TEST(what_is_not_finite_skips_the_step_as_in_bf16) {
 }
 END_TEST
 
-/* One number far above the others takes their bits, and the run goes on. */
+/* One number far above the others takes their bits, and the run continues. */
 START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
     char folder[256];
     temp_folder(folder);

@@ -473,7 +473,7 @@ START_TEST(rates_and_decays_may_change_and_state_may_not) {
 }
 END_TEST
 
-/* ---- models of one's own --------------------------------------------------------------------- */
+/* ---- models of the caller -------------------------------------------------------------------- */
 
 /* The weights after some answers of a loop with these groups. */
 static logistic own_after(int steps, const char *groups) {

@@ -65,7 +65,7 @@ START_TEST(a_stream_waits_for_an_event_of_another) {
     hy_event *full = event(), *empty = event();
     float box = 0, seen[40];
     for (int i = 0; i < 40; i++) {
-        must(cpu->stream_wait(producer, empty)); /* never recorded at first: goes on at once */
+        must(cpu->stream_wait(producer, empty)); /* never recorded at first: continues at once */
         put(producer, &box, (float)(i + 1));
         must(cpu->event_record(full, producer));
         must(cpu->stream_wait(consumer, full));

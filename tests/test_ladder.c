@@ -213,7 +213,7 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
     must(hy_trainer_save(t));
     next_losses(t, 6, straight);
     hy_trainer_destroy(t);
-    /* There is room now; a run that changed its types would go on with other bits. */
+    /* There is room now; a run that changed its types would continue with other bits. */
     t = small_trainer(TIGHT_RUN "resume auto", folder, NULL, NULL);
     ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, HY_U8);
     next_losses(t, 6, resumed);
@@ -310,7 +310,7 @@ START_TEST(disabled_prediction_takes_no_memory) {
     ck_assert(was_said(&first, "paired test at step"));
     ck_assert_uint_eq(first.early, 0);
     ck_assert_uint_gt(first.most, 2 * weights);
-    /* It goes on as if it had lost. */
+    /* It continues as if it had lost. */
     later.stop_at = (int64_t)saved_number(folder, "step") + 12;
     ck_assert_double_lt((double)later.stop_at, 40 + 12);
     change_saved(folder, "log_odds", "-2");
@@ -330,7 +330,7 @@ START_TEST(a_run_resumed_before_a_paired_test_makes_the_same_test) {
 }
 END_TEST
 
-/* No room for the copy: nothing is asked, and the run goes on. */
+/* No room for the copy: nothing is asked, and the run continues. */
 START_TEST(a_paired_test_without_room_is_omitted) {
     tuned u = {.stop_at = 30};
     hy_trainer *plan = plan_words(SMALL_RUN TUNING, NULL);

@@ -283,7 +283,7 @@ END_TEST
 
 /* ---- failing disks --------------------------------------------------------------------------- */
 
-/* Goes on until a call fails; which one it is depends on when the disk answers. */
+/* Continues until a call fails; which one it is depends on when the disk answers. */
 static hy_status walk_until_failure(store_rig *r) {
     hy_stream *stream = machine.compute;
     for (int round = 0; round < 4; round++) {

@@ -485,7 +485,7 @@ START_TEST(a_unit_runs_only_what_its_trained_parameters_want) {
     sets_rig r, full;
     sets_open(&full, &all);
     sets_open(&r, &choice);
-    /* Its weight and bias from the residual's gradient: nothing goes on through the block. */
+    /* Its weight and bias from the residual's gradient: nothing continues through the block. */
     ck_assert_int_eq(hy_batch_unit(r.plan, 2)->pass[HY_PASS_BACKWARD].op_count, 2);
     ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_MATMUL), 1);
     ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_BIAS_GRAD), 1);

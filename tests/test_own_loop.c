@@ -184,7 +184,7 @@ START_TEST(every_optimizer_and_state_type_learns) {
 }
 END_TEST
 
-/* The caller sees bf16; the master behind it goes on in fp32, through jumps that are refused
+/* The caller sees bf16; the master behind it continues in fp32, through jumps that are refused
  * too. */
 static uint16_t low[FEATURES + 1], low_grads[FEATURES + 1];
 

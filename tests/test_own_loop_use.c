@@ -98,7 +98,7 @@ static hy_loop_options with_blob(blob *b) {
     return options;
 }
 
-/* Stopped in any phase, the loop goes on to the same bits, with the caller's own part. */
+/* Stopped in any phase, the loop continues to the same bits, with the caller's own part. */
 START_TEST(a_stopped_loop_goes_on_to_the_same_bits) {
     static const hy_phase phases[] = {HY_FULL, HY_PREDICT, HY_CORRECT};
     blob b = {.number = 41};

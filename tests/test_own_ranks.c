@@ -11,7 +11,7 @@
 #define IN_FP32 .apart = {5e-6, 5e-5}
 #define IN_16_BITS .apart = {5e-3, 5e-2}
 
-/* Others may be waiting for what a rank that does not go on would have updated. */
+/* Others may be waiting for what a rank that does not continue would have updated. */
 #define IN_TURN "optim_place pinned update gather max_gpu_mem 512MiB "
 
 static const own_variant variants[] = {
@@ -277,7 +277,7 @@ START_TEST(unsupported_ranks_of_a_custom_model_are_refused_by_name) {
 }
 END_TEST
 
-/* ---- a caller that does not go on ------------------------------------------------------------ */
+/* ---- a caller that does not continue --------------------------------------------------------- */
 
 static ranks_job run_with(const own_variant *v, const own_fault *fault, const char *more,
                           const char *out) {

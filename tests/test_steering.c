@@ -499,7 +499,7 @@ static int64_t change_places(bool are_layers, int when, int64_t at, int64_t trie
     return asked;
 }
 
-/* With another try all of it is there; without, the run goes on as it was. */
+/* With another try all of it is there; without, the run continues as it was. */
 START_TEST(what_is_refused_on_the_way_to_another_plan_changes_no_bit) {
     static const int half[] = {0, 3, 5, 6}; /* each pair of what differs occurs in one of them */
     int at_case = EVERY(2) == 1 ? _i : half[_i], when = at_case % 4 < 2 ? 8 : 12;

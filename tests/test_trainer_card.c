@@ -165,7 +165,7 @@ START_TEST(a_paired_test_runs_to_its_end) {
 }
 END_TEST
 
-/* Saves on one device and goes on with the other, there with other places. */
+/* Saves on one device and continues with the other, there with other places. */
 static void moves_from_to(const char *from, const char *const *places, const char *to,
                           const char *const *other_places) {
     char folder[256];

@@ -115,7 +115,7 @@ static void break_disk(void) {
     ck_assert_int_gt(broken, 0);
 }
 
-/* Three steps, a checkpoint, and what `after` does; then the run goes on from the checkpoint. */
+/* Three steps, a checkpoint, and what `after` does; then the run continues from the checkpoint. */
 static void go_on_after(void (*after)(hy_trainer *)) {
     char out[256];
     double plain[6], resumed[3];

@@ -309,7 +309,7 @@ START_TEST(a_run_stopped_in_a_spike_is_saved) {
 }
 END_TEST
 
-/* ---- runs that go on for longer -------------------------------------------------------------- */
+/* ---- runs that continue for longer ----------------------------------------------------------- */
 
 #define HALF_WARM "predictor none lr_warmup_steps -1 lr_warmup_ratio 0.5 "
 

@@ -2,7 +2,7 @@
  *
  * Work that takes milliseconds (fills of a large block) holds a stream up, so that an order that
  * only happens to hold fails. A kernel that faults ends the process's CUDA context; that is looked
- * at in a process of its own, this program started with --fault. */
+ * at in a separate process, this program started with --fault. */
 #include "gpu_rig.h"
 
 #include <stdatomic.h>
@@ -73,7 +73,7 @@ START_TEST(a_stream_waits_for_an_event_of_another) {
     hy_stream *producer = stream("producer"), *consumer = stream("consumer");
     hy_event *full = event(), *empty = event();
     for (int i = 0; i < 40; i++) {
-        must(cuda->stream_wait(producer, empty)); /* never recorded at first: goes on at once */
+        must(cuda->stream_wait(producer, empty)); /* never recorded at first: continues at once */
         if (i % 8 == 0) hold_up(producer);
         fill(producer, device, 1, (float)(i + 1));
         must(cuda->event_record(full, producer));

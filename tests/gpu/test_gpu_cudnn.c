@@ -1,7 +1,7 @@
 /* test_gpu_cudnn.c: attention by cuDNN against the double-precision reference and our own kernels.
  *
  * Two backends on one card: one that was asked for cuDNN, one that was not. Where cuDNN is not
- * found the tests of what it computes are left out with a line, and asking for it must give a
+ * found the tests of what it computes are skipped with a message, and asking for it must give a
  * warning and our own kernels' bits. */
 #include "gpu_rig.h"
 
@@ -21,7 +21,7 @@ static const heads_case left[] = {
     {2, 70, 4, 2, 64, 0, true}, {1, 130, 2, 2, 128, 40, false}, {1, 90, 2, 1, 40, 0, false}};
 enum { SERVED = sizeof served / sizeof served[0], LEFT = sizeof left / sizeof left[0] };
 
-/* ---- the two backends ----------------------------------------------------------------------- */
+/* ---- the two backends ------------------------------------------------------------------------ */
 
 typedef struct pair {
     hy_backend *backend;
@@ -51,7 +51,7 @@ static void close_both(void) {
     other.backend->destroy(other.backend);
 }
 
-/* ---- trials --------------------------------------------------------------------------------- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 static int64_t rows_of(const heads_case *h) { return (int64_t)h->B * h->T; }
 static int64_t packed_width(const heads_case *h) { return (int64_t)(h->H + 2 * h->K) * h->D; }
@@ -149,7 +149,7 @@ static void check_same_bits(const trial *t, int at) {
     free(mine.data);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static const hy_dtype types[] = {HY_BF16, HY_F16};
 

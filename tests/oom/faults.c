@@ -101,7 +101,7 @@ static bool fails(fault_kind kind, size_t bytes) {
     if (!is_chosen() && !is_over_budget(bytes)) return false;
     if (plan.signal) {
         kill(getpid(), plan.signal);
-        return false; /* it was stopped and goes on */
+        return false; /* it was stopped and continues */
     }
     if (counts.failed++ == 0) {
         counts.first_failed_bytes = bytes;

@@ -119,7 +119,7 @@ static hy_status look(hy_trainer *t, outcome *out) {
 }
 
 /* To its end, or a few steps, the optimizer's state in another place, and then to its end. Where
- * that cannot be had the run goes on as it is, or is saved and may stop. */
+ * that cannot be had the run continues as it is, or is saved and may stop. */
 static hy_status run(hy_trainer *trainer, notes *n) {
     bool is_replanned = n->replans_at > 0 && n->out->sittings == 1;
     hy_status status = HY_OK;
