@@ -239,7 +239,7 @@ START_TEST(content_in_parts_is_written_by_every_template) {
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}"
         "{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"
         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}" /* parts alone */
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}" /* parts */
         "{{ p.text }}{% endfor %}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
         NULL, /* built in */
