@@ -12,7 +12,7 @@
 #include "infer/choose.h"
 #include "infer/inference.h"
 
-#define BYTE_END 0 /* ends a text of bytes; no text contains it */
+#define BYTE_END 0 /* the end token if tokens are bytes */
 
 /* ---- tokens and text ------------------------------------------------------------------------- */
 
@@ -46,7 +46,7 @@ hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t
         return hy_fail(HY_ERR_INPUT, "token %zu is %d, expected 0 to %d", i, ids[i], vocab - 1);
     }
     hy_status status = hy_decode_text(in->tokenizer, ids, count, 0, &out);
-    hy_text_add(&out, ""); /* a string even when empty */
+    hy_text_add(&out, ""); /* an empty text is a string too, not NULL */
     if (status != HY_OK) hy_text_free(&out);
     if (size) *size = out.size;
     return status != HY_OK ? status : hy_text_take(&out, text);
@@ -61,7 +61,7 @@ static bool is_end(const hy_inference *in, int32_t token) {
 
 /* ---- whole characters ------------------------------------------------------------------------ */
 
-/* How many of the last bytes may begin an incomplete character. */
+/* The number of bytes at the end that belong to an incomplete character. */
 static size_t waiting_bytes(const char *text, size_t size) {
     for (size_t back = 1; back <= 3 && back <= size; back++) {
         const uint8_t *at = (const uint8_t *)text + size - back;
@@ -122,8 +122,8 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Tokens whose text is in the answer: [first, shown) of `known` is decoded together with new
- * tokens. */
+/* The progress of an answer's text. New tokens of `known` are decoded together with the tokens
+ * [first, next), which are in the answer already. */
 typedef struct shown {
     size_t first, next;
     size_t given; /* bytes of the answer that the listener has received */
@@ -191,8 +191,8 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     return status;
 }
 
-/* A post-processor may add tokens at the start and at the end; a text to continue gets no end
- * tokens. */
+/* A post-processor may add tokens at both ends. The end token is removed, because the text
+ * continues. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out) {
     HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));
