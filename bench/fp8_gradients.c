@@ -44,7 +44,7 @@ static hy_status set(hy_config *config, const char *pair) {
     char key[128];
     const char *equals = strchr(pair, '=');
     HY_FAIL_IF(!equals || (size_t)(equals - pair) >= sizeof key, HY_ERR_INPUT,
-               "\"%s\" is no setting; expected KEY=VALUE", pair);
+               "\"%s\" is not a setting; expected KEY=VALUE", pair);
     snprintf(key, sizeof key, "%.*s", (int)(equals - pair), pair);
     return hy_config_set(config, key, equals + 1, HY_FROM_FLAG);
 }

@@ -137,7 +137,7 @@ static hy_status set(hy_config *config, const char *pair) {
     char key[128];
     const char *equals = strchr(pair, '=');
     if (!equals || (size_t)(equals - pair) >= sizeof key) {
-        return hy_fail(HY_ERR_INPUT, "\"%s\" is no setting; expected KEY=VALUE", pair);
+        return hy_fail(HY_ERR_INPUT, "\"%s\" is not a setting; expected KEY=VALUE", pair);
     }
     snprintf(key, sizeof key, "%.*s", (int)(equals - pair), pair);
     return hy_config_set(config, key, equals + 1, HY_FROM_FLAG);

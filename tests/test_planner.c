@@ -1,4 +1,4 @@
-/* test_planner.c: what the planner chooses: known answers, and what is true of every answer. */
+/* test_planner.c: the planner: known results, and properties of every plan. */
 #include "planner_rig.h"
 
 #include "base/rng.h"

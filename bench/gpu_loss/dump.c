@@ -123,9 +123,9 @@ static hy_status check(const hy_trainer *t) {
     const hy_shape *s = &t->engine->model->shape;
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
-    if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes can be written for the peer");
+    if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "--dump supports only GPT-2 shapes");
     if (t->engine->plan->predictor.kind != HY_PREDICTOR_NONE) {
-        return hy_fail(HY_ERR_INPUT, "the peer knows predictor = none alone");
+        return hy_fail(HY_ERR_INPUT, "--dump needs predictor = none");
     }
     return HY_OK;
 }
