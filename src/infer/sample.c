@@ -49,7 +49,7 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
-    hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
+    hy_decoder_options options = {.context = (int32_t)e->request.settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
                                   .dtype = e->plan->types.of[HY_FULL],
                                   .is_unprepared = true};
@@ -165,7 +165,7 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
-    HY_TRY(hy_model_folder(e->settings, folder));
+    HY_TRY(hy_model_folder(e->request.settings, folder));
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
     e->retries.in_a_row = 0;

@@ -177,7 +177,7 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
 
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder) {
     int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
-    const hy_settings *s = e->settings;
+    const hy_settings *s = e->request.settings;
     hy_export_plan plan;
     HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->plan->types.master, &plan));
     HY_TRY(hy_update_finish(e));

@@ -98,7 +98,7 @@ hy_status hy_ranks_largest(hy_ranks_run *run, double *value) {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* As a run opens it (engine/device.c), without timing anything. */
+/* As a run opens it (setup/device.c), without timing anything. */
 static hy_status open_device(hy_ranks_run *run) {
     hy_selftest_device *d = &run->device;
     hy_settings *s = &run->settings;
