@@ -127,6 +127,9 @@ const hy_config_key_info *hy_config_key(size_t i);
 /* Finds a key by its name, its last part, its flag ("--batch-size") or the name that other tools
  * use ("learning_rate", "--checkpoint-every-layer"). NULL: there is none. */
 const hy_config_key_info *hy_config_find(const char *name);
+/* What to use here for a key or flag of another trainer that has no equal ("device_map"); NULL: the
+ * name is not known. Names with an equal are accepted as keys. */
+const char *hy_config_hint(const char *name);
 
 /* The whole configuration as a libconfig file that can be loaded again, with the origin of each
  * value as a comment. Allocated; free with hy_free. */
@@ -506,6 +509,7 @@ typedef struct hy_evaluation {
     char device[128];
     char adapter[256];     /* name of the adapter; "": none */
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
+    int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and

@@ -172,6 +172,36 @@ START_TEST(switch_aliases_choose_what_is_recomputed) {
 }
 END_TEST
 
+START_TEST(names_and_values_of_other_trainers_are_read) {
+    static const char *const rows[][4] = {
+        {"max-seq-length", "512", "train.seq_len", "512"},
+        {"target_modules", "all-linear", "lora.lora_targets", "all"},
+        {"optim", "paged_adamw_8bit", "optimizer.optimizer", "paged_adamw8bit"},
+        {"optimizer", "adamw_8bit", "optimizer.optimizer", "adamw8bit"},
+        {"mixed_precision", "bfloat16", "train.precision", "bf16"},
+        {"--use-fp16", "true", "train.precision", "fp16"},
+        {"target_utilization", "0.5", "memory.target_usage", "0.5"},
+        {"sample_packing", "true", "input.packing", "on"},
+        {"train_on_inputs", "false", "input.loss_on", "answers"},
+        {"lr_scheduler_type", "constant_with_warmup", "optimizer.schedule", "constant"},
+        {"resume_from_checkpoint", "True", "save.resume", "auto"},
+        {"load_in_4bit", "true", "train.frozen_dtype", "nf4"},
+        {"num_train_epochs", "3", "train.epochs", "3"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        set(rows[i][0], rows[i][1], HY_FROM_FLAG);
+        is_value(rows[i][2], rows[i][3]);
+    }
+    set("bf16", "true", HY_FROM_FLAG);
+    set("fp16", "false", HY_FROM_FLAG); /* changes nothing */
+    is_value("train.precision", "bf16");
+    must_refuse(hy_config_set(config, "device-map", "auto", HY_FROM_SET), "device-map",
+                "--weights-place", "--plan");
+    ck_assert_ptr_nonnull(strstr(hy_config_hint("--report_to"), "metrics.jsonl"));
+    ck_assert_ptr_null(hy_config_hint("lr"));
+}
+END_TEST
+
 /* Configuration files of older runs have these keys. */
 START_TEST(the_removed_predictor_ema_is_read_as_outer) {
     is_value("predictor", "outer");
@@ -760,6 +790,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, names_can_be_full_bare_flags_or_dashed);
     tcase_add_test(tests, every_alias_reaches_its_key);
     tcase_add_test(tests, switch_aliases_choose_what_is_recomputed);
+    tcase_add_test(tests, names_and_values_of_other_trainers_are_read);
     tcase_add_test(tests, the_removed_predictor_ema_is_read_as_outer);
     tcase_add_test(tests, values_have_one_canonical_spelling);
     tcase_add_test(tests, wrong_values_are_refused_with_key_value_range_and_origin);

@@ -143,8 +143,9 @@ static int train(job *it) {
 
 static void print_one(FILE *out, const hy_evaluation *e) {
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
-    fprintf(out, "tokens counted  %s, in %s sequence%s\n", hy_cli_count(e->tokens).text,
-            hy_cli_count(e->sequences).text, e->sequences == 1 ? "" : "s");
+    fprintf(out, "tokens counted  %s, in %s sequence%s of %lld tokens\n",
+            hy_cli_count(e->tokens).text, hy_cli_count(e->sequences).text,
+            e->sequences == 1 ? "" : "s", (long long)e->seq_len);
     fprintf(out, "loss            %.5f nats per token\n", e->loss);
     fprintf(out, "perplexity      %.4f\n", e->perplexity);
     if (!isnan(e->bits_per_byte)) fprintf(out, "bits per byte   %.5f\n", e->bits_per_byte);
@@ -186,6 +187,20 @@ static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation 
     return HY_OK;
 }
 
+/* A run and the model that it began from read the same rows only with the same sequence length and,
+ * with --eval-batches, the same batch size: each has its own unless flags set them. */
+static void say_same_rows(const hy_config *config, bool has_batches) {
+    const char *const keys[] = {"train.seq_len", has_batches ? "train.batch_size" : NULL};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *value, *origin;
+        if (!keys[i] || hy_config_get(config, keys[i], &value, &origin) != HY_OK) continue;
+        if (strncmp(origin, "flag ", 5) != 0 && strcmp(origin, "--set") != 0)
+            hy_cli_note("%s = %s is set by: %s; to compare with another model on the same rows, "
+                        "use %s %s for both",
+                        keys[i], value, origin, hy_config_find(keys[i])->flag, value);
+    }
+}
+
 /* --model may also be a run or a checkpoint here. */
 static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options *options) {
     hy_config *config = NULL;
@@ -205,6 +220,8 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
         hy_cli_checked(status);
     }
     if (status == HY_OK) status = print_all(terminal, found, count, options->wants_json);
+    if (status == HY_OK && !options->is_quiet)
+        say_same_rows(config, atoll(hy_cli_value(config, "eval.eval_batches")) > 0);
     hy_free(found);
     hy_config_destroy(config);
     return status;

@@ -149,8 +149,15 @@ static bool is_same_name(const char *flag, const char *name, size_t length) {
     return true;
 }
 
+/* Names that torchrun, accelerate and deepspeed give to our own flags. */
+static const char *const own_names[][2] = {
+    {"--num-gpus", "--gpus"}, {"--nproc-per-node", "--gpus"}, {"--num-processes", "--ranks"}};
+
 bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out) {
     char whole[64];
+    for (size_t i = 0; i < sizeof own_names / sizeof own_names[0]; i++)
+        if (is_same_name(own_names[i][0], name, length))
+            return hy_cli_flag_find(own_names[i][1], strlen(own_names[i][1]), out);
     bool is_letter = length == 2 && name[0] == '-' && name[1] != '-';
     for (size_t i = 0; hy_cli_flag_at(i, out); i++)
         if (is_letter ? out->letter == name[1] : is_same_name(out->flag, name, length)) return true;
@@ -275,45 +282,12 @@ static bool fail_value_missing(const hy_cli_flag *flag) {
                          *type != '\0' ? ", " : "", flag->accepted != NULL ? flag->accepted : "");
 }
 
-/* Flags of other trainers, and what to use here. */
-static const struct {
-    const char *flag, *hint;
-} foreign[] = {
-    {"--dry-run", "use --plan to see what the run would do"},
-    {"--use-lora", "use --lora to train adapters, or --qlora to quantise the frozen model as well"},
-    {"--lora-r", "use --lora-rank"},
-    {"--bf16", "use --precision bf16"},
-    {"--fp16", "use --precision fp16"},
-    {"--cpu", "use --device cpu"},
-    {"--gpu", "use --device cuda, or cuda:1 for the second card; --gpus 4 for several"},
-    {"--num-gpus", "use --gpus"},
-    {"--nproc-per-node", "use --gpus, or --ranks for processes that share a card"},
-    {"--num-processes", "use --gpus, or --ranks for processes that share a card"},
-    {"--zero", "use --zero-stage"},
-    {"--fsdp",
-     "use --gpus N to train on several GPUs, and --zero-stage 3 to shard the weights as well"},
-    {"--ddp", "use --gpus N to train on several GPUs; with --zero-stage 0 each keeps everything"},
-    {"--gpu-mem", "use --max-gpu-mem"},
-    {"--gpu-memory", "use --max-gpu-mem"},
-    {"--vram", "use --max-gpu-mem"},
-    {"--ram", "use --cpu-mem"},
-    {"--load-in-8bit", "use --frozen-dtype int8 with a frozen model (--lora)"},
-    {"--load-in-4bit", "use --qlora to keep a frozen model in 4 bits"},
-    {"--model-name-or-path", "use --model"},
-    {"--train-file", "use --data"},
-    {"--dataset", "use --data"},
-    {"--validation-file", "use --val-data"},
-    {"--deepspeed", "use --gpus N and --zero-stage; --plan shows where state is kept"},
-    {"--wandb", "OUT/tensorboard and OUT/metrics.jsonl are always written"},
-    {"--verbosity", "use --verbose, or --quiet"},
-};
-
 static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        if (!is_same_name(foreign[i].flag, argument, (size_t)length)) continue;
-        return hy_cli_refuse(false, "unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
-    }
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", length, argument);
+    const char *hint = hy_config_hint(name);
+    if (hint != NULL) return hy_cli_refuse(false, "unknown flag %s; %s", name, hint);
     const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
     if (nearest != NULL)
         hy_cli_error("unknown flag %.*s; did you mean %s?", length, argument, nearest);

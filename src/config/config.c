@@ -295,11 +295,13 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
                    "%s: %s = %s is not accepted; accepted: %s", where, alias->name, text,
                    alias->info.accepted);
         text = is_on ? alias->when_true : alias->when_false;
+        if (!text) return HY_OK;
     }
     if (!strcmp(setting->info.key, "phases.predictor")) {
         config->was_ema[rank] = !strcasecmp(text, "ema");
         if (config->was_ema[rank]) text = "outer";
     }
+    text = hy_setting_word(setting, text);
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
@@ -655,8 +657,10 @@ static hy_status refuse_unknown_key(const char *key, hy_origin origin) {
     if (origin != HY_FROM_FLAG)
         return hy_setting_unknown(origin == HY_FROM_SET ? "--set: " : "", key);
     const hy_setting *near = hy_setting_nearest(key);
+    const char *hint = hy_config_hint(key);
     char flag[ORIGIN_MAX];
     name_as_flag(key, flag, sizeof flag);
+    if (hint) return hy_fail(HY_ERR_INPUT, "unknown flag %s; %s", flag, hint);
     return hy_fail(HY_ERR_INPUT, "unknown flag %s%s", flag,
                    hy_did_you_mean(near ? near->info.flag : NULL).text);
 }

@@ -619,79 +619,11 @@ static const hy_setting table[] = {
             "stop.")},
 };
 
-#define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \
-    .name = alias, .key = target, .when_true = on, .when_false = off, .info.key = alias,           \
-    .info.flag = option, .info.type = "switch", .info.accepted = "true, false",                    \
-    .info.fallback = "false", .info.help = sentence
-
-/* Keys of the removed predictor ema, which every older run's file sets. */
-#define REMOVED(old, option)                                                                       \
-    .name = old, .key = "phases.predictor", .is_removed = true, .info.key = old,                   \
-    .info.flag = option, .info.type = "number", .info.accepted = "any value", .info.fallback = "", \
-    .info.help = "Ignored: the predictor ema was removed."
-
-/* Names from other trainers, and removed keys. */
-static const hy_setting_alias aliases[] = {
-    {.name = "learning_rate", .key = "optimizer.lr"},
-    {.name = "max_lr", .key = "optimizer.lr"},
-    {.name = "max_steps", .key = "train.steps"},
-    {.name = "max_iters", .key = "train.steps"},
-    {.name = "num_train_epochs", .key = "train.epochs"},
-    {.name = "micro_batch_size", .key = "train.batch_size"},
-    {.name = "per_device_train_batch_size", .key = "train.batch_size"},
-    {.name = "per_device_eval_batch_size", .key = "eval.eval_batch_size"},
-    {.name = "gradient_accumulation_steps", .key = "train.grad_accum_steps"},
-    {.name = "grad_accum", .key = "train.grad_accum_steps"},
-    {.name = "max_grad_norm", .key = "train.grad_clip"},
-    {.name = "prefetch_factor", .key = "input.prefetch"},
-    {.name = "seq_length", .key = "train.seq_len"},
-    {.name = "sequence_length", .key = "train.seq_len"},
-    {.name = "max_seq_len", .key = "train.seq_len"},
-    {.name = "block_size", .key = "train.seq_len"},
-    {.name = "dtype", .key = "train.precision"},
-    {.name = "warmup_steps", .key = "optimizer.lr_warmup_steps"},
-    {.name = "warmup_ratio", .key = "optimizer.lr_warmup_ratio"},
-    {.name = "lr_schedule", .key = "optimizer.schedule"},
-    {.name = "lr_scheduler_type", .key = "optimizer.schedule"},
-    {.name = "adam_beta1", .key = "optimizer.beta1"},
-    {.name = "adam_beta2", .key = "optimizer.beta2"},
-    {.name = "adam_epsilon", .key = "optimizer.adam_eps"},
-    {.name = "output_dir", .key = "out"},
-    {.name = "save_steps", .key = "save.save_every"},
-    {.name = "save_total_limit", .key = "save.keep"},
-    {.name = "eval_steps", .key = "eval.eval_every"},
-    {.name = "n_layer", .key = "shape.layers"},
-    {.name = "num_hidden_layers", .key = "shape.layers"},
-    {.name = "n_embd", .key = "shape.width"},
-    {.name = "hidden_size", .key = "shape.width"},
-    {.name = "n_head", .key = "shape.heads"},
-    {.name = "num_attention_heads", .key = "shape.heads"},
-    {.name = "num_key_value_heads", .key = "shape.kv_heads"},
-    {.name = "head_dim", .key = "shape.head_size"},
-    {.name = "intermediate_size", .key = "shape.mlp_width"},
-    {.name = "vocab_size", .key = "shape.vocab"},
-    {.name = "tie_word_embeddings", .key = "shape.tied_head"},
-    {SWITCH_ALIAS("checkpoint_every_layer", "--checkpoint-every-layer", "train.recompute", "all",
-                  "auto", "Recompute every layer in the backward pass; same as recompute = all.")},
-    {SWITCH_ALIAS("gradient_checkpointing", "--gradient-checkpointing", "train.recompute", "all",
-                  "none", "true: recompute = all; false: recompute = none.")},
-    {SWITCH_ALIAS("no_checkpointing", "--no-checkpointing", "train.recompute", "none", "auto",
-                  "Keep all activations; same as recompute = none.")},
-    {REMOVED("ema_beta", "--ema-beta")},
-    {REMOVED("ema_gamma", "--ema-gamma")},
-};
-
-enum {
-    SETTINGS = sizeof table / sizeof table[0],
-    ALIASES = sizeof aliases / sizeof aliases[0],
-    GROUPS = sizeof groups / sizeof groups[0]
-};
+enum { SETTINGS = sizeof table / sizeof table[0], GROUPS = sizeof groups / sizeof groups[0] };
 
 size_t hy_setting_count(void) { return SETTINGS; }
 
 const hy_setting *hy_setting_at(size_t i) { return i < SETTINGS ? &table[i] : NULL; }
-
-const hy_setting_alias *hy_setting_alias_at(size_t i) { return i < ALIASES ? &aliases[i] : NULL; }
 
 size_t hy_setting_index(const hy_setting *setting) { return (size_t)(setting - table); }
 
@@ -702,7 +634,7 @@ const char *hy_setting_leaf(const hy_setting *setting) {
 
 const char *hy_setting_group_at(size_t i) { return i < GROUPS ? groups[i] : NULL; }
 
-static bool is_same_name(const char *a, const char *b) {
+bool hy_setting_is_same_name(const char *a, const char *b) {
     for (; *a && *b; a++, b++)
         if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
     return *a == *b;
@@ -710,29 +642,31 @@ static bool is_same_name(const char *a, const char *b) {
 
 static const hy_setting *find_key(const char *name) {
     for (size_t i = 0; i < SETTINGS; i++) {
-        if (is_same_name(name, table[i].info.key)) return &table[i];
-        if (is_same_name(name, hy_setting_leaf(&table[i]))) return &table[i];
+        if (hy_setting_is_same_name(name, table[i].info.key)) return &table[i];
+        if (hy_setting_is_same_name(name, hy_setting_leaf(&table[i]))) return &table[i];
     }
     return NULL;
 }
 
 /* `name` is the alias alone, or the group of its key, a dot and the alias. */
 static bool names_alias(const char *name, const hy_setting_alias *alias) {
-    if (is_same_name(name, alias->name)) return true;
+    if (hy_setting_is_same_name(name, alias->name)) return true;
     const char *dot = strchr(name, '.');
     const char *target_dot = strchr(alias->key, '.');
     if (!dot || !target_dot || dot - name != target_dot - alias->key) return false;
-    return !strncmp(name, alias->key, (size_t)(dot - name)) && is_same_name(dot + 1, alias->name);
+    return !strncmp(name, alias->key, (size_t)(dot - name)) &&
+           hy_setting_is_same_name(dot + 1, alias->name);
 }
 
 const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **alias) {
     if (alias) *alias = NULL;
     if (!strncmp(name, "--", 2)) name += 2;
     const hy_setting *setting = find_key(name);
-    for (size_t i = 0; !setting && i < ALIASES; i++) {
-        if (!names_alias(name, &aliases[i])) continue;
-        setting = find_key(aliases[i].key);
-        if (alias && aliases[i].info.key) *alias = &aliases[i];
+    const hy_setting_alias *each;
+    for (size_t i = 0; !setting && (each = hy_setting_alias_at(i)); i++) {
+        if (!names_alias(name, each)) continue;
+        setting = find_key(each->key);
+        if (alias && each->info.key) *alias = each;
     }
     return setting;
 }
@@ -746,18 +680,21 @@ const hy_setting *hy_setting_nearest(const char *name) {
     const hy_setting *same_leaf = hy_setting_find(leaf, NULL);
     if (same_leaf) return same_leaf;
 
-    const char *keys[SETTINGS], *leaves[SETTINGS + ALIASES];
+    const char *keys[SETTINGS], *leaves[SETTINGS + HY_ALIASES_MOST];
+    size_t count = SETTINGS;
     for (size_t i = 0; i < SETTINGS; i++) {
         keys[i] = table[i].info.key;
         leaves[i] = hy_setting_leaf(&table[i]);
     }
-    for (size_t i = 0; i < ALIASES; i++) leaves[SETTINGS + i] = aliases[i].name;
+    for (size_t i = 0; hy_setting_alias_at(i); i++) leaves[count++] = hy_setting_alias_at(i)->name;
     const char *near = hy_nearest_word(name, keys, SETTINGS);
-    if (!near) near = hy_nearest_word(leaf, leaves, SETTINGS + ALIASES);
+    if (!near) near = hy_nearest_word(leaf, leaves, count);
     return near ? hy_setting_find(near, NULL) : NULL;
 }
 
 hy_status hy_setting_unknown(const char *where, const char *name) {
+    const char *hint = hy_config_hint(name);
+    if (hint) return hy_fail(HY_ERR_INPUT, "%sunknown key %s; %s", where, name, hint);
     const hy_setting *near = hy_setting_nearest(name);
     return hy_fail(HY_ERR_INPUT, "%sunknown key %s%s", where, name,
                    hy_did_you_mean(near ? near->info.key : NULL).text);

@@ -277,8 +277,8 @@ typedef struct hy_setting {
     bool is_local;     /* of one machine or process: may differ between the ranks of a run */
 } hy_setting;
 
-/* Another name for a key. With when_true and when_false: a switch for two values of the key. With
- * is_removed: a former key, which is accepted and ignored; `key` is one of its group. */
+/* Another name for a key. With when_true: a switch for two values of the key; when_false may be
+ * NULL: false changes nothing, as in "bf16: true, fp16: false". With is_removed: a former key, which is accepted and ignored; `key` is one of its group. */
 typedef struct hy_setting_alias {
     const char *name, *key;
     const char *when_true, *when_false;
@@ -293,6 +293,9 @@ size_t hy_setting_count(void);
 size_t hy_setting_index(const hy_setting *setting);
 const char *hy_setting_leaf(const hy_setting *setting);
 
+#define HY_ALIASES_MOST 256
+bool hy_setting_is_same_name(const char *a, const char *b); /* '-' equals '_' */
+
 /* Finds a full key, a leaf, an alias, or any of them as a flag; '-' equals '_'. NULL if there is
  * none. *alias (may be NULL) is the alias if it is a switch or a removed key, else NULL. */
 const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **alias);
@@ -304,6 +307,9 @@ hy_status hy_setting_unknown(const char *where, const char *name);
 
 /* The groups, in the table's order; NULL past the last. */
 const char *hy_setting_group_at(size_t i);
+
+/* The accepted word for a value as other trainers write it ("bfloat16"), or `text` itself. */
+const char *hy_setting_word(const hy_setting *setting, const char *text);
 
 /* ---- one value: setting_value.c ---- */
 

@@ -132,6 +132,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                            .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
                            .tokens = probe.counted,
                            .sequences = (int64_t)probe.count,
+                           .seq_len = s->train.seq_len,
                            .seconds = seconds,
                            .tokens_per_second = computed / seconds};
     snprintf(out->data, sizeof out->data, "%s", facts->description);
@@ -287,6 +288,7 @@ static hy_status write_json(const hy_evaluation *list, size_t count, size_t size
         hy_json_put_double(&w, "bits_per_byte", e.bits_per_byte);
         hy_json_put_int(&w, "tokens", e.tokens);
         hy_json_put_int(&w, "sequences", e.sequences);
+        if (e.seq_len > 0) hy_json_put_int(&w, "seq_len", e.seq_len); /* 0: an older caller */
         hy_json_put_double(&w, "seconds", e.seconds);
         hy_json_put_double(&w, "tokens_per_second", e.tokens_per_second);
         if (is_list) hy_json_close_object(&w);

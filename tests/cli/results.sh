@@ -220,3 +220,16 @@ test_every_program_takes_the_run_with_the_newest_step() {
     run --resume
     expect_refusal "cannot resume the newest run" "runs/begun"
 }
+
+test_evaluations_name_their_rows() {
+    run_tiny --out out --no-save-model
+    run --eval-only --model out --device cpu
+    expect_code 0
+    expect_out "of 32 tokens"
+    expect_err "to compare with another model on the same rows, use --seq-len 32 for both"
+    run --eval-only --model out --device cpu --seq-len 16 --json
+    expect_keys "$(json_values "$stdout")" "" seq_len
+    expect_empty "$stderr"
+    run --eval-only --model out --device cpu --seq-len 16 --eval-batches 2
+    expect_err "use --batch-size 2 for both"
+}

@@ -185,11 +185,14 @@ test_flags_of_other_trainers_lead_to_ours() {
     run --dry-run
     expect_code 2
     expect_err "unknown flag --dry-run; use --plan"
-    run --use-lora
-    expect_code 2
-    expect_err "use --lora to train adapters"
-    run --gpu-mem 4GiB
-    expect_err "use --max-gpu-mem"
+    run --device-map auto
+    expect_err "unknown flag --device-map; the planner places weights by itself"
+    run --wandb_project mine
+    expect_err "examples/follow_metrics.py"
+    run --max_seq_length 64 --use-bf16 --target-modules q_proj --vram 8GiB --lora_r 4 --use-lora \
+        --print-config
+    expect_code 0
+    expect_out "seq_len = 64"
 }
 
 test_json_is_obeyed_by_what_only_looks() {
