@@ -48,6 +48,16 @@ run: ## install missing packages, build for this machine, train (ARGS="..." repl
 	@$(MAKE) --no-print-directory bin build-note $(FOR_THIS_MACHINE)
 	$(BUILD)/bin/hybrid-train $(ARGS)
 
+# Names from the original documents.
+.PHONY: verify-install check-gpu monitor-memory
+verify-install: bin ## check programs, libraries and devices of this machine
+	@$(BUILD)/bin/hybrid-train --doctor
+check-gpu: bin ## the same, and the self-test of the GPU
+	@$(BUILD)/bin/hybrid-train --doctor
+	@$(BUILD)/bin/hybrid-train --selftest --device cuda
+monitor-memory: bin ## watch the newest run: memory by class, speed, loss
+	@$(BUILD)/bin/hybrid-top
+
 deps: ## install the packages that building and testing need
 	@scripts/install-deps.sh --tests
 

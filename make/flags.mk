@@ -51,15 +51,18 @@ endif
 # OpenBLAS is not linked: the program opens it at run time, after it has chosen the core type.
 # libconfig reads configuration files; nothing is built without it (has-libconfig, below).
 # PCRE2 handles split patterns of tokenizers that are not built in; without it they are rejected.
+# libyaml reads them in YAML and JSON.
 LIBCONFIG_LIBS := -lconfig
+LIBYAML_LIBS := -lyaml
+CONFIG_LIBS := $(LIBCONFIG_LIBS) $(LIBYAML_LIBS)
 PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(LDFLAGS) \
     -DPCRE2_CODE_UNIT_WIDTH=8 -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && \
     echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
 SYSTEM_LIBS := -lm -lpthread -ldl
-LIBS := $(LIBCONFIG_LIBS) $(PCRE2_LIBS) $(SYSTEM_LIBS)
+LIBS := $(CONFIG_LIBS) $(PCRE2_LIBS) $(SYSTEM_LIBS)
 ifeq ($(STATIC_DEPS),1)
-PROGRAM_LIBS := -Wl,-Bstatic $(LIBCONFIG_LIBS) $(PCRE2_LIBS) -Wl,-Bdynamic $(SYSTEM_LIBS)
+PROGRAM_LIBS := -Wl,-Bstatic $(CONFIG_LIBS) $(PCRE2_LIBS) -Wl,-Bdynamic $(SYSTEM_LIBS)
 else
 PROGRAM_LIBS := $(LIBS)
 endif
@@ -100,3 +103,4 @@ endef
 $(eval $(call need-header,$(GEN)/has-libc,stdio.h,libc6-dev))
 $(eval $(call need-header,$(GEN)/has-check,check.h,check))
 $(eval $(call need-header,$(GEN)/has-libconfig,libconfig.h,libconfig-dev,$(LIBCONFIG_LIBS)))
+$(eval $(call need-header,$(GEN)/has-libyaml,yaml.h,libyaml-dev,$(LIBYAML_LIBS)))

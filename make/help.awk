@@ -10,7 +10,7 @@ END {
     print "\nVariables"
     print "  V=1              show the commands"
     print "  HY_NATIVE=1      compile for this machine only (-march=native)"
-    print "  STATIC_DEPS=1    link libconfig and PCRE2 into the programs"
+    print "  STATIC_DEPS=1    link libconfig, libyaml and PCRE2 into the programs"
     print "  WERROR=1         warnings are errors (CI=true sets it)"
     print "  PREFIX, DESTDIR  where `make install` puts things (/usr/local)"
 }

@@ -32,11 +32,11 @@ INSTALLED = \
     $(foreach f,$(CONFIGS),$f>$(DATADIR)/hybrid-train/$f)
 LINKS = $(LIBDIR)/$(SONAME) $(LIBDIR)/libhybrid.so
 
-$(eval $(call remember,$(GEN)/prefix,$(PREFIX) $(LIBDIR) $(INCLUDEDIR) $(VERSION) $(LIBCONFIG_LIBS) $(PCRE2_LIBS)))
+$(eval $(call remember,$(GEN)/prefix,$(PREFIX) $(LIBDIR) $(INCLUDEDIR) $(VERSION) $(CONFIG_LIBS) $(PCRE2_LIBS)))
 $(GEN)/hybrid.pc: packaging/hybrid.pc.in $(GEN)/prefix
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
 	    -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
-	    -e 's|@DEPENDENCIES@|$(LIBCONFIG_LIBS) $(PCRE2_LIBS)|' $< > $@
+	    -e 's|@DEPENDENCIES@|$(CONFIG_LIBS) $(PCRE2_LIBS)|' $< > $@
 
 .PHONY: install uninstall
 install: all $(GEN)/hybrid.pc ## into PREFIX (/usr/local), under DESTDIR when packaging

@@ -33,11 +33,11 @@ $(REPORT_PAGE_C): scripts/embed-page.sh $(PAGE_STYLE) $(PAGE_SCRIPTS)
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 
-$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig
+$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig $(GEN)/has-libyaml
 	$(call say,CC,$<)
 	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
 
-$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig
+$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig $(GEN)/has-libyaml
 	$(call say,CC,$<)
 	$(call compile,$<)
 

@@ -94,7 +94,7 @@ fields() {
     hybrid-train) printf 'Section: science\nDepends: %s\nRecommends: %s, libedit2\nSuggests: hybrid-train-cuda\n' "$2" "$opened" ;;
     libhybrid0) printf 'Section: libs\nMulti-Arch: same\nDepends: %s\nRecommends: %s\nSuggests: hybrid-train-cuda\n' "$2" "$opened" ;;
     libhybrid-dev)
-        printf 'Section: libdevel\nMulti-Arch: same\nDepends: libhybrid0 (= %s), libc6-dev, libconfig-dev, libpcre2-dev\n' "$version"
+        printf 'Section: libdevel\nMulti-Arch: same\nDepends: libhybrid0 (= %s), libc6-dev, libconfig-dev, libyaml-dev, libpcre2-dev\n' "$version"
         ;;
     hybrid-train-cuda)
         printf 'Section: science\nDepends: hybrid-train (= %s) | libhybrid0 (= %s), %s\n' "$version" "$version" "$2"

@@ -9,7 +9,7 @@
 # names another folder, HYBRID_DIST_MIRROR the mirror for debootstrap. HYBRID_DIST_HERE=1 uses the
 # libraries of this system instead.
 #
-# libconfig, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
+# libconfig, libyaml, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
 # their licences; the programs find them wherever the folder is. libcurl (--download), libedit and
 # the CUDA backend are not included.
 set -euo pipefail
@@ -34,7 +34,7 @@ is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -
 
 system="" # prefix of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
-packages=libc6-dev,libconfig-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
+packages=libc6-dev,libconfig-dev,libyaml-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
 
 find_old_root() {
     local why
@@ -88,7 +88,7 @@ Nothing has to be installed. Put this folder where you like and run bin/hybrid-t
 shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of your own: pkg-config finds
 lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
 
-lib/ holds libconfig, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
+lib/ holds libconfig, libyaml, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
 packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit. For an NVIDIA GPU build from
 the sources, or install the package hybrid-train-cuda.
 END

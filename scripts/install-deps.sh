@@ -34,6 +34,7 @@ has_command pkg-config || missing+=(pkg-config)
 # A compiler needs the headers of libc; minimal systems have gcc without them.
 has_header stdio.h || missing+=(libc6-dev)
 has_header libconfig.h || missing+=(libconfig-dev)
+has_header yaml.h || missing+=(libyaml-dev)
 has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
@@ -76,7 +77,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (Debian package names). Please install them with this system's" >&2
-    echo "package manager; libconfig, OpenBLAS, Check and curl are the libraries." >&2
+    echo "package manager; libconfig, libyaml, OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
 

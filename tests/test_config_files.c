@@ -86,6 +86,7 @@ START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
         {"qwen3-8b", 8190735360},     {"qwen2.5-32b", 32763876352},
         {"mistral-7b", 7241732096},   {"nano", 787584},
         {"tiny-llama", 5869824},      {"tiny-gpt2", 6646272},
+        {"llama-2-13b", 13015864320}, {"qwen2.5-14b", 14770033664},
     };
     size_t count = sizeof known / sizeof known[0];
     for (size_t i = 0; i < count; i++) {

@@ -151,7 +151,8 @@ class Wheel:
 
 def _licences(files: dict[str, Path]) -> dict[str, Path]:
     out = {"LICENSE": ROOT / "LICENSE"}
-    for name, package in (("libconfig", "libconfig9"), ("libpcre2", "libpcre2-8-0")):
+    packages = {"libconfig": "libconfig9", "libyaml": "libyaml-0-2", "libpcre2": "libpcre2-8-0"}
+    for name, package in packages.items():
         theirs = Path(f"/usr/share/doc/{package}/copyright")
         if any(file.startswith(name) for file in files) and theirs.exists():
             out[f"LICENCE.{name}"] = theirs

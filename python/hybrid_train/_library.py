@@ -30,7 +30,8 @@ def _open() -> ctypes.CDLL:
     for path in _candidates():
         if path.exists():
             # Libraries in the package are loaded first, so that the loader finds them by name.
-            for pattern in ("libconfig.so*", "libpcre2-8.so*") if path.parent == _BESIDE else ():
+            own = ("libconfig.so*", "libyaml-0.so*", "libpcre2-8.so*")
+            for pattern in own if path.parent == _BESIDE else ():
                 for other in sorted(path.parent.glob(pattern)):
                     ctypes.CDLL(str(other))
             return ctypes.CDLL(str(path))

@@ -28,7 +28,8 @@ static const hy_cli_flag own_flags[] = {
      .takes = HY_CLI_OPTIONAL_VALUE, .type = "topic",
      .accepted = "a flag, a group of keys, or all"},
     {"--version", HY_CLI_IS_VERSION, "Print the version.", .letter = 'V', .type = "action"},
-    {"--config", HY_CLI_IS_CONFIG, "Read settings from a file. Later files override earlier ones.",
+    {"--config", HY_CLI_IS_CONFIG,
+     "Read settings from a file (libconfig, .yaml, .json). Later files override earlier ones.",
      .letter = 'c', .takes = HY_CLI_VALUE, .type = "file", .builtin = "gpu",
      .accepted = "a libconfig file or the name of a built-in one; may be repeated"},
     {"--set", HY_CLI_IS_SET, "Set one key. Overrides files; flags override it.",
@@ -309,7 +310,9 @@ static bool is_builtin(const char *kind, const char *name) {
 static bool fail_misplaced(const char *argument, const hy_cli_flag *previous) {
     static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
     const char *end = strrchr(argument, '.');
-    bool is_config = end != NULL && end != argument && strcmp(end, ".cfg") == 0;
+    bool is_config =
+        end != NULL && end != argument &&
+        (strcmp(end, ".cfg") == 0 || strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
     bool is_truth = false;
     for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)
         is_truth |= strcmp(argument, truths[i]) == 0;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "base/number.h"
@@ -117,11 +118,27 @@ static hy_status parse(config_t *file, const char *text, const char *name) {
     return hy_fail(HY_ERR_INPUT, "%s:%d: %s%s", name, config_error_line(file), said, expected);
 }
 
+static bool is_yaml(const char *name) {
+    static const char *const endings[] = {".yaml", ".yml", ".json"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t ending = strlen(endings[i]);
+        if (length > ending && !strcasecmp(name + length - ending, endings[i])) return true;
+    }
+    return false;
+}
+
 hy_status hy_config_file_read(const char *text, size_t size, const char *name, hy_config_sink sink,
                               void *user) {
     reader r = {.name = name, .sink = sink, .user = user};
-    hy_text safe = {0};
-    hy_status status = hy_config_guard(text, size, name, &safe);
+    hy_text safe = {0}, rewritten = {0};
+    hy_status status = hy_config_check_size(size, name);
+    if (status == HY_OK && is_yaml(name)) {
+        status = hy_config_from_yaml(text, size, name, &rewritten);
+        text = hy_text_string(&rewritten);
+        size = rewritten.size;
+    }
+    if (status == HY_OK) status = hy_config_guard(text, size, name, &safe);
     if (status == HY_OK) status = ensure_memory(safe.size);
     if (status == HY_OK) {
         config_t file;
@@ -133,5 +150,6 @@ hy_status hy_config_file_read(const char *text, size_t size, const char *name, h
         config_destroy(&file);
     }
     hy_text_free(&safe);
+    hy_text_free(&rewritten);
     return status;
 }

@@ -1,4 +1,5 @@
-/* config_file.h: reads a configuration file in libconfig syntax as a list of settings.
+/* config_file.h: reads a configuration file as a list of settings: libconfig, or YAML or JSON if
+ * its name ends in .yaml, .yml or .json.
  *
  * This code knows the syntax and the table of keys; the caller decides what to do with the
  * values. */
@@ -17,7 +18,13 @@ typedef hy_status (*hy_config_sink)(void *user, const char *key, const char *val
 hy_status hy_config_file_read(const char *text, size_t size, const char *name, hy_config_sink sink,
                               void *user);
 
-/* The first step (config_guard.c): adds to `out` a text with the same settings on the same lines
+hy_status hy_config_check_size(size_t size, const char *name); /* at most 256 KiB */
+
+/* For YAML and JSON (config_yaml.c): adds the same settings to `out` in libconfig syntax, on the
+ * same lines. */
+hy_status hy_config_from_yaml(const char *text, size_t size, const char *name, hy_text *out);
+
+/* The next step (config_guard.c): adds to `out` a text with the same settings on the same lines
  * that is safe for libconfig: limited in size, without comments and '@', with an L after
  * integers. */
 hy_status hy_config_guard(const char *text, size_t size, const char *name, hy_text *out);

@@ -123,11 +123,15 @@ static hy_status add_sign(guard *g, const char *begin, const char **at) {
     return HY_OK;
 }
 
-hy_status hy_config_guard(const char *text, size_t size, const char *name, hy_text *out) {
-    guard g = {.text = text, .name = name, .out = out, .before = ';'};
+hy_status hy_config_check_size(size_t size, const char *name) {
     HY_FAIL_IF(size > BYTES_MAX, HY_ERR_INPUT,
                "%s is too large: %zu bytes; a configuration file can have at most %d", name, size,
                BYTES_MAX);
+    return HY_OK;
+}
+
+hy_status hy_config_guard(const char *text, size_t size, const char *name, hy_text *out) {
+    guard g = {.text = text, .name = name, .out = out, .before = ';'};
     size_t length = strlen(text);
     if (length != size)
         return refuse(&g, text + length, "the file contains a zero byte; expected a text file");

@@ -171,6 +171,11 @@ static hy_status unknown_card(const char *name) {
 hy_status hy_card_backend_create(const char *name, hy_backend **out) {
     const hy_card *card = hy_card_find(name);
     *out = NULL;
+    int old = card ? 0 : hy_card_too_old(name);
+    HY_FAIL_IF(old > 0, HY_ERR_INPUT,
+               "card \"%s\" (sm_%d) is not supported: the kernels need the instructions of "
+               "sm_75 (RTX 2000, T4) or newer",
+               name, old);
     if (!card) return unknown_card(name);
     card_backend *made = calloc(1, sizeof *made);
     HY_FAIL_IF(!made, HY_ERR_MEMORY, "not enough memory for a plan");

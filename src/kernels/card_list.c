@@ -133,6 +133,26 @@ static bool is_with_memory(const char *asked, const hy_card *card) {
     return (*end == 0 || strcmp(end, "gb") == 0) && fabs(gigabytes - has) < 0.03 * has;
 }
 
+int hy_card_too_old(const char *name) {
+    static const struct {
+        const char *name;
+        int capability;
+    } old[] = {{"V100", 70},     {"TITAN V", 70},  {"GV100", 70},    {"P100", 60},
+               {"P40", 61},      {"P6000", 61},    {"TITAN Xp", 61}, {"GTX 1080 Ti", 61},
+               {"GTX 1080", 61}, {"GTX 1070", 61}, {"GTX 1060", 61}, {"M40", 52},
+               {"M60", 52},      {"K80", 37}};
+    char asked[NAME_BYTES], known[NAME_BYTES];
+    squeeze(name, asked);
+    for (size_t i = 0; i < sizeof old / sizeof old[0]; i++) {
+        squeeze(old[i].name, known);
+        size_t length = strlen(known); /* "v10032gb", "v100sxm232gb" */
+        bool is_same = strncmp(asked, known, length) == 0 &&
+                       strspn(asked + length, "0123456789gbsxmpcieti") == strlen(asked + length);
+        if (is_same || has_words(name, old[i].name)) return old[i].capability;
+    }
+    return 0;
+}
+
 const hy_card *hy_card_find(const char *name) {
     char asked[NAME_BYTES], known[NAME_BYTES];
     squeeze(name, asked);

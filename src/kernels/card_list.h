@@ -19,6 +19,9 @@ typedef struct hy_card {
 /* Finds a card by name in any spelling: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080". NULL:
  * unknown. */
 const hy_card *hy_card_find(const char *name);
+/* Compute capability of a card that our kernels do not support (they need sm_75); 0: not such a
+ * card. */
+int hy_card_too_old(const char *name);
 /* NULL after the last. */
 const hy_card *hy_card_at(size_t i);
 

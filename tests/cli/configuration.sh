@@ -53,7 +53,7 @@ test_card_file_is_found_by_name() {
 test_wrong_value_from_a_flag() {
     run --batch-size many
     expect_refusal "--batch-size" "many" "1 to 65536"
-    run --device gpu
+    run --device quantum
     expect_refusal "--device" "auto, cpu, cuda, cuda:N"
     run --device cuda:first
     expect_refusal "--device" "cuda:first" "cuda:N"
@@ -160,4 +160,44 @@ test_warm_up_is_printed_as_it_will_be() {
     expect_out "lr_warmup_ratio = 1;  # "
     run --print-config --model gpt2-124m --lr-warmup-ratio 0.05
     expect_out "lr_warmup_steps = -1;  # "
+}
+
+test_yaml_and_json_say_the_same_as_libconfig() {
+    printf 'train: {\n  seq_len = 64;\n  lora_r = 4;\n};\n' > wrong.cfg
+    printf 'seq_len = 64;\noptimizer: {\n  lr = 0.002;\n};\nlora: { lora_targets = "q_proj,v_proj"; };\nname = "say \\"hi\\" \\\\ you";\n' > a.cfg
+    printf '# a comment\nmax_seq_length: 64\noptimizer:\n  lr: 2e-3\nlora:\n  lora_targets: [q_proj, v_proj]\nname: "say \\"hi\\" \\\\ you"\nnotes:\ntokens: null\n' > a.yaml
+    printf '{"seq_len": 64,\n "optimizer": {"lr": 0.002},\n "target_modules": ["q_proj", "v_proj"],\n "name": "say \\"hi\\" \\\\ you"}\n' > a.json
+    for file in a.cfg a.yaml a.json; do
+        run --config $file --lora --print-config
+        expect_code 0
+        sed 's/ *#.*//' "$stdout" > $file.out
+        cmp -s a.cfg.out $file.out || fail "$file: $(diff a.cfg.out $file.out)"
+    done
+    expect_out 'seq_len = 64'
+    printf 'seq_len: 64\n\nsteps: many\n' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml:3: train.steps = many is not accepted; accepted: "
+    printf 'train:\n  lr: 1\n' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml:2: unknown key train.lr" "did you mean optimizer.lr"
+    printf 'a: &x 1\nb: *x\n' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml:1: anchors are not accepted"
+    printf 'seq_len: 64\nseq_len: 32\n' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml:2: duplicate"
+    printf '{"seq_len": 64,\n "steps" 5}' > b.json
+    run --config b.json
+    expect_refusal "b.json:2: "
+    printf 'device_map: auto\n' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml:1: unknown key device_map; the planner places weights"
+    for text in '- 1' '[[1]]: 2' 'a: [[1]]' '5' 'train: {a: {b: {c: 1}}}' '--- 1' '? {a: 1}'; do
+        printf '%s\n' "$text" > b.yml
+        run --config b.yml
+        expect_refusal "b.yml:1: "
+    done
+    head -c 300000 /dev/zero | tr '\0' '#' > b.yml
+    run --config b.yml
+    expect_refusal "b.yml is too large"
 }

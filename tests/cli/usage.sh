@@ -195,6 +195,13 @@ test_flags_of_other_trainers_lead_to_ours() {
     expect_out "seq_len = 64"
 }
 
+test_a_card_that_is_too_old_is_refused_with_its_reason() {
+    for card in V100 "Tesla V100-SXM2-32GB" "GTX 1080"; do
+        run --plan --card "$card" --model nano
+        expect_refusal "card \"$card\" (sm_" "sm_75"
+    done
+}
+
 test_json_is_obeyed_by_what_only_looks() {
     for action in --doctor --list-models --print-config; do
         run $action --json
