@@ -22,7 +22,8 @@
 static inline hy_status drawn_tokens(const char *path, uint64_t count, int64_t vocab) {
     int32_t *tokens = malloc(count * sizeof *tokens);
     if (!tokens)
-        return hy_fail(HY_ERR_MEMORY, "no memory for %llu tokens", (unsigned long long)count);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %llu tokens",
+                       (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++) {
         double u = hy_rng_uniform(1, HY_RNG_TEST, i);
         int64_t id = (int64_t)exp(u * log((double)vocab)) - 1;
@@ -61,7 +62,7 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     uint64_t at = hy_store_offset(store, item), codes = hy_dtype_bytes(entry->dtype, entry->count);
     uint64_t scales = hy_layout_scale_bytes(entry), pairs = 0;
     float *numbers = malloc(scales + BYTES);
-    if (!numbers) return hy_fail(HY_ERR_MEMORY, "no memory for quantised values");
+    if (!numbers) return hy_fail(HY_ERR_MEMORY, "not enough memory for quantised values");
     uint8_t *random = (uint8_t *)numbers + scales;
     drawn_bytes(entry->dtype, random, BYTES);
     if (entry->group) pairs = (uint64_t)(entry->count / entry->block / entry->group) * 2;

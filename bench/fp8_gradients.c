@@ -87,7 +87,7 @@ static hy_status make_steps(hy_trainer *t, int steps, const char *name, float **
     for (int i = 0; i <= steps; i++) HY_TRY(hy_trainer_step(t, &info));
     printf("  %-12s loss %.6f, norm of the gradient %.6f\n", name, info.loss, info.grad_norm);
     *out = malloc((size_t)t->engine->model->params.elements * sizeof **out);
-    HY_FAIL_IF(!*out, HY_ERR_MEMORY, "no memory for the gradients");
+    HY_FAIL_IF(!*out, HY_ERR_MEMORY, "not enough memory for the gradients");
     return fetch(t, *out);
 }
 

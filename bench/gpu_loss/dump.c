@@ -16,7 +16,7 @@ static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
     for (int32_t i = 0; i < params->count; i++) {
         size_t bytes = (size_t)params->list[i].stored * sizeof(float);
         float *host = malloc(bytes);
-        if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %s", params->list[i].name);
+        if (!host) return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", params->list[i].name);
         hy_status status = t->engine->device.backend->copy(
             t->engine->device.compute, host,
             hy_store_backing(hy_store_of(t->engine, HY_ROW_MASTER), i), bytes);
@@ -33,7 +33,8 @@ static hy_status write_weights(hy_trainer *t, const char *path) {
     const hy_params *params = &t->engine->model->params;
     hy_safetensors_writer *writer = NULL;
     hy_safetensors_entry *entries = calloc((size_t)params->count, sizeof *entries);
-    if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %d tensors", params->count);
+    if (!entries)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to list %d tensors", params->count);
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         entries[i] = (hy_safetensors_entry){.name = p->name,

@@ -33,7 +33,7 @@ static hy_status allocate(hy_control *c) {
     c->arrivals = calloc(count, sizeof *c->arrivals);
     c->polled = calloc(count + 1, sizeof *c->polled);
     HY_FAIL_IF(!c->members || !c->lines || !c->arrivals || !c->polled, HY_ERR_MEMORY,
-               "no memory for the control channel of %zu ranks", count);
+               "not enough memory for the control channel of %zu ranks", count);
     for (size_t r = 0; r < count; r++) c->lines[r].fd = -1;
     if (count == 1) return HY_OK;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -66,7 +66,7 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
     HY_FAIL_IF(ranks->count > 1 && !ranks->address[0], HY_ERR_INPUT,
                "the address of rank 0 is not known: set HYBRID_ADDRESS=host:port");
     hy_control *c = calloc(1, sizeof *c);
-    HY_FAIL_IF(!c, HY_ERR_MEMORY, "no memory for the control channel");
+    HY_FAIL_IF(!c, HY_ERR_MEMORY, "not enough memory for the control channel");
     *c = (hy_control){.ranks = *ranks,
                       .options = options ? *options : standard,
                       .wake_fd = -1,

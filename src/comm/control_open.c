@@ -252,7 +252,7 @@ static hy_status receive_ranks(hy_control *c) {
     patience wait = begin_to_wait(c);
     for (int i = 0; i < PENDING; i++) r.pending[i].fd = -1;
     r.polled = calloc((size_t)c->ranks.count + PENDING, sizeof *r.polled);
-    HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "no memory to wait for %d ranks", c->ranks.count);
+    HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "not enough memory to wait for %d ranks", c->ranks.count);
     hy_status status = listen_somewhere(&c->ranks, &r.listener);
     if (status == HY_OK) {
         status = wait_for_all(&r, &wait);

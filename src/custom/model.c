@@ -62,7 +62,7 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
                       const hy_observer *observer, hy_making making, hy_trainer **out) {
     *out = NULL;
     callbacks *m = calloc(1, sizeof *m);
-    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     hy_status status = hy_custom_provider_init(&m->custom, &model->parameters, !making.is_plan);
     if (status != HY_OK) {
         free(m);

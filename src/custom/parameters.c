@@ -37,7 +37,7 @@ static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters
                                        .shape = shape,
                                        .lr_scale = group.lr_scale,
                                        .decay = group.weight_decay};
-    if (!shape || !name) return hy_fail(HY_ERR_MEMORY, "no memory for a parameter's name");
+    if (!shape || !name) return hy_fail(HY_ERR_MEMORY, "not enough memory for a parameter's name");
     memcpy(shape, one->shape, sizeof one->shape);
     custom->weights[i] = one->weights;
     custom->grads[i] = one->grads;
@@ -72,7 +72,8 @@ static int compare_spans(const void *a, const void *b) {
  * their start: if any overlap, two neighbours do. */
 static hy_status check_sharing(const hy_custom_parameters *p) {
     span *spans = malloc((size_t)p->count * sizeof *spans);
-    if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);
+    if (!spans)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to compare %d parameters", p->count);
     for (int32_t i = 0; i < p->count; i++) {
         uintptr_t begin = (uintptr_t)p->list[i].weights;
         spans[i] = (span){begin, begin + bytes_of(&p->list[i], p->dtype), p->list[i].name};
@@ -105,7 +106,7 @@ static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters
     custom->weights = calloc(count, sizeof *custom->weights);
     custom->grads = calloc(count, sizeof *custom->grads);
     HY_FAIL_IF(!custom->specs || !custom->weights || !custom->grads, HY_ERR_MEMORY,
-               "no memory for a list of %d parameters", p->count);
+               "not enough memory for a list of %d parameters", p->count);
     custom->side.count = p->count;
     for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(custom, p, i, has_memory));
     return has_memory ? check_sharing(p) : HY_OK;

@@ -55,7 +55,8 @@ static hy_status list_parameters(listed *l, const char *path) {
     size_t count = hy_safetensors_count(l->file);
     HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
     l->custom.specs = calloc(count, sizeof *l->custom.specs);
-    HY_FAIL_IF(!l->custom.specs, HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
+    HY_FAIL_IF(!l->custom.specs, HY_ERR_MEMORY, "not enough memory for a list of %zu parameters",
+               count);
     for (size_t i = 0; i < count; i++) {
         const hy_safetensors_entry *entry = hy_safetensors_at(l->file, i);
         l->custom.specs[i] = (hy_param_spec){.name = entry->name,
@@ -72,7 +73,7 @@ static hy_status list_parameters(listed *l, const char *path) {
 static hy_status make_provider(const char *path, const hy_json *json, hy_provider **out) {
     static const hy_provider_ops ops = {.release = release};
     listed *l = calloc(1, sizeof *l);
-    if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a plan");
+    if (!l) return hy_fail(HY_ERR_MEMORY, "not enough memory for a plan");
     hy_custom_provider_begin(&l->custom, &ops);
     l->custom.provider.facts.can_evaluate = true;
     hy_status status = read_traits(json, path, &l->custom);

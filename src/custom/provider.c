@@ -251,7 +251,7 @@ static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_
 static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
     size_t ranks = (size_t)ranks_of(t);
     hy_answer *own = calloc(probe->count + SENT_AT_ONCE * ranks, sizeof *own), none = {0};
-    HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for the losses of %d ranks", (int)ranks);
+    HY_FAIL_IF(!own, HY_ERR_MEMORY, "not enough memory for the losses of %d ranks", (int)ranks);
     hy_status status = share(t, own_losses(t, probe, own, NULL), &none);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SENT_AT_ONCE) {
         uint64_t left = probe->count - first, count = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;

@@ -20,7 +20,7 @@ hy_status hy_engine_share_algorithms(hy_engine *e) {
     hy_status status = hy_control_share(control, &size, sizeof size, 0);
     if (status == HY_OK && !leads) {
         text = calloc(1, (size_t)size + 1);
-        if (!text) status = hy_fail(HY_ERR_MEMORY, "no memory for a table of algorithms");
+        if (!text) status = hy_fail(HY_ERR_MEMORY, "not enough memory for a table of algorithms");
     }
     if (status == HY_OK && size > 0) status = hy_control_share(control, text, (size_t)size, 0);
     if (status == HY_OK && !leads && b->load_matmul_table) status = b->load_matmul_table(b, text);

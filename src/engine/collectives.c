@@ -29,7 +29,8 @@ hy_status hy_collectives_take(hy_engine *e) {
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     s->frozen = calloc((size_t)units, sizeof *s->frozen);
-    HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY, "no memory for exchanges between ranks");
+    HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY,
+               "not enough memory for exchanges between ranks");
     s->source = s->fetching = -1;
     HY_TRY(hy_exchange_open(&s->net, e->team, b, 4 * units + 16));
     if (rows->wire_staging > 0) {

@@ -18,7 +18,7 @@ hy_status hy_custom_make_model(hy_engine *e) {
     HY_TRY(hy_model_create_custom(g->params, g->count, &e->model));
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
-    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
+    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of parameters");
     for (int32_t i = 0; i < params->count; i++) g->first_part[params->list[i].whole + 1] = i + 1;
     return HY_OK;
 }

@@ -146,10 +146,11 @@ static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, 
     int32_t ranks = hy_engine_ranks(e);
     double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
     probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
-    hy_status status = probe->sums && all
-                           ? run_batches(e, plan, probe, weights, sum)
-                           : hy_fail(HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
-                                     (unsigned long long)probe->count);
+    hy_status status =
+        probe->sums && all
+            ? run_batches(e, plan, probe, weights, sum)
+            : hy_fail(HY_ERR_MEMORY, "not enough memory for the losses of %llu sequences",
+                      (unsigned long long)probe->count);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
         uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         status =

@@ -251,7 +251,7 @@ static hy_status take_staging(hy_engine *e, size_t rows) {
 static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes) {
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    if (!table) return hy_fail(HY_ERR_MEMORY, "not enough memory for the rope table");
     hy_shape_rope_table(&e->model->shape, spec->seq, table);
     hy_status status =
         e->device.backend->copy(e->device.compute, e->work->buffers.rope, table, bytes);
@@ -300,7 +300,8 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     size_t guarded =
         2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan->choice, spec->ranks);
     e->work->guard_losses = malloc(guarded * sizeof *e->work->guard_losses);
-    if (!e->work->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    if (!e->work->guard_losses)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for the guard's losses");
     return b->alloc(b, HY_PINNED, sizeof *e->work->result, (void **)&e->work->result);
 }
 

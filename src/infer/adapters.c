@@ -123,7 +123,7 @@ static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
         a->copies[i] = calloc(1, bytes + 1);
         is_there = a->copies[i] != NULL;
     }
-    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
+    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for adapters");
 }
 
 /* Parameters trained whole get the base's values; adapters are zero. */
@@ -167,7 +167,8 @@ static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p)
     const hy_hf_name *name = &file->names[i];
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc((size_t)(most * name->cols) * sizeof *numbers);
-    hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    hy_status status =
+        numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;
         status = hy_peft_read(file, i, row, rows, numbers);

@@ -69,7 +69,7 @@ static hy_status open_engine(hy_used_model *m) {
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out) {
     *out = NULL;
     hy_used_model *m = calloc(1, sizeof *m);
-    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     m->settings = *hy_config_settings(config);
     m->settings.card[0] = 0; /* for plans only */
     if (observer) m->observer = *observer;

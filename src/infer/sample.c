@@ -128,7 +128,8 @@ static hy_status sample(sampler *s, hy_text *out) {
     s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
     s->logits = malloc(vocab * sizeof *s->logits);
     s->order = malloc(vocab * sizeof *s->order);
-    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY, "no memory to sample text");
+    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY,
+               "not enough memory to sample text");
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
     if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);

@@ -228,7 +228,7 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
     hy_plan_bytes now, with;
     hy_settings *settings = malloc(sizeof *settings);
     *count = 0;
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     hy_status status = hy_advise_bytes(r, plan, r->settings, &plan->choice, &now);
     for (size_t i = 0; i < sizeof savers / sizeof savers[0] && status == HY_OK; i++) {
         hy_plan_choice choice = plan->choice;
@@ -268,7 +268,7 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     hy_text flags = {0};
     bool is_made = true, fits = false;
     hy_settings *settings = malloc(sizeof *settings);
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     *settings = *r->settings;
     edit e = {r, plan, settings, &unused, &made, &flags};
     for (int i = 0; i < FITTERS && is_made; i++) is_made = !(set >> i & 1) || fitters[i](&e);
@@ -344,7 +344,7 @@ static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, cons
                              int64_t tokens, hy_plan *out) {
     hy_plan_request other = *r;
     hy_settings *settings = malloc(sizeof *settings);
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     *settings = *r->settings;
     settings->train.step_tokens = tokens;
     other.settings = settings;

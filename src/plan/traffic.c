@@ -136,7 +136,7 @@ static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
     const hy_row *grads = &d->rows->row[HY_ROW_GRADS];
     hy_plan_load before[2];
     d->units = calloc(SETS * (size_t)d->model->params.units, sizeof *d->units);
-    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "no memory to count the bytes that ranks send");
+    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "not enough memory to count the bytes that ranks send");
     HY_TRY(hy_store_init(&d->grads, &d->memory, HY_GRADS, &grads->layout));
     for (int set = 0; set < SETS; set++) HY_TRY(open_weights(d, set));
     HY_TRY(walk(d, before));

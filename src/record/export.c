@@ -187,7 +187,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
                          .scale = samples > 0 ? 1.0 / (double)samples : 1,
                          .room = 1 << 20};
     reader.raw = malloc((size_t)reader.room * WIDEST);
-    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
     hy_merge merge = hy_merge_begin(&e->model->shape, &e->model->params, read_store, &reader);
     bool is_adapter = what == HY_EXPORT_ADAPTER;
     char base[HY_PATH_MAX];

@@ -136,7 +136,7 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
 static hy_status initialise_some(hy_engine *e, bool only_adapters) {
     hy_row_changed(e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "not enough memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
         if (only_adapters && !hy_is_adapter(e->model->params.list[i].kind)) continue;

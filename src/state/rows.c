@@ -147,7 +147,7 @@ static hy_status cut_params(const maker *m) {
     const hy_rank_spec *r = &m->spec->ranks;
     if (r->count == 0) return HY_OK;
     bool *is_whole = calloc((size_t)m->params->count, sizeof *is_whole);
-    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "no memory for the shards of %d ranks", r->count);
+    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "not enough memory for the shards of %d ranks", r->count);
     hy_optimizer_mark_whole(&m->spec->optimizer, m->params, is_whole);
     hy_status status = hy_shard_init(&m->rows->shard, m->params, is_whole, r->rank, r->count);
     free(is_whole);

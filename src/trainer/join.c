@@ -61,7 +61,7 @@ hy_status hy_rank_check(const hy_settings *s) {
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
     int32_t count = team->who.count;
     double own = card, *all = calloc((size_t)count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for the answers of %d ranks", count);
     hy_status status = hy_control_gather(team->control, &own, 1, all);
     uint64_t here = hy_control_member(team->control, team->who.rank)->machine;
     *out = (hy_rank_sharers){.has_cards = true};

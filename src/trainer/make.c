@@ -47,7 +47,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     t->record->observer = t->observer;
     HY_TRY(hy_config_print_absolute(config, &t->record->config_text));
     t->record->command = strdup(hy_config_command(config));
-    HY_FAIL_IF(!t->record->command, HY_ERR_MEMORY, "no memory for the command's text");
+    HY_FAIL_IF(!t->record->command, HY_ERR_MEMORY, "not enough memory for the command's text");
     int32_t ranks = t->team ? t->team->who.count : m->planned.count;
     HY_TRY(hy_provider_settle(m->provider, ranks, t->settings));
     if (t->team) hy_rank_settle(t->settings, t->team);

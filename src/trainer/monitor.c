@@ -30,7 +30,7 @@ static double planned_of_device(const hy_trainer *t) {
 hy_status hy_monitor_open(hy_trainer *t) {
     if (t->settings->memory.monitor == HY_MONITOR_OFF) return HY_OK;
     hy_monitor *m = calloc(1, sizeof *m);
-    HY_FAIL_IF(!m, HY_ERR_MEMORY, "no memory for the memory monitor");
+    HY_FAIL_IF(!m, HY_ERR_MEMORY, "not enough memory for the memory monitor");
     m->watch = hy_host_watch_open("/proc", "/sys");
     m->is_silent = t->settings->memory.monitor == HY_MONITOR_SILENT;
     m->said_step = t->progress->step;

@@ -200,7 +200,7 @@ static hy_status add_all(savings *s) {
 hy_status hy_trainer_find_savings(const hy_trainer *t, hy_savings *out) {
     savings s = {.t = t, .engine = t->engine, .out = out, .settings = malloc(sizeof *s.settings)};
     *out = (hy_savings){0};
-    if (!s.settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!s.settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     hy_status status = hy_advise_bytes(&t->engine->request, t->engine->plan, t->settings,
                                        &t->engine->plan->choice, &s.now);
     if (status == HY_OK) status = add_all(&s);

@@ -113,7 +113,8 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     int32_t count = 0;
     while (hy_trainer_describe_group(t, count, &one)) count++;
     groups = calloc((size_t)count + 1, sizeof *groups);
-    if (!groups) return hy_fail(HY_ERR_MEMORY, "no memory for %d groups of parameters", count);
+    if (!groups)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %d groups of parameters", count);
     for (int32_t i = 0; i < count; i++) (void)hy_trainer_describe_group(t, i, &groups[i]);
     hy_status status =
         hy_plan_to_json(&summary, &facts, &t->engine->plan->choice, groups, count, &ranks, out);
