@@ -206,6 +206,7 @@ typedef struct hy_step_info {
     double mfu; /* the card's dense bf16 rate from its data sheet; 0: not known */
     double sol; /* the rate of a large bf16 matmul, timed at the start */
     hy_gpu_state gpu;
+    double epoch; /* passes over the training data so far; NaN: not known */
 } hy_step_info;
 
 typedef struct hy_eval_info {

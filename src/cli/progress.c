@@ -164,6 +164,7 @@ static void draw_step(hy_cli_progress *progress) {
     else
         add_field(&fields, HY_CLI_PLAIN, "took %s", hy_cli_duration(info->elapsed).text);
     add_field(&fields, HY_CLI_DIM, "lr %s", hy_cli_learning_rate(info->lr).text);
+    if (!isnan(info->epoch)) add_field(&fields, HY_CLI_DIM, "epoch %.2f", info->epoch);
     draw(progress, &fields, fraction, colour);
 }
 
@@ -182,6 +183,7 @@ static void print_step(hy_cli_progress *progress) {
     fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
             info->steps_total, hy_phase_name(info->phase), hy_cli_loss(shown_loss(progress)).text,
             hy_cli_learning_rate(info->lr).text, hy_cli_short_count(info->tokens_per_second).text);
+    if (!isnan(info->epoch)) fprintf(out, "  epoch %.2f", info->epoch);
     /* Memory use of the card, and its cost. */
     if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
     if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);

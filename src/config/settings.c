@@ -386,8 +386,9 @@ static const hy_setting table[] = {
             "How to read data files. auto: detect the format; text: always text; bytes: raw bytes, "
             "for byte-level models.",
             "auto", HY_FORMAT_AUTO, "text", HY_FORMAT_TEXT, "bytes", HY_FORMAT_BYTES)},
-    {NUMBER(input.val_fraction, "--val-fraction", 0.000001, 0.5, "0.05",
-            "Share of the data that is held out for validation if val_data is empty.")},
+    {NUMBER(input.val_fraction, "--val-fraction", 0, 0.5, "0.05",
+            "Share of the data that is held out for validation if val_data is empty; 0: train on "
+            "all of it, without validation.")},
     {BYTES(input.builtin_bytes, "--builtin-bytes", "4KiB to 16GiB", 4096, 17179869184, "4M",
            "Size of the built-in text, including its held-out part.")},
     {SWITCH(input.shuffle, "--shuffle", "true",
@@ -500,7 +501,8 @@ static const hy_setting table[] = {
             "Keep the weights before a jump if memory allows, so that the jump can be undone after "
             "a divergence.")},
     {NUMBER(phases.tail_share, "--tail-share", 0, 0.9, "0",
-            "Average the weights over this last share of the run; validation uses the average.")},
+            "Average the weights over this last share of the run, every fourth step (every step if "
+            "it has fewer than 16); validation uses the average.")},
     {NUMBER(phases.loss_sigma, "--loss-sigma", 1, 1000, "6",
             "A loss this many standard deviations above its trend is a divergence.")},
     {NUMBER(phases.grad_explosion, "--grad-explosion", 1, 1000000000, "100",

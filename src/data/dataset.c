@@ -57,7 +57,7 @@ static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_par
     if (!d->main.parts) return hy_fail(HY_ERR_MEMORY, "not enough memory for data");
     HY_TRY(hy_part_open_grammar(use, o, d->main.parts));
     d->main.count = 1;
-    if (use != HY_PART_DOES_BOTH) return HY_OK;
+    if (use != HY_PART_DOES_BOTH || o->val_fraction == 0) return HY_OK;
     d->facts.knows_entropy = true;
     d->facts.entropy = hy_grammar_entropy();
     d->facts.val_optimum = d->main.parts[0].val_optimum;
@@ -203,10 +203,9 @@ hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "the vocabulary size is %d; expected 1 or more",
                options->vocab);
     bool is_fraction =
-        options->val_fraction > 0 && options->val_fraction <= 0.5; /* also false for NaN */
+        options->val_fraction >= 0 && options->val_fraction <= 0.5; /* also false for NaN */
     HY_FAIL_IF(!is_given(options->val_path) && !is_fraction, HY_ERR_INPUT,
-               "the held-out fraction is %g; expected above 0 and at most 0.5",
-               options->val_fraction);
+               "the held-out fraction is %g; expected 0 to 0.5", options->val_fraction);
     hy_dataset *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "not enough memory for a dataset");
     d->seed = options->seed;
@@ -276,6 +275,7 @@ hy_status hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t most, u
     const hy_token_range *range = &list->parts[0].ranges[split];
     *size = range->count;
     *out = NULL;
-    if (list->count != 1 || !range->source || range->count > most) return HY_OK;
+    if (list->count != 1 || !range->source || range->count > most || range->count == 0)
+        return HY_OK;
     return hy_source_bytes(range->source, range->first, range->count, out);
 }

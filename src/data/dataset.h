@@ -22,7 +22,7 @@ typedef struct hy_dataset_options {
     const char *path; /* NULL, "" or "builtin": the grammar; otherwise a file, folder or mixture */
     const char *val_path;  /* NULL or "": hold out a part of the data */
     hy_data_format format; /* how to read both */
-    double val_fraction;   /* fraction held out from the end of the data, in (0, 0.5] */
+    double val_fraction;   /* fraction held out from the end of the data, 0 to 0.5; 0: none */
     bool keeps_rest;       /* held-out text: the rest at the end is a shorter sequence */
     int64_t builtin_bytes; /* size of the grammar's text, including the held-out part */
     int32_t seq;           /* T: tokens per sequence */

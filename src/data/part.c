@@ -18,10 +18,21 @@ typedef unsigned long long ull; /* what %llu prints */
 
 /* ---- splitting into training and held-out data ----------------------------------------------- */
 
-/* How many of `tokens` are held out: the fraction, but at least one window for each split. */
+static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
+    uint64_t least = o->keeps_rest ? 2 : (uint64_t)o->seq + 1;
+    HY_FAIL_IF(tokens < least, HY_ERR_INPUT,
+               "%s has %llu tokens; a sequence needs %llu. Use a shorter sequence or more data",
+               name, (ull)tokens, (ull)least);
+    return HY_OK;
+}
+
+/* How many of `tokens` are held out: none for a fraction of 0, else the fraction, but at least one
+ * window for each split. */
 static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
                                  uint64_t *held_out) {
     uint64_t window = (uint64_t)o->seq + 1; /* one more for the last target */
+    *held_out = 0;
+    if (o->val_fraction == 0) return check_window(o, name, tokens);
     HY_FAIL_IF(tokens < 2 * window, HY_ERR_INPUT,
                "%s has %llu tokens; a sequence needs %llu, and training and held-out data need one "
                "each: %llu in total. Use a shorter sequence or more data",
@@ -30,14 +41,6 @@ static hy_status choose_held_out(const hy_dataset_options *o, const char *name, 
     if (count < window) count = window;
     if (count > tokens - window) count = tokens - window;
     *held_out = count;
-    return HY_OK;
-}
-
-static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
-    uint64_t least = o->keeps_rest ? 2 : (uint64_t)o->seq + 1;
-    HY_FAIL_IF(tokens < least, HY_ERR_INPUT,
-               "%s has %llu tokens; a sequence needs %llu. Use a shorter sequence or more data",
-               name, (ull)tokens, (ull)least);
     return HY_OK;
 }
 
@@ -92,7 +95,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         part->is_bytes = !encoding->tokenizer;
         uint64_t count = part->examples->count, held_out = 0;
         if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
-        if (use == HY_PART_DOES_BOTH) {
+        if (use == HY_PART_DOES_BOTH && o->val_fraction > 0) {
             HY_FAIL_IF(count < 2, HY_ERR_INPUT,
                        "%s has only one example; training and held-out data need one each", path);
             held_out = (uint64_t)llround((double)count * o->val_fraction);
@@ -163,8 +166,8 @@ static hy_status make_grammar(hy_part_use use, const hy_dataset_options *options
         "the built-in text uses the bytes 0 to 255, but the model's vocabulary has only %d ids",
         o->vocab);
     uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
-    if (use == HY_PART_DOES_BOTH) {
-        HY_TRY(choose_held_out(o, name, size, &held_out));
+    if (use == HY_PART_DOES_BOTH) HY_TRY(choose_held_out(o, name, size, &held_out));
+    if (held_out > 0) {
         /* The held-out text, and the loss of the true source on its targets. */
         assert(held_out > (uint64_t)o->seq); /* guaranteed by choose_held_out */
         float *nats = calloc(held_out, sizeof *nats);

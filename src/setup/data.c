@@ -46,6 +46,11 @@ static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARN
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
     const hy_settings *s = e->request.settings;
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
+    bool has_held_out = s->input.val_fraction > 0 || s->val_data[0];
+    HY_FAIL_IF(!has_held_out && s->eval.early_stop > 0, HY_ERR_INPUT,
+               "eval.early_stop = %lld needs held-out data, but input.val_fraction is 0 and "
+               "val_data is empty",
+               (long long)s->eval.early_stop);
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
     /* The built-in text is read as bytes, whatever tokenizer the model has. */

@@ -3,12 +3,15 @@
  *
  * It is called before anything is planned. Errors name the wrong key. */
 #include "base/error.h"
+#include "base/say.h"
 #include "config/config_adapter.h"
 #include "config/derived.h"
 #include "engine/engine.h"
 #include "hub/bnb.h"
 #include "hub/hf_load.h"
+#include "kernels/coded.h"
 #include "model/adapter.h"
+#include "model/param_layout.h"
 #include "optim/groups.h"
 #include "setup/setup.h"
 
@@ -58,10 +61,32 @@ static hy_status make_model(hy_engine *e) {
     return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
 }
 
+/* NF4 has blocks of 64 numbers of a row. Matrices with other rows stay as they are, which takes
+ * more memory than the name of the type promises. */
+static void say_not_coded(const hy_engine *e) {
+    const hy_params *params = &e->model->params;
+    int32_t all = 0, kept = 0, first = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        if (p->is_trainable || p->stays_real || !hy_linear_bit(p->kind)) continue;
+        bool is_kept = hy_param_block(p, params->frozen_codes) == 0;
+        if (is_kept && kept == 0) first = i;
+        kept += is_kept;
+        all++;
+    }
+    if (!hy_is_coded(params->frozen_codes) || kept == 0) return;
+    hy_say_to(e->observer, HY_WARNING,
+              "%d of %d frozen matrices are not stored in %s: their rows are not a multiple of %d "
+              "numbers (the first has rows of %lld); they keep the type of training",
+              kept, all, hy_dtype_name(params->frozen_codes), HY_NF4_BLOCK,
+              (long long)params->list[first].shape[1]);
+}
+
 hy_status hy_engine_make_model(hy_engine *e) {
     HY_TRY(make_model(e));
     hy_status status = hy_groups_apply(e->request.settings->optimizer.groups, &e->model->params);
     if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
     hy_model_settle(e->model);
+    if (!e->custom) say_not_coded(e);
     return HY_OK;
 }

@@ -84,6 +84,7 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
 }
 
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
+    if (held_out(t) == 0) return 0;
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
     double steps = (double)t->loop->steps_total;

@@ -75,6 +75,8 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
 /* Between steps this is the phase Evaluate; during Predict it stays in Predict. */
 hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
+    HY_FAIL_IF(hy_trainer_data(t)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
+               "there is no held-out data to evaluate: val_fraction is 0 and val_data is empty");
     const hy_phase_row *before = hy_engine_phase(t->engine);
     hy_account account;
     if (!hy_phase_trains(before)) return measure(t, info, comparable);
@@ -104,7 +106,8 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     hy_eval_info info;
     double comparable;
     *loss = NAN;
-    if (!t->provider->facts.can_evaluate) return HY_OK;
+    bool has_data = hy_trainer_data(t)->sequences[HY_VAL] > 0;
+    if (!t->provider->facts.can_evaluate || !has_data) return HY_OK;
     hy_status status = hy_trainer_measure_held_out(t, &info, &comparable);
     bool can_go_on = !t->engine->work->is_gone && !t->team; /* else the error was reported */
     if (status == HY_ERR_MEMORY && can_go_on) {

@@ -92,7 +92,7 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
 /* Predictor line: the guard chooses the length of the jump, the best of three that improves by
  * more than its noise; without such an improvement there is no jump. */
 static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, double *after) {
-    static const double scales[] = {0.5, 1, 2};
+    static const double scales[] = {0.25, 0.5, 1}; /* 1: max_steps */
     proposal best = *p;
     double gain = 0;
     best.verdict = HY_REJECTED;

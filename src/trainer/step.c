@@ -11,8 +11,10 @@
 #include "trainer/throughput.h"
 #include "trainer/window.h"
 
-#define SAMPLE_EVERY                                                                               \
-    4 /* steps between samples of the average: weights of consecutive steps hardly differ */
+/* Steps between samples of the average, because weights of consecutive steps hardly differ; a part
+ * that would have fewer samples than LEAST_SAMPLES takes every step. */
+#define SAMPLE_EVERY 4
+#define LEAST_SAMPLES 4
 
 /* Computes the complete gradients of the step; may be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
@@ -53,8 +55,9 @@ double hy_trainer_loss_limit(const hy_trainer *t) {
 /* Averages the weights of the last part of a run. If a sample fails, the average starts over and
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
-    bool is_due = hy_trainer_share_done(t) > 1 - t->settings->phases.tail_share &&
-                  t->progress->step % SAMPLE_EVERY == 0;
+    double share = t->settings->phases.tail_share, tail = share * (double)t->loop->steps_total;
+    int64_t every = tail < LEAST_SAMPLES * SAMPLE_EVERY ? 1 : SAMPLE_EVERY;
+    bool is_due = hy_trainer_share_done(t) > 1 - share && t->progress->step % every == 0;
     if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->loop->is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
@@ -92,7 +95,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_progress *progress = t->progress;
     hy_phase_state was = progress->machine;
-    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)progress->spent);
+    double lr = hy_schedule_rate(&t->loop->schedule, hy_trainer_clock(t));
     hy_provider *p = t->provider;
     hy_step_report report = {0};
     progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;

@@ -63,6 +63,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     /* Prediction uses compute of the budget, so a run may end with fewer steps. */
     bool is_over = left <= 0.5;
+    double sequences = t->data.set ? (double)hy_trainer_data(t)->sequences[HY_TRAIN] : 0;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){
         .size = sizeof *info,
@@ -75,7 +76,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,
         .fp8_zeros_layer = -1,
-        .lr = hy_schedule_rate(&t->loop->schedule, (int64_t)p->spent),
+        .lr = hy_schedule_rate(&t->loop->schedule, hy_trainer_clock(t)),
         .tokens = p->tokens,
         .tokens_per_second = t->throughput.recent,
         .seconds = hy_clock() - account->begin,
@@ -94,7 +95,8 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .was_rolled_back = p->machine.rolls_back && hy_has_row(t->engine, HY_ROW_SNAPSHOT),
         .residual_cosine = p->jumps.residual_cosine,
         .residual_length = p->jumps.residual_length,
-        .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
+        .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t)),
+        .epoch = sequences > 0 ? (double)p->sequences / sequences : NAN};
     hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
     hy_trainer_utilisation(t, info->tokens_per_second, &info->mfu, &info->sol);
     info->gpu = (hy_gpu_state){.is_known = sample.is_known,

@@ -233,3 +233,46 @@ test_evaluations_name_their_rows() {
     run --eval-only --model out --device cpu --seq-len 16 --eval-batches 2
     expect_err "use --batch-size 2 for both"
 }
+
+test_a_run_may_hold_out_nothing() {
+    run_tiny --out out --val-fraction 0
+    expect_code 0
+    expect_out "epoch 0."
+    ! grep -q '"val_loss":[0-9]' out/metrics.jsonl || fail "a held-out loss was measured"
+    run_tiny --out stop --val-fraction 0 --early-stop 2
+    expect_refusal "eval.early_stop = 2 needs held-out data"
+    printf '{"text": "only one row, and it is trained on, every letter of it"}\n' > one.jsonl
+    run_tiny --out rows --val-fraction 0 --data one.jsonl
+    expect_code 0
+    run --resume out --steps 8
+    expect_code 0
+    expect_same "$(steps_of out)" 8 "steps"
+}
+
+test_a_short_tail_is_averaged() {
+    run_tiny --out tail --steps 23 --tail-share 0.1 --predictor none
+    expect_code 0
+    run_tiny --out plain --steps 23 --predictor none
+    cmp -s tail/model/model.safetensors plain/model/model.safetensors &&
+        fail "the model is the last step's, not the average"
+    grep -q '"tail_samples": *3' tail/checkpoint-23/trainer.json ||
+        fail "$(grep -o '"tail_samples[^,]*' tail/checkpoint-23/trainer.json)"
+}
+
+test_jumps_along_a_line_are_no_longer_than_the_limits() {
+    run_tiny --out line --steps 60 --predictor line --max-predict-steps 4 --full-steps 4 \
+        --lr 1e-4 --confidence-threshold 0 --fork-budget 0
+    expect_code 0
+    awk 'match($0, /"predicted_steps":[0-9.]+/) {
+            n++; if (substr($0, RSTART + 18, RLENGTH - 18) > 4) bad++ }
+         END { exit bad > 0 || n == 0 }' line/metrics.jsonl || fail "$(grep -o 'predicted_steps":[0-9.]*' line/metrics.jsonl)"
+}
+
+test_matrices_that_nf4_leaves_are_named() {
+    run_tiny --out base --width 36 --heads 2 --mlp-width 64
+    expect_code 0
+    run_tiny --out tuned --model base/model --qlora --lora-rank 2
+    expect_err "frozen matrices are not stored in nf4: their rows are not a multiple of 64 numbers"
+    run --plan --model base/model --qlora --device cpu
+    expect_err "frozen matrices are not stored in nf4"
+}
