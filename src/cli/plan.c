@@ -144,18 +144,24 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
 }
 
+static void on_warning(void *user, hy_message_level level, const char *text) {
+    (void)user;
+    if (level == HY_WARNING) hy_cli_warning("%s", text);
+}
+
 hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_cli_options *options,
                       hy_config *config) {
     int32_t ranks = options->gpus > 0 ? options->gpus : options->ranks;
     hy_trainer *trainer = NULL;
     char *text = NULL;
     hy_status status;
+    hy_observer observer = {.on_message = on_warning};
     if (options->action == HY_CLI_IS_PLAN_SHAPES)
         status = hy_cli_plan_shapes(config, options->topic, &trainer);
     else
         status = hy_cli_checked(
-            ranks > 1 ? hy_trainer_plan_ranks(config, ranks, options->gpus > 0, NULL, &trainer)
-                      : hy_trainer_plan(config, NULL, &trainer));
+            ranks > 1 ? hy_trainer_plan_ranks(config, ranks, options->gpus > 0, &observer, &trainer)
+                      : hy_trainer_plan(config, &observer, &trainer));
     if (status == HY_OK && options->wants_json)
         status = hy_cli_print(terminal->out, hy_trainer_plan_json(trainer, &text), &text);
     else if (status == HY_OK)

@@ -122,9 +122,18 @@ the_guide_shows_the_examples_as_they_are() {
     ' "$root/docs/library.md"
 }
 
+metrics_are_followed_by_a_page_of_python() {
+    command -v python3 > /dev/null || return 0
+    "$(dirname "$examples")/bin/hybrid-train" --model nano --layers 1 --width 32 --heads 2 --steps 3 \
+        --device cpu --quiet --out run --sample-tokens 0 || return 1
+    timeout 60 python3 "$root/examples/follow_metrics.py" run --pause 0.2 > out || return 1
+    cat out
+    [ "$(wc -l < out)" = 3 ] && grep -q "^3 {.*'loss': " out
+}
+
 for name in logistic_learns_with_prediction logistic_learns_without_prediction \
     convnet_learns_with_prediction convnet_learns_without_prediction \
-    an_example_prints_what_is_wrong_and_fails ask_answers_every_question \
+    an_example_prints_what_is_wrong_and_fails ask_answers_every_question metrics_are_followed_by_a_page_of_python \
     watch_looks_at_memory_and_reads_a_run ranks_come_to_the_same_loss_however_many an_example_writes_nothing \
     the_guide_shows_the_examples_as_they_are; do
     check "$name"
