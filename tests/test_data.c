@@ -581,7 +581,7 @@ START_TEST(absurd_numbers_are_refused) {
     options = options_of("builtin", 8);
     options.vocab = 0;
     must_refuse(options, "the vocabulary size is 0");
-    const double fractions[] = {0, -0.1, 0.51, NAN};
+    const double fractions[] = {-1e-9, -0.1, 0.51, NAN};
     for (int i = 0; i < 4; i++) {
         options = options_of("builtin", 8);
         options.val_fraction = fractions[i];
