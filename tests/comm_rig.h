@@ -80,7 +80,8 @@ static inline hy_ranks rig_ranks(int count) {
                       .source = HY_RANKS_LAUNCHER,
                       .address = "127.0.0.1",
                       .port = rig_port(),
-                      .job = (uint64_t)getpid() << 20 | jobs++};
+                      .job = (uint64_t)getpid() << 20 | jobs++,
+                      .secret = {.bytes = "known to the ranks of a rig", .from = "the rig"}};
     return ranks;
 }
 
