@@ -267,7 +267,7 @@ static hy_status identify(reception *r, hy_newcomer *one) {
     memcpy(&a, one->proof, sizeof a);
     sign(c, HY_WIRE_HELLO, one->nonce, a.nonce, &a.hello, expected);
     if (!is_head_of(&a.head, HY_WIRE_HELLO, sizeof a) || !hy_hmac_is_equal(a.tag, expected)) {
-        hy_pending_drop(&r->pending, one, "it does not know the job's secret");
+        hy_pending_drop(&r->pending, one, "it does not prove the job's secret");
         return HY_OK;
     }
     sign(c, HY_WIRE_WELCOME, one->nonce, a.nonce, &a.hello, w.tag);
