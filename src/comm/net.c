@@ -80,14 +80,12 @@ static hy_status find_addresses(const char *host, uint16_t port, struct addrinfo
 }
 
 static bool name_address(const struct sockaddr *address, socklen_t size, char *out, size_t room) {
-    bool is_named = getnameinfo(address, size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST) == 0;
-    if (!is_named) {
-        out[0] = 0;
-        return false;
-    }
+    char text[NI_MAXHOST] = "";
+    bool is_named = getnameinfo(address, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0;
     /* A socket for both versions shows IPv4 addresses in this form. */
-    if (strncmp(out, "::ffff:", 7) == 0) memmove(out, out + 7, strlen(out + 7) + 1);
-    return true;
+    bool is_mapped = is_named && strncmp(text, "::ffff:", 7) == 0;
+    snprintf(out, room, "%s", text + (is_mapped ? 7 : 0));
+    return is_named;
 }
 
 hy_status hy_net_find_own(const char *host, char *out, size_t size) {
