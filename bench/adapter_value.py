@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""adapter_value.py: how near does an adapter come to full fine-tuning, and with which learning rate?
+"""adapter_value.py: how close does an adapter come to full fine-tuning, and at which learning rate?
 
 First trains a base model (GPT-2 124M on token shards of books), or takes one (--base FOLDER). Then fine-tunes it on
 rows of questions and answers (GSM8K) in several arms and compares the held-out loss, on answers, at the end:
@@ -18,7 +18,7 @@ epochs (--epochs 2,4,8). All of them are tried on the first seed; the arm is the
 and epochs. A best one at an edge of the grid is marked. Base, rows, their order, warm-up (a tenth) and schedule
 (cosine) are the same in all arms; nothing is predicted. The choice is made by the loss that is reported: that
 flatters every arm alike. The other figure is the best rate over that of full fine-tuning: hybrid-train gives
-adapters ten times the rate unless it is told another.
+adapters ten times the rate unless --lr is set.
 
 Rows may have tokens that the base has never seen; how many is printed. Adapters leave embedding and head as they
 are, so such a base is hard on them. lora-embed shows how much of a difference comes from there; with --base-rows N
@@ -69,7 +69,7 @@ ARMS = {  # label, settings, grid
     "full": ("full fine-tuning", ["optimizer=adamw"], "1e-4,3e-4,1e-3,3e-3"),
     "lora": ("LoRA r16", LORA, "1e-3,3e-3,1e-2,3e-2"),
     "qlora": ("QLoRA NF4 r16", [*LORA, "qlora=true", "frozen_dtype=nf4"], "1e-3,3e-3,1e-2,3e-2"),
-    "lora-embed": ("LoRA r16, embedding whole", [*LORA, "lora_modules=embed"], "3e-4,1e-3,3e-3,1e-2"),
+    "lora-embed": ("LoRA r16, with embedding", [*LORA, "lora_modules=embed"], "3e-4,1e-3,3e-3,1e-2"),
     "lora64": ("LoRA r64", [*LORA, "lora_rank=64"], "1e-3,3e-3,1e-2,3e-2"),
     "rslora": ("rsLoRA r16", [*LORA, "rslora=true"], "3e-4,1e-3,3e-3,1e-2"),
     "lora-muon": ("LoRA r16, Muon", [*LORA, "optimizer=muon"], "1e-3,3e-3,1e-2,3e-2"),
@@ -123,31 +123,31 @@ def parse_command():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                 allow_abbrev=False)
     p.add_argument("--arms", type=names, default=["full", "lora", "qlora"], metavar="LIST",
-                   help="full,lora,qlora; ARM:KEY=VALUE is one with a setting of its own")
+                   help="full,lora,qlora; ARM:KEY=VALUE is an arm with another setting")
     p.add_argument("--lrs", type=grid_of, action="append", default=[], metavar="ARM=LIST",
-                   help="learning rates of an arm, as many in each; 4, a factor of about 3 apart")
+                   help="learning rates of an arm, the same number in each; 4, a factor of about 3 apart")
     p.add_argument("--seeds", type=some_numbers(int), default=[1, 2, 3], metavar="LIST", help="1,2,3")
     p.add_argument("--epochs", type=some_numbers(float), metavar="LIST", help="passes over the rows; 2")
     p.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of all tuning runs")
-    p.add_argument("--base", metavar="FOLDER", help="model that is tuned, instead of one trained here")
-    p.add_argument("--base-steps", type=int, metavar="N", help="of the base, 16,384 tokens each; 1,100")
+    p.add_argument("--base", metavar="FOLDER", help="model folder to fine-tune, instead of training a base")
+    p.add_argument("--base-steps", type=int, metavar="N", help="steps of the base, 16,384 tokens each; 1,100")
     p.add_argument("--base-set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the base's run")
-    p.add_argument("--base-rows", type=int, default=0, metavar="N", help="rows that the base reads as text, too; 0")
+    p.add_argument("--base-rows", type=int, default=0, metavar="N", help="rows that the base also trains on, as text; 0")
     p.add_argument("--rows-among", type=int, default=16, metavar="N",
-                   help="one of so many sequences of the base is rows; 16")
-    p.add_argument("--base-dir", metavar="FOLDER", help="where the base is trained; OUT/base")
+                   help="one of this many sequences of the base is made of rows; 16")
+    p.add_argument("--base-dir", metavar="FOLDER", help="folder of the base; OUT/base")
     p.add_argument("--data", help="token shards of the base; from HYBRID_TOKENS")
     p.add_argument("--val-data", help="held-out shards of the base")
-    p.add_argument("--tokenizer", help="of the shards; from HYBRID_DATA")
+    p.add_argument("--tokenizer", help="tokenizer of the shards; from HYBRID_DATA")
     p.add_argument("--rows", help="training rows; from HYBRID_DATA")
     p.add_argument("--val-rows", help="held-out rows")
     p.add_argument("--device", default="cuda", help="cuda or cpu; cuda")
-    p.add_argument("--tiny", action="store_true", help="a model of 0.1M parameters on made-up rows")
-    p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time; their seconds mean less; 1")
-    p.add_argument("--limit-s", type=float, metavar="N", help="begin no run after so many seconds")
+    p.add_argument("--tiny", action="store_true", help="a model of 0.1M parameters on generated rows")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time, which makes seconds less meaningful; 1")
+    p.add_argument("--limit-s", type=float, metavar="N", help="start no run after this many seconds")
     p.add_argument("--program", help="hybrid-train; $HYBRID_BIN/hybrid-train, or build/bin/hybrid-train")
     p.add_argument("--out", help="folder of the results; runs/adapter_value")
-    p.add_argument("--resume", metavar="FILE", help="journal to go on with and to append to; OUT/runs.jsonl")
+    p.add_argument("--resume", metavar="FILE", help="file of finished runs to continue; OUT/runs.jsonl")
     o = p.parse_args()
     size = SIZES["tiny" if o.tiny else "gpt2-124m"]
     o.base_settings, o.tune_settings = size["base"], size["tune"]
@@ -160,20 +160,20 @@ def parse_command():
     o.program = o.program or os.path.join(os.environ.get("HYBRID_BIN", os.path.join(HERE, "..", "build", "bin")),
                                           "hybrid-train")
     if len({len(grid) for grid in o.grids.values()}) > 1:
-        p.error("--lrs: every arm has as many rates: " +
+        p.error("--lrs: every arm must have the same number of learning rates: " +
                 ", ".join(f"{arm} {len(grid)}" for arm, grid in o.grids.items()))
     if set(own) - set(o.arms):
-        p.error(f"--lrs of {', '.join(sorted(set(own) - set(o.arms)))}, which is not among the arms")
+        p.error(f"--lrs of {', '.join(sorted(set(own) - set(o.arms)))}, which --arms does not include")
     if min(o.base_steps, o.jobs, o.rows_among - 1) < 1 or o.base_rows < 0:
-        p.error("--base-steps and --jobs are 1 at least, --rows-among 2, --base-rows is not below 0")
+        p.error("--base-steps and --jobs must be at least 1, --rows-among at least 2, --base-rows at least 0")
     if o.base_rows and (o.tiny or o.base):
-        p.error("--base-rows is for a base that is trained here on shards: not with --tiny or --base")
+        p.error("--base-rows needs a base that is trained here on shards; omit --tiny and --base")
     if bool(o.rows) != bool(o.val_rows) or bool(o.data) != bool(o.val_data):
-        p.error("--rows and --val-rows belong together, and so do --data and --val-data")
+        p.error("set both --rows and --val-rows, and both --data and --val-data")
     return o
 
 
-# ---- what is here ----------------------------------------------------------------------------------
+# ---- input files -----------------------------------------------------------------------------------
 
 def find_shared(path):
     for folder in (os.environ.get("HYBRID_DATA"), os.path.join(HERE, "..", "..", "shared", "data")):
@@ -203,7 +203,7 @@ def find_data(o):
 # ---- programs --------------------------------------------------------------------------------------
 
 class Programs:
-    """Runs programs, some at a time; all of them can be ended from another thread."""
+    """Runs several programs at a time; another thread can end all of them."""
 
     def __init__(self, folder):
         self.folder, self.lock, self.running, self.is_ended = folder, threading.Lock(), set(), False
@@ -240,7 +240,7 @@ def flags(settings):
 
 
 def trained_parameters(summary):
-    """What has gradients; rows that only fill a matrix up are not counted."""
+    """The number of trained parameters, without padding rows."""
     grads = summary["phases"]["full"]["classes"]["grads"]
     return min(summary["parameters"], grads["planned_bytes"] // {"fp32": 4, "bf16": 2}[grads["dtype"]])
 
@@ -266,7 +266,7 @@ class Measurement:
                             "rows": [o.base_rows, o.rows_among]})
 
     def tokenize(self, text, name):
-        """A folder of shards, for as long as the base is trained."""
+        """A temporary folder of shards for the training of the base."""
         shards = os.path.join(self.scratch, name)
         program = os.path.join(os.path.dirname(self.o.program), "hybrid-tokenize")
         self.programs.call("tokenize", [program, "--tokenizer", self.o.tokenizer, "--out", shards, text])
@@ -289,7 +289,7 @@ class Measurement:
         return [f"data={data}", f"val_data={o.val_data}", f"tokenizer={o.tokenizer}"], unseen
 
     def make_base(self):
-        """The folder of the base, trained now unless it is there."""
+        """The folder of the base; trains the base if the folder does not exist."""
         command.find_card(self.o.device, "--tiny --device cpu tries it on a CPU")
         if self.base:
             return
@@ -347,7 +347,7 @@ class Measurement:
                 "trained": trained_parameters(summary), "wall_s": time.monotonic() - began}
 
     def run(self, arm, lr, epochs, seed):
-        """The result of a run, made now or before; None: out of time."""
+        """The result of a run, from the file of finished runs or made now; None: out of time."""
         key = self.key(arm, lr, epochs, seed)
         with self.lock:
             self.done += 1
@@ -360,10 +360,10 @@ class Measurement:
         result = self.train(name, self.settings(arm, lr, epochs, seed))
         with self.lock:
             entry = self.journal.add(key, {"arm": arm, "lr": lr, "epochs": epochs, "seed": seed}, result)
-        told = "diverged" if entry["diverged"] else \
+        outcome = "diverged" if entry["diverged"] else \
             f"held-out loss {entry['val_loss']:.4f}, {entry['steps']} steps in {entry['train_s']:.1f} s, " \
             f"{entry['wall_s']:.1f} s in all"
-        print(f"run {number} of {self.total}: {arm}, lr {lr:g}, {epochs:g} epochs, seed {seed}: {told}",
+        print(f"run {number} of {self.total}: {arm}, lr {lr:g}, {epochs:g} epochs, seed {seed}: {outcome}",
               file=sys.stderr)
         return entry
 
@@ -383,7 +383,7 @@ class Measurement:
                 raise
 
     def untuned(self):
-        """Loss of the base on the held-out rows as it is; None: out of time."""
+        """Loss of the base on the held-out rows before fine-tuning; None: out of time."""
         key = key_of({"base": self.base_key, "data": self.data[1], "settings": self.o.tune_settings})
         if key not in self.journal.lines:
             if not self.has_time():
@@ -420,7 +420,7 @@ def report(o, untuned, arms):
     there = [arm for arm in arms if arm["rate"] is not None]
     base = compare.best_of([arm for arm in there if kind_of(arm["name"]) == "full"])
     if untuned is not None:
-        print(f"\nthe base as it is: held-out loss {untuned:.4f}")
+        print(f"\nthe base before fine-tuning: held-out loss {untuned:.4f}")
     if there:
         compare.print_losses(base, there, o.seeds, o.jobs)
     if base:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# finetune_peer.sh: does fine-tuning on rows give the loss that PyTorch gives for the same run?
+# finetune_peer.sh: does fine-tuning on rows give the same loss as PyTorch?
 #
 # Trains a small model on books, fine-tunes the folder it leaves on GSM8K with the loss on answers alone,
 # and does the same in PyTorch with Hugging Face's tokenizers (bench/peers/torch_finetune.py). Prints both

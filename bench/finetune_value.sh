@@ -1,10 +1,10 @@
 #!/bin/sh
-# finetune_value.sh: does prediction, left to decide for itself, ever hurt fine-tuning?
+# finetune_value.sh: does prediction ever make fine-tuning worse, if paired tests decide about it?
 #
 # Trains a small model on the built-in text, then fine-tunes it on other text at four learning rates,
-# with prediction off and with prediction left to decide (confidence starts below the threshold, forks
-# may turn it on), at equal compute. Prints both held-out losses and what the forks said; fails when one
-# is more than 0.5 % above prediction off. Needs a text: tinyshakespeare.txt in $HYBRID_DATA or
+# with prediction off and with paired tests that may turn it on (confidence starts below the threshold),
+# at equal compute. Prints both held-out losses and the numbers of jumps and tests; fails if a loss is
+# more than 0.5 % above that without prediction. Needs a text: tinyshakespeare.txt in $HYBRID_DATA or
 # ../shared/data, or a file named as the first argument; without one it says so and does nothing.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -65,7 +65,7 @@ static hy_status fill(bench *b, const char *name, uint64_t first, const hy_tenso
     const char *path = gpu_option(b->argc, b->argv, name, NULL);
     size_t bytes = hy_tensor_bytes(t);
     uint16_t *host = malloc(bytes);
-    if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    if (!host) return hy_fail(HY_ERR_MEMORY, "not enough memory for %zu bytes", bytes);
     hy_status status = HY_OK;
     if (path) {
         status = read_raw(path, host, bytes);

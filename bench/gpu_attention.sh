@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_attention.sh: our attention beside PyTorch's flash backend, speed and values, in one run.
+# gpu_attention.sh: compares our attention with PyTorch's flash backend, speed and values, in one run.
 #
 # Needs python3 with PyTorch and a card; without them it says so and does nothing. Arguments go to
 # bench/peers/torch_attention.py; HYBRID_BENCH names another folder of built measurements.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_capped.sh: rows of bench/gpu_throughput on a card of which others hold all but 16,303 MiB.
+# gpu_capped.sh: rows of bench/gpu_throughput on a card with all but 16,303 MiB occupied.
 #
 # Arguments go to gpu_throughput; without any: rows e, f and g. See hold.sh for LEAVE and HYBRID_BENCH.
 set -eu

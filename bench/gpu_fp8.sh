@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_fp8.sh: what fp8 costs in loss, and what it gains in time.
+# gpu_fp8.sh: how fp8 changes the loss and the time of training.
 #
 # Trains from scratch on token shards of books, the same batches each time, and prints held-out losses:
 #   a  GPT-2 124M, 1,000 steps of 16,384 tokens, two seeds: bf16; bf16 with another split of the step (what

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_loss.sh: does a run end where PyTorch's bf16 ends, from the same weights on the same batches?
+# gpu_loss.sh: does a run reach the same loss as PyTorch in bf16, from the same weights on the same batches?
 #
 # Trains GPT-2 124M and 350M for some steps on books, writes down weights and batches, has PyTorch train
 # the same (bench/peers/torch_gpt2.py) and prints both held-out losses; fails when one differs by more

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_phases.sh: what phases keep, move and wait for on a GPU: rows a to g of bench/gpu_phases.
+# gpu_phases.sh: memory, copies and waiting of the phases on a GPU: rows a to g of bench/gpu_phases.
 #
 # Rows a, b and c have the whole card; d to g what an RTX 5080 has (hold.sh; LEAVE names another size in
 # MiB), and row e both, one after the other: its speed on the small card has to be 0.93 of that on the

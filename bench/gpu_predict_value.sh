@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_predict_value.sh: what predicting is worth at equal compute, lab size, in as long as there is.
+# gpu_predict_value.sh: how much compute prediction saves, at size lab, within a time limit.
 #
 # Runs bench/predict_value with the model of size lab (6 blocks of width 384, 32,768 tokens per step,
 # 8,192-entry vocabulary: 13.8M parameters) on books. The whole of it, 2,000 units, three learning

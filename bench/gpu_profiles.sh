@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_profiles.sh: what does profile aggressive cost in held-out loss, with every small type it may take?
+# gpu_profiles.sh: how much held-out loss does profile aggressive cost, with every small type that it may use?
 #
 # Trains on books twice with equal compute, data, seed and learning rate: plain AdamW in fp32 (its products
 # may use TF32, 10 bits of mantissa), and profile aggressive with prediction on and all types as it takes
@@ -76,7 +76,7 @@ for model in $models; do
         show plain "$plain" "$model" "$seed" ""
         show aggressive "aggressive, ${TYPES:-small} types" "$model" "$seed" "$ratio"
         why=$(value why_not aggressive)
-        [ -z "$why" ] || echo "  nothing is predicted at the end: $why"
+        [ -z "$why" ] || echo "  no jumps at the end: $why"
     done
     awk -v model="$model" -v steps="$steps" '
         { sum += $1; least = NR == 1 || $1 < least ? $1 : least; most = $1 > most ? $1 : most }

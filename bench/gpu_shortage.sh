@@ -1,11 +1,11 @@
 #!/bin/bash
-# gpu_shortage.sh: what becomes of a run on a card when another program takes its memory.
+# gpu_shortage.sh: what happens to a run on a card when another program takes its memory.
 #
 # GPT-2 124M, 32 x 1024 tokens in two micro-batches of 32, with moves, validation and checkpoints. Another
-# program (hold_memory) takes all of the card while the run goes on, for two seconds only, while it starts,
-# or before it. Prints for each how the run ended, how its losses differ from an undisturbed one, and what
-# it did. "other split" is a run without any shortage whose micro-batches are half as large: what another
-# order of sums does by itself, against which the rest is to be read.
+# program (hold_memory) takes all memory of the card during the run, for two seconds only, while the run
+# starts, or before it. Prints for each case how the run ended, how its losses differ from an undisturbed
+# run, and what it did. "other split" is a run without a shortage and with micro-batches half as large: it
+# shows the effect of another order of sums alone, for comparison.
 # HYBRID_BUILD names another folder than build.
 set -u
 build=${HYBRID_BUILD:-build}
@@ -36,7 +36,7 @@ let_go() {
     kill $holder
     wait $holder 2> /dev/null
 }
-told() { # NAME
+actions() { # NAME
     grep -o '"event":"\(recovery\|batch\|plan\)".*' "$folder/$1/metrics.jsonl" 2> /dev/null |
         sed 's/"spent.*"batch_size":\([0-9]*\),"grad_accum":\([0-9]*\).*"reason":"\(.*\)"}/\1 x \2: \3/' |
         cut -c1-150 | tail -n 3
@@ -46,14 +46,14 @@ report() { # NAME WORDS
     paste <(losses plain) <(losses "$1") | awk -v words="$2" -v code="$(cat "$folder/$1.code")" '
         NF == 2 { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d; equal += d == 0; all++ }
         END { printf "%-36s exit %s, %2d losses, %2d equal, largest difference %.1e\n", words, code, all, equal, most }'
-    told "$1" | sed 's/^/    /'
+    actions "$1" | sed 's/^/    /'
 }
 
 if ! command -v nvidia-smi > /dev/null || ! nvidia-smi > /dev/null 2>&1; then
-    echo "gpu_shortage: there is no card here"
+    echo "gpu_shortage: skipped, no CUDA device here"
     exit 0
 fi
-[ -x "$build/bench/hold_memory" ] || { echo "gpu_shortage: $build/bench/hold_memory is missing: make bench"; exit 2; }
+[ -x "$build/bench/hold_memory" ] || { echo "gpu_shortage: $build/bench/hold_memory is missing; build it with make bench"; exit 2; }
 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader
 date +%F
 train plain

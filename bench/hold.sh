@@ -1,9 +1,9 @@
 #!/bin/sh
-# hold.sh COMMAND...: runs a command on a card of which another process holds all but 16,303 MiB.
+# hold.sh COMMAND...: runs a command on a card with all but 16,303 MiB occupied by another process.
 #
 # Starts bench/hold_memory, which leaves as much as an RTX 5080 has, waits until it holds the rest, runs the
 # command, and lets go. LEAVE names another size in MiB, HYBRID_BENCH another folder of built measurements.
-# Without a card nothing is run: hold_memory has said why.
+# Without a card the command is not run, and hold_memory prints the reason.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 programs=${HYBRID_BENCH:-$here/build/bench}

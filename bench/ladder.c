@@ -11,7 +11,7 @@
  *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json
  * FILE] */
 #include "gpu_heading.h"
-#include "ladder/rungs.h"
+#include "ladder/variants.h"
 
 static bench_flag flags[] = {
     {"--model", "nano", "preset or .cfg file"},
@@ -23,15 +23,15 @@ static bench_flag flags[] = {
     {"--room", "", "bytes of the device that profiles may use (8GiB)"},
 };
 
-static hy_status climb(const bench_command *command, ladder *l, int i) {
+static hy_status run_variant(const bench_command *command, ladder *l, int i) {
     hy_config *config;
-    climbed *c = &l->rungs[i];
-    *c = (climbed){.rung = rung_at(i), .on = rung_below(i)};
+    result *c = &l->results[i];
+    *c = (result){.variant = variant_at(i), .base = variant_base(i)};
     HY_TRY(hy_config_create(&config));
     hy_status status = hy_config_set(config, "model", l->model, HY_FROM_FLAG);
     if (status == HY_OK) status = phase_run_configure(config, command);
-    if (status == HY_OK) status = rung_configure(config, i);
-    if (status == HY_OK && rung_is_profile(c->rung) && bench_value(command, "--room")[0]) {
+    if (status == HY_OK) status = variant_configure(config, i);
+    if (status == HY_OK && variant_is_profile(c->variant) && bench_value(command, "--room")[0]) {
         status = hy_config_set(config, "max_gpu_mem", bench_value(command, "--room"), HY_FROM_FLAG);
     }
     if (status == HY_OK) status = phase_run_make(config, NULL, &c->run);
@@ -39,19 +39,19 @@ static hy_status climb(const bench_command *command, ladder *l, int i) {
     return status;
 }
 
-static hy_status climb_all(const bench_command *command, void *context) {
+static hy_status run_all(const bench_command *command, void *context) {
     ladder *l = context;
     if (gpu_is_absent("ladder", bench_value(command, "--device"))) return HY_OK;
     l->model = bench_value(command, "--model");
-    for (int i = 0; rung_at(i); i++) {
-        hy_status status = climb(command, l, i);
+    for (int i = 0; variant_at(i); i++) {
+        hy_status status = run_variant(command, l, i);
         if (status != HY_OK) {
-            fprintf(stderr, "ladder: unknown row \"%s\"\n", rung_at(i)->name);
+            fprintf(stderr, "ladder: row \"%s\" failed\n", variant_at(i)->name);
             return status;
         }
         l->count = i + 1;
         if (i == 0) ladder_print_heading(l);
-        ladder_print_rung(l, i);
+        ladder_print_row(l, i);
     }
     const char *json = bench_value(command, "--json");
     return json[0] ? ladder_json_write(l, json) : HY_OK;
@@ -59,14 +59,14 @@ static hy_status climb_all(const bench_command *command, void *context) {
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static const char *complaint(const ladder *l, const climbed *c) {
+static const char *complaint(const ladder *l, const result *c) {
     const hy_phase_summary *phases = c->run.summary.phases;
     if (phases[HY_FULL].steps == 0 || (phases[HY_PREDICT].steps == 0 && !c->run.is_aside)) {
         return "Full or Predict did not occur; use more --steps";
     }
-    if (!climbed_is_planned(c)) return "memory differed from its plan by more than 3 % and 128 MiB";
-    if (c->rung->is_exact && !climbed_has_same_loss(l, c)) {
-        return "the loss differs from that of the row before";
+    if (!result_is_planned(c)) return "memory differed from its plan by more than 3 % and 128 MiB";
+    if (c->variant->is_exact && !result_has_same_loss(l, c)) {
+        return "the loss differs from that of the row that it is based on";
     }
     return NULL;
 }
@@ -76,10 +76,10 @@ static int check(const void *context) {
     int failures = 0, exact = 0;
     printf("\n");
     for (int i = 0; i < l->count; i++) {
-        const char *wrong = complaint(l, &l->rungs[i]);
-        exact += l->rungs[i].rung->is_exact;
+        const char *wrong = complaint(l, &l->results[i]);
+        exact += l->results[i].variant->is_exact;
         if (!wrong) continue;
-        printf("FAIL  %s: %s\n", l->rungs[i].rung->name, wrong);
+        printf("FAIL  %s: %s\n", l->results[i].variant->name, wrong);
         failures++;
     }
     if (failures == 0 && l->count > 0) {
@@ -96,6 +96,6 @@ int main(int argc, char **argv) {
                              .about = "what each way to save memory saves and costs",
                              .flags = flags,
                              .flag_count = sizeof flags / sizeof flags[0]};
-    bench_work work = {climb_all, check, &l};
+    bench_work work = {run_all, check, &l};
     return bench_main(&command, argc, argv, &work);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""own_torch.py: a PyTorch GPT-2 under hybrid_train.Loop, beside torch's own fused AdamW, on one CUDA card.
+"""own_torch.py: a PyTorch GPT-2 under hybrid_train.Loop, compared with torch's fused AdamW, on one CUDA card.
 
     python3 bench/own_torch.py losses             fp32: losses of both, step by step
     python3 bench/own_torch.py speed [STEPS]      124M, 65,536 tokens a step: step time and memory of torch's
@@ -170,7 +170,7 @@ def speed(steps=12):
             before = used()
             with hybrid_train.Loop(model.named_parameters(), steps=steps, grad_accum_steps=micro[0], **KEYS,
                                    **keys) as loop:
-                print(f"{name:34s} the library takes {used() - before:.0f} MiB of the card")
+                print(f"{name:34s} the library uses {used() - before:.0f} MiB of the card")
                 medians[name] = timed(name, steps, micro,
                                       lambda i: loop.step(lambda b: loss_of(model, b)), base)
         step_of = None
@@ -196,7 +196,7 @@ def large(steps=6):
     one = torch.zeros(16, device="cuda")
     fresh = used()
     with hybrid_train.Loop({"one": one}, gradients={"one": torch.zeros_like(one)}, steps=1, lr=1e-4) as loop:
-        loop.run(lambda i: 1.0)  # what the driver loads of our code, it loads here
+        loop.run(lambda i: 1.0)  # the driver loads our code here
     before = used()
     print(f"code and handles of the library: {before - fresh:.0f} MiB")
     with hybrid_train.Loop(model.named_parameters(), steps=steps, lr=1e-4, schedule="constant", lr_warmup_steps=0,
@@ -204,7 +204,7 @@ def large(steps=6):
                            in_turn=model.in_turn()) as loop:
         taken = used() - before
         planned = loop.plan()["vram_peak_bytes"] / 2**20
-        print(f"the library takes {taken:.0f} MiB of the card, planned {planned:.0f}: {100 * (taken / planned - 1):+.1f} %; "
+        print(f"the library uses {taken:.0f} MiB of the card, planned {planned:.0f}: {100 * (taken / planned - 1):+.1f} %; "
               f"pinned {loop.plan()['host_pinned_bytes'] / 2**30:.1f} GiB")
         while not loop.is_over:
             begin = time.perf_counter()

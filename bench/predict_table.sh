@@ -1,10 +1,10 @@
 #!/bin/sh
-# predict_table.sh: what is each predictor worth over each optimizer? One table of compute factors.
+# predict_table.sh: how much compute does each predictor save with each optimizer? Prints one table.
 #
 # For each optimizer build/bench/predict_value is run with that optimizer alone as the baseline and the
 # predictors over it as arms, at equal compute, each arm at the best of its own learning rates. The grids
 # have the same number of rates for every optimizer. What is compared is always the same optimizer with and
-# without prediction: columns say nothing about one optimizer against another. --help teaches it.
+# without prediction: the table does not compare optimizers with each other. See --help.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 program=${HYBRID_BENCH:-$here/build/bench}/predict_value

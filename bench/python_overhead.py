@@ -57,7 +57,7 @@ class Run:
         torch.manual_seed(0)
         self.module, self.x = Model(), x
         self.parameters = list(self.module.parameters())
-        # Nothing moves: all steps are alike.
+        # No jumps, so that all steps are alike.
         self.loop = hybrid_train.Loop(
             self.parameters, steps=steps, lr=1e-9, weight_decay=0, predictor="none", threads=1, device="cpu"
         )
@@ -112,7 +112,7 @@ def turns(steps, x):
     kinds = [WithLoop, Bare, Reading]
     times = {kind: [] for kind in kinds}
     for r in range(ROUNDS):
-        kinds = kinds[1:] + kinds[:1]  # nobody is always first, here and below
+        kinds = kinds[1:] + kinds[:1]  # the order changes, so that none is always first
         runs = [kind(steps, x) for kind in kinds]
         for i in range(steps):
             for k in range(len(runs)):
@@ -135,7 +135,7 @@ def main():
     print(f"150 parameters, torch {torch.__version__}, {ROUNDS} x {steps} steps; microseconds of the calling thread, medians")
     print(f"a step by hand, bare {bare:.0f}; reading every .grad {reading:.0f}; Loop.step {ours:.0f}")
     print(f"Loop.step above bare {ours - bare:.0f}, {100 * (ours - bare) / bare:.1f} % of the step: {reading - bare:.0f} to "
-          f"read .grad, {ours - reading:.0f} besides")
+          f"read .grad, {ours - reading:.0f} for the rest")
 
 
 if __name__ == "__main__":

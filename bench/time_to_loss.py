@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""time_to_loss.py: how much sooner, and with how much less compute, does our trainer reach a loss?
+"""time_to_loss.py: how much time and compute does our trainer need to reach a given loss?
 
 Trains the same model on the same text in up to four arms:
 
@@ -66,9 +66,9 @@ MODELS = {
                           "batch_size=8 grad_accum_steps=1 builtin_bytes=1000000",
               "shards": [], "steps": 60, "grid": "2e-3,4e-3,8e-3"},
 }
-# Prediction and what else would make (c) another thing than (a); --d may turn it on.
+# Off in all arms, so that (c) trains as (a) does; --d may turn it on.
 PLAIN = ["predictor=none", "precision_correct=same", "offload_strategy=none"]
-TRIAL_STEPS = 2  # of an arm, before anything long begins
+TRIAL_STEPS = 2  # steps of an arm in a first test
 
 
 def letters(text):
@@ -83,27 +83,27 @@ def parse_command():
                                 allow_abbrev=False)
     p.add_argument("--model", default="gpt2-124m", help="gpt2-124m, lab, smoke, or a preset; gpt2-124m")
     p.add_argument("--arms", type=letters, default="abcd", help="abcd")
-    p.add_argument("--d", type=pair, action="append", metavar="KEY=VALUE", help="a setting of arm d alone")
+    p.add_argument("--d", type=pair, action="append", metavar="KEY=VALUE", help="a setting of arm d only")
     p.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of all arms")
     p.add_argument("--steps", type=int, help="of (a); by the model")
     p.add_argument("--warmup", type=float, default=0.05, help="share of a run's steps in which the rate rises; 0.05")
-    p.add_argument("--grid", type=some_numbers(float), metavar="LIST", help="learning rates; by the model")
-    p.add_argument("--grid-steps", type=int, metavar="N", help="of the runs that choose a rate; as --steps")
+    p.add_argument("--grid", type=some_numbers(float), metavar="LIST", help="learning rates; depends on the model")
+    p.add_argument("--grid-steps", type=int, metavar="N", help="steps of the runs that choose a learning rate; as --steps")
     p.add_argument("--seeds", type=whole, default=[1, 2, 3], metavar="LIST", help="1,2,3")
     p.add_argument("--fractions", type=share, default=[0.5, 0.6, 0.7, 0.8], metavar="LIST",
                    help="shares of --steps, or none; 0.5,0.6,0.7,0.8")
     p.add_argument("--fraction-arms", type=letters, default="bcd", help="arms run with these shares; bcd")
-    p.add_argument("--evals", type=int, default=10, metavar="N", help="held-out losses of a run; 10")
-    p.add_argument("--eval-batches", type=int, default=20, metavar="N", help="micro-batches of each; 0: all data; 20")
+    p.add_argument("--evals", type=int, default=10, metavar="N", help="number of held-out losses during a run; 10")
+    p.add_argument("--eval-batches", type=int, default=20, metavar="N", help="micro-batches per held-out loss; 0: all data; 20")
     p.add_argument("--data", help="token shards, text or folder; from HYBRID_TOKENS")
-    p.add_argument("--val-data", help="held-out data of that kind")
+    p.add_argument("--val-data", help="held-out data of the same kind")
     p.add_argument("--device", default="cuda", help="cuda or cpu; cuda")
-    p.add_argument("--precision", choices=["bf16", "fp32"], help="of all arms; bf16, on a CPU fp32")
+    p.add_argument("--precision", choices=["bf16", "fp32"], help="precision of all arms; bf16, on a CPU fp32")
     p.add_argument("--no-compile", action="store_true", help="PyTorch runs as it is")
-    p.add_argument("--python", default=os.environ.get("PYTHON", sys.executable), help="one that has torch; $PYTHON")
+    p.add_argument("--python", default=os.environ.get("PYTHON", sys.executable), help="Python with torch; $PYTHON")
     p.add_argument("--program", help="gpu_loss; $HYBRID_BENCH/gpu_loss, or build/bench/gpu_loss")
     p.add_argument("--out", help="folder of the results; runs/time_to_loss-MODEL")
-    p.add_argument("--resume", metavar="FILE", help="journal to go on with and to append to; OUT/runs.jsonl")
+    p.add_argument("--resume", metavar="FILE", help="file of finished runs to continue; OUT/runs.jsonl")
     o = p.parse_args()
     known = MODELS.get(o.model, {"settings": f"model={o.model}", "shards": ["books", ""], "steps": 1000,
                                  "grid": MODELS["gpt2-124m"]["grid"]})
@@ -118,16 +118,16 @@ def parse_command():
     o.program = o.program or os.path.join(os.environ.get("HYBRID_BENCH", os.path.join(HERE, "..", "build", "bench")),
                                           "gpu_loss")
     if min(o.steps, o.grid_steps, o.evals) < 1 or o.eval_batches < 0 or not 0 <= o.warmup <= 1:
-        p.error("--steps, --grid-steps and --evals are 1 at least, --warmup is from 0 to 1")
+        p.error("--steps, --grid-steps and --evals must be at least 1, --warmup from 0 to 1")
     if any(round(share * o.steps) < 1 for share in o.fractions):
-        p.error("--fractions: a run of less than one step")
+        p.error("--fractions: a run would have less than one step")
     return o
 
 
-# ---- what is here ----------------------------------------------------------------------------------
+# ---- input files -----------------------------------------------------------------------------------
 
 def find_data(o):
-    """Settings that name the text; the built-in one for a model that wants no shards."""
+    """Settings that name the text; the built-in text for a model that needs no shards."""
     if o.data:
         return [f"data={o.data}"] + ([f"val_data={o.val_data}"] if o.val_data else [])
     if not o.shards:
@@ -142,11 +142,11 @@ def note_epochs(o, data, tokens_per_step):
         return
     there = (os.path.getsize(path) - 1024) // 2
     if longest > there:
-        print(f"note: a run reads {longest:,.0f} tokens and {path} has {there:,}: text is seen more than once")
+        print(f"note: a run reads {longest:,.0f} tokens and {path} has {there:,}: text is repeated")
 
 
 def find_peer(o):
-    """Facts about PyTorch; takes arms away that it cannot make."""
+    """Facts about PyTorch; removes arms that it cannot run."""
     if not set(o.arms) & set(PEER_OPTIMIZER):
         return {}
     facts = runs.check_peer(o.python, PEER)
@@ -154,19 +154,19 @@ def find_peer(o):
     if isinstance(facts, str):
         missing = f"{o.python} has no PyTorch ({facts}); give --python"
     elif o.device != "cpu" and not facts["has_cuda"]:
-        missing = "PyTorch has no CUDA device here"
+        missing = "PyTorch finds no CUDA device"
     if missing:
         leave_out(o, "ab", missing)
         return {}
     if not facts["has_muon"]:
-        leave_out(o, "b", f"PyTorch {facts['torch']} has no torch.optim.Muon; 2.9 and later have")
+        leave_out(o, "b", f"PyTorch {facts['torch']} has no torch.optim.Muon, which needs 2.9 or later")
     return facts
 
 
 def leave_out(o, arms, why):
     gone = [arm for arm in o.arms if arm in arms]
     if gone:
-        print(f"note: arm{'s' * (len(gone) > 1)} {' and '.join(gone)} left out: {why}")
+        print(f"note: arm{'s' * (len(gone) > 1)} {' and '.join(gone)} omitted: {why}")
     o.arms = "".join(arm for arm in o.arms if arm not in arms)
     if not o.arms:
         skip("no arm is left", "see above")
@@ -196,14 +196,14 @@ class Measurement:
                 "d": f"ours, {' '.join(self.o.d)}"}[arm]
 
     def settings(self, arm, lr, seed, steps):
-        """The whole of a run of ours; what --d says beats all but rate, seed and steps."""
+        """All settings of our run; --d overrides everything except rate, seed and steps."""
         warmup = round(self.o.warmup * steps)
         return [*self.base, f"lr_warmup_steps={warmup}", "lr_warmup_ratio=1", *(self.o.d if arm == "d" else []),
                 f"lr={lr!r}", f"seed={seed}", f"steps={steps}"]
 
     def key(self, arm, lr, seed, steps):
         settings = [os.path.basename(pair) if pair in self.data else pair
-                    for pair in self.settings(arm, lr, seed, steps)]  # data may lie elsewhere tomorrow
+                    for pair in self.settings(arm, lr, seed, steps)]  # the path of the data may change
         about = {"settings": settings, "evals": self.o.evals, "data": self.data_sizes}
         if arm in PEER_OPTIMIZER:
             about["peer"] = [PEER_OPTIMIZER[arm], self.peer["torch"], self.o.no_compile]
@@ -216,7 +216,7 @@ class Measurement:
                               "warmup_steps": round(self.o.warmup * steps)})
 
     def run(self, arm, lr, seed, steps, process):
-        """The result of a run, made now or before."""
+        """The result of a run, from the file of finished runs or made now."""
         key = self.key(arm, lr, seed, steps)
         self.done += 1
         if key in self.journal.lines:
@@ -225,17 +225,17 @@ class Measurement:
         result = self.make(arm, lr, seed, steps, process)
         about = {"arm": arm, "label": self.label(arm), "lr": lr, "seed": seed, "budget": steps}
         result = self.journal.add(key, about, result)
-        told = "diverged" if result["diverged"] else \
+        outcome = "diverged" if result["diverged"] else \
             f"held-out loss {result['val_loss']:.4f}, {result['train_s']:.1f} s"
-        print(f"{title}: {told}", file=sys.stderr)
+        print(f"{title}: {outcome}", file=sys.stderr)
         self.check_tokens(arm, result)
         return result
 
     def check_tokens(self, arm, result):
-        """Steps are compared, so a step has to be as many tokens in every arm."""
+        """Checks that a step has the same number of tokens in every arm, because steps are compared."""
         tokens = result.get("tokens_per_step") or self.tokens_per_step
         if self.tokens_per_step not in (None, tokens):
-            raise Failure(f"arm {arm} has {tokens} tokens a step, and another has {self.tokens_per_step}; "
+            raise Failure(f"arm {arm} has {tokens} tokens per step, but another arm has {self.tokens_per_step}; "
                           "give batch_size, grad_accum_steps and seq_len with --set, for all arms")
         self.tokens_per_step = tokens
 
@@ -247,7 +247,7 @@ class Measurement:
         return runs.Peer(words, os.path.join(self.o.out, f"torch-{PEER_OPTIMIZER[arm]}.log"))
 
     def lengths(self, arm, is_base):
-        """Shares of the steps beside the whole."""
+        """Shares of the steps, in addition to all steps."""
         return [] if is_base or arm not in self.o.fraction_arms else self.o.fractions
 
     def count(self):
@@ -258,7 +258,7 @@ class Measurement:
             self.total += len(o.seeds) * len(self.lengths(arm, number == 0))
 
     def try_ours(self):
-        """Wrong settings of our arms are found before anything long begins."""
+        """Finds wrong settings of our arms before a long run starts."""
         for arm in self.o.arms:
             if arm in PEER_OPTIMIZER:
                 continue
@@ -266,7 +266,7 @@ class Measurement:
             self.check_tokens(arm, self.ours.train(settings, 1))
 
     def arm(self, arm, is_base):
-        """Grid, seeds and shorter runs of one arm; no rate: all of its grid diverged."""
+        """The grid, seeds and shorter runs of one arm; no rate: all runs of its grid diverged."""
         o, process = self.o, self.peer_process(arm)
         out = {"arm": arm, "label": self.label(arm), "rate": None, "is_edge": False, "runs": {}, "lengths": {}}
         try:
@@ -274,7 +274,7 @@ class Measurement:
             out["rate"], out["is_edge"] = best_rate(out["grid"])
             if out["rate"] is None:
                 return out
-            self.done -= o.grid_steps == o.steps  # the first seed is there
+            self.done -= o.grid_steps == o.steps  # the first seed was run
             for seed in o.seeds:
                 out["runs"][seed] = self.run(arm, out["rate"], seed, o.steps, process)
             for seed in o.seeds:

@@ -1,10 +1,10 @@
 /* hybrid.h: train transformer language models from C.
  *
- * The manual of training, to be read from top to bottom:
+ * This header is the manual of training. Read it from top to bottom:
  *
- *   1. Errors          every call returns hy_status; hy_error_message() says what was wrong.
+ *   1. Errors          calls return hy_status; hy_error_message() says what was wrong.
  *   2. Configuration   named values with defaults, profiles, files and overrides.
- *   3. Trainer         made from a configuration; runs to the end, or step by step.
+ *   3. Trainer         created from a configuration; runs to the end, or step by step.
  *   4. Using a model   export it, generate text, chat, and measure its loss.
  *   5. Summary and memory   results of a run, and what it keeps in memory.
  *   6. Custom models and loops   your model in our loop, or your loop with our optimizer.
@@ -28,9 +28,9 @@
  * copies strings that you pass. Pointers inside structs that the library fills belong to the
  * library; they are valid as long as the handle that they came from, unless a comment says less.
  *
- * Structs: those that begin with `size` can grow without breaking programs that were built before.
- * You need not set it. Functions that are `static inline` here pass the size of your struct to the
- * library. See "How structs grow" in hybrid_types.h.
+ * Structs: a struct that begins with `size` can get new members without breaking compiled programs.
+ * You need not set `size`: the functions that are `static inline` here pass the size of your struct
+ * to the library. See "How structs grow" in hybrid_types.h.
  *
  * Threads: use a handle in one thread at a time. Several trainers may exist at once. Only
  * hy_trainer_request_stop() and hy_inference_request_stop() may be called from any thread, and from
@@ -50,8 +50,8 @@ extern "C" {
 #endif
 
 #define HYBRID_VERSION "0.1.0"
-/* Number of the binary interface. It rises when programs that were built with an earlier header no
- * longer fit. New functions, and new members at the end of structs with `size`, do not raise it. */
+/* Number of the binary interface. It rises when programs compiled with an earlier header no longer
+ * work. New functions, and new members at the end of structs with `size`, do not raise it. */
 #define HYBRID_ABI 2
 
 /* Version and interface number of the library that was loaded. */
@@ -60,16 +60,16 @@ int hy_abi(void);
 
 /* ---- 1. Errors ------------------------------------------------------------------------------- */
 
-/* What went wrong in this thread's last call that did not return HY_OK: one sentence that names the
- * thing, its value and what is accepted. Valid until the next failing call of this thread. */
+/* The message of this thread's last failed call: one sentence that names the thing, its value and
+ * what is accepted. Valid until the next failed call of this thread. */
 const char *hy_error_message(void);
 
 /* ---- 2. Configuration ------------------------------------------------------------------------ */
 
 /* Every value has a key, such as "train.batch_size". The part after the dot is unique and may be
  * used alone ("batch_size"); the program's flag is that part with dashes (--batch-size).
- * hy_config_key() lists all keys. When a value is set in several ways, the strongest origin wins,
- * in whatever order the calls come; within one origin the later call wins. */
+ * hy_config_key() lists all keys. If a value is set several times, the strongest origin counts,
+ * regardless of the order of the calls; within one origin the last call counts. */
 typedef struct hy_config hy_config;
 
 /* From weakest to strongest. */
@@ -96,13 +96,13 @@ typedef struct hy_config_key_info {
 hy_status hy_config_create(hy_config **out);
 void hy_config_destroy(hy_config *config);
 
-/* Reads a libconfig file. A wrong key or value fails with the file, the line, what is accepted and
- * the nearest key, and leaves the configuration unchanged. Several files may be loaded; the later
- * one wins. Where no such file exists, the name of a built-in card file ("rtx5080") is accepted. */
+/* Reads a libconfig file. For a wrong key or value the call fails and leaves the configuration
+ * unchanged; the message has file, line, accepted values and the most similar key. If several files
+ * set a key, the last one counts. `path` may also name a built-in card file ("rtx5080"). */
 hy_status hy_config_load(hy_config *config, const char *path);
 
-/* Loads the configuration of a run, as a file. `folder` is the run's folder or one of its
- * checkpoints; "auto" is the newest run below runs/. Resuming needs no other values. */
+/* Loads the configuration of a run, with the origin of a file. `folder` is the run's folder or one
+ * of its checkpoints; "auto" is the newest run in runs/. Resuming needs no other values. */
 hy_status hy_config_load_run(hy_config *config, const char *folder);
 
 /* Sets one value from text. "profile" and "model" also set the values that they imply, with weaker
@@ -115,10 +115,10 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *value, h
 hy_status hy_config_get(const hy_config *config, const char *key, const char **value,
                         const char **origin);
 
-/* Prepares a configuration for a custom model or loop (section 6): values of the model preset and
- * the profile's grad_accum_steps no longer apply, and lr_warmup_steps is 0 unless it or
- * lr_warmup_ratio is set. Values from files and calls stay. The functions of section 6 do this
- * themselves, on a copy; call it to see the values beforehand. */
+/* Prepares a configuration for a custom model or loop (section 6): the values of the model preset
+ * and the profile's grad_accum_steps are removed, and lr_warmup_steps is 0 unless it or
+ * lr_warmup_ratio is set. Values from files and calls stay. The functions of section 6 do this on a
+ * copy; call this function only to see the values beforehand. */
 hy_status hy_config_use_custom(hy_config *config);
 
 /* Key number i, or NULL when i is past the last. */
@@ -143,15 +143,15 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters);
 /* The command line that started the run, for its records; "" by default. */
 hy_status hy_config_set_command(hy_config *config, const char *command);
 
-/* Frees what the library has allocated for you. NULL is allowed. */
+/* Frees memory that a function of this library returned as "Allocated". NULL is allowed. */
 void hy_free(void *allocated_by_the_library);
 
 /* ---- 3. Trainer ------------------------------------------------------------------------------ */
 
 typedef struct hy_trainer hy_trainer;
 
-/* State of a GPU as its driver reports it, at most a second old. NaN: the card does not report
- * it. */
+/* State of a GPU as reported by its driver, at most a second old. NaN: the card does not report
+ * this value. */
 typedef struct hy_gpu_state {
     bool is_known; /* false on a CPU, and without the driver's library */
     double power_watts, temperature_c, sm_clock_mhz;
@@ -173,7 +173,7 @@ typedef struct hy_step_info {
     double seconds;           /* of this step */
     double elapsed;           /* since the start of the run, earlier sessions included */
     double remaining;         /* estimate, seconds */
-    double confidence;        /* that predicting pays, 0 to 1 */
+    double confidence;        /* estimate that prediction saves compute, 0 to 1 */
     hy_dtype precision;       /* HY_E4M3: bf16, with the matmuls of the blocks in fp8 */
     /* fp8, else NaN: largest magnitude that entered a matmul; share of nonzero numbers that became
      * zero, in the layer where it is largest. */
@@ -191,16 +191,16 @@ typedef struct hy_step_info {
     uint64_t bytes_moved;   /* between places, in this step */
     double wait_seconds;    /* compute waited for copies or data */
     bool was_skipped;       /* the gradient was not finite: nothing was updated */
-    double spent;           /* compute so far, in full steps, with guard passes and forks */
+    double spent;           /* compute so far, in full steps, with guard passes and paired tests */
     double predicted_steps; /* Predict: number of optimizer steps that the jump replaces; else 0 */
     bool was_rejected;      /* Predict: the guard refused the jump */
     bool was_rolled_back;   /* the step diverged and the last jump was undone */
     double
-        residual_cosine; /* step after Correct: cosine between the real and the predicted move, */
-    double residual_length; /* and ratio of their lengths; NaN elsewhere */
-    const char *obstacle;   /* why no jump comes next; "" when one may */
-    /* GPU, else 0: the model's operations per second (without recomputation) as a share of */
-    double mfu; /* the card's dense bf16 rate by its data sheet; 0: not known */
+        residual_cosine; /* step after Correct: cosine between the real and the predicted move; */
+    double residual_length; /* ratio of their lengths; both are NaN in other steps */
+    const char *obstacle;   /* why no jump can come next; "": one can */
+    /* GPU, else 0: the model's operations per second (without recomputation), divided by: */
+    double mfu; /* the card's dense bf16 rate from its data sheet; 0: not known */
     double sol; /* the rate of a large bf16 matmul, timed at the start */
     hy_gpu_state gpu;
 } hy_step_info;
@@ -239,8 +239,7 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. When a custom run is resumed, its parameters are planned by the shapes in its
- * checkpoint. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise
@@ -256,38 +255,38 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
 typedef struct hy_plan_facts {
     size_t size;
     bool fits;
-    const char *problem;        /* what is short, by how much and what helps; "" when it fits */
-    uint64_t vram_bytes;        /* allocated on the device before step 0 */
-    uint64_t host_pinned_bytes; /* allocated on the host, page-locked */
-    uint64_t disk_bytes;        /* in offload_folder */
-    uint64_t host_fork_bytes;   /* host memory that paired forks use where there is room */
-    uint64_t data_host_bytes;   /* pinned in addition: micro-batches read ahead */
-    uint64_t data_buffer_bytes; /* host memory while data is tokenized */
-    uint64_t data_disk_bytes;   /* temporary file of tokenized data */
+    const char *problem; /* which memory is short, by how much, and what helps; "": it fits */
+    uint64_t vram_bytes; /* allocated on the device before step 0 */
+    uint64_t host_pinned_bytes;           /* allocated on the host, page-locked */
+    uint64_t disk_bytes;                  /* in offload_folder */
+    uint64_t host_fork_bytes;             /* host memory that paired tests use if there is room */
+    uint64_t data_host_bytes;             /* additional pinned memory: micro-batches read ahead */
+    uint64_t data_buffer_bytes;           /* host memory while data is tokenized */
+    uint64_t data_disk_bytes;             /* temporary file of tokenized data */
     int64_t batch_size, grad_accum_steps; /* as given or chosen */
     double tokens_per_second;             /* predicted, of an optimizer step */
-    double step_seconds, wait_seconds;    /* of an optimizer step; of which waiting for copies */
+    double step_seconds, wait_seconds;    /* of an optimizer step; the part spent on waiting */
     uint64_t bytes_up, bytes_down;        /* between host and device in a step */
     uint64_t disk_written;                /* in a step */
     double save_seconds;                  /* of a checkpoint, for a disk that writes 1.5 GB/s */
     uint64_t save_free;       /* bytes free in the folder of checkpoints; UINT64_MAX: not known */
-    uint64_t model_bytes;     /* size of OUT/model, about; 0: it is not written */
+    uint64_t model_bytes;     /* approximate size of OUT/model; 0: it is not written */
     char aside[HY_PLAN_TEXT]; /* old name of no_prediction, until version 0.2 */
-    int32_t reason_count, change_count;          /* of the next two */
-    char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why the plan was chosen, a sentence each */
-    char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit; each was tried */
-    /* Several ranks. All other members are about one rank, except tokens_per_second: of all. */
+    int32_t reason_count, change_count;          /* entries of the next two arrays */
+    char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why the plan was chosen, one sentence each */
+    char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* changes with which a plan fits */
+    /* Several ranks. tokens_per_second is for all ranks, all other members are for one rank. */
     int32_t ranks;      /* number of ranks; 1: only one */
     int32_t zero_stage; /* as given or chosen */
     const char *link;   /* between ranks, as in ranks.link, or "sockets"; "": one rank */
     uint64_t link_grads, link_weights;   /* bytes that a rank sends in a step */
-    uint64_t link_bytes;                 /* both, and a few sums */
-    double link_seconds;                 /* of a step, on the link */
+    uint64_t link_bytes;                 /* both together, and a few sums */
+    double link_seconds;                 /* seconds of a step in which the link is busy */
     double compute_seconds, bus_seconds; /* of a step: computing; copies of host, device and disk */
     const char *bound;                   /* the longest of the three: "compute", "bus" or "link" */
     char no_prediction[HY_PLAN_TEXT];    /* why too little memory disables prediction; else "" */
     int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
-    bool eval_borrows;                   /* it borrows memory that only optimizer steps need */
+    bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 
@@ -296,7 +295,7 @@ typedef struct hy_group_info {
     size_t size;
     char names[512];              /* of its parameters, with * and ? */
     char changes[128];            /* "lr_scale 0.1, decay 0" */
-    int64_t parameters, elements; /* that the names match */
+    int64_t parameters, elements; /* number of matching parameters; of their elements */
 } hy_group_info;
 /* Group number i, from 0; false: there are no more. */
 static inline bool hy_trainer_group(const hy_trainer *trainer, int32_t i, hy_group_info *out);
@@ -308,15 +307,15 @@ hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
  * hy_trainer_request_stop: the step in progress was finished and a checkpoint was saved. */
 hy_status hy_trainer_run(hy_trainer *trainer);
 
-/* One optimizer step, or one jump when Predict is next. It does not validate, save or fork. When
- * memory gets short, the micro-batch may change (unless dynamic_batch is off), and in an emergency
- * the state moves to where a smaller plan has it; results keep their bits. A step that runs out of
- * memory is repeated; HY_ERR_MEMORY: too often in a row. The state is then that of the step before,
- * and can be saved. info may be NULL. */
+/* Makes one optimizer step, or one jump if Predict is next. It does not validate, save or run a
+ * paired test. When memory gets short, the micro-batch may change (unless dynamic_batch is off),
+ * and in an emergency the state moves to other places; moving changes no bit. A step that runs out
+ * of memory is repeated. After too many failures in a row the call returns HY_ERR_MEMORY; the state
+ * is then that of the step before, and can be saved. info may be NULL. */
 static inline hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
 
-/* Measures the held-out loss. Training continues as if it had not been called. A custom model with
- * an averaged copy needs host memory for its weights meanwhile. info may be NULL. */
+/* Measures the held-out loss. It does not change how training continues. For a custom model with
+ * averaged weights it needs host memory for a copy of the weights. info may be NULL. */
 static inline hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *info);
 
 typedef struct hy_sample_options {
@@ -328,9 +327,9 @@ typedef struct hy_sample_options {
 } hy_sample_options;
 
 /* Continues the prompt with the model as it is now; the prompt is not repeated. Allocated; free
- * with hy_free. The text may hold zero bytes; *size counts them (size may be NULL). With several
- * ranks all call it with the same options: the text is rank 0's, and a failure on one rank
- * fails on all. */
+ * with hy_free. The text may contain zero bytes; *size counts them (size may be NULL). With several
+ * ranks, all ranks call it with the same options. The text is that of rank 0, and if one rank
+ * fails, the call fails on all ranks. */
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
@@ -347,24 +346,25 @@ typedef struct hy_export_options {
     /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder that the model came from, or else as
      * in the checkpoint. */
     const char *dtype;
-    uint64_t max_shard_size; /* bytes of weights in a file at most; 0: 5,000,000,000 */
+    uint64_t max_shard_size; /* most bytes of weights in a file; 0: 5,000,000,000 */
     bool overwrite;          /* replace an existing folder */
-    /* Folder of the model that the run began with; NULL: where it was, or what the run kept of
-     * it. */
+    /* Folder of the model that the run began with; NULL: its original path, or the files that the
+     * run stored. */
     const char *base;
-    /* A run with adapters: write a whole model with them added; false: only them, as PEFT loads
-     * them. */
+    /* A run with adapters. true: write a whole model with the adapters merged; false: write only
+     * the adapters, in PEFT's format. */
     bool merge;
-    /* Weights to merge onto. "trained" (or NULL): the base's as training used them, quantised where
-     * they were; "folder": those in the base's files. Not NULL implies merge. */
+    /* Which weights to merge the adapters with. "trained" (or NULL): the base's weights as training
+     * used them, quantised if they were; "folder": the weights in the base's files. A value other
+     * than NULL implies merge. */
     const char *onto;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that
  * transformers loads: config.json, safetensors in one file or in shards with an index, and the
- * files beside the weights that the model began with. Where the run averaged its last part, the
- * average is written. The folder is complete or not there. HY_ERR_INPUT: transformers has no
- * architecture for this model, or files of the model that it began with are gone. */
+ * other files of the original model, such as its tokenizer. If the run averaged its last part, the
+ * average is written. An incomplete folder never gets the name `out`. HY_ERR_INPUT: transformers
+ * has no architecture for this model, or files of the original model are missing. */
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
 
@@ -377,8 +377,8 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
  * weights, or anything that the key "model" accepts. */
 hy_status hy_config_use_model(hy_config *config, const char *name);
 
-/* A model to generate with: weights, tokenizer, and the text so far with its keys and values, so
- * that only new text is computed.
+/* A model that generates text: weights, tokenizer, and a cache with the keys and values of the text
+ * so far, so that only new text is computed.
  *
  *     hy_config_use_model(config, "runs/mine");
  *     if (hy_inference_open(config, NULL, NULL, &model) != HY_OK) ...
@@ -420,25 +420,26 @@ typedef struct hy_inference_facts {
 } hy_inference_facts;
 static inline void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 
-/* Name of adapter number i of those that the key "adapter" lists ("a,b,c"); NULL past the last. The
- * name is the last part of its path that differs from the others; for RUN/adapter it is the run's.
- * All are read when the model is opened, and the first is active. */
+/* Name of adapter number i in the key "adapter" ("a,b,c"); NULL past the last. The name is the last
+ * part of the adapter's path that differs from the other paths; for RUN/adapter it is the run's
+ * name. All adapters are loaded when the model is opened, and the first is active. */
 const char *hy_inference_adapter(const hy_inference *model, size_t i);
 const char *hy_inference_adapter_used(const hy_inference *model); /* "": none, only the base */
 /* Switches to another adapter; NULL or "none": only the base. The conversation stays; its keys and
- * values depend on the adapter and are computed again with the next answer. HY_ERR_INPUT lists the
- * names. */
+ * values depend on the adapter and are computed again with the next answer. For an unknown name the
+ * call returns HY_ERR_INPUT, and the message lists the names. */
 hy_status hy_inference_use_adapter(hy_inference *model, const char *name);
 
-/* Text to token ids and back. Allocated; free with hy_free. Special tokens written in the text are
- * special. Decoded text may end within a character. size may be NULL in hy_inference_decode. */
+/* Converts text to token ids and back. Allocated; free with hy_free. Special tokens in the text
+ * become special tokens. Decoded text may end within a character. size may be NULL in
+ * hy_inference_decode. */
 hy_status hy_inference_encode(const hy_inference *model, const char *text, size_t size,
                               int32_t **ids, size_t *count);
 hy_status hy_inference_decode(const hy_inference *model, const int32_t *ids, size_t count,
                               char **text, size_t *size);
 
 typedef struct hy_generate_options {
-    int32_t max_tokens; /* 0: until the model ends, or the context does */
+    int32_t max_tokens; /* 0: until the model ends the answer or the context is full */
     double temperature; /* 0: always the most likely token */
     int32_t top_k;      /* sample from the k most likely; 0: from all */
     double top_p;       /* sample from the most likely that sum to this share; 0 or 1: from all */
@@ -487,8 +488,8 @@ hy_status hy_inference_reset(hy_inference *model, const char *system);
  * "reasoning_content"). After a failure the conversation is empty. */
 hy_status hy_inference_set_messages(hy_inference *model, const char *json, size_t size);
 
-/* Ends the answer in progress after its present token, or else the next answer at once. Safe in a
- * signal handler. */
+/* Ends the answer in progress after its current token. If there is none, the next answer ends at
+ * once. Safe in a signal handler. */
 void hy_inference_request_stop(hy_inference *model);
 
 /* The loss of a model on data. */
@@ -514,9 +515,9 @@ static inline hy_status hy_evaluate(const hy_config *config, const hy_observer *
 /* As a JSON object. Allocated; free with hy_free. */
 static inline hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out);
 
-/* Evaluates every adapter that the key "adapter" lists ("a,b,c") with a base that is loaded once:
- * with several adapters first the base alone, then each in its order; otherwise one evaluation, as
- * hy_evaluate. Allocated; free with hy_free. */
+/* Evaluates every adapter in the key "adapter" ("a,b,c") and loads the base only once. With several
+ * adapters the first result is that of the base alone; then the adapters follow in their order.
+ * Otherwise there is one result, as from hy_evaluate. Allocated; free with hy_free. */
 static inline hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
                                          hy_evaluation **out, size_t *count);
 /* Results of one call as a JSON object with a list. Allocated; free with hy_free. */
@@ -524,7 +525,7 @@ static inline hy_status hy_evaluations_json(const hy_evaluation *list, size_t co
 
 typedef struct hy_merge_options {
     const char *base;     /* as in hy_export_options */
-    const char *data;     /* all of it; NULL: the run's own held-out data */
+    const char *data;     /* data to evaluate on; NULL: the run's held-out data */
     const char *device;   /* NULL: the run's */
     int64_t eval_batches; /* number of micro-batches; 0: all */
 } hy_merge_options;
@@ -533,9 +534,9 @@ typedef struct hy_merge_losses {
     hy_evaluation folder;  /* adapters on the weights in the base's files, if has_folder */
     bool has_folder;       /* training quantised the base, and its files are unchanged */
 } hy_merge_losses;
-/* Held-out loss of a checkpoint (or of the newest one of a run) with its adapters, on either base
- * that merging can use, one after the other. HY_ERR_MEMORY also when the weights of the files need
- * more memory than is free. */
+/* Held-out loss of a checkpoint (or of the newest one of a run) with its adapters, first on the
+ * base as training used it, then on the weights in the base's files. HY_ERR_MEMORY is also returned
+ * if the weights in the files need more memory than is free. */
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
 
@@ -550,11 +551,11 @@ typedef struct hy_downloaded {
 } hy_downloaded;
 
 /* Downloads the model `name` ("Qwen/Qwen2.5-0.5B", or "NAME@REVISION") from the Hugging Face hub
- * over HTTPS, which needs libcurl: configuration, tokenizer and safetensors, with sizes and
- * checksums verified. Into `folder`; NULL or "": into the hub's cache, where "model" finds it by
- * name. Continues an interrupted download. HF_ENDPOINT names another hub; HF_TOKEN (else
- * HUGGING_FACE_HUB_TOKEN, else the file of huggingface-cli) is sent only to the hub. The observer
- * may be NULL; on_message and on_progress are called. */
+ * over HTTPS, which needs libcurl: configuration, tokenizer and safetensors. Sizes and checksums
+ * are verified. The files go into `folder`, or (NULL or "") into the hub's cache, where "model"
+ * finds them by name. An interrupted download is continued. HF_ENDPOINT names another hub; HF_TOKEN
+ * (else HUGGING_FACE_HUB_TOKEN, else the file of huggingface-cli) is sent only to the hub. The
+ * observer may be NULL; on_message and on_progress are called. */
 static inline hy_status hy_download(const char *name, const char *folder,
                                     const hy_observer *observer, hy_downloaded *out);
 /* As a JSON object. Allocated; free with hy_free. */
@@ -589,15 +590,15 @@ typedef struct hy_summary {
     int64_t parameters;
     int64_t steps_total; /* planned */
     int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
-    int64_t fp8_matmuls, block_matmuls; /* per micro-batch: in fp8, of all in the blocks */
-    int64_t moves, rejected_moves;      /* jumps of Predict */
-    int64_t divergences, forks;
-    double spent; /* compute, in full steps */
+    int64_t fp8_matmuls, block_matmuls; /* per micro-batch: matmuls in fp8; all in the blocks */
+    int64_t moves, rejected_moves;      /* jumps in Predict; jumps that the guard rejected */
+    int64_t divergences, forks;         /* forks: paired tests */
+    double spent;                       /* compute, in full steps */
     double confidence;
-    double fork_gain;        /* nats, summed over forks; positive: jumps won */
+    double fork_gain;        /* nats, summed over paired tests; positive: jumps were better */
     double fork_gain_steps;  /* the same in optimizer steps of the run without jumps */
     const char *predictor;   /* its name */
-    const char *why_not;     /* why nothing is predicted now; "" when it is */
+    const char *why_not;     /* why no jumps are made now; "" if they are */
     int64_t tokens;          /* trained on; custom: as your program counts them */
     int64_t tokens_per_step; /* 0: custom, not known */
     double seconds, tokens_per_second;
@@ -608,8 +609,8 @@ typedef struct hy_summary {
     double matmul_flops; /* timed at the start: fp32, on a GPU bf16 */
     double mfu, sol;     /* GPU: as in hy_step_info, over the whole run */
     double final_loss;   /* mean of the last steps */
-    double val_loss;     /* of averaged weights where there are any; NaN before a validation */
-    double raw_val_loss; /* of the weights themselves, where val_loss is of the average; else NaN */
+    double val_loss;     /* of the averaged weights if there are any; NaN before a validation */
+    double raw_val_loss; /* of the weights themselves if val_loss is of the average; else NaN */
     bool knows_entropy;
     double source_entropy;     /* nats per token, exact */
     double val_optimum;        /* loss of the true source on the held-out text */
@@ -637,18 +638,18 @@ typedef struct hy_ranks_info {
 
 /* False: there is only one rank, and *out is zero. */
 static inline bool hy_trainer_ranks(const hy_trainer *trainer, hy_ranks_info *out);
-/* Cost of the steps of this session on a rank; only rank 0 knows it. False: there is no rank of
- * that number, or no step yet. */
+/* Cost of the steps of this session on one rank. Only rank 0 has these numbers. False: there is no
+ * such rank, or no step was made yet. */
 static inline bool hy_trainer_rank(const hy_trainer *trainer, int32_t rank, hy_rank_cost *out);
 
 /* Memory of the device or the host.
  *
- * Utilization is a share of the budget: what the user allows or what was free, and less when other
- * programs take some of it. The status rises as soon as a threshold is reached, and falls when the
- * share stays clearly below it for some steps; Predict, which needs less, does not lower it.
- * Planned use raises it to warning at most: critical and emergency mean that the budget has shrunk,
- * or that more is live than planned. On a CPU device and host are one memory, with the host's
- * budget. */
+ * Utilization is a share of the budget. The budget is the user's limit or the memory that was free
+ * at the start, and becomes smaller when other programs take memory. The status rises as soon as a
+ * threshold is reached, and falls when the utilization stays clearly below it for some steps.
+ * Predict, which needs less memory, does not lower it. Planned use raises the status to warning at
+ * most: critical and emergency mean that the budget has become smaller, or that more memory is in
+ * use than planned. On a CPU, device and host are one memory with the host's budget. */
 typedef struct hy_memory_pool {
     uint64_t used;        /* live bytes of the run's classes */
     uint64_t reserved;    /* allocated from the driver or the system for them */
@@ -667,8 +668,8 @@ typedef struct hy_memory_class {
     uint64_t live[HY_PLACE_SLOTS]; /* bytes now, by place */
 } hy_memory_class;
 
-/* A setting that would need less memory, tried on the plans of this run: the key set to the value,
- * all else unchanged. With another batch_size, grad_accum_steps changes so that a step keeps its
+/* A changed setting that would need less memory, found by planning this run again with `key` set to
+ * `value`. With another batch_size, grad_accum_steps changes too, so that a step keeps its
  * tokens. */
 #define HY_MEMORY_ADVICE 6
 typedef struct hy_memory_advice {
@@ -696,52 +697,53 @@ typedef struct hy_memory_state {
     hy_memory_advice advice[HY_MEMORY_ADVICE];
 } hy_memory_state;
 
-/* Asks driver and system now. Advice needs new plans: some milliseconds. */
+/* Reads the current figures of driver and system. Advice needs new plans, which takes some
+ * milliseconds. */
 static inline hy_status hy_trainer_memory(const hy_trainer *trainer, hy_memory_state *out);
 
 /* ---- 6. Custom models and loops -------------------------------------------------------------- */
 
-/* Train parameters of your own, in your memory. You compute losses and gradients. The library runs
- * phases, prediction and optimizer; keeps master weights and optimizer state on the card, in pinned
- * memory or on disk, as planned; and validates, saves and records. Two ways: callbacks that a
- * trainer calls (a), or your own loop (b). Both are runs like any other: the same keys, phases,
- * folder and resuming.
+/* Trains your own parameters, in your memory. Your code computes losses and gradients. The library
+ * runs phases, prediction and optimizer; keeps master weights and optimizer state on the card, in
+ * pinned memory or on disk, as planned; validates, saves and writes metrics. There are two ways:
+ * callbacks that a trainer calls (a), or your own loop (b). Both are ordinary runs with the same
+ * keys, phases, folder and resuming.
  *
- * Keys about our own passes and data (model, data, batch_size, seq_len, recompute, ...) have no
- * effect. A step has grad_accum_steps micro-batches (1 unless you set it), which are numbered 0, 1,
- * 2, ... The key `steps` must be set. The learning rate has no warm-up unless you set one, and no
- * value comes from a model preset (hy_config_use_custom).
+ * Keys for the built-in models and data (model, data, batch_size, seq_len, recompute, ...) have no
+ * effect. A step has grad_accum_steps micro-batches (1 by default), which are numbered 0, 1, 2, ...
+ * The key `steps` must be set. By default the learning rate has no warm-up, and no value comes from
+ * a model preset (hy_config_use_custom).
  *
- * Memory: what a parameter points to is yours, and must stay in place as long as the handle exists.
- * With device = cpu (or auto, without a usable card) it is host memory; on a card it is memory that
- * the card can access, aligned to 16 bytes.
+ * Memory: the memory that a parameter points to is yours. Its address must not change as long as
+ * the handle exists. With device = cpu (or auto, without a usable card) it is host memory; on a
+ * card it is memory that the card can access, aligned to 16 bytes.
  *
  * Streams: on a card, enqueue your work on weights and gradients on the stream that you name. The
  * library orders its streams and yours with events; the host waits once in a step, for the gradient
  * norm.
  *
- * Ranks (7): each process makes its handle with the same parameters and, except for those of its
- * machine, the same keys. A step still has grad_accum_steps micro-batches, divided equally between
- * the ranks: the number of ranks must divide it. Losses and gradients of all ranks are combined;
- * every target has the same weight. Initial weights are those of rank 0. Held-out losses are
- * summed: each rank may evaluate its share, or everything. All ranks call step, evaluate and save
- * at the same point. A failure or stop on one rank ends the run on all; after a failure the weights
- * in your memory are undefined. zero_stage is 0, 1 or 2: your memory holds all weights. */
+ * Ranks (7): each process creates its handle with the same parameters and the same keys, except
+ * keys that describe its machine. A step still has grad_accum_steps micro-batches, divided equally
+ * among the ranks: the number of ranks must divide it. Losses and gradients of all ranks are
+ * combined; every target has the same weight. Initial weights are those of rank 0. Held-out losses
+ * are summed: each rank may evaluate its share, or everything. All ranks call step, evaluate and
+ * save at the same point. A failure or stop on one rank ends the run on all; after a failure the
+ * weights in your memory are undefined. zero_stage is 0, 1 or 2: your memory holds all weights. */
 #define HY_PARAMETER_DIMS 8
 
 typedef struct hy_parameter {
     const char *name; /* copied; unique, UTF-8, used in checkpoints */
     void *weights;    /* read and written by the library; not shared with other parameters */
-    void *grads;      /* read; with callbacks also zeroed; NULL: set by hy_loop_set_gradient */
+    void *grads;      /* read; with callbacks also zeroed; NULL: set later (hy_loop_set_gradient) */
     int32_t ndim;     /* 0: a single number */
     int64_t shape[HY_PARAMETER_DIMS];
     int32_t group; /* index into the groups; 0 without groups */
 } hy_parameter;
 
-/* The key "groups" of the configuration, which goes by names, overrides this. */
+/* The key "groups" of the configuration, which selects parameters by name, overrides this. */
 typedef struct hy_parameter_group {
     double lr_scale;     /* factor on the run's learning rate */
-    double weight_decay; /* below 0: the run's, for parameters of two dimensions or more */
+    double weight_decay; /* below 0: the run's, but only for parameters of two or more dimensions */
 } hy_parameter_group;
 
 typedef struct hy_custom_parameters {
@@ -752,8 +754,8 @@ typedef struct hy_custom_parameters {
     /* HY_F32, HY_BF16 or HY_F16, of all weights and of all gradients. The library keeps an fp32
      * master copy of 16-bit weights, unless master_dtype says otherwise. */
     hy_dtype dtype, grad_dtype;
-    /* True: the library sums the gradients of a step's micro-batches (grad_dtype, grads_place of
-     * the configuration) and asks for each by itself. False: you sum over all micro-batches of a
+    /* True: the library asks for the gradients of one micro-batch at a time and sums them (with
+     * grad_dtype and grads_place of the configuration). False: you sum over all micro-batches of a
      * step. */
     bool sums_gradients;
     void *stream; /* card: the cudaStream_t that you compute on; NULL: the default stream */
@@ -766,10 +768,11 @@ typedef struct hy_custom_parameters {
 } hy_custom_parameters;
 
 /* (a) A custom model: callbacks over your parameters. `batch` is the number of a micro-batch.
- * Training counts it up without end; the guard and forks ask for numbers that training has not
- * reached, and forks return to earlier numbers. Callbacks are called one at a time, in the thread
- * that calls hy_trainer_run or _step; they may not call the trainer. A status other than HY_OK ends
- * the run, which returns it; HY_STOPPED saves first. */
+ * Training uses the numbers 0, 1, 2, ... in order. The guard and paired tests also ask for numbers
+ * that training has not reached, and paired tests return to earlier numbers. Callbacks are called
+ * one at a time, in the thread that calls hy_trainer_run or _step; they may not call the trainer.
+ * If a callback returns a status other than HY_OK, the run ends with that status; after HY_STOPPED
+ * it is saved first. */
 typedef struct hy_custom_model {
     hy_custom_parameters parameters;
     void *user;
@@ -782,8 +785,8 @@ typedef struct hy_custom_model {
     hy_status (*evaluate)(void *user, double *loss_sum, int64_t *counted);
 } hy_custom_model;
 
-/* A trainer for it. hy_trainer_run, _step, _evaluate, _save, _summary, _memory and _destroy work as
- * for our models. */
+/* Creates a trainer for a custom model. hy_trainer_run, _step, _evaluate, _save, _summary, _memory
+ * and _destroy work as for the built-in models. */
 hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_model *model,
                                    const hy_observer *observer, hy_trainer **out);
 /* As hy_trainer_plan, for these parameters: weights and grads may be NULL. */
@@ -808,10 +811,10 @@ hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
  *         if (status != HY_OK) break;
  *     }
  *
- * Between next and answer your memory holds the weights to use: in Predict the proposed ones, at
- * the end of a run with tail_share their average. When answer returns, it holds the weights for the
- * next question. A refused jump is undone bit for bit. Files are written only when `out` names a
- * folder. */
+ * Between hy_loop_next and hy_loop_answer your memory holds the weights to use: in Predict the
+ * proposed ones, at the end of a run with tail_share their average. When hy_loop_answer returns,
+ * your memory holds the weights for the next question. A rejected jump is undone bit for bit. Files
+ * are written only if `out` names a folder. */
 typedef struct hy_loop hy_loop;
 
 typedef enum hy_todo {
@@ -828,7 +831,7 @@ typedef struct hy_loop_options {
      * results have the same bits. */
     bool uses_in_turn;
     bool can_evaluate; /* HY_DO_EVALUATE is allowed: eval_every, early_stop and the run's end */
-    bool can_rewind;   /* earlier micro-batches may be asked again: paired forks are possible */
+    bool can_rewind;   /* earlier micro-batches may be requested again, for paired tests */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -839,10 +842,10 @@ typedef struct hy_loop_step {
     int64_t batch, count; /* micro-batches [batch, batch + count), of this rank */
     hy_phase phase;
     const char *reason;   /* why this phase; "" when it has not changed */
-    const char *obstacle; /* why no jump can follow yet; "" when one may */
+    const char *obstacle; /* why no jump can come next; "": one can */
     double lr;            /* of this step's update */
     double loss_scale;    /* compute gradients of this times the loss; 1 except in fp16 */
-    hy_dtype precision;   /* that the configuration sets for passes of this phase */
+    hy_dtype precision;   /* of the passes in this phase, by the configuration */
     double confidence;
 } hy_loop_step;
 
@@ -851,34 +854,35 @@ typedef struct hy_loop_step {
  * returns. */
 hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
                          const hy_observer *observer, hy_loop **out);
-/* Discards what was not saved; hy_loop_stop saves. */
+/* Discards everything since the last checkpoint. To save first, call hy_loop_stop. */
 void hy_loop_destroy(hy_loop *loop);
 
-/* What to compute now; the same until it is answered. */
+/* Says what to compute now. It returns the same question until hy_loop_answer is called. */
 static inline hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
-/* `loss` is a mean over `tokens` targets; gradients are of loss_scale times it. `tokens` is the
- * weight of the micro-batches, and the unit of throughput (1 if all weigh the same).
- * HY_ERR_NUMERIC: the run diverged, or twenty updates in a row were not finite. After a failure
- * hy_loop_next says whether the run is over; an answer that was refused (tokens below 1, a missing
- * gradient) may be given again. */
+/* Answers the question. `loss` is the mean over `tokens` targets; your gradients are those of
+ * loss_scale times this mean. `tokens` is the weight of the micro-batches, and the unit of
+ * throughput (1 if all have the same weight). HY_ERR_NUMERIC: the run diverged, or twenty updates
+ * in a row were not finite. After a failure hy_loop_next says whether the run is over; after a
+ * refused answer (tokens below 1, a missing gradient) you may answer again. */
 hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens);
 /* Sets where the gradients of a parameter are from now on; call it before the answer. */
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads);
 /* As above, for all parameters in their order. */
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads);
-/* Set gradients (NULL: unchanged), answer and next in one call, for languages where calls are slow.
- * *next is filled on success; `last` (may be NULL) gets what hy_loop_last gives. */
+/* hy_loop_set_gradients (NULL: unchanged), hy_loop_answer and hy_loop_next in one call, for
+ * languages in which calls are slow. *next is filled on success; *last (may be NULL) as by
+ * hy_loop_last. */
 static inline hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss,
                                          int64_t tokens, hy_loop_step *next, hy_step_info *last);
-/* With uses_in_turn, while gradients are asked for: call it before you first read this parameter
- * (-1: all of them) on your stream. In the order of the list it does not wait. Leave the gradients
- * of the step before unchanged until you have called it for all parameters. */
+/* With uses_in_turn, in a HY_DO_GRADIENTS question: call it before you first read this parameter
+ * (-1: all parameters) on your stream. It does not wait if you call it in the order of the list. Do
+ * not change the gradients of the previous step until you have called it for all parameters. */
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
-/* Saves a checkpoint now. HY_ERR_STATE unless gradients are asked for (between two steps), and in
- * the part of a paired fork that is discarded. All ranks call it before the same answer. */
+/* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
+ * in the discarded part of a paired test. All ranks must call it before the same answer. */
 hy_status hy_loop_save(hy_loop *loop);
-/* Ends the run after its last step, and saves it where there is a folder. One rank is enough: on
- * the others the answer, or the call that waits, returns HY_STOPPED. */
+/* Ends the run after its last finished step, and saves it if it has a folder. It is enough that one
+ * rank calls it; on the other ranks the call in progress or the next answer returns HY_STOPPED. */
 hy_status hy_loop_stop(hy_loop *loop);
 /* The last step or jump; false: there was none yet. Its strings are constants. */
 static inline bool hy_loop_last(hy_loop *loop, hy_step_info *out);
@@ -888,10 +892,10 @@ const hy_trainer *hy_loop_trainer(hy_loop *loop);
 
 /* ---- 7. Ranks -------------------------------------------------------------------------------- */
 
-/* Several processes that train one model, each with its own device. A launcher starts all of them
- * with the same command and sets variables that say which rank each is: hybrid-train --gpus N,
- * mpirun, srun, torchrun, or your program with hy_start_ranks. A trainer or loop in such a process
- * is one of the ranks. */
+/* Several processes can train one model, each with its own device. A launcher (hybrid-train --gpus
+ * N, mpirun, srun, torchrun, or your program with hy_start_ranks) starts all of them with the same
+ * command and sets environment variables that give each process its rank. A trainer or loop in such
+ * a process is one of the ranks. */
 typedef struct hy_rank_info {
     size_t size;
     int32_t rank, count;             /* 0 of 1: there is only this process */
@@ -899,22 +903,22 @@ typedef struct hy_rank_info {
     const char *launcher; /* "hybrid-train", "torchrun", "Open MPI", "PMI", "Slurm"; "": none */
 } hy_rank_info;
 
-/* Which rank this process is. HY_ERR_INPUT names variables that are missing or contradict each
- * other. */
+/* Finds the rank of this process. HY_ERR_INPUT: variables are missing or contradict each other; the
+ * message names them. */
 static inline hy_status hy_find_rank(hy_rank_info *out);
 
 typedef struct hy_start_options {
     int32_t count;
     char *const *argv;   /* command of every rank; NULL ends it */
-    bool uses_cards;     /* every rank has its own card: there must be as many */
+    bool uses_cards;     /* every rank has its own card; there must be at least `count` cards */
     double rank_timeout; /* as the key of that name; 0: 60 */
 } hy_start_options;
 
-/* Starts `count` ranks of a command on this machine, forwards signals and their output, and waits
- * for them. *exit_code is 0 when all ranks ended with 0; else rank 0's code if it is not 0; else 1.
- * When a launcher has already started this process as one of `count`, or `count` is 1, nothing is
- * started and *has_started is false: continue as that rank. HY_ERR_INPUT: the launcher started
- * another number of ranks, or there are too few cards. */
+/* Starts `count` ranks of a command on this machine, forwards signals to them and their output to
+ * the terminal, and waits until they end. *exit_code is 0 if all ranks ended with 0. Otherwise it
+ * is the code of rank 0, or 1 if that is 0. If a launcher has already started this process as one
+ * of `count` ranks, or `count` is 1, nothing is started and *has_started is false: continue as that
+ * rank. HY_ERR_INPUT: the launcher started another number of ranks, or there are too few cards. */
 hy_status hy_start_ranks(const hy_start_options *options, bool *has_started, int *exit_code);
 
 #include "hybrid_sized.h"
@@ -923,7 +927,7 @@ hy_status hy_start_ranks(const hy_start_options *options, bool *has_started, int
 }
 #endif
 
-/* For older programs, until version 0.2: names that have changed, and what has moved to
+/* For older programs, until version 0.2: old names, and the functions that have moved to
  * hybrid_tools.h. Define HYBRID_NO_OLD_NAMES to compile without them. */
 #ifndef HYBRID_NO_OLD_NAMES
 #include "hybrid_old_names.h"

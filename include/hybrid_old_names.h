@@ -1,7 +1,8 @@
-/* hybrid_old_names.h: names that have changed. Part of hybrid.h, until version 0.2.
+/* hybrid_old_names.h: old names of renamed functions, types and constants. Part of hybrid.h until
+ * version 0.2.
  *
- * hybrid.h includes this file unless a program defines HYBRID_NO_OLD_NAMES. The compiler then finds
- * what is left to rename. */
+ * hybrid.h includes this file unless a program defines HYBRID_NO_OLD_NAMES. With that definition
+ * the compiler reports every old name that the program still uses. */
 #ifndef HYBRID_OLD_NAMES_H
 #define HYBRID_OLD_NAMES_H
 

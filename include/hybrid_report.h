@@ -1,8 +1,8 @@
-/* hybrid_report.h: reads what runs have written, for reports, live views and your own tools.
+/* hybrid_report.h: reads the files of runs, for reports, live views and your own tools.
  *
- * A run is read from its folder (metrics.jsonl, plan.json, summary.json, config.cfg), finished or
- * still running, without disturbing it. hy_run_refresh reads what was added since. Lines that
- * cannot be parsed are counted and skipped.
+ * The functions read the folder of a run (metrics.jsonl, plan.json, summary.json, config.cfg). The
+ * run may be finished or still running; it is not disturbed. hy_run_refresh reads the lines that
+ * were added since. Lines that cannot be parsed are counted and skipped.
  *
  *     hy_run *run;
  *     if (hy_run_open("runs/mine", &run) != HY_OK) ...
@@ -40,7 +40,7 @@ typedef struct hy_run_point {
     int64_t host_pinned_bytes, host_resident_bytes;
     int64_t device[HY_CLASS_SLOTS], pinned[HY_CLASS_SLOTS]; /* live bytes by class */
     int memory_status;  /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not known */
-    const char *reason; /* why this phase began here; "" when it only continued */
+    const char *reason; /* why this phase began here; "": the phase has not changed */
     double gpu_power_watts, gpu_temperature_c, gpu_utilization;
 } hy_run_point;
 
@@ -51,7 +51,7 @@ typedef struct hy_run_event {
     const char *text; /* one sentence; for a start: its command */
     int64_t step;
     double elapsed;
-    size_t points_before; /* number of points that come before it */
+    size_t points_before; /* number of points before this event */
 } hy_run_event;
 
 /* The run as a whole. Unknown values are "", NaN, -1 or 0. */
@@ -66,7 +66,7 @@ typedef struct hy_run_facts {
     int64_t vram_budget_bytes, host_budget_bytes;
     double began;              /* unix seconds of the first start */
     double changed;            /* unix seconds of the newest line */
-    bool is_finished;          /* no process works on it: summary.json includes the newest line */
+    bool is_finished;          /* the run has ended: summary.json includes the newest line */
     bool is_complete;          /* finished, and not stopped before its last step */
     size_t lines_unreadable;   /* lines that were skipped */
     int64_t ranks, zero_stage; /* -1: a single rank */
@@ -78,8 +78,8 @@ typedef struct hy_run_facts {
  * folder without metrics is a run that has not begun: it has no points yet. */
 hy_status hy_run_open(const char *folder, hy_run **out);
 void hy_run_close(hy_run *run); /* NULL is allowed */
-/* Reads what was added. *has_changed (may be NULL) is true when anything is new. After a failure
- * the run keeps what was read, and may be refreshed again. */
+/* Reads the lines that were added since the last call. *has_changed (may be NULL): there were any.
+ * After a failure the handle keeps what it has read, and may be refreshed again. */
 hy_status hy_run_refresh(hy_run *run, bool *has_changed);
 
 const hy_run_facts *hy_run_describe(const hy_run *run); /* for NULL: all values unknown */
@@ -88,16 +88,16 @@ const hy_run_point *hy_run_point_at(const hy_run *run, size_t i);
 size_t hy_run_events(const hy_run *run);
 const hy_run_event *hy_run_event_at(const hy_run *run, size_t i);
 
-/* Cost of steps on a rank: over all steps with the present number of ranks, or over the latest
- * ones. False: there is no rank of that number. */
+/* Cost of steps on a rank: over all steps with the current number of ranks, or only over the latest
+ * steps (is_latest). False: there is no such rank. */
 static inline bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out);
 
 /* Planned bytes of a class at a place in a phase, from plan.json or else summary.json. 0: none
  * planned there; -1: no plan is known. */
 int64_t hy_run_planned_bytes(const hy_run *run, hy_phase phase, hy_place place, hy_class cls);
 
-/* Writes one self-contained HTML page about one run, or about several in the same charts. The file
- * is complete or not written. */
+/* Writes one self-contained HTML page about one run, or about several runs in the same charts. An
+ * incomplete file is never left at `path`. */
 hy_status hy_report_write(const hy_run *const *runs, int count, const char *path);
 
 /* ---- calls that pass the size of your struct: see hybrid_types.h ----------------------------- */

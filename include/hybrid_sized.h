@@ -1,10 +1,10 @@
-/* hybrid_sized.h: calls of hybrid.h that pass the size of your struct to the library. Part of
+/* hybrid_sized.h: functions of hybrid.h that pass the size of your struct to the library. Part of
  * hybrid.h.
  *
- * Each function of hybrid.h that fills a struct is two: an inline one, which takes the size from
- * your own definition of the struct, and one of the library, with _sized at the end of its name. C
- * and C++ programs use the first; programs in other languages call the second. See "How structs
- * grow" in hybrid_types.h. */
+ * Each function of hybrid.h that fills a struct has two forms. The inline form takes the size from
+ * your definition of the struct; C and C++ programs use it. The form in the library, with _sized at
+ * the end of its name, is for programs in other languages. See "How structs grow" in
+ * hybrid_types.h. */
 #ifndef HYBRID_SIZED_H
 #define HYBRID_SIZED_H
 

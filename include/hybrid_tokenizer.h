@@ -1,11 +1,11 @@
-/* hybrid_tokenizer.h: text to token ids and back, as a model's tokenizer.json says. Part of
+/* hybrid_tokenizer.h: converts text to token ids and back, by a model's tokenizer.json. Part of
  * hybrid.h.
  *
- * Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2,
- * Mistral). Ids equal those of Hugging Face's tokenizers; a file with a feature that would change
- * ids and is not supported is refused by name. Text need not be valid UTF-8: invalid bytes become
- * tokens of their own. A tokenizer never changes once it is open: any number of threads may use
- * one. */
+ * Supported are byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte
+ * fallback (Llama 2, Mistral). Ids equal those of Hugging Face's tokenizers. A file with an
+ * unsupported feature that would change ids is refused, and the message names the feature. Text
+ * need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never changes,
+ * so several threads may use it. */
 #ifndef HYBRID_TOKENIZER_H
 #define HYBRID_TOKENIZER_H
 
@@ -23,7 +23,7 @@ typedef struct hy_tokenizer hy_tokenizer;
 /* Flags for encoding and decoding; combine them with |. */
 enum {
     HY_TOKENS_SPECIAL = 1,      /* encode: add bos and eos where the post-processor puts them */
-    HY_TOKENS_PLAIN = 2,        /* encode: special tokens written in the text are plain text */
+    HY_TOKENS_PLAIN = 2,        /* encode: treat special tokens in the text as plain text */
     HY_TOKENS_SKIP_SPECIAL = 4, /* decode: leave out special tokens */
     HY_TOKENS_INSIDE = 8        /* encode: the text continues another, so add no text prefix */
 };
@@ -39,8 +39,8 @@ int32_t hy_tokenizer_eos(const hy_tokenizer *tokenizer);   /* -1: none */
 /* The ids of `size` bytes of text. Allocated; free with hy_free. */
 hy_status hy_tokenize(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                       int32_t **ids, size_t *count);
-/* The text of ids, byte for byte. It may hold zero bytes; a zero byte follows its end. Allocated;
- * free with hy_free. */
+/* The text of ids, byte for byte. It may contain zero bytes; one more zero byte follows its end.
+ * Allocated; free with hy_free. */
 hy_status hy_untokenize(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                         char **text, size_t *size);
 
@@ -59,11 +59,11 @@ typedef struct hy_tokenize_options {
     const hy_tokenizer *tokenizer;
     const char *const *paths; /* files and folders */
     size_t path_count;
-    const char *out;       /* folder; made when it does not exist */
+    const char *out;       /* folder; created if it does not exist */
     double val_fraction;   /* held-out share of the bytes, in [0, 0.5] */
     uint64_t shard_tokens; /* per shard; 0: 32 Mi */
     int threads;           /* 0: one per core */
-    bool is_plain;         /* special tokens in the text, eos too, are plain text */
+    bool is_plain;         /* treat special tokens in the text, including eos, as plain text */
     bool (*tell)(void *user, const hy_tokenize_progress *progress); /* old on_progress, until 0.2 */
     void *user;
     /* Called from time to time on the calling thread; return false to stop (HY_STOPPED). May be
@@ -79,7 +79,7 @@ typedef struct hy_tokenize_result {
     double seconds;
 } hy_tokenize_result;
 
-/* HY_ERR_INPUT when OUT already has a shard of an earlier call. */
+/* Writes the shards. HY_ERR_INPUT: the folder already has a shard of an earlier call. */
 static inline hy_status hy_tokenize_files(const hy_tokenize_options *options,
                                           hy_tokenize_result *result);
 

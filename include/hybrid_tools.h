@@ -1,7 +1,7 @@
-/* hybrid_tools.h: what saves memory, estimates, the machine, and self-tests.
+/* hybrid_tools.h: memory savings, estimates, facts about the machine, and self-tests.
  *
- * Not needed to train: hybrid.h is the manual of that. Until version 0.2 hybrid.h includes this
- * file, so that older programs compile; new programs include it themselves.
+ * Training needs only hybrid.h. Until version 0.2 hybrid.h includes this file, so that older
+ * programs compile; new programs include it themselves.
  *
  * `size` in structs: see hybrid_types.h. */
 #ifndef HYBRID_TOOLS_H
@@ -13,17 +13,17 @@
 extern "C" {
 #endif
 
-/* ---- what saves memory ----------------------------------------------------------------------- */
+/* ---- memory savings -------------------------------------------------------------------------- */
 
 /* A technique that saves memory in this run, or could. */
 typedef struct hy_saving {
     const char *name;  /* "recompute" */
     const char *key;   /* the setting that turns it on or off; "": there is none */
-    const char *other; /* the value it is compared with; when it is off: the value that saves */
+    const char *other; /* the value it is compared with; if it is off: the value that saves */
     char now[48];      /* its value in this run: "all, in 12 of 28 layers" */
     bool is_on;
-    bool is_measured;                 /* from live bytes; else from plans with and without it */
-    int64_t device_bytes, host_bytes; /* saved, or what it would save; negative: it costs memory */
+    bool is_measured;                 /* from bytes in use; else from plans with and without it */
+    int64_t device_bytes, host_bytes; /* that it saves or would save; negative: it costs memory */
     double
         seconds; /* of a step that it saves, by the planner's estimate; negative: it costs time */
     hy_phase phase; /* in which it saves the bytes; HY_PHASE_COUNT: in all */
@@ -36,7 +36,7 @@ typedef struct hy_savings {
     hy_saving list[HY_SAVINGS];
 } hy_savings;
 
-/* Each technique is compared with the run as it is. Where two save the same bytes, the sum of both
+/* Each technique is compared with the current run. If two techniques save the same bytes, their sum
  * is more than they save together. */
 static inline hy_status hy_trainer_savings(const hy_trainer *trainer, hy_savings *out);
 
@@ -47,7 +47,7 @@ typedef struct hy_activation_estimate {
     size_t size;
     const char *recompute;   /* "none", "norm", "attention", "mlp", "all" */
     uint64_t activations;    /* kept from forward to backward */
-    uint64_t workspace;      /* scratch memory of one unit, and its logits */
+    uint64_t workspace;      /* temporary memory of one unit, and its logits */
     uint64_t offloaded;      /* with activations_place = pinned: bytes on the host */
     uint64_t offload_device; /* and bytes of activations that remain on the device */
 } hy_activation_estimate;
@@ -80,7 +80,7 @@ typedef struct hy_machine {
     char disk_problem[512]; /* why the disk was not measured; "" when it was */
     bool is_wsl, is_container;
     char cuda[1024]; /* "found", or whether driver, device or backend is missing */
-    bool has_cuda;   /* false: of the members below only `driver` may be set */
+    bool has_cuda;   /* false: only `driver` of the members below may be set */
     char driver[128];
     char gpu[128], gpu_detail[256];
     int gpu_capability; /* 90 for sm_90 */
@@ -98,18 +98,18 @@ static inline hy_status hy_machine_probe(const char *folder, hy_machine *out);
 
 /* ---- self-test of a device ------------------------------------------------------------------- */
 
-/* Checks that a device computes right, and measures how fast. On a GPU every op is compared with
- * the CPU at small shapes, in fp32, bf16 and fp16; on a CPU a few ops are compared with known
- * answers. Then it times matmuls, attention and copies. Takes some seconds. */
+/* The self-test checks that a device computes correctly and measures its speed. On a GPU every op
+ * is compared with the CPU at small shapes, in fp32, bf16 and fp16; on a CPU a few ops are compared
+ * with known results. Then matmuls, attention and copies are timed. This takes some seconds. */
 typedef struct hy_selftest_op {
     size_t size;
     const char *name;    /* "attention backward" */
     const char *dtype;   /* "bf16" */
     const char *tensor;  /* the output with the largest error */
-    double error;        /* norm of the difference over norm of what is expected */
+    double error;        /* norm of the difference divided by the norm of the expected result */
     double allowed;      /* largest error that rounding to the type explains */
-    bool is_ok;          /* error within it, two runs with equal bits, no op refused */
-    const char *message; /* what was wrong; "" when nothing was */
+    bool is_ok;          /* the error is allowed, two runs had equal bits, the op was not refused */
+    const char *message; /* what was wrong; "": nothing */
 } hy_selftest_op;
 
 typedef struct hy_selftest_rate {
@@ -119,7 +119,7 @@ typedef struct hy_selftest_rate {
     const char *unit; /* "TFLOP/s", "GB/s" */
 } hy_selftest_rate;
 
-/* Results as they come. Structs and strings are valid during the call. Callbacks may be NULL. */
+/* Called with each result. Structs and strings are valid during the call. Callbacks may be NULL. */
 typedef struct hy_selftest_observer {
     void *user;
     void (*on_op)(void *user, const hy_selftest_op *op);
@@ -134,8 +134,8 @@ typedef struct hy_selftest_result {
     int ops, failures;
 } hy_selftest_result;
 
-/* `device` is "auto", "cpu", "cuda" or "cuda:N", as the key of that name. HY_OK when the test ran
- * to its end: the result counts failures. observer may be NULL. */
+/* `device` is "auto", "cpu", "cuda" or "cuda:N", as in the key of that name. HY_OK: the test ran to
+ * its end; the result counts failures. observer may be NULL. */
 static inline hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
                                     hy_selftest_result *out);
 
@@ -156,8 +156,8 @@ typedef struct hy_selftest_check {
     const char *message; /* on failure: which rank, and what was wrong; else "" */
 } hy_selftest_check;
 
-/* Results as they come, on rank 0. Structs and strings are valid during the call. Callbacks may be
- * NULL. */
+/* Called on rank 0 with each result. Structs and strings are valid during the call. Callbacks may
+ * be NULL. */
 typedef struct hy_ranks_observer {
     void *user;
     void (*on_check)(void *user, const hy_selftest_check *check);
@@ -171,14 +171,14 @@ typedef struct hy_ranks_result {
     int checks, failures; /* the same on all ranks */
 } hy_ranks_result;
 
-/* Tests whether several ranks work together on these machines: which ranks there are and what
- * connects them; the collectives of training, compared bit for bit with a local computation and
- * timed; collectives during matmuls; and short runs of a small model in each ZeRO stage, compared
- * with each other, with a single rank and with the plan. Takes about a minute.
+/* Tests whether several ranks work together on these machines. It lists the ranks and their links;
+ * compares the collectives of training bit for bit with a local computation and times them, alone
+ * and during matmuls; and makes short runs of a small model in each ZeRO stage, which it compares
+ * with each other, with a single rank and with the plan. This takes about a minute.
  *
- * Every rank calls it, started as for training. It reads device, threads, transport and
- * rank_timeout from the configuration. HY_OK when the test ran to its end: the result counts
- * failures. A single rank is tested, with itself, only when transport is nccl. observer may be
+ * Every rank calls the function, started as for training. It reads device, threads, transport and
+ * rank_timeout from the configuration. HY_OK: the test ran to its end; the result counts failures.
+ * A single rank is tested only if transport is nccl; it then sends to itself. observer may be
  * NULL. */
 static inline hy_status hy_selftest_ranks(const hy_config *config,
                                           const hy_ranks_observer *observer, hy_ranks_result *out);

@@ -1,14 +1,15 @@
 /* hybrid_types.h: enumerations and small structs that the public headers share.
  *
- * Status codes, phases, classes of memory, places and element types. Programs include hybrid.h,
- * which includes this file. The values are stable: they appear in files and metrics.
+ * They are status codes, phases, classes of memory, places and element types. Programs include
+ * hybrid.h, which includes this file. The values never change, because they appear in files and
+ * metrics.
  *
- * How structs grow: a struct that begins with `size` may get new members at its end, and programs
- * that were built before keep working. The library writes only as many bytes as the program's own
- * definition of the struct has, and sets `size` to the number of bytes that it filled. A program
- * that was built with a newer header than the library's finds zeros in the members that the library
- * does not know; HY_HAS_MEMBER tells them from real zeros. Structs without `size` keep their layout
- * as long as HYBRID_ABI stays the same. */
+ * How structs grow: a struct that begins with `size` may get new members at its end, and compiled
+ * programs keep working. The library writes only as many bytes as the program's own definition of
+ * the struct has, and sets `size` to the number of bytes that it filled. If the program was
+ * compiled with a newer header than the library, members that the library does not know are zero;
+ * HY_HAS_MEMBER tells them from real zeros. Structs without `size` keep their layout as long as
+ * HYBRID_ABI stays the same. */
 #ifndef HYBRID_TYPES_H
 #define HYBRID_TYPES_H
 
@@ -23,17 +24,17 @@ extern "C" {
 #define HY_HAS_MEMBER(pointer, member)                                                             \
     ((pointer)->size >= (size_t)((const char *)(&(pointer)->member + 1) - (const char *)(pointer)))
 
-/* What every call returns. Everything but HY_OK leaves a message for hy_error_message(). */
+/* The result of a call. Every value except HY_OK leaves a message for hy_error_message(). */
 typedef enum hy_status {
     HY_OK = 0,
     HY_ERR_INPUT = 1,    /* the caller's input is wrong: file, key, value, shape (exit code 2) */
     HY_ERR_MEMORY = 2,   /* memory could not be allocated */
     HY_ERR_IO = 3,       /* reading or writing failed */
     HY_ERR_DEVICE = 4,   /* device or driver is missing, too old or failed */
-    HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence (exit code 3) */
-    HY_ERR_STATE = 6,    /* called in the wrong order */
+    HY_ERR_NUMERIC = 5,  /* a number is NaN or infinite, or the run diverged (exit code 3) */
+    HY_ERR_STATE = 6,    /* this call is not possible now */
     HY_ERR_INTERNAL = 7, /* a bug in the library */
-    HY_STOPPED = 8 /* stopped on request, after saving where there is a folder (exit code 75) */
+    HY_STOPPED = 8       /* stopped on request; saved if the run has a folder (exit code 75) */
 } hy_status;
 
 /* The four phases a run cycles through, and Evaluate: a validation between two steps. */
@@ -65,15 +66,15 @@ typedef enum hy_dtype {
 /* Classes of memory that training uses: the rows of the placement table. */
 typedef enum hy_class {
     HY_WEIGHTS = 0, /* the working copy */
-    HY_MASTER = 1,  /* high-precision copy that the optimizer updates, where there is one */
+    HY_MASTER = 1,  /* fp32 copy that the optimizer updates, if there is one */
     HY_GRADS = 2,
     HY_OPTIM = 3,     /* optimizer state */
     HY_PREDICTOR = 4, /* slow weights and velocity */
     HY_SNAPSHOT = 5,  /* weights before a jump */
     HY_ACTIVATIONS = 6,
-    HY_LOGITS = 7, /* reserved: logits lie in the workspace, and this class never holds bytes */
+    HY_LOGITS = 7, /* reserved and always empty: logits are part of the workspace */
     HY_WORKSPACE = 8,
-    HY_QUANTS = 9,
+    HY_QUANTS = 9, /* fp8 copy of the blocks' matrices */
     HY_DATA = 10,
     HY_CLASS_COUNT = 11
 } hy_class;
@@ -81,7 +82,7 @@ typedef enum hy_class {
 /* Where memory is. */
 typedef enum hy_place {
     HY_NOWHERE = 0,
-    HY_DEVICE = 1, /* the compute device's own memory (on a CPU: the compute arena) */
+    HY_DEVICE = 1, /* memory of the compute device (on a CPU: host memory for computing) */
     HY_PINNED = 2, /* page-locked host memory */
     HY_HOST = 3,
     HY_DISK = 4,
@@ -93,7 +94,7 @@ typedef enum hy_memory_status {
     HY_MEMORY_NORMAL = 0,
     HY_MEMORY_WARNING = 1,
     HY_MEMORY_CRITICAL = 2, /* the micro-batch should shrink */
-    HY_MEMORY_EMERGENCY = 3 /* a cheaper plan is needed */
+    HY_MEMORY_EMERGENCY = 3 /* a plan with less memory is needed */
 } hy_memory_status;
 
 /* Lengths of arrays that have an entry for each phase, class or place: longer than the
@@ -109,7 +110,7 @@ typedef enum hy_memory_status {
 typedef struct hy_rank_cost {
     size_t size;
     double seconds;   /* of a step; this and the next three are medians */
-    double waited;    /* seconds of these in which its device waited: for ranks, copies or data */
+    double waited;    /* part of them in which its device waited for ranks, copies or data */
     double exchanged; /* seconds in which the link between ranks was busy */
     double bytes;     /* sent to other ranks */
     double memory;    /* peak on its device, bytes */

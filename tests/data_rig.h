@@ -1,4 +1,4 @@
-/* data_rig.h: opening datasets in tests, and seeing them refused. */
+/* data_rig.h: opens datasets in tests, and checks refusals. */
 #ifndef HY_TESTS_DATA_RIG_H
 #define HY_TESTS_DATA_RIG_H
 

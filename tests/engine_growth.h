@@ -1,6 +1,6 @@
-/* engine_growth.h: a long streamed run whose process must not grow: the short test and the long one
- * share it. Everything lives on the host, m and v on disk; moves, validations and checkpoints come
- * again and again, so that whatever is taken and not given back would show. */
+/* engine_growth.h: a long streamed run whose process must not grow; the short and the long test
+ * share it. State is on the host, m and v on disk. Jumps, validations and checkpoints are repeated,
+ * so memory that is not freed would show. */
 #ifndef HY_TESTS_ENGINE_GROWTH_H
 #define HY_TESTS_ENGINE_GROWTH_H
 

@@ -106,7 +106,7 @@ static inline void engine_check_plan(const hy_trainer *t) {
     ck_assert_uint_le(memory.device.peak, facts_of(t).vram_bytes);
 }
 
-/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come
+/* Half-way the run may be stopped and continue as `later` says; NULL: it is not. Validations come
  * after what may be saved, so that an update that is still pending is there when a checkpoint is
  * written. */
 static inline void engine_run(const char *words, const char *out, const char *const *pairs,

@@ -219,7 +219,7 @@ static inline void check_disk(void) {
     ck_assert_msg(count == 0, "%zu files are left in the offload folder", count);
 }
 
-/* Runs a row; where it is to be stopped half-way it goes on as `next`. */
+/* Runs a row; where it is to be stopped half-way it continues as `next`. */
 static inline void run_row(int model, const row *r, const row *next, const char *out,
                            engine_losses *losses) {
     const char *pairs[ENGINE_WORDS], *later[ENGINE_WORDS];

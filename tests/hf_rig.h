@@ -71,7 +71,7 @@ static inline hy_hf_writing writing_of(hf_rig *rig, const char *folder, hy_dtype
                            .observer = &nobody};
 }
 
-/* Told by what is written of them. */
+/* Checked by the files that are written. */
 static inline void shapes_are_the_same(const hy_shape *a, const hy_shape *b) {
     hy_text one = {0}, other = {0};
     must(hy_hf_config_write(a, HY_F32, NULL, NULL, &one));

@@ -1,7 +1,8 @@
-/* hub_server.h: a small hub that a test keeps in a thread of its own, on a port of this machine.
+/* hub_server.h: a small hub in a thread of the test, on a port of this machine.
  *
- * It answers what hy_download asks: the list of files with checksums, and the files, whole or from
- * a byte on; and it can be told to misbehave. One connection at a time, one request on each. */
+ * It answers the requests of hy_download: the list of files with checksums, and the files, whole or
+ * from a byte on. It can also simulate faults. It serves one connection at a time, with one request
+ * each. */
 #ifndef HY_TESTS_HUB_SERVER_H
 #define HY_TESTS_HUB_SERVER_H
 

@@ -13,7 +13,7 @@ hy_status inside_resize(hy_trainer *t, int64_t batch_size);
 hy_status inside_replan(hy_trainer *t, uint64_t device_bytes);
 /* What the device would hold with micro-batches of this size. */
 hy_status inside_device_at(const hy_trainer *t, int64_t batch_size, uint64_t *bytes);
-/* Sets a key of a run that goes on; what is planned next follows it. */
+/* Sets a key of a run that continues; what is planned next follows it. */
 void inside_set(hy_trainer *t, const char *key, const char *value);
 /* What a run does with such a failure: it is saved where it can be, and the error says so. */
 hy_status inside_give_up(hy_trainer *t, hy_status status);

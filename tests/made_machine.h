@@ -1,4 +1,5 @@
-/* made_machine.h: made-up machines: a folder with the files of /proc and /sys that a test wants. */
+/* made_machine.h: simulated machines: a folder with the files of /proc and /sys that a test
+ * needs. */
 #ifndef HY_TESTS_MADE_MACHINE_H
 #define HY_TESTS_MADE_MACHINE_H
 

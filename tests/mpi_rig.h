@@ -1,7 +1,6 @@
 /* mpi_rig.h: a test program that starts itself under mpirun, as "PROGRAM CASE".
  *
- * Where mpirun or libhybrid_mpi.so is missing such cases are passed over, with a line that says
- * so. */
+ * If mpirun or libhybrid_mpi.so is missing, such cases are skipped with a message. */
 #ifndef HY_TESTS_MPI_RIG_H
 #define HY_TESTS_MPI_RIG_H
 

@@ -1,4 +1,4 @@
-/* own_loop_rig.h: loops over a logistic regression, driven with honest answers. */
+/* own_loop_rig.h: custom loops over a logistic regression, with correct answers. */
 #ifndef HY_TESTS_OWN_LOOP_RIG_H
 #define HY_TESTS_OWN_LOOP_RIG_H
 

@@ -1,9 +1,9 @@
-/* own_ranks_rig.h: a caller's own model, and a caller's own loop, as ranks of ranks_rig.h.
+/* own_ranks_rig.h: a custom model and a custom loop as ranks of ranks_rig.h.
  *
- * The model is a linear one over samples that touch a few weights each, drawn by number, so that
- * gradients are cheap however many parameters there are. These lie apart, at odd distances.
- * Micro-batches differ in how many samples they have. Ranks begin with different weights: rank 0's
- * are what counts. */
+ * The model is linear over samples that use a few weights each, drawn by number, so that gradients
+ * are cheap for any number of parameters. Parameters are placed at odd distances in memory.
+ * Micro-batches have different numbers of samples. Ranks begin with different weights, and rank 0's
+ * must be used. */
 #ifndef HY_TESTS_OWN_RANKS_RIG_H
 #define HY_TESTS_OWN_RANKS_RIG_H
 

@@ -1,5 +1,5 @@
-/* own_rig.h: what the tests of the caller's own loops and models share: a configuration for short
- * runs, and logistic regression on samples drawn by number from a known model. */
+/* own_rig.h: shared by the tests of custom loops and models: a configuration for short runs, and
+ * logistic regression on samples drawn by number from a known model. */
 #ifndef HY_TESTS_OWN_RIG_H
 #define HY_TESTS_OWN_RIG_H
 

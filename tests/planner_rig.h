@@ -27,8 +27,7 @@ typedef struct rig_options {
 typedef struct rig {
     hy_model *model;
     hy_backend *backend;
-    hy_rows rows;
-    hy_sizer sizer;
+    hy_sizer *sizer;
     hy_plan_problem problem;
 } rig;
 
@@ -51,21 +50,19 @@ static inline void rig_sizer(rig *r, const rig_options *o) {
                                    .grads = o->grads,
                                    .optim = o->optim},
                          .optimizer.kind = hy_optimizer_kind_of(HY_ADAMW)};
-    must(hy_rows_init(&r->rows, &r->model->params, &spec));
-    r->sizer = (hy_sizer){.rows = &r->rows,
-                          .speed = hy_plan_speed_of(r->backend, &rates),
-                          .spec = {.model = r->model,
-                                   .backend = r->backend,
-                                   .seq = 1024,
-                                   .budget = o->device,
-                                   .types = {HY_BF16},
-                                   .type_count = 1,
-                                   .eval_types = {HY_BF16},
-                                   .eval_type_count = 1,
-                                   .grad_dtype = o->grads,
-                                   .state_sums = hy_state_sums(&spec.optimizer, &r->model->params,
-                                                               r->backend, o->grads)}};
-    must(hy_sizer_begin(&r->sizer));
+    hy_sizer sizer = {.speed = hy_plan_speed_of(r->backend, &rates),
+                      .spec = {.model = r->model,
+                               .backend = r->backend,
+                               .seq = 1024,
+                               .budget = o->device,
+                               .types = {HY_BF16},
+                               .type_count = 1,
+                               .eval_types = {HY_BF16},
+                               .eval_type_count = 1,
+                               .grad_dtype = o->grads,
+                               .state_sums = hy_state_sums(&spec.optimizer, &r->model->params,
+                                                           r->backend, o->grads)}};
+    must(hy_sizer_create(&sizer, &spec, &r->sizer));
 }
 
 /* Everything is open, the micro-batch too. */
@@ -96,14 +93,12 @@ static inline void rig_begin(rig *r, const rig_options *o) {
                  .ring_depth = true,
                  .resident_units = true},
         .limits = {.device = o->device, .host = o->host},
-        .rates = r->sizer.speed.rates,
-        .user = &r->sizer,
-        .sizes = &hy_sizer_sizes};
+        .rates = r->sizer->speed.rates,
+        .sizer = r->sizer};
 }
 
 static inline void rig_end(rig *r) {
-    hy_sizer_end(&r->sizer);
-    hy_rows_fini(&r->rows);
+    hy_sizer_destroy(r->sizer);
     hy_model_destroy(r->model);
     r->backend->destroy(r->backend);
 }

@@ -1,4 +1,5 @@
-/* process_figures.h: what the system says this process holds: memory, open files, mappings. */
+/* process_figures.h: the resources of this process as reported by the system: memory, open files,
+ * mappings. */
 #ifndef HY_TESTS_PROCESS_FIGURES_H
 #define HY_TESTS_PROCESS_FIGURES_H
 

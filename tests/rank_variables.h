@@ -1,5 +1,5 @@
-/* rank_variables.h: what our launcher tells a rank, for processes of comm_rig.h that find
- * themselves. */
+/* rank_variables.h: the variables that our launcher sets for a rank, for processes of
+ * comm_rig.h. */
 #ifndef HY_TESTS_RANK_VARIABLES_H
 #define HY_TESTS_RANK_VARIABLES_H
 

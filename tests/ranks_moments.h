@@ -1,8 +1,9 @@
-/* ranks_moments.h: something happens to one of several ranks, at an exact launch, allocation or
- * write of a checkpoint (oom/faults.h), and what must come of it.
+/* ranks_moments.h: disturbs one of several ranks at an exact launch, allocation or write of a
+ * checkpoint (oom/faults.h), and checks the result.
  *
- * Whatever it is, the others end within the bound, with an error that names that rank; what was
- * saved is whole, and all ranks started again go on to the bits of a run that nobody disturbed. */
+ * In every case the other ranks end within a time limit, with an error that names the disturbed
+ * rank. Saved files are complete, and when all ranks are started again they continue to the bits of
+ * an undisturbed run. */
 #ifndef HY_TESTS_RANKS_MOMENTS_H
 #define HY_TESTS_RANKS_MOMENTS_H
 
@@ -97,7 +98,7 @@ static inline void end_rank(const ranks_run *run, int rank) {
 
 static const char *run_words; /* FAULTS_RUN, or another that a fixture chooses */
 static char folder[256], whole_out[300];
-static course whole;
+static run_steps whole;
 
 static inline ranks_run run_into(const char *out, int victim) {
     return (ranks_run){.count = RANK_COUNT,
@@ -172,7 +173,7 @@ static inline void kill_by_clock(const ranks_job *job, const moment *m) {
     kill(job->it.pids[m->victim], m->signal);
 }
 
-/* Starts the ranks and waits until all are gone. One that was stopped goes on when the others
+/* Starts the ranks and waits until all are gone. One that was stopped continues when the others
  * are. */
 static inline ranks_job let_it_happen(const moment *m, const char *out, const char *what) {
     now = *m;
@@ -191,7 +192,7 @@ static inline ranks_job let_it_happen(const moment *m, const char *out, const ch
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static inline bool is_complete(const course *c) {
+static inline bool is_complete(const run_steps *c) {
     return c->count == whole.count &&
            memcmp(c->step, whole.step, (size_t)c->count * sizeof *c->step) == 0;
 }
@@ -250,7 +251,7 @@ static inline void must_go_on(const char *out, const char *what) {
         ck_assert_msg(job.it.codes[r] == 0 && job.it.results[r].status == HY_OK,
                       "%s, then resumed: rank %d: %s", what, r, job.it.results[r].message);
         if (job.courses[r].count == 0) continue; /* it was at its end */
-        course expected = part_of(&whole, &job.courses[r]);
+        run_steps expected = part_of(&whole, &job.courses[r]);
         must_be_same(&job.courses[r], &expected, what);
     }
     job_free(&job);

@@ -1,9 +1,9 @@
 /* ranks_rig.h: small runs of several ranks, each a forked process that trains through the public
  * interface.
  *
- * What each rank was told of its steps lies in memory that it shares with the test. All ranks of a
- * run are told the same, to the bit: whoever takes a course of a run has checked it. The test
- * itself starts no thread, because it forks. */
+ * Each rank writes the results of its steps into memory that it shares with the test. All ranks of
+ * a run must have the same results to the bit; every function that returns run_steps has checked
+ * this. The test itself starts no thread, because it forks. */
 #ifndef HY_TESTS_RANKS_RIG_H
 #define HY_TESTS_RANKS_RIG_H
 
@@ -25,21 +25,21 @@
     "full_steps 3 correct_steps 2 predict_from 0 predict_until 1 cooldown_steps 1 "                \
     "confidence_threshold 0 fork_budget 0 "
 
-#define COURSE_MOST 96
+#define RUN_STEPS_MOST 96
 #define RUN_SECONDS 200 /* of any run, sanitized on a busy machine */
 
-typedef struct course_step {
+typedef struct run_step {
     int64_t step, phase;
     double loss, norm;
     double val_loss; /* of a validation behind it; 0: there was none */
     int64_t was_rejected;
-} course_step;
+} run_step;
 
 /* Optimizer steps and jumps, in their order. */
-typedef struct course {
+typedef struct run_steps {
     int64_t count;
-    course_step step[COURSE_MOST];
-} course;
+    run_step step[RUN_STEPS_MOST];
+} run_steps;
 
 typedef struct ranks_run ranks_run;
 struct ranks_run {
@@ -48,7 +48,7 @@ struct ranks_run {
     const char *words;    /* keys and values of its configuration */
     const char *more;     /* the same, stronger; NULL: none */
     const char *out;      /* its folder, */
-    bool is_resumed;      /* which has a run that goes on */
+    bool is_resumed;      /* which has a run that continues */
     const char *variable; /* of the environment, NAME=value; NULL: none */
     const char *own;      /* keys and values of the victim alone; NULL: none */
     int victim;           /* for those two: the rank that something happens to, */
@@ -64,36 +64,36 @@ struct ranks_run {
 
 typedef struct ranks_job {
     rig it;
-    course *courses; /* (RIG_MOST), shared with the ranks */
+    run_steps *courses; /* (RIG_MOST), shared with the ranks */
 } ranks_job;
 
-/* What a rank needs to know, and where it notes its course. */
+/* What a rank needs to know, and where it stores its steps. */
 typedef struct rank_task {
     const ranks_run *run;
-    course *courses;
+    run_steps *courses;
 } rank_task;
 
 typedef struct rank_notes {
     const ranks_run *run;
     int rank;
-    course *mine;
+    run_steps *mine;
 } rank_notes;
 
 /* ---- as a rank ------------------------------------------------------------------------------- */
 
 static inline void note_step(void *user, const hy_step_info *info) {
     rank_notes *n = user;
-    require(n->mine->count < COURSE_MOST);
-    n->mine->step[n->mine->count++] = (course_step){.step = info->step,
-                                                    .phase = info->phase,
-                                                    .loss = info->loss,
-                                                    .norm = info->grad_norm,
-                                                    .was_rejected = info->was_rejected};
+    require(n->mine->count < RUN_STEPS_MOST);
+    n->mine->step[n->mine->count++] = (run_step){.step = info->step,
+                                                 .phase = info->phase,
+                                                 .loss = info->loss,
+                                                 .norm = info->grad_norm,
+                                                 .was_rejected = info->was_rejected};
     if (n->run->after_step) n->run->after_step(n->run, n->rank, info);
 }
 
 static inline void note_eval(void *user, const hy_eval_info *info) {
-    course *mine = ((rank_notes *)user)->mine;
+    run_steps *mine = ((rank_notes *)user)->mine;
     if (mine->count > 0) mine->step[mine->count - 1].val_loss = info->loss;
 }
 
@@ -120,7 +120,7 @@ static inline hy_config *config_of(const ranks_run *run) {
 }
 
 /* From the first step to the last; what came of it. */
-static inline hy_status run_as_rank(const ranks_run *run, int rank, course *mine) {
+static inline hy_status run_as_rank(const ranks_run *run, int rank, run_steps *mine) {
     rank_notes notes = {.run = run, .rank = rank, .mine = mine};
     hy_observer observer = {.user = &notes, .on_step = note_step, .on_eval = note_eval};
     hy_trainer *trainer = NULL;
@@ -165,11 +165,11 @@ static inline void job_free(ranks_job *job) {
     rig_free(&job->it);
 }
 
-static inline void must_be_same(const course *a, const course *b, const char *what) {
+static inline void must_be_same(const run_steps *a, const run_steps *b, const char *what) {
     ck_assert_msg(a->count == b->count, "%s: %lld steps against %lld", what, (long long)a->count,
                   (long long)b->count);
     for (int64_t i = 0; i < a->count; i++) {
-        const course_step *x = &a->step[i], *y = &b->step[i];
+        const run_step *x = &a->step[i], *y = &b->step[i];
         ck_assert_msg(memcmp(x, y, sizeof *x) == 0,
                       "%s: step %lld has loss %.17g, norm %.17g, held-out loss %.17g; against "
                       "step %lld: %.17g, %.17g, %.17g",
@@ -179,7 +179,7 @@ static inline void must_be_same(const course *a, const course *b, const char *wh
 }
 
 /* Waits for a job that must end well. */
-static inline void job_end(ranks_job *job, const char *what, course *out) {
+static inline void job_end(ranks_job *job, const char *what, run_steps *out) {
     rig_wait_except(&job->it, RUN_SECONDS, 0);
     for (int r = 0; r < job->it.count; r++) {
         const rig_result *result = &job->it.results[r];
@@ -193,9 +193,9 @@ static inline void job_end(ranks_job *job, const char *what, course *out) {
     ck_assert_msg(out->count > 0, "%s: no step was made", what);
 }
 
-static inline course train(const ranks_run *run) {
+static inline run_steps train(const ranks_run *run) {
     char what[64];
-    course out;
+    run_steps out;
     ranks_job job = job_start(run);
     snprintf(what, sizeof what, "%d ranks, stage %d", run->count, run->stage);
     job_end(&job, what, &out);
@@ -212,11 +212,11 @@ typedef struct distance {
     double loss, norm;
 } distance;
 
-static inline distance apart(const course *a, const course *b) {
+static inline distance apart(const run_steps *a, const run_steps *b) {
     distance most = {0, 0};
     ck_assert_int_eq(a->count, b->count);
     for (int64_t i = 0; i < a->count; i++) {
-        const course_step *x = &a->step[i], *y = &b->step[i];
+        const run_step *x = &a->step[i], *y = &b->step[i];
         ck_assert_int_eq(x->step, y->step);
         ck_assert_int_eq(x->phase, y->phase);
         ck_assert_int_eq(x->was_rejected, y->was_rejected);
@@ -231,9 +231,9 @@ static inline distance apart(const course *a, const course *b) {
 }
 
 /* Where a sitting that began from a checkpoint is in the whole run; it must lie inside. */
-static inline course part_of(const course *whole, const course *sitting) {
-    const course_step *first = &sitting->step[0];
-    course part = {.count = sitting->count};
+static inline run_steps part_of(const run_steps *whole, const run_steps *sitting) {
+    const run_step *first = &sitting->step[0];
+    run_steps part = {.count = sitting->count};
     int64_t at = 0;
     while (at < whole->count &&
            (whole->step[at].step != first->step || whole->step[at].phase != first->phase))
@@ -246,7 +246,7 @@ static inline course part_of(const course *whole, const course *sitting) {
 }
 
 /* Jumps that the guard accepted. */
-static inline int jumps_of(const course *c) {
+static inline int jumps_of(const run_steps *c) {
     int count = 0;
     for (int64_t i = 0; i < c->count; i++) {
         count += c->step[i].phase == HY_PREDICT && !c->step[i].was_rejected;

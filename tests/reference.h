@@ -1,9 +1,8 @@
-/* reference.h: every op once more, in plain loops and double precision, to test the fast ones
- * against.
+/* reference.h: every op again, in plain loops and double precision, to test the fast ones.
  *
  * reference_run takes a call whose real tensors are all double (integers stay int32) and follows
- * kernels.h word for word, as simply as can be. Its backward ops are checked against finite
- * differences of its forward ops in test_kernels_reference.c. */
+ * kernels.h as simply as possible. test_kernels_reference.c compares its backward ops with finite
+ * differences of its forward ops. */
 #ifndef HY_TESTS_REFERENCE_H
 #define HY_TESTS_REFERENCE_H
 

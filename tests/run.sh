@@ -17,7 +17,7 @@ out="${HYBRID_BUILD:-$root/build}"
 logs="$out/tests/logs"
 mkdir -p "$logs"
 
-# Check ends a test after four seconds unless told otherwise; busy machines need more.
+# Check ends a test after four seconds by default; busy machines need more.
 export CK_VERBOSITY=normal
 export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-120}"
 # No program may hang the rest.

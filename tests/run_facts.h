@@ -1,6 +1,5 @@
-/* run_facts.h: what a run says of itself, for tests that ask about places, types and progress: its
- * plan as JSON, its summary, and the files of its newest checkpoint. Nothing here looks inside a
- * trainer. */
+/* run_facts.h: facts about a run for tests of places, types and progress: its plan as JSON, its
+ * summary, and the files of its newest checkpoint. Nothing here uses internals of a trainer. */
 #ifndef HY_TESTS_RUN_FACTS_H
 #define HY_TESTS_RUN_FACTS_H
 

@@ -1,7 +1,7 @@
-/* sets_rig.h: a model of which some parameters are frozen, its weights and gradients in stores that
- * lie where a test says, for comparing passes bit for bit.
+/* sets_rig.h: a model with some frozen parameters, its weights and gradients in stores at places
+ * that a test chooses, for comparing passes bit for bit.
  *
- * All memory holds NaN at first, so what is read must have been written. */
+ * All memory holds NaN at first, so a value that is read before it was written is found. */
 #ifndef HY_TESTS_SETS_RIG_H
 #define HY_TESTS_SETS_RIG_H
 

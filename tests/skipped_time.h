@@ -1,6 +1,6 @@
-/* skipped_time.h: time that passes at once. A program that includes this is linked with
- * --wrap=hy_clock (make/tests.mk): skip_time() moves every later reading of the clock, as if the
- * test had slept. */
+/* skipped_time.h: skips time. A program that includes this file is linked with --wrap=hy_clock
+ * (make/tests.mk): skip_time() advances every later reading of the clock, as if the test had
+ * slept. */
 #ifndef HY_TESTS_SKIPPED_TIME_H
 #define HY_TESTS_SKIPPED_TIME_H
 

@@ -1,4 +1,5 @@
-/* store_walks.h: ways over the units of a store, as training makes them and as nobody does. */
+/* store_walks.h: orders in which tests visit the units of a store: those of training, and unusual
+ * ones. */
 #ifndef HY_TESTS_STORE_WALKS_H
 #define HY_TESTS_STORE_WALKS_H
 

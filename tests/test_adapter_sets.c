@@ -1,6 +1,6 @@
-/* test_adapter_sets.c: several adapters beside one base that is loaded once: each computes what it
- * computes alone, whatever ranks, scales and modules the others have, and a conversation changes
- * over between them. */
+/* test_adapter_sets.c: several adapters share one loaded base: each computes the same as alone,
+ * whatever ranks, scales and modules the others have, and a conversation can switch between
+ * them. */
 #include <math.h>
 
 #include "small_run.h"
@@ -218,7 +218,7 @@ static void copy_adapter(const char *to) {
     ck_assert_int_eq(system(command), 0);
 }
 
-START_TEST(names_are_the_shortest_that_tell_them_apart) {
+START_TEST(names_are_the_shortest_distinct_ones) {
     static const char *const folders[] = {"a/mine/adapter", "b/mine", "plain", "a/none",
                                           "small/adapter"};
     static const char *const names[] = {"a/mine", "b/mine", "plain", "a/none", "small"};
@@ -334,7 +334,7 @@ static Suite *adapter_sets_suite(void) {
     tcase_add_test(tests, one_is_looked_at_by_itself_and_named);
     tcase_add_test(tests, a_conversation_goes_on_with_another_adapter);
     tcase_add_test(tests, an_unknown_name_changes_nothing);
-    tcase_add_test(tests, names_are_the_shortest_that_tell_them_apart);
+    tcase_add_test(tests, names_are_the_shortest_distinct_ones);
     tcase_add_test(tests, what_is_no_adapter_of_this_base_is_refused_by_name);
     tcase_add_test(tests, an_adapter_of_another_shape_or_cut_off_is_refused);
     tcase_add_test(tests, a_table_that_one_trains_whole_is_not_codes_for_another);

@@ -1,5 +1,5 @@
-/* test_adapters.c: low-rank adapters beside frozen matrices: their gradients are those of the
- * merged matrix, times what the chain rule says, whatever is recomputed and wherever things lie. */
+/* test_adapters.c: low-rank adapters of frozen matrices: their gradients follow from those of the
+ * merged matrix by the chain rule, with any recomputation and any places. */
 #include "sets_rig.h"
 
 #include "model/adapter.h"

@@ -57,7 +57,7 @@ START_TEST(a_tree_is_walked_in_the_order_of_the_text) {
 }
 END_TEST
 
-START_TEST(any_value_may_stand_at_the_top) {
+START_TEST(any_value_may_be_at_the_top_level) {
     static const char *const texts[] = {"null",  "true", "false", "0",     "-1.5e3",
                                         "\"s\"", "[]",   "{}",    " [ ] ", "\t\r\n{ }"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) hy_json_free(parsed(texts[i]));
@@ -515,7 +515,7 @@ static Suite *json_suite(void) {
     TCase *reading = tcase_create("reading");
     tcase_set_timeout(reading, 60);
     tcase_add_test(reading, a_tree_is_walked_in_the_order_of_the_text);
-    tcase_add_test(reading, any_value_may_stand_at_the_top);
+    tcase_add_test(reading, any_value_may_be_at_the_top_level);
     tcase_add_test(reading, whole_numbers_keep_all_their_digits);
     tcase_add_test(reading, strings_are_decoded);
     tcase_add_test(reading, keys_are_decoded_and_compared_with_their_zeros);

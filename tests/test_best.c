@@ -160,7 +160,7 @@ END_TEST
 
 /* ---- the best checkpoint --------------------------------------------------------------------- */
 
-/* Somebody's own folder of that name stays, and the run goes on. */
+/* Somebody's own folder of that name stays, and the run continues. */
 START_TEST(what_is_named_best_and_is_no_link_is_left_alone) {
     watched w = {0};
     must(hy_dir_make(run_path("run/best")));
@@ -171,8 +171,8 @@ START_TEST(what_is_named_best_and_is_no_link_is_left_alone) {
 }
 END_TEST
 
-/* Another branch has its own best: the link follows the one that goes on. */
-START_TEST(a_run_that_goes_back_has_the_best_of_its_own_branch) {
+/* Another branch has its own best: the link follows the one that continues. */
+START_TEST(a_run_that_goes_back_has_the_best_of_its_branch) {
     watched w = {0}, back = {0};
     char link[64] = "";
     run(run_path("run"), PAIRS("steps", "40", "save_every", "10", "keep", "0"), HY_OK, &w);
@@ -429,7 +429,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, early_stopping_is_the_same_after_a_resume);
     tcase_add_test(cases, early_stopping_without_validations_is_refused);
     tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
-    tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_own_branch);
+    tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_branch);
     tcase_add_test(cases, the_best_of_a_run_that_averages_is_that_of_its_averages);
     tcase_add_test(cases, other_held_out_data_begins_anew);
     tcase_add_test(cases, a_run_that_is_lengthened_compares_the_same_sequences);

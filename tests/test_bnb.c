@@ -1,6 +1,6 @@
-/* test_bnb.c: folders that bitsandbytes has quantised, read as they are or decoded: every number is
- * the one that it makes of them, and logits are transformers'. golden/make_bnb.py made the folders;
- * what is wrong with one is told by name.
+/* test_bnb.c: folders quantised by bitsandbytes, kept quantised or decoded: every number equals
+ * that of bitsandbytes, and logits equal those of transformers. golden/make_bnb.py made the
+ * folders. A wrong folder is refused with a message that names the problem.
  *
  * HYBRID_BNB_CASES names a folder with other cases (tests/nf4/run.sh). */
 #include "base/sha.h"
@@ -169,7 +169,7 @@ static int check_kept(const char *folder, bool has_plain_scales, int64_t piece) 
     return seen.kept;
 }
 
-START_TEST(codes_stay_as_they_are_and_stand_for_the_same_numbers) {
+START_TEST(quantised_values_are_kept_and_decode_to_the_same_numbers) {
     static const int64_t pieces[] = {0, 70, 1000};
     const char *folder = case_folder(cases[_i]);
     hy_hf_quant quant;
@@ -559,7 +559,8 @@ static Suite *bnb_suite(void) {
     tcase_set_timeout(folders, 120);
     tcase_add_checked_fixture(folders, make_folder, drop_folder);
     tcase_add_loop_test(numbers, decoded_numbers_and_logits_are_those_of_bitsandbytes, 0, CASES);
-    tcase_add_loop_test(numbers, codes_stay_as_they_are_and_stand_for_the_same_numbers, 0, CASES);
+    tcase_add_loop_test(numbers, quantised_values_are_kept_and_decode_to_the_same_numbers, 0,
+                        CASES);
     tcase_add_loop_test(numbers, transformers_computes_the_same_with_the_quantised_model, 0, CASES);
     tcase_add_test(numbers, fp32_scales_do_not_become_scales_of_two_levels);
     tcase_add_test(numbers, what_the_quantiser_skipped_stays_as_it_was);

@@ -1,4 +1,4 @@
-/* test_comm_control.c: ranks find each other, decide together, and notice who is lost. */
+/* test_comm_control.c: ranks find each other, decide together, and notice a lost rank. */
 #include "comm_rig.h"
 
 #include <arpa/inet.h>
@@ -201,7 +201,7 @@ static void come_late(const hy_ranks *ranks, rig_result *mine, const void *user)
     hy_control_close(c);
 }
 
-START_TEST(waiting_is_told) {
+START_TEST(waiting_is_reported) {
     rig it = rig_start(4, come_late, NULL);
     rig_wait(&it);
     for (int r = 0; r < 4; r++) ck_assert_int_eq(it.codes[r], 0);
@@ -527,7 +527,7 @@ static Suite *suite(void) {
     tcase_add_test(c, one_rank_twice_is_refused);
     tcase_add_test(c, a_rank_that_does_not_come_is_named);
     tcase_add_test(c, a_rank_of_another_job_is_not_let_in);
-    tcase_add_test(c, waiting_is_told);
+    tcase_add_test(c, waiting_is_reported);
     tcase_add_test(c, strangers_do_no_harm);
     tcase_add_loop_test(c, ranks_at_different_calls_are_found, 0, 5);
     tcase_add_loop_test(c, last_words_reach_everybody, 0, 3);

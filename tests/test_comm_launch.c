@@ -6,7 +6,7 @@
 
 #include "comm/launch.h"
 
-/* One launch of "sh -c SCRIPT" in a process of its own, its standard output and errors in files. */
+/* One launch of "sh -c SCRIPT" in a separate process, its standard output and errors in files. */
 typedef struct trial {
     char folder[256];
     pid_t pid;
@@ -212,7 +212,7 @@ START_TEST(ranks_end_soon_where_one_was_asked_for_something_wrong) {
 }
 END_TEST
 
-START_TEST(standard_input_is_rank_0s_alone) {
+START_TEST(only_rank_0_reads_standard_input) {
     trial t;
     int saved = dup(STDIN_FILENO), ends[2];
     ck_assert_int_eq(pipe(ends), 0);
@@ -297,7 +297,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_signal_is_passed_on_to_every_rank_once, 0, 3);
     tcase_add_test(c, ranks_that_do_not_end_are_asked_and_then_killed);
     tcase_add_test(c, ranks_end_soon_where_one_was_asked_for_something_wrong);
-    tcase_add_test(c, standard_input_is_rank_0s_alone);
+    tcase_add_test(c, only_rank_0_reads_standard_input);
     tcase_add_test(c, no_rank_outlives_a_killed_launcher);
     tcase_add_test(c, many_lines_of_many_ranks_come_whole);
     suite_add_tcase(s, c);

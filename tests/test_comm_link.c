@@ -1,4 +1,4 @@
-/* test_comm_link.c: exchanges over sockets; and what goes wrong there. */
+/* test_comm_link.c: exchanges over sockets, and their failures. */
 #include "link_checks.h"
 
 static hy_link *open_link(hy_control *c, const hy_link_options *options) {

@@ -1,4 +1,4 @@
-/* test_comm_mpi.c: ranks that mpirun starts: who they are, and a link over MPI.
+/* test_comm_mpi.c: ranks started by mpirun: their numbers, and a link over MPI.
  *
  * The program starts itself under mpirun (mpi_rig.h), as "test_comm_mpi CASE". */
 #include "link_checks.h"
@@ -101,7 +101,7 @@ START_TEST(exchanges_and_sums_are_right_over_mpi) {
 }
 END_TEST
 
-START_TEST(mpi_tells_where_rank_0_is) {
+START_TEST(mpi_gives_the_address_of_rank_0) {
     hy_text output = {0};
     int code = run_under_mpi(2, "address", &output);
     ck_assert_msg(code == 0, "exit code %d: %s", code, hy_text_string(&output));
@@ -114,7 +114,7 @@ static void must_print(const hy_text *output, const char *words) {
                   hy_text_string(output));
 }
 
-START_TEST(who_waits_in_mpi_for_one_that_fails_is_told) {
+START_TEST(a_rank_that_waits_in_mpi_for_a_failed_rank_gets_an_error) {
     hy_text output = {0};
     ck_assert_int_eq(run_under_mpi(3, "fails", &output), 1);
     must_print(&output, "rank 0 failed: rank 1 (");
@@ -158,8 +158,8 @@ static Suite *suite(void) {
     tcase_add_test(c, a_missing_shared_object_is_named);
     if (has_mpi()) {
         tcase_add_loop_test(c, exchanges_and_sums_are_right_over_mpi, 2, 5);
-        tcase_add_test(c, mpi_tells_where_rank_0_is);
-        tcase_add_test(c, who_waits_in_mpi_for_one_that_fails_is_told);
+        tcase_add_test(c, mpi_gives_the_address_of_rank_0);
+        tcase_add_test(c, a_rank_that_waits_in_mpi_for_a_failed_rank_gets_an_error);
         tcase_add_test(c, sizes_that_differ_are_named);
     } else {
         say_mpi_is_missing();

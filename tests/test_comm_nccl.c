@@ -135,7 +135,7 @@ static void wait_for_a_dead_rank(const hy_ranks *ranks, rig_result *mine, const 
     hy_control_close(c);
 }
 
-START_TEST(who_waits_for_a_dead_rank_is_freed_and_told) {
+START_TEST(a_rank_that_waits_for_a_dead_rank_is_released_with_an_error) {
     trouble kind = (trouble)_i;
     rig it = rig_start(3, wait_for_a_dead_rank, &kind);
     for (int r = 0; r < 3; r++) rig_wait_for_stage(&it, r, 1);
@@ -170,7 +170,7 @@ static void open_without_one(const hy_ranks *ranks, rig_result *mine, const void
     hy_control_close(c);
 }
 
-START_TEST(who_waits_while_connecting_is_freed_and_told) {
+START_TEST(a_rank_that_waits_while_connecting_is_released_with_an_error) {
     rig it = rig_start(3, open_without_one, NULL);
     rig_wait_except(&it, 5, 0);
     for (int r = 0; r < 3; r++) {
@@ -230,8 +230,8 @@ static Suite *suite(void) {
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, exchanges_are_right, 1, 5);
     tcase_add_test(c, exchanges_follow_each_other_on_a_stream);
-    tcase_add_loop_test(c, who_waits_for_a_dead_rank_is_freed_and_told, 0, 3);
-    tcase_add_test(c, who_waits_while_connecting_is_freed_and_told);
+    tcase_add_loop_test(c, a_rank_that_waits_for_a_dead_rank_is_released_with_an_error, 0, 3);
+    tcase_add_test(c, a_rank_that_waits_while_connecting_is_released_with_an_error);
     tcase_add_test(c, a_library_that_does_not_do_is_named);
     suite_add_tcase(s, c);
     return s;

@@ -1,4 +1,4 @@
-/* test_comm_ranks.c: who is who, from the variables of launchers. */
+/* test_comm_ranks.c: finding the rank of a process from the variables of launchers. */
 #include "harness.h"
 
 #include "comm/ranks.h"

@@ -1,8 +1,8 @@
-/* test_comm_team.c: a run's ranks from the environment to an opened link, and how they fail
+/* test_comm_team.c: the ranks of a run from the environment to an open link, and how they fail
  * together.
  *
- * Ranks are forked processes that find themselves by the variables of our own launcher. Cases under
- * mpirun are passed over where mpirun or libhybrid_mpi.so is missing, with a line that says so. */
+ * Ranks are forked processes with the variables of our launcher. If mpirun or libhybrid_mpi.so is
+ * missing, cases under mpirun are skipped with a message. */
 #include "link_checks.h"
 #include "mpi_rig.h"
 #include "rank_variables.h"

@@ -30,7 +30,7 @@ START_TEST(names_are_unique_and_flags_follow_from_them) {
 }
 END_TEST
 
-START_TEST(every_row_is_complete_and_stands_with_its_group) {
+START_TEST(every_row_is_complete_and_listed_with_its_group) {
     size_t group = 0;
     bool is_top = true;
     for (size_t i = 0; i < hy_setting_count(); i++) {
@@ -84,7 +84,7 @@ START_TEST(fields_do_not_overlap) {
 }
 END_TEST
 
-START_TEST(every_word_of_a_choice_has_a_value_of_its_own_and_is_found_again) {
+START_TEST(every_word_of_a_choice_has_a_distinct_value_and_is_found_again) {
     size_t choices = 0;
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
@@ -363,7 +363,7 @@ START_TEST(within_one_origin_the_later_call_wins) {
 }
 END_TEST
 
-START_TEST(origins_are_told_in_words) {
+START_TEST(origins_are_described_in_words) {
     is_origin("keep", "default");
     is_origin("layers", "preset nano");
     is_origin("grad_accum_steps", "profile balanced");
@@ -530,7 +530,7 @@ START_TEST(jumps_end_where_the_rate_begins_to_fall) {
 }
 END_TEST
 
-/* A run of a program that did not know a key goes on without what it does. */
+/* A run of a program that did not know a key continues without what it does. */
 START_TEST(a_runs_file_of_before_goes_on_as_it_was) {
     const hy_kept_origin nothing = {0};
     set("optimizer", "muon", HY_FROM_FLAG);
@@ -557,7 +557,7 @@ START_TEST(auto_is_adamw_where_weights_are_loaded) {
     set("predictor_dtype", "8bit", HY_FROM_FLAG); /* which goes with AdamW alone */
     is_value("optimizer", "adamw");
     set("predictor_dtype", "auto", HY_FROM_FLAG);
-    must(hy_config_use_own(config)); /* of a loop of one's own nothing was measured */
+    must(hy_config_use_own(config)); /* of a loop of the caller nothing was measured */
     is_value("optimizer", "adamw");
     is_value("schedule", "cosine");
     set("optimizer", "muon", HY_FROM_FLAG);
@@ -687,7 +687,7 @@ START_TEST(the_printed_configuration_loads_back_to_the_same_values) {
 }
 END_TEST
 
-START_TEST(the_printed_configuration_tells_origins) {
+START_TEST(the_printed_configuration_shows_origins) {
     set("batch_size", "16", HY_FROM_FLAG);
     char *text = printed(config);
     ck_assert_ptr_nonnull(strstr(text, "\nmodel = \"nano\";  # default\n"));
@@ -760,9 +760,9 @@ static Suite *config_suite(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, names_are_unique_and_flags_follow_from_them);
-    tcase_add_test(tests, every_row_is_complete_and_stands_with_its_group);
+    tcase_add_test(tests, every_row_is_complete_and_listed_with_its_group);
     tcase_add_test(tests, fields_do_not_overlap);
-    tcase_add_test(tests, every_word_of_a_choice_has_a_value_of_its_own_and_is_found_again);
+    tcase_add_test(tests, every_word_of_a_choice_has_a_distinct_value_and_is_found_again);
     tcase_add_test(tests, what_a_field_holds_is_written_as_its_canonical_text);
     tcase_add_test(tests, names_can_be_full_bare_flags_or_dashed);
     tcase_add_test(tests, every_alias_reaches_its_key);
@@ -774,7 +774,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, unknown_keys_are_refused_with_the_nearest);
     tcase_add_test(tests, the_stronger_origin_wins_whatever_the_order);
     tcase_add_test(tests, within_one_origin_the_later_call_wins);
-    tcase_add_test(tests, origins_are_told_in_words);
+    tcase_add_test(tests, origins_are_described_in_words);
     tcase_add_test(tests, flag_beats_set_beats_file_beats_profile_beats_preset);
     tcase_add_test(tests, another_profile_or_model_replaces_what_the_first_one_brought);
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
@@ -788,7 +788,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
-    tcase_add_test(tests, the_printed_configuration_tells_origins);
+    tcase_add_test(tests, the_printed_configuration_shows_origins);
     tcase_add_test(tests, what_ranks_must_have_alike_is_all_but_what_a_machine_has);
     tcase_add_test(tests, how_ranks_work_together_is_set_like_any_key);
     suite_add_tcase(suite, tests);

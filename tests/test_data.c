@@ -456,7 +456,7 @@ START_TEST(large_files_are_read_across_their_borders_too) {
 }
 END_TEST
 
-START_TEST(held_out_data_can_be_a_path_of_its_own) {
+START_TEST(held_out_data_can_be_a_separate_path) {
     write_run("train.txt", 0, 500);
     write_run("val.txt", 100, 40);
     hy_dataset_options options = options_of(path_of("train.txt"), 20);
@@ -511,7 +511,7 @@ START_TEST(a_folder_with_both_kinds_names_one_of_each) {
 }
 END_TEST
 
-START_TEST(too_few_tokens_are_told_with_the_counts) {
+START_TEST(too_few_tokens_are_reported_with_the_counts) {
     write_run("short.txt", 0, 100);
     must_refuse(options_of(path_of("short.txt"), 256),
                 "short.txt has 100 tokens; a sequence needs 257");
@@ -536,7 +536,7 @@ START_TEST(too_few_tokens_are_told_with_the_counts) {
 }
 END_TEST
 
-START_TEST(ids_beyond_the_vocabulary_are_told_with_their_place) {
+START_TEST(ids_beyond_the_vocabulary_are_reported_with_their_position) {
     write_shard("a.bin", 0, 300, 2);
     write_shard("b.bin", 300, 300, 2);
     hy_dataset_options options = options_of(folder, 8);
@@ -623,13 +623,13 @@ static Suite *make_suite(void) {
     tcase_add_test(files, hundreds_of_shards_need_few_descriptors_and_must_stay_the_same);
     tcase_add_test(files, texts_of_a_folder_are_joined_at_line_ends_in_the_order_of_their_names);
     tcase_add_test(files, large_files_are_read_across_their_borders_too);
-    tcase_add_test(files, held_out_data_can_be_a_path_of_its_own);
+    tcase_add_test(files, held_out_data_can_be_a_separate_path);
     TCase *refused = case_of(suite, "refused");
     tcase_add_test(refused, missing_empty_and_unreadable_files_are_named);
     tcase_add_test(refused, a_folder_without_usable_files_is_named);
     tcase_add_test(refused, a_folder_with_both_kinds_names_one_of_each);
-    tcase_add_test(refused, too_few_tokens_are_told_with_the_counts);
-    tcase_add_test(refused, ids_beyond_the_vocabulary_are_told_with_their_place);
+    tcase_add_test(refused, too_few_tokens_are_reported_with_the_counts);
+    tcase_add_test(refused, ids_beyond_the_vocabulary_are_reported_with_their_position);
     tcase_add_test(refused, damaged_shards_are_refused);
     tcase_add_test(refused, held_out_data_of_another_kind_is_refused);
     tcase_add_test(refused, absurd_numbers_are_refused);

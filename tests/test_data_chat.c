@@ -183,7 +183,7 @@ START_TEST(a_prompt_ends_where_the_assistant_begins) {
 }
 END_TEST
 
-START_TEST(an_input_stands_where_the_template_has_a_place_for_it) {
+START_TEST(an_input_goes_where_the_template_has_a_place_for_it) {
     hy_turn turns[] = {TURN(HY_ROLE_USER, "Q"), TURN(HY_ROLE_INPUT, "I"),
                        TURN(HY_ROLE_ASSISTANT, "A")};
     const char *alpaca = spell(HY_CHAT_ALPACA, turns, 3, false);
@@ -268,7 +268,7 @@ START_TEST(a_folder_says_its_template) {
 }
 END_TEST
 
-START_TEST(a_template_whose_tokens_are_missing_is_refused) {
+START_TEST(a_template_with_missing_tokens_is_refused) {
     hy_chat_template out;
     must_fail(hy_chat_template_open(HY_CHAT_CHATML, NULL, NULL, &out), HY_ERR_INPUT,
               "<|im_start|>");
@@ -286,11 +286,11 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, every_template_gives_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, real_tokenizers_give_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, a_prompt_ends_where_the_assistant_begins);
-    tcase_add_test(cases, an_input_stands_where_the_template_has_a_place_for_it);
+    tcase_add_test(cases, an_input_goes_where_the_template_has_a_place_for_it);
     tcase_add_test(cases, text_that_spells_a_special_token_does_not_become_one);
     tcase_add_test(cases, turns_in_an_order_that_cannot_be_written_are_refused);
     tcase_add_test(cases, a_folder_says_its_template);
-    tcase_add_test(cases, a_template_whose_tokens_are_missing_is_refused);
+    tcase_add_test(cases, a_template_with_missing_tokens_is_refused);
     suite_add_tcase(suite, cases);
     return suite;
 }

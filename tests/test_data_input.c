@@ -1,5 +1,5 @@
-/* test_data_input.c: what a path may be: packed files, CSV, standard input; and what is refused as
- * no text. */
+/* test_data_input.c: the kinds of input: compressed files, CSV, standard input; and files that are
+ * refused because they are not text. */
 #include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -263,7 +263,7 @@ START_TEST(csv_gives_the_rows_that_json_gives) {
 }
 END_TEST
 
-START_TEST(malformed_records_are_told_with_line_and_reason) {
+START_TEST(malformed_records_are_reported_with_line_and_reason) {
     static const struct {
         const char *record, *reason;
     } cases[] = {
@@ -384,7 +384,7 @@ START_TEST(text_with_a_few_odd_bytes_is_text) {
 }
 END_TEST
 
-/* Pictures beside text are passed over; tables that someone wanted to train on are not. */
+/* Pictures beside text are skipped; tables that someone wanted to train on are not. */
 START_TEST(a_folder_with_tables_is_refused) {
     hy_text text = {0};
     write_text("README.md", fox(20, &text));
@@ -407,7 +407,7 @@ END_TEST
 
 /* ---- standard input -------------------------------------------------------------------------- */
 
-/* Each test is a process of its own, so standard input is its own too. */
+/* Each test is a separate process, so standard input is its own too. */
 static void pipe_in(const char *text) {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
@@ -431,7 +431,7 @@ START_TEST(a_pipe_is_read_once_and_can_be_opened_again) {
 }
 END_TEST
 
-START_TEST(rows_on_standard_input_are_known_by_their_beginning) {
+START_TEST(rows_on_standard_input_are_recognised_by_their_beginning) {
     static const char csv[] = "prompt,completion\nhow are you today,thanks\nwell,it rains\na,b\n";
     static const char json[] = "\n{\"prompt\": \"how are you today\", \"completion\": \"thanks\"}\n"
                                "{\"prompt\": \"well\", \"completion\": \"it rains\"}\n"
@@ -469,7 +469,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, packed_files_may_be_more_than_a_process_may_open);
     tcase_add_test(cases, a_library_that_is_missing_is_named_with_its_package);
     tcase_add_test(cases, csv_gives_the_rows_that_json_gives);
-    tcase_add_test(cases, malformed_records_are_told_with_line_and_reason);
+    tcase_add_test(cases, malformed_records_are_reported_with_line_and_reason);
     tcase_add_test(cases, csv_without_known_columns_is_refused_by_their_names);
     tcase_add_test(cases, what_is_not_text_is_refused_by_its_name);
     tcase_add_test(cases, a_command_that_is_offered_can_be_pasted);
@@ -477,7 +477,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_folder_with_tables_is_refused);
     tcase_add_test(cases, a_folder_of_pictures_says_what_they_are);
     tcase_add_test(cases, a_pipe_is_read_once_and_can_be_opened_again);
-    tcase_add_test(cases, rows_on_standard_input_are_known_by_their_beginning);
+    tcase_add_test(cases, rows_on_standard_input_are_recognised_by_their_beginning);
     tcase_add_test(cases, standard_input_without_data_is_an_error);
     suite_add_tcase(suite, cases);
     return suite;

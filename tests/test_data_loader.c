@@ -1,4 +1,4 @@
-/* test_data_loader.c: micro-batches read ahead: the right ones, in order, from any place. */
+/* test_data_loader.c: micro-batches read ahead: the right ones, in order, from any position. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,6 +1,8 @@
-/* test_data_own.c: conversations written by templates of folders: tokens, answers, tools, parts.
+/* test_data_own.c: conversations rendered by the templates of model folders: tokens, answers,
+ * tools, parts.
  *
- * The templates are ours, with the ways of the families that they are called after. */
+ * The templates are written for this test in the style of the families that they are named
+ * after. */
 #include "data/conversation.h"
 #include "harness.h"
 
@@ -19,7 +21,7 @@
     "{{ raise_exception('roles must alternate') }}{% endif %}"                                     \
     "{% if m.role == 'user' %}[INST] {{ (system if loop.last or loop.index0 + 2 == rest | length " \
     "else '') + m.content }} [/INST]{% else %} {{ m.content | trim }}</s>{% endif %}{% endfor %}"
-/* A prompt goes on with <think>; earlier answers lose their thoughts. */
+/* A prompt continues with <think>; earlier answers lose their thoughts. */
 #define THINKER                                                                                    \
     "{% for m in messages %}{% if m.role == 'user' %}<s>{{ m.content }}"                           \
     "{% else %}<|im_start|>{{ m.content.split('</think>')[-1] }}<|im_end|>{% endif %}{% endfor %}" \
@@ -128,7 +130,7 @@ START_TEST(a_template_that_mixes_turns_is_refused) {
 }
 END_TEST
 
-START_TEST(what_a_template_refuses_is_said_in_its_words) {
+START_TEST(a_refusal_of_a_template_shows_its_own_message) {
     use(MISTRAL);
     must_fail(render(ROW(SAYS("user", "Q") "," SAYS("user", "Q")), false), HY_ERR_INPUT,
               "the template raised an exception: roles must alternate");
@@ -187,7 +189,7 @@ static void check_both(const char *folder, const char *without, const char *with
     check("{\"tools\": [{}], \"messages\": [" SAYS("user", "Q") "]}", with);
 }
 
-START_TEST(conversations_with_tools_may_have_a_template_of_their_own) {
+START_TEST(conversations_with_tools_may_have_a_separate_template) {
     static const char with_tools[] = "{\"tools\": [], \"messages\": [" SAYS("user", "Q") "]}";
     char folder[256], path[512];
     temp_folder(folder);
@@ -237,7 +239,7 @@ START_TEST(content_in_parts_is_written_by_every_template) {
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}"
         "{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"
         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}" /* parts alone */
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}" /* parts */
         "{{ p.text }}{% endfor %}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
         NULL, /* built in */
@@ -288,10 +290,10 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_template_may_say_itself_what_an_answer_is);
     tcase_add_test(cases, where_prompt_and_text_disagree_the_turn_itself_is_the_answer);
     tcase_add_test(cases, a_template_that_mixes_turns_is_refused);
-    tcase_add_test(cases, what_a_template_refuses_is_said_in_its_words);
+    tcase_add_test(cases, a_refusal_of_a_template_shows_its_own_message);
     tcase_add_test(cases, text_that_spells_a_special_token_stays_text);
     tcase_add_test(cases, calls_of_tools_and_what_they_give_are_turns);
-    tcase_add_test(cases, conversations_with_tools_may_have_a_template_of_their_own);
+    tcase_add_test(cases, conversations_with_tools_may_have_a_separate_template);
     tcase_add_test(cases, built_in_templates_know_what_a_tool_gave_but_no_calls);
     tcase_add_test(cases, content_in_parts_is_written_by_every_template);
     tcase_add_test(cases, messages_that_cannot_be_used_are_named);

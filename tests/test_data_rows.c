@@ -91,7 +91,7 @@ static const char *broken_by(const char *text, uint64_t line) {
     return broken ? broken : "nothing";
 }
 
-START_TEST(a_broken_array_is_told_where_it_breaks) {
+START_TEST(a_broken_array_is_reported_with_its_position) {
     ck_assert_str_eq(broken_by("[1,\n2", 2), "the array ends inside this row");
     ck_assert_str_eq(broken_by("[1,\n", 2), "the array has no closing bracket");
     ck_assert_str_eq(broken_by("[1,\n{\"a\": \"x", 2), "the array ends inside this row");
@@ -362,7 +362,7 @@ START_TEST(held_out_rows_are_the_last_ones) {
 }
 END_TEST
 
-START_TEST(data_that_is_its_own_held_out_data_is_read_once) {
+START_TEST(data_that_is_also_held_out_data_is_read_once) {
     hy_dataset_options options = options_of(write_examples("x.jsonl", 100), 48);
     options.val_path = options.path;
     options.packs = false;
@@ -395,7 +395,7 @@ END_TEST
 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
-START_TEST(paths_and_weights_are_told_apart) {
+START_TEST(paths_and_weights_are_distinguished) {
     hy_mixture m;
     must(hy_mixture_parse("a.jsonl:2,b.txt:0.5,c", &m));
     ck_assert_uint_eq(m.count, 3);
@@ -501,7 +501,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("rows");
     tcase_add_checked_fixture(cases, make_folder, drop_folder);
     tcase_add_test(cases, lines_and_arrays_are_cut_alike);
-    tcase_add_test(cases, a_broken_array_is_told_where_it_breaks);
+    tcase_add_test(cases, a_broken_array_is_reported_with_its_position);
     tcase_add_test(cases, every_kind_of_rows_is_recognised);
     tcase_add_test(cases, a_long_text_becomes_several_examples_that_predict_every_token_once);
     tcase_add_test(cases, long_conversations_are_cut_and_counted);
@@ -511,9 +511,9 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, every_example_is_in_one_sequence_and_sees_itself_alone);
     tcase_add_test(cases, sequences_depend_on_their_number_and_the_seed_alone);
     tcase_add_test(cases, held_out_rows_are_the_last_ones);
-    tcase_add_test(cases, data_that_is_its_own_held_out_data_is_read_once);
+    tcase_add_test(cases, data_that_is_also_held_out_data_is_read_once);
     tcase_add_test(cases, loss_on_all_counts_every_token_but_the_first);
-    tcase_add_test(cases, paths_and_weights_are_told_apart);
+    tcase_add_test(cases, paths_and_weights_are_distinguished);
     tcase_add_test(cases, parts_take_turns_as_their_weights_say);
     tcase_add_test(cases, a_mixture_reads_its_parts_in_their_shares);
     tcase_add_test(cases, text_with_a_tokenizer_is_tokens);

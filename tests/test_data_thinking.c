@@ -1,6 +1,6 @@
-/* test_data_thinking.c: templates with a place for what was thought, as Qwen3's writes it.
+/* test_data_thinking.c: templates with a place for reasoning, as in Qwen3.
  *
- * The expected texts are those that transformers makes of the same messages with that template. */
+ * The expected texts are those of transformers for the same messages and template. */
 #include "data/conversation.h"
 #include "harness.h"
 
@@ -117,7 +117,7 @@ START_TEST(a_thought_in_the_text_stays_behind_the_last_question_alone) {
 }
 END_TEST
 
-START_TEST(a_thought_may_stand_beside_its_answer) {
+START_TEST(a_thought_may_be_a_separate_field_of_its_answer) {
     hy_chat_template chat = template_of(MAY);
     check(&chat,
           USER("Q") "," THOUGHT("\\n\\nA", "\\n\\nR\\n") "," USER("Q2") "," THOUGHT("\\n\\nA2",
@@ -182,7 +182,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, open_tokenizer, close_tokenizer);
     tcase_add_test(cases, an_answer_without_a_thought_has_an_empty_one);
     tcase_add_test(cases, a_thought_in_the_text_stays_behind_the_last_question_alone);
-    tcase_add_test(cases, a_thought_may_stand_beside_its_answer);
+    tcase_add_test(cases, a_thought_may_be_a_separate_field_of_its_answer);
     tcase_add_test(cases, of_answers_in_a_row_the_last_and_the_thoughtful_have_a_thought);
     tcase_add_test(cases, a_model_is_asked_to_think_or_not_to);
     tcase_add_test(cases, other_templates_leave_the_text_as_it_is);

@@ -98,7 +98,7 @@ START_TEST(the_same_seed_gives_the_same_text_and_another_another) {
 }
 END_TEST
 
-/* A prompt that goes on where the last one was is not computed again, and makes no difference. */
+/* A prompt that continues where the last one was is not computed again, and makes no difference. */
 START_TEST(what_is_known_is_used_again_and_changes_nothing) {
     hy_inference *model = open_run(0), *fresh = open_run(0);
     heard a, b;
@@ -160,7 +160,7 @@ START_TEST(answers_end_when_asked_to_or_when_the_context_does) {
     ck_assert_int_eq(info.end, HY_END_STOPPED);
     ck_assert_int_eq(info.tokens, 10);
     hy_text_free(&h.text);
-    info = complete(model, "abcd", 3, &h); /* and it goes on afterwards */
+    info = complete(model, "abcd", 3, &h); /* and it continues afterwards */
     ck_assert_int_eq(info.tokens, 3);
     hy_text_free(&h.text);
     char large[64];

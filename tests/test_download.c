@@ -148,7 +148,7 @@ START_TEST(another_revision_is_asked_for_and_remembered) {
 }
 END_TEST
 
-/* ---- what is cut off goes on ----------------------------------------------------------------- */
+/* ---- what is cut off continues --------------------------------------------------------------- */
 
 START_TEST(a_connection_that_breaks_is_continued_where_it_broke) {
     hub.cut_at = 100000;

@@ -1,4 +1,4 @@
-/* test_end_tokens.c: where a model's folder says that it ends, it ends. */
+/* test_end_tokens.c: generation ends at every end token that a model folder names. */
 #include <unistd.h>
 
 #include "base/file.h"

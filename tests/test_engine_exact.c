@@ -1,8 +1,8 @@
-/* test_engine_exact.c: no choice of the memory engine changes a bit of a run.
+/* test_engine_exact.c: no memory choice changes a bit of a run.
  *
- * Each value is tried alone, and every pair of values of different choices occurs in some run, so
- * that a few dozen short runs cover them all. Part of the runs have streams with random delays,
- * part are stopped half-way and go on with the choices of another run. See engine_rows.h. */
+ * Each value is tried alone, and every pair of values of different choices occurs in some run, so a
+ * few dozen short runs cover all pairs. Some runs have streams with random delays; some are stopped
+ * half-way and continue with the choices of another run. See engine_rows.h. */
 #include "engine_rows.h"
 
 START_TEST(the_list_of_rows_has_every_pair_of_values) {

@@ -1,9 +1,9 @@
-/* test_engine_limits.c: what the memory engine takes and what it says when it cannot have it.
+/* test_engine_limits.c: memory limits of a run, and its messages when memory is short.
  *
- * A streamed run does not grow; saving and resuming need no more than training did; a folder, a
- * disk or a budget that will not do is told in words, and what was saved before goes on as if
- * nothing had been. Disk errors are real ones: a limit on the size of files refuses writes, a file
- * that can only be written to refuses reads. */
+ * A streamed run does not grow; saving and resuming need no more memory than training. An unusable
+ * folder, a disk error or a budget that is too small is reported, and an earlier checkpoint
+ * continues as if nothing had happened. Disk errors are real: a limit on the file size refuses
+ * writes, and a write-only file refuses reads. */
 #include "engine_growth.h"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ static hy_status try_folder(const char *folder) {
     return try_run(PAIRS("optim_place", "disk", "offload_folder", folder));
 }
 
-START_TEST(a_folder_that_will_not_do_is_told_before_step_0) {
+START_TEST(an_unusable_folder_is_reported_before_step_0) {
     char path[512];
     must_fail(try_folder(""), HY_ERR_INPUT, "offload_folder");
     snprintf(path, sizeof path, "%s/missing", disk);
@@ -179,7 +179,7 @@ static void fail_a_step(hy_trainer *t, const disk_fault *fault) {
     ck_assert_ptr_nonnull(strstr(hy_error_message(), disk));
 }
 
-START_TEST(a_disk_error_in_a_step_is_told_and_loses_nothing) {
+START_TEST(a_disk_error_in_a_step_is_reported_and_loses_nothing) {
     static const char *const classes[] = {"weights_place", "master_place", "grads_place",
                                           "optim_place"};
     const disk_fault *fault = &faults[_i];
@@ -276,8 +276,8 @@ static Suite *limits_suite(void) {
     tcase_add_test(tests, two_hundred_streamed_steps_do_not_grow);
     tcase_add_loop_test(tests, saving_and_resuming_take_no_more_than_training, 0,
                         COUNT_EVERY(3, 2));
-    tcase_add_test(tests, a_folder_that_will_not_do_is_told_before_step_0);
-    tcase_add_loop_test(tests, a_disk_error_in_a_step_is_told_and_loses_nothing, 0, FAULTS);
+    tcase_add_test(tests, an_unusable_folder_is_reported_before_step_0);
+    tcase_add_loop_test(tests, a_disk_error_in_a_step_is_reported_and_loses_nothing, 0, FAULTS);
     tcase_add_test(tests, a_budget_that_is_too_small_names_changes_that_fit);
     suite_add_tcase(suite, tests);
     return suite;

@@ -1,9 +1,9 @@
-/* test_engine_lossy.c: runs that keep less: bf16 weights that are their own master, m and v in 16
- * or 8 bits, bf16 gradients, and all of it as a 7B model on a small card needs it.
+/* test_engine_lossy.c: runs with smaller types: bf16 weights without a master copy, m and v in 16
+ * or 8 bits, bf16 gradients, and all of these together, as a 7B model on a small card needs.
  *
- * They are not exact, so they are judged by what they are for: the held-out loss at the end,
- * against the run that keeps everything in fp32, over three seeds. Where their state lives changes
- * none of their bits: test_engine_exact.c. */
+ * These runs are not exact, so they are judged by the held-out loss at the end, compared with a run
+ * in fp32, over three seeds. test_engine_exact.c tests that the place of their state changes no
+ * bit. */
 #include "small_run.h"
 
 #include <math.h>

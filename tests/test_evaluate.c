@@ -51,7 +51,7 @@ static hy_evaluation evaluate(const char *model, const char *data, const char *b
     return found;
 }
 
-/* The slow way: each window alone, in a file of its own. */
+/* The slow way: each window alone, in a separate file. */
 static double sum_of_windows(const char *model, int64_t *tokens) {
     double sum = 0;
     *tokens = 0;

@@ -395,7 +395,7 @@ START_TEST(a_shard_comes_back_as_it_was_written) {
 }
 END_TEST
 
-START_TEST(the_largest_token_is_found_where_it_first_stands) {
+START_TEST(the_largest_token_is_found_at_its_first_position) {
     int32_t largest;
     enum { COUNT = 40000 }; /* more than two pieces of the scan */
     static int32_t tokens[COUNT];
@@ -607,7 +607,7 @@ static Suite *formats_suite(void) {
     tcase_set_timeout(shards, 60);
     tcase_add_checked_fixture(shards, make_folder, drop_folder);
     tcase_add_test(shards, a_shard_comes_back_as_it_was_written);
-    tcase_add_test(shards, the_largest_token_is_found_where_it_first_stands);
+    tcase_add_test(shards, the_largest_token_is_found_at_its_first_position);
     tcase_add_test(shards, a_shard_with_ids_that_do_not_fit_is_not_written);
     tcase_add_test(shards, llm_c_shards_are_read);
     tcase_add_test(shards, a_wrong_shard_is_refused_with_path_and_numbers);

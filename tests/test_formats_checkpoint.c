@@ -1,8 +1,9 @@
-/* test_formats_checkpoint.c: checkpoints exist whole or not at all.
+/* test_formats_checkpoint.c: a checkpoint is never left incomplete.
  *
  * A "generation" is a number written into both files of a checkpoint, so that old, new and mixed
- * can be told apart. Saves are disturbed at every call that changes the disk: by an error once, by
- * an error that stays, by the end of the process; in each way a checkpoint can take its name. */
+ * checkpoints can be distinguished. Saves are disturbed at every call that changes the disk: by one
+ * error, by a lasting error, by the end of the process; for each way in which a checkpoint can get
+ * its name. */
 #include "harness.h"
 
 #include <errno.h>
@@ -639,7 +640,7 @@ START_TEST(a_kill_while_pruning_shows_no_half_checkpoint) {
 }
 END_TEST
 
-START_TEST(an_error_while_pruning_is_told) {
+START_TEST(an_error_while_pruning_is_reported) {
     for (long at = 0;; at++) {
         start_over(&scenarios[0]);
         hy_fault_arm(at, EIO, false);
@@ -678,7 +679,7 @@ static int64_t latest_step(void) {
     return step;
 }
 
-START_TEST(a_run_that_went_back_goes_on_from_its_own_branch) {
+START_TEST(a_run_that_went_back_continues_from_its_branch) {
     for (int step = 10; step <= 50; step += 10) must(save(step, step));
     ck_assert_str_eq(go_back(50), ""); /* the newest: nothing is left */
     ck_assert_str_eq(go_back(20), "checkpoint-50, checkpoint-40, checkpoint-30");
@@ -702,7 +703,7 @@ START_TEST(a_run_that_went_back_goes_on_from_its_own_branch) {
 }
 END_TEST
 
-START_TEST(a_checkpoint_of_another_folder_begins_a_branch_of_its_own) {
+START_TEST(a_checkpoint_of_another_folder_begins_a_new_branch) {
     hy_text left = {0};
     char path[PATH_MAX];
     int64_t step;
@@ -777,8 +778,8 @@ static Suite *checkpoint_suite(void) {
     TCase *plain = tcase_create("checkpoints");
     tcase_set_timeout(plain, 60);
     tcase_add_checked_fixture(plain, make_folder, drop_folder);
-    tcase_add_test(plain, a_run_that_went_back_goes_on_from_its_own_branch);
-    tcase_add_test(plain, a_checkpoint_of_another_folder_begins_a_branch_of_its_own);
+    tcase_add_test(plain, a_run_that_went_back_continues_from_its_branch);
+    tcase_add_test(plain, a_checkpoint_of_another_folder_begins_a_new_branch);
     tcase_add_test(plain, a_kill_while_going_back_leaves_the_old_branch_or_the_new_one);
     tcase_add_test(plain, what_a_run_goes_on_from_is_known_or_nothing_is_changed);
     tcase_add_test(plain, a_damaged_list_of_branches_is_refused);
@@ -808,7 +809,7 @@ static Suite *checkpoint_suite(void) {
     tcase_add_loop_test(disturbed, a_kill_during_the_clearing_of_leftovers_loses_nothing, 0,
                         SCENARIOS);
     tcase_add_test(disturbed, a_kill_while_pruning_shows_no_half_checkpoint);
-    tcase_add_test(disturbed, an_error_while_pruning_is_told);
+    tcase_add_test(disturbed, an_error_while_pruning_is_reported);
     suite_add_tcase(suite, disturbed);
     return suite;
 }

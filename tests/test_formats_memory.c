@@ -1,9 +1,9 @@
-/* test_formats_memory.c: every allocation in the rooms base and formats may fail.
+/* test_formats_memory.c: every allocation in the modules base and formats may fail.
  *
- * The allocator is replaced by one that refuses the n-th request, for every n until the work gets
- * through. Each time the work must end with HY_ERR_MEMORY (or do without), free all it had taken
- * and leave the disk whole. The sanitizers bring allocators of their own: with them the suite is
- * empty. */
+ * The allocator is replaced by one that refuses the n-th request, for every n until the work
+ * succeeds. Each time the work must end with HY_ERR_MEMORY (or do without the memory), free
+ * everything and leave the files on disk complete. Sanitizers have their own allocators, so the
+ * suite is empty there. */
 #include "harness.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || !defined __GLIBC__
@@ -180,7 +180,7 @@ static void put_first_checkpoint(void) {
     must(hy_checkpoint_commit(c));
 }
 
-START_TEST(a_refused_allocation_is_told_and_nothing_leaks) {
+START_TEST(a_refused_allocation_is_reported_and_nothing_leaks) {
     must(works[_i].run()); /* what the C library takes once and keeps is taken now */
     for (long n = 0;; n++) {
         ck_assert_int_lt(n, 1000);
@@ -216,7 +216,7 @@ static Suite *memory_suite(void) {
     TCase *refusals = tcase_create("refusals");
     tcase_set_timeout(refusals, 60);
     tcase_add_checked_fixture(refusals, make_folder, drop_folder);
-    tcase_add_loop_test(refusals, a_refused_allocation_is_told_and_nothing_leaks, 0, WORKS);
+    tcase_add_loop_test(refusals, a_refused_allocation_is_reported_and_nothing_leaks, 0, WORKS);
     suite_add_tcase(suite, refusals);
 #endif
     return suite;

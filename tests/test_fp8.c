@@ -1,6 +1,6 @@
-/* test_fp8.c: training with matmuls in fp8, on the CPU: what is in fp8, what it makes of numbers,
- * and what is refused. That no choice of memory changes a bit of it: test_engine_exact.c; the
- * codes: test_kernels_fp8.c. */
+/* test_fp8.c: training with fp8 matmuls on the CPU: which matmuls use fp8, its effect on numbers,
+ * and what is refused. test_engine_exact.c tests that memory choices change no bit;
+ * test_kernels_fp8.c tests the format. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -146,7 +146,7 @@ START_TEST(every_layer_says_what_fp8_made_of_its_numbers) {
 }
 END_TEST
 
-/* A run whose norm in the second block has this number from here on: one after the other goes on
+/* A run whose norm in the second block has this number from here on: one after the other continues
  * with it. */
 static hy_step_info step_with(const char *folder, const char *precision, const float *value) {
     hy_step_info info;
@@ -182,7 +182,7 @@ START_TEST(what_is_not_finite_skips_the_step_as_in_bf16) {
 }
 END_TEST
 
-/* One number far above the others takes their bits, and the run goes on. */
+/* One number far above the others takes their bits, and the run continues. */
 START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
     char folder[256];
     temp_folder(folder);
@@ -214,7 +214,7 @@ static bool is_told(hy_trainer *t, const char *words) {
 }
 
 /* A base in fp8 is multiplied as it is stored, forward and back; one in another type never. */
-START_TEST(adapters_stand_beside_a_base_in_fp8) {
+START_TEST(adapters_train_with_a_base_in_fp8) {
     static const struct {
         const char *dtype, *said;
         int64_t expected;
@@ -358,7 +358,7 @@ static Suite *fp8_suite(void) {
     tcase_add_test(computed, every_layer_says_what_fp8_made_of_its_numbers);
     tcase_add_test(computed, what_is_not_finite_skips_the_step_as_in_bf16);
     tcase_add_test(computed, an_outlier_is_reported_and_the_run_goes_on);
-    tcase_add_test(frozen, adapters_stand_beside_a_base_in_fp8);
+    tcase_add_test(frozen, adapters_train_with_a_base_in_fp8);
     tcase_add_test(frozen, trained_and_frozen_layers_may_both_be_in_fp8);
     tcase_add_test(frozen, losses_of_adapters_in_fp8_are_near_those_in_bf16_and_not_the_same);
     tcase_add_test(frozen, where_a_base_in_fp8_lives_changes_no_bit);

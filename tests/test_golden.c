@@ -1,9 +1,10 @@
-/* test_golden.c: the model against PyTorch.
+/* test_golden.c: the model compared with PyTorch.
  *
- * Each file in tests/golden (its README tells how they are made) is a small model with a batch and
- * what PyTorch makes of it in double precision: logits, loss, every gradient, ten AdamW steps. Here
- * the same is done in fp32 and compared, at every recompute setting and several numbers of loss
- * chunks. The last test turns one weight at a time and demands that the comparison fails. */
+ * Each file in tests/golden (its README describes how they are made) is a small model with a batch
+ * and the results of PyTorch in double precision: logits, loss, every gradient, ten AdamW steps.
+ * The tests compute the same in fp32 and compare, at every recompute setting and several numbers of
+ * loss chunks. The last test changes one weight at a time and requires that the comparison
+ * fails. */
 #include <math.h>
 
 #include "golden/checks.h"
@@ -113,7 +114,7 @@ static int64_t most_felt(const golden *g, int32_t index) {
 }
 
 /* The test of the tests: one element of any one parameter off by 0.01 is beyond the bounds. */
-START_TEST(one_wrong_weight_is_seen) {
+START_TEST(one_wrong_weight_is_detected) {
     golden g;
     trial training, evaluation;
     open_golden(&g, golden_cases[_i]);
@@ -152,7 +153,7 @@ static Suite *golden_suite(void) {
                         GOLDEN_CASES);
     tcase_add_loop_test(tc, ten_adamw_steps_follow_pytorch, 0, GOLDEN_CASES);
     tcase_add_loop_test(tc, fifty_adamw_steps_follow_pytorch, 0, GOLDEN_CURVES);
-    tcase_add_loop_test(tc, one_wrong_weight_is_seen, 0, GOLDEN_CASES);
+    tcase_add_loop_test(tc, one_wrong_weight_is_detected, 0, GOLDEN_CASES);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -1,5 +1,5 @@
-/* test_groups.c: groups of parameters by patterns: the text, what a step makes of them, plans,
- * checkpoints, and models of the caller's own. */
+/* test_groups.c: groups of parameters by patterns: the syntax, their effect on a step, plans,
+ * checkpoints, and custom models. */
 #include "own_rig.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -258,7 +258,7 @@ START_TEST(rate_and_decay_of_a_group_are_those_of_a_run_that_has_them) {
 }
 END_TEST
 
-START_TEST(an_optimizer_of_a_group_makes_its_own_step) {
+START_TEST(an_optimizer_of_a_group_makes_its_step) {
     const char *const *mixed = PAIRS(PLAIN, "groups", DOWN ": optimizer sgd");
     ck_assert(are_same(1, DOWN, mixed, PAIRS(PLAIN, "optimizer", "sgd")));
     ck_assert(!are_same(1, DOWN, mixed, PAIRS(PLAIN)));
@@ -473,7 +473,7 @@ START_TEST(rates_and_decays_may_change_and_state_may_not) {
 }
 END_TEST
 
-/* ---- models of one's own --------------------------------------------------------------------- */
+/* ---- models of the caller -------------------------------------------------------------------- */
 
 /* The weights after some answers of a loop with these groups. */
 static logistic own_after(int steps, const char *groups) {
@@ -495,7 +495,7 @@ static logistic own_after(int steps, const char *groups) {
     return learned;
 }
 
-START_TEST(parameters_of_ones_own_have_groups_by_their_names) {
+START_TEST(custom_parameters_have_groups_by_their_names) {
     logistic plain = own_after(3, ""), still = own_after(3, "bi*: lr_scale 0");
     ck_assert_float_eq(still.bias[0], 1);
     ck_assert_float_ne(plain.bias[0], 1);
@@ -511,7 +511,7 @@ START_TEST(parameters_of_ones_own_have_groups_by_their_names) {
 }
 END_TEST
 
-START_TEST(what_groups_cannot_do_to_ones_own_parameters_is_said) {
+START_TEST(unsupported_groups_of_custom_parameters_are_refused) {
     static const char *const wrong[][2] = {
         {"bias: frozen", "use lr_scale 0 to keep them unchanged"},
         {"embed.*: decay 0", "\"embed.*\" matches no parameter; the names are weights, bias"},
@@ -539,7 +539,7 @@ static Suite *groups_suite(void) {
     tcase_add_test(tests, no_pattern_takes_long);
     tcase_add_test(tests, a_rate_of_zero_moves_nothing);
     tcase_add_test(tests, rate_and_decay_of_a_group_are_those_of_a_run_that_has_them);
-    tcase_add_test(tests, an_optimizer_of_a_group_makes_its_own_step);
+    tcase_add_test(tests, an_optimizer_of_a_group_makes_its_step);
     tcase_add_test(tests, places_change_no_bit);
     tcase_add_test(tests, frozen_is_what_train_leaves_out);
     tcase_add_test(tests, plans_count_the_arrays_that_groups_have);
@@ -549,8 +549,8 @@ static Suite *groups_suite(void) {
     tcase_add_test(tests, slow_weights_in_8_bits_know_the_groups);
     tcase_add_test(tests, runs_with_groups_resume_to_the_same_bits);
     tcase_add_test(tests, rates_and_decays_may_change_and_state_may_not);
-    tcase_add_test(tests, parameters_of_ones_own_have_groups_by_their_names);
-    tcase_add_test(tests, what_groups_cannot_do_to_ones_own_parameters_is_said);
+    tcase_add_test(tests, custom_parameters_have_groups_by_their_names);
+    tcase_add_test(tests, unsupported_groups_of_custom_parameters_are_refused);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -146,7 +146,7 @@ START_TEST(frozen_weights_are_loaded_as_nf4) {
 }
 END_TEST
 
-START_TEST(one_wrong_tensor_is_seen) {
+START_TEST(one_wrong_tensor_is_detected) {
     for (int i = 0; i < HF_CASES; i++) feels_every_tensor(hf_cases[i]);
 }
 END_TEST
@@ -551,7 +551,7 @@ static int32_t likeliest(hf_rig *rig, int32_t at) {
     return best;
 }
 
-START_TEST(a_trained_llama2c_model_tells_its_story) {
+START_TEST(a_trained_llama2c_model_generates_its_story) {
     char path[512], tokenizer[600];
     hf_rig rig = {0};
     hy_tokenizer *t;
@@ -684,7 +684,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, frozen_weights_are_loaded_as_int8);
     tcase_add_test(tc, frozen_weights_are_loaded_as_fp8);
     tcase_add_test(tc, frozen_weights_are_loaded_as_nf4);
-    tcase_add_test(tc, one_wrong_tensor_is_seen);
+    tcase_add_test(tc, one_wrong_tensor_is_detected);
     tcase_add_test(tc, settings_of_a_folder_have_the_shape_of_its_config);
     tcase_add_test(tc, the_named_architecture_is_kept_where_it_can_have_the_shape);
     tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);
@@ -697,7 +697,7 @@ static Suite *hf_suite(void) {
     tcase_add_loop_test(tc, a_failed_write_leaves_the_folder_as_it_was, 0, 2);
     tcase_add_test(tc, a_folder_that_another_process_writes_is_left_to_it);
     tcase_add_test(tc, a_model_is_found_by_its_name_in_the_hubs_cache);
-    tcase_add_test(tc, a_trained_llama2c_model_tells_its_story);
+    tcase_add_test(tc, a_trained_llama2c_model_generates_its_story);
     tcase_add_test(tc, a_llama2c_model_is_the_same_in_pieces);
     tcase_add_loop_test(tc, configs_of_well_known_models_have_the_shapes_of_the_presets, 0, 6);
     suite_add_tcase(suite, tc);

@@ -1,5 +1,5 @@
-/* test_hf_refusals.c: configurations and files of models that must be refused, and the words it is
- * done with. Every message names the file and the field or tensor. test_hf.c has what works. */
+/* test_hf_refusals.c: configurations and model files that must be refused, and the messages. Every
+ * message names the file and the field or tensor. test_hf.c has the supported cases. */
 #include "hf_rig.h"
 #include "mutate.h"
 

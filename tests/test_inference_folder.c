@@ -1,5 +1,5 @@
-/* test_inference_folder.c: what a run leaves is a folder to talk to: its tokenizer is there, and a
- * template that lies beside it is followed. */
+/* test_inference_folder.c: the folder of a run can be used for chat: it has the tokenizer, and a
+ * chat template in it is used. */
 #include <errno.h>
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* test_kernels.c: the small things under the ops: 16-bit floats, exp, our own sgemm, the check of
+/* test_kernels.c: basic functions below the ops: 16-bit floats, exp, our sgemm, the check of
  * calls. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
@@ -141,7 +141,7 @@ static void check_sgemm(const hy_blas *blas, int variant, int64_t m, int64_t n, 
     trial_end(&t);
 }
 
-START_TEST(our_own_sgemm_and_the_library_agree_with_the_reference) {
+START_TEST(our_sgemm_and_the_library_agree_with_the_reference) {
     static const int64_t shapes[][3] = {{1, 1, 1},    {5, 17, 300},  {97, 193, 257},
                                         {13, 400, 5}, {200, 16, 31}, {12, 15, 1000}};
     const hy_blas own = {0};
@@ -174,7 +174,7 @@ static hy_op_call good_matmul(void) {
     return call;
 }
 
-START_TEST(wrong_calls_are_told_what_is_wrong) {
+START_TEST(wrong_calls_are_refused_with_a_reason) {
     hy_op_call call = good_matmul();
     must(hy_op_check(&call));
     call.t[HY_MATMUL_B].shape[0] = 5;
@@ -204,7 +204,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
 }
 END_TEST
 
-START_TEST(wrong_heads_are_told_what_is_wrong) {
+START_TEST(wrong_heads_are_refused_with_a_reason) {
     hy_op_call call = {.kind = HY_OP_ATTENTION};
     call.attr.heads.batch = 1;
     call.attr.heads.seq = 2;
@@ -232,7 +232,7 @@ START_TEST(wrong_heads_are_told_what_is_wrong) {
 }
 END_TEST
 
-START_TEST(other_wrong_calls_are_told_what_is_wrong) {
+START_TEST(other_wrong_calls_are_refused_with_a_reason) {
     hy_op_call loss = {.kind = HY_OP_CROSS_ENTROPY, .attr.loss.vocab = 9};
     loss.t[HY_CROSS_ENTROPY_LOGITS] = hy_tensor_2d(some, HY_F32, 2, 8);
     loss.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(some, HY_I32, 2);
@@ -306,11 +306,11 @@ static Suite *make_suite(void) {
     tcase_add_test(all, exp_is_within_two_units_in_the_last_place);
     tcase_add_test(all, exp_goes_to_zero_and_to_infinity_and_keeps_nan);
     tcase_add_test(all, square_roots_are_within_one_unit_in_the_last_place);
-    tcase_add_test(all, our_own_sgemm_and_the_library_agree_with_the_reference);
+    tcase_add_test(all, our_sgemm_and_the_library_agree_with_the_reference);
     tcase_add_test(all, the_blas_says_what_it_is);
-    tcase_add_test(all, wrong_calls_are_told_what_is_wrong);
-    tcase_add_test(all, wrong_heads_are_told_what_is_wrong);
-    tcase_add_test(all, other_wrong_calls_are_told_what_is_wrong);
+    tcase_add_test(all, wrong_calls_are_refused_with_a_reason);
+    tcase_add_test(all, wrong_heads_are_refused_with_a_reason);
+    tcase_add_test(all, other_wrong_calls_are_refused_with_a_reason);
     tcase_add_test(all, leading_dimensions_may_be_split);
     tcase_add_test(all, every_op_has_a_name_and_names_for_its_tensors);
     tcase_add_test(all, operations_are_counted);

@@ -1,5 +1,5 @@
-/* test_kernels_choice.c: whose attention serves a shape, as the lines that tables and caches
- * carry. */
+/* test_kernels_choice.c: the choice of attention kernels for a shape, as lines in tables and
+ * caches. */
 #include "harness.h"
 
 #include "kernels/attention_choice.h"
@@ -98,7 +98,7 @@ END_TEST
 
 /* cuDNN's results are those of one version; our own are the same whichever cuDNN there is, or
  * none. */
-START_TEST(cudnn_is_gone_on_with_in_the_same_version_alone_and_our_own_in_any) {
+START_TEST(a_cudnn_choice_is_kept_only_for_the_same_version_and_our_kernels_for_any) {
     static const char own[] =
         CARD "/cudnn-91900 attention-forward/64x1024/12-4x64/bf16 own 301.2 377.0\n";
     ck_assert_int_eq(said(FORWARD, CARD, 91901), -1);
@@ -136,7 +136,7 @@ static Suite *choice_suite(void) {
     tcase_add_test(tests, a_line_is_read_as_it_was_written);
     tcase_add_test(tests, a_damaged_line_is_passed_over);
     tcase_add_test(tests, a_table_is_read_among_lines_of_matmuls_and_without_a_last_newline);
-    tcase_add_test(tests, cudnn_is_gone_on_with_in_the_same_version_alone_and_our_own_in_any);
+    tcase_add_test(tests, a_cudnn_choice_is_kept_only_for_the_same_version_and_our_kernels_for_any);
     tcase_add_test(tests, a_later_choice_takes_the_place_of_an_earlier_one_of_its_shape_alone);
     suite_add_tcase(suite, tests);
     return suite;

@@ -1,5 +1,5 @@
-/* test_kernels_fp8.c: fp8 on the CPU: codes and scales against what is worked out without fp8.h's
- * bits, and the ops that make and multiply them. */
+/* test_kernels_fp8.c: fp8 on the CPU: values and scales compared with a computation that does not
+ * use fp8.h, and the ops that convert and multiply them. */
 #include "kernel_rig.h"
 
 #include <float.h>
@@ -179,7 +179,7 @@ START_TEST(what_is_not_finite_leaves_no_number) {
 END_TEST
 
 /* Of two tensors after each other, the one that is not finite is remembered. */
-START_TEST(what_was_seen_adds_up) {
+START_TEST(statistics_of_conversions_add_up) {
     fp8_case c = {16, 16, HY_F32, HY_E4M3, true, false, true};
     hy_op_call call = to_fp8_call(&c, 1);
     double *seen = call.t[HY_TO_FP8_SEEN].data;
@@ -262,7 +262,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, codes_and_scales_are_those_of_fp8_h);
     tcase_add_test(all, codes_are_transposed);
     tcase_add_test(all, what_is_not_finite_leaves_no_number);
-    tcase_add_test(all, what_was_seen_adds_up);
+    tcase_add_test(all, statistics_of_conversions_add_up);
     tcase_add_test(all, a_matmul_of_codes_is_one_of_their_numbers);
     tcase_add_test(all, one_thread_and_two_give_the_same_codes);
     tcase_add_test(all, wrong_calls_are_refused_in_words);

@@ -80,7 +80,7 @@ static void refused(const hy_op_call *call, const char *why) {
     must_fail(hy_op_check(call), HY_ERR_INPUT, why);
 }
 
-START_TEST(wrong_calls_are_told_what_is_wrong) {
+START_TEST(wrong_calls_are_refused_with_a_reason) {
     hy_op_call call = good_call();
     must(hy_op_check(&call));
     call.attr.add_parts.rank = 3;
@@ -136,7 +136,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(all, the_sum_is_that_of_a_loop_over_ranks, 0, PURE_TYPES);
     tcase_add_loop_test(all, threads_change_no_bit, 0, PURE_TYPES);
     tcase_add_test(all, the_order_is_that_of_ranks_on_every_rank);
-    tcase_add_test(all, wrong_calls_are_told_what_is_wrong);
+    tcase_add_test(all, wrong_calls_are_refused_with_a_reason);
     tcase_add_test(all, additions_are_counted);
     suite_add_tcase(suite, all);
     return suite;

@@ -1,8 +1,7 @@
-/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and what it tells of
- * itself.
+/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and its description.
  *
- * Random delays before every queued item make orders that only happen to hold fail; the thread
- * sanitizer watches the same tests. */
+ * Random delays before every queued item make a missing ordering fail; the thread sanitizer also
+ * runs these tests. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
 
@@ -66,7 +65,7 @@ START_TEST(a_stream_waits_for_an_event_of_another) {
     hy_event *full = event(), *empty = event();
     float box = 0, seen[40];
     for (int i = 0; i < 40; i++) {
-        must(cpu->stream_wait(producer, empty)); /* never recorded at first: goes on at once */
+        must(cpu->stream_wait(producer, empty)); /* never recorded at first: continues at once */
         put(producer, &box, (float)(i + 1));
         must(cpu->event_record(full, producer));
         must(cpu->stream_wait(consumer, full));
@@ -357,7 +356,7 @@ START_TEST(memory_that_cannot_be_had_is_named) {
 }
 END_TEST
 
-START_TEST(the_backend_tells_what_it_is) {
+START_TEST(the_backend_describes_itself) {
     const hy_device_facts *facts = &cpu->facts;
     ck_assert_msg(strncmp(facts->name, "CPU: ", 5) == 0 && facts->name[5], "%s", facts->name);
     ck_assert_ptr_nonnull(strstr(facts->detail, hy_blas_get()->library ? "core type" : "our own"));
@@ -405,7 +404,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, the_first_of_two_failures_is_the_one_reported);
     tcase_add_test(all, memory_is_aligned_and_apart_in_every_place);
     tcase_add_test(all, memory_that_cannot_be_had_is_named);
-    tcase_add_test(all, the_backend_tells_what_it_is);
+    tcase_add_test(all, the_backend_describes_itself);
     tcase_add_test(all, a_wrong_number_of_threads_is_refused);
     tcase_add_test(all, no_options_means_all_cores);
     suite_add_tcase(suite, all);

@@ -1,5 +1,5 @@
-/* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory
- * gets short, that speed is what decides, and that a run keeps what it began with. */
+/* test_ladder.c: precision levels: which types each profile allows, which are chosen when memory is
+ * short, that speed decides, and that a run keeps its types. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -119,7 +119,7 @@ START_TEST(a_cut_that_nobody_asked_for_is_the_planners_where_state_streams) {
 }
 END_TEST
 
-START_TEST(a_step_that_mostly_waits_is_told_what_a_longer_one_gives) {
+START_TEST(a_plan_that_mostly_waits_suggests_a_longer_step) {
     bool is_advised;
     const char *const *fast =
         PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB", "max_gpu_mem", "15GiB");
@@ -213,7 +213,7 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
     must(hy_trainer_save(t));
     next_losses(t, 6, straight);
     hy_trainer_destroy(t);
-    /* There is room now; a run that changed its types would go on with other bits. */
+    /* There is room now; a run that changed its types would continue with other bits. */
     t = small_trainer(TIGHT_RUN "resume auto", folder, NULL, NULL);
     ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, HY_U8);
     next_losses(t, 6, resumed);
@@ -231,7 +231,7 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
 END_TEST
 
 /* Nor does it make room for any: the plan is that of a run without. */
-START_TEST(what_stands_aside_costs_no_speed) {
+START_TEST(disabled_prediction_costs_no_speed) {
     hy_trainer *aside = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
                                                    "cpu_mem", "56GiB", "regime", "fine-tuning"));
     hy_trainer *none = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
@@ -310,7 +310,7 @@ START_TEST(disabled_prediction_takes_no_memory) {
     ck_assert(was_said(&first, "paired test at step"));
     ck_assert_uint_eq(first.early, 0);
     ck_assert_uint_gt(first.most, 2 * weights);
-    /* It goes on as if it had lost. */
+    /* It continues as if it had lost. */
     later.stop_at = (int64_t)saved_number(folder, "step") + 12;
     ck_assert_double_lt((double)later.stop_at, 40 + 12);
     change_saved(folder, "log_odds", "-2");
@@ -324,14 +324,14 @@ START_TEST(disabled_prediction_takes_no_memory) {
 END_TEST
 
 /* Killed in the window before a fork, and in the one after. */
-START_TEST(a_run_resumed_before_a_fork_asks_as_it_would_have) {
+START_TEST(a_run_resumed_before_a_paired_test_makes_the_same_test) {
     static const int before[] = {5, 9, 12, 15};
     check_resume(SMALL_RUN TUNING, NULL, NULL, before[_i], 20);
 }
 END_TEST
 
-/* No room for the copy: nothing is asked, and the run goes on. */
-START_TEST(a_fork_that_has_no_room_is_left_out) {
+/* No room for the copy: nothing is asked, and the run continues. */
+START_TEST(a_paired_test_without_room_is_omitted) {
     tuned u = {.stop_at = 30};
     hy_trainer *plan = plan_words(SMALL_RUN TUNING, NULL);
     hy_plan_facts facts = facts_of(plan);
@@ -358,13 +358,13 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, what_fits_the_card_stays_fp32);
     tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
     tcase_add_test(plans, no_hand_set_types_are_much_faster);
-    tcase_add_test(plans, what_stands_aside_costs_no_speed);
+    tcase_add_test(plans, disabled_prediction_costs_no_speed);
     tcase_add_test(plans, a_cut_that_nobody_asked_for_is_the_planners_where_state_streams);
-    tcase_add_test(plans, a_step_that_mostly_waits_is_told_what_a_longer_one_gives);
+    tcase_add_test(plans, a_plan_that_mostly_waits_suggests_a_longer_step);
     tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
     tcase_add_test(runs, disabled_prediction_takes_no_memory);
-    tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);
-    tcase_add_test(runs, a_fork_that_has_no_room_is_left_out);
+    tcase_add_loop_test(runs, a_run_resumed_before_a_paired_test_makes_the_same_test, 0, 4);
+    tcase_add_test(runs, a_paired_test_without_room_is_omitted);
     suite_add_tcase(suite, plans);
     suite_add_tcase(suite, runs);
     return suite;

@@ -398,7 +398,7 @@ START_TEST(each_request_may_fail_and_only_its_transfer_does) {
 }
 END_TEST
 
-START_TEST(a_failure_nobody_waited_for_is_told_at_the_end) {
+START_TEST(a_failure_that_no_call_waited_for_is_reported_at_the_end) {
     for (int i = 0; i < PATHS; i++) {
         if (!path_works(i)) continue;
         hy_spill_options options = {.path = paths[i], .fault = {.at = 2, .error = ENOSPC}};
@@ -726,7 +726,7 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, closing_waits_for_what_is_in_flight);
     tcase_add_test(tests, an_error_in_the_middle_names_folder_place_and_reason);
     tcase_add_test(tests, each_request_may_fail_and_only_its_transfer_does);
-    tcase_add_test(tests, a_failure_nobody_waited_for_is_told_at_the_end);
+    tcase_add_test(tests, a_failure_that_no_call_waited_for_is_reported_at_the_end);
     tcase_add_test(tests, when_all_have_failed_unheard_the_next_is_refused);
     tcase_add_test(tests, short_and_interrupted_requests_go_on);
     tcase_add_test(tests, what_never_moves_is_given_up);

@@ -1,7 +1,7 @@
-/* test_memory_pinned.c: what limits pinned memory, read from made-up machines.
+/* test_memory_pinned.c: limits of pinned memory, read from simulated machines.
  *
- * Each test writes the few files of /proc and /sys that its machine has into a folder of its own
- * and looks at the limit, its cause and the words of a refusal. */
+ * Each test writes the files of /proc and /sys that its machine has into a folder, and checks the
+ * limit, its cause and the message of a refusal. */
 #include "made_machine.h"
 
 #include "memory/pinned.h"
@@ -53,7 +53,7 @@ START_TEST(a_small_machine_leaves_a_small_margin) {
 END_TEST
 
 /* The limit on locked memory is 8 MiB on most computers and does not stop NVIDIA's driver. */
-START_TEST(the_limit_on_locked_memory_is_told_and_does_not_refuse) {
+START_TEST(the_limit_on_locked_memory_is_reported_and_does_not_refuse) {
     write_computer();
     hy_pin_limits l = probe();
     ck_assert_uint_eq(l.memlock, 8 << 20);
@@ -87,7 +87,7 @@ START_TEST(a_group_of_version_2_limits) {
 END_TEST
 
 /* The closest limit may stand anywhere between the process's group and the root. */
-START_TEST(a_limit_above_the_process_s_own_group_is_found) {
+START_TEST(a_limit_above_the_group_of_the_process_is_found) {
     write_computer();
     write_file(proc, "self/cgroup", "1:name=systemd:/x\n0::/user.slice/session.scope\n");
     write_file(sys, "fs/cgroup/user.slice/session.scope/memory.max", "max\n");
@@ -195,9 +195,9 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(all, make_machine, drop_machine);
     tcase_add_test(all, free_memory_less_a_margin_is_the_limit);
     tcase_add_test(all, a_small_machine_leaves_a_small_margin);
-    tcase_add_test(all, the_limit_on_locked_memory_is_told_and_does_not_refuse);
+    tcase_add_test(all, the_limit_on_locked_memory_is_reported_and_does_not_refuse);
     tcase_add_test(all, a_group_of_version_2_limits);
-    tcase_add_test(all, a_limit_above_the_process_s_own_group_is_found);
+    tcase_add_test(all, a_limit_above_the_group_of_the_process_is_found);
     tcase_add_test(all, a_group_of_version_1_limits);
     tcase_add_test(all, a_group_that_is_used_up_leaves_nothing);
     tcase_add_test(all, wsl2_pins_half_of_its_memory);

@@ -1,7 +1,7 @@
-/* test_memory_rates.c: measuring how fast bytes move, on the CPU backend.
+/* test_memory_rates.c: measuring copy speeds on the CPU backend.
  *
- * How fast a machine is cannot be tested; that a figure belongs to this backend can. A backend
- * whose copies are slowed down on purpose, or fail, stands in for a link of a known speed. */
+ * The speed of a machine cannot be tested, but whether a figure belongs to this backend can. A
+ * backend with copies that are slowed down on purpose, or fail, simulates a link of known speed. */
 #include "harness.h"
 
 #include <time.h>
@@ -92,7 +92,7 @@ START_TEST(every_rate_of_a_machine_is_found) {
 }
 END_TEST
 
-START_TEST(a_slow_link_is_seen_to_be_slow) {
+START_TEST(a_slow_link_is_measured_as_slow) {
     hy_rates r;
     wrapped.copy = slow_copy;
     must(hy_rates_measure(&wrapped, &r));
@@ -104,7 +104,7 @@ START_TEST(a_slow_link_is_seen_to_be_slow) {
 END_TEST
 
 /* What a card does in addition: its own memory is measured by an op. */
-START_TEST(a_card_s_own_memory_is_measured_by_an_op) {
+START_TEST(the_memory_of_a_card_is_measured_by_an_op) {
     hy_rates r;
     wrapped.facts.is_gpu = true;
     wrapped.enqueue = counting_enqueue;
@@ -155,8 +155,8 @@ static Suite *make_suite(void) {
     tcase_set_timeout(all, 60);
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, every_rate_of_a_machine_is_found);
-    tcase_add_test(all, a_slow_link_is_seen_to_be_slow);
-    tcase_add_test(all, a_card_s_own_memory_is_measured_by_an_op);
+    tcase_add_test(all, a_slow_link_is_measured_as_slow);
+    tcase_add_test(all, the_memory_of_a_card_is_measured_by_an_op);
     tcase_add_test(all, a_failure_is_passed_on_and_nothing_stays_taken);
     tcase_add_test(all, a_folder_s_speed_is_added);
     suite_add_tcase(suite, all);

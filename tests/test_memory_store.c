@@ -175,9 +175,9 @@ START_TEST(any_walk_ends_with_what_a_plain_store_would_hold) {
 }
 END_TEST
 
-/* ---- copies that come late ----------------------------------------------------------------- */
+/* ---- copies that come late ------------------------------------------------------------------- */
 
-/* Holds a copy stream back for some milliseconds, while the others go on. */
+/* Holds a copy stream back for some milliseconds, while the others continue. */
 static void hold_back(hy_stream *stream, hy_stream *brake, hy_event *event) {
     static float room[4];
     hy_op_call fill = {.kind = HY_OP_FILL};

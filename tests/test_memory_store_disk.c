@@ -283,7 +283,7 @@ END_TEST
 
 /* ---- failing disks --------------------------------------------------------------------------- */
 
-/* Goes on until a call fails; which one it is depends on when the disk answers. */
+/* Continues until a call fails; which one it is depends on when the disk answers. */
 static hy_status walk_until_failure(store_rig *r) {
     hy_stream *stream = machine.compute;
     for (int round = 0; round < 4; round++) {
@@ -308,7 +308,7 @@ static void expect_failure(setup s, const char *words) {
     close_disks(&r, 1);
 }
 
-START_TEST(a_failing_disk_is_told_with_its_folder_and_nothing_hangs) {
+START_TEST(a_failing_disk_is_reported_with_its_folder_and_nothing_hangs) {
     static const hy_spill_path paths[] = {HY_SPILL_AUTO, HY_SPILL_THREADS};
     for (int i = 0; i < 2; i++) {
         for (int64_t at = 1; at <= 40; at += 3) {
@@ -324,7 +324,7 @@ START_TEST(a_failing_disk_is_told_with_its_folder_and_nothing_hangs) {
 }
 END_TEST
 
-START_TEST(a_disk_that_is_full_is_told) {
+START_TEST(a_full_disk_is_reported) {
     setup s = {.sizes = tied,
                .depth = 3,
                .buffers = 2,
@@ -366,8 +366,8 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, a_stage_is_not_filled_while_it_is_copied_from);
     tcase_add_loop_test(tests, parts_of_a_class_are_read_and_written_across_units, 0, 3);
     tcase_add_test(tests, a_class_is_copied_from_any_place_to_any_other);
-    tcase_add_test(tests, a_failing_disk_is_told_with_its_folder_and_nothing_hangs);
-    tcase_add_test(tests, a_disk_that_is_full_is_told);
+    tcase_add_test(tests, a_failing_disk_is_reported_with_its_folder_and_nothing_hangs);
+    tcase_add_test(tests, a_full_disk_is_reported);
     tcase_add_test(tests, a_killed_process_leaves_nothing_in_the_folder);
     suite_add_tcase(suite, tests);
     return suite;

@@ -1,5 +1,5 @@
-/* test_metrics.c: what OUT/metrics.jsonl and OUT/plan.json say of a run, and what stays when it
- * resumes. */
+/* test_metrics.c: the contents of OUT/metrics.jsonl and OUT/plan.json, and what stays in them when
+ * a run resumes. */
 #include <errno.h>
 #include <math.h>
 #include <sys/wait.h>
@@ -221,7 +221,7 @@ static void tell_all(sitting *it) {
     tell(it, &(hy_event_line){.event = "recovery", .text = "tried again"});
 }
 
-START_TEST(events_stand_between_the_steps) {
+START_TEST(events_are_written_between_the_steps) {
     sitting it;
     sit_down(&it, NULL, NULL);
     advance(&it, 2);
@@ -250,7 +250,7 @@ START_TEST(events_stand_between_the_steps) {
 }
 END_TEST
 
-START_TEST(a_resumed_run_drops_the_events_its_checkpoint_has_not_seen) {
+START_TEST(a_resumed_run_drops_events_after_its_checkpoint) {
     sitting it;
     sit_down(&it, NULL, NULL);
     advance(&it, 2);
@@ -455,8 +455,8 @@ static Suite *suite(void) {
     tcase_add_checked_fixture(tests, make_folder, drop_folder);
     tcase_add_test(tests, a_sitting_begins_with_what_it_is);
     tcase_add_test(tests, a_resumed_run_has_a_beginning_for_each_sitting);
-    tcase_add_test(tests, events_stand_between_the_steps);
-    tcase_add_test(tests, a_resumed_run_drops_the_events_its_checkpoint_has_not_seen);
+    tcase_add_test(tests, events_are_written_between_the_steps);
+    tcase_add_test(tests, a_resumed_run_drops_events_after_its_checkpoint);
     tcase_add_test(tests, an_event_ahead_of_its_time_takes_no_steps_with_it);
     tcase_add_test(tests, a_line_cut_by_a_crash_is_dropped);
     tcase_add_test(tests, lines_a_disk_refused_are_written_later);

@@ -1,4 +1,4 @@
-/* test_model.c: shapes, parameters, what is kept and recomputed, passes. Golden files are in
+/* test_model.c: shapes, parameters, kept and recomputed activations, passes. Golden files are in
  * test_golden.c. */
 #include "model_rig.h"
 
@@ -143,7 +143,7 @@ START_TEST(layers_with_and_without_a_window_are_two_kinds) {
 }
 END_TEST
 
-START_TEST(a_tied_head_owns_no_weight_of_its_own) {
+START_TEST(a_tied_head_has_no_weight) {
     hy_shape s = gpt2_shape();
     hy_params tied, separate;
     must(hy_shape_complete(&s));
@@ -446,7 +446,7 @@ static Suite *model_suite(void) {
     tcase_add_test(tests, a_wrong_shape_names_the_key);
     tcase_add_test(tests, what_is_open_follows_from_the_rest);
     tcase_add_test(tests, layers_with_and_without_a_window_are_two_kinds);
-    tcase_add_test(tests, a_tied_head_owns_no_weight_of_its_own);
+    tcase_add_test(tests, a_tied_head_has_no_weight);
     tcase_add_test(tests, initial_values_do_not_depend_on_how_they_are_asked_for);
     tcase_add_test(tests, recomputation_changes_no_bit);
     tcase_add_test(tests, recomputing_all_keeps_only_the_stream_and_skips_the_last_matmul);

@@ -1,5 +1,5 @@
-/* test_model_nf4.c: codes of 4 bits and their scales: by numbers worked out by hand, and against
- * those that bitsandbytes makes of the same matrices, bit for bit (golden/make_nf4.py).
+/* test_model_nf4.c: NF4 values and their scales: compared with numbers worked out by hand, and bit
+ * for bit with those of bitsandbytes for the same matrices (golden/make_nf4.py).
  *
  * HYBRID_NF4_CASES names another file of such cases (tests/nf4/run.sh). */
 #include "harness.h"
@@ -13,7 +13,7 @@
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
-START_TEST(levels_are_their_own_codes_and_even_elements_lie_high) {
+START_TEST(levels_map_to_themselves_and_even_elements_use_the_high_bits) {
     static const float levels[16] = {HY_NF4_LEVELS};
     float x[HY_NF4_BLOCK], again[HY_NF4_BLOCK], scale;
     uint8_t codes[HY_NF4_BLOCK / 2];
@@ -288,7 +288,7 @@ static Suite *nf4_suite(void) {
     Suite *suite = suite_create("nf4");
     TCase *tests = tcase_create("nf4");
     tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, levels_are_their_own_codes_and_even_elements_lie_high);
+    tcase_add_test(tests, levels_map_to_themselves_and_even_elements_use_the_high_bits);
     tcase_add_test(tests, a_number_between_two_levels_goes_to_the_nearer_and_a_tie_to_the_lower);
     tcase_add_test(tests, zeros_stay_zeros_whatever_their_scale);
     tcase_add_test(tests, scales_have_eight_bits_around_their_mean);

@@ -1,8 +1,8 @@
-/* test_model_packing.c: packed examples lose what they lose alone.
+/* test_model_packing.c: packed examples have the same loss as alone.
  *
- * The same rows are read with and without packing and put through a model with rotary positions and
- * one that learns them: each example's loss, and the gradient of all of them, must agree. Without
- * the document mask they do not. */
+ * The same rows are read with and without packing and passed through a model with rotary positions
+ * and one with learned positions: each example's loss, and the gradient of all of them, must agree.
+ * Without the document mask they do not. */
 #include <math.h>
 
 #include "base/rng.h"

@@ -1,5 +1,5 @@
-/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no
- * bit; bytes are as planned; hooks are called in order. */
+/* test_model_passes.c: keeping, recomputing or offloading activations, and rings of any depth,
+ * change no bit; bytes are as planned; hooks are called in order. */
 #include "pass_rig.h"
 
 #include "model/batch_memory.h"

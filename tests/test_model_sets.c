@@ -1,5 +1,5 @@
-/* test_model_sets.c: models of which some parameters are frozen: what is chosen, what memory and
- * time that saves, and that it changes no bit of what is trained. */
+/* test_model_sets.c: models with frozen parameters: which are chosen, how much memory and time that
+ * saves, and that it changes no bit of the trained ones. */
 #include "sets_rig.h"
 
 #include "kernels/half.h"
@@ -308,19 +308,19 @@ static void check_codes(const hy_shape *shape, hy_dtype codes) {
     }
 }
 
-START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_int8_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = shape_at(_i);
     check_codes(&shape, HY_I8);
 }
 END_TEST
 
-START_TEST(frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_nf4_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = wide_shape_at(_i);
     check_codes(&shape, HY_NF4);
 }
 END_TEST
 
-START_TEST(frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for) {
+START_TEST(frozen_weights_in_fp8_give_the_bits_of_their_decoded_numbers) {
     hy_shape shape = shape_at(_i);
     check_codes(&shape, HY_E4M3);
 }
@@ -485,7 +485,7 @@ START_TEST(a_unit_runs_only_what_its_trained_parameters_want) {
     sets_rig r, full;
     sets_open(&full, &all);
     sets_open(&r, &choice);
-    /* Its weight and bias from the residual's gradient: nothing goes on through the block. */
+    /* Its weight and bias from the residual's gradient: nothing continues through the block. */
     ck_assert_int_eq(hy_batch_unit(r.plan, 2)->pass[HY_PASS_BACKWARD].op_count, 2);
     ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_MATMUL), 1);
     ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_BIAS_GRAD), 1);
@@ -601,12 +601,12 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, the_places_of_the_two_stores_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, offloaded_activations_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
-                        0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for, 0,
+    tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_their_decoded_numbers, 0,
+                        SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_in_fp8_give_the_bits_of_their_decoded_numbers, 0,
                         SHAPES);
     tcase_add_loop_test(tests, frozen_weights_may_be_stored_in_another_type, 0, SHAPES);
-    tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for, 0,
+    tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_their_decoded_numbers, 0,
                         SHAPES);
     tcase_add_loop_test(tests, matrices_are_int8_and_the_rest_is_not, 0, SHAPES);
     tcase_add_test(tests, groups_of_nf4_end_where_matrices_do);

@@ -1,7 +1,7 @@
-/* test_monitor.c: when memory is called short, and what a machine says it has left.
+/* test_monitor.c: when memory counts as short, and how much memory a machine has left.
  *
- * Thresholds and budgets by tables and by random walks; /proc and control groups of made-up
- * machines; and of this one, whose figures must agree with what it says elsewhere. */
+ * Thresholds and budgets are tested by tables and by random walks; /proc and control groups by
+ * simulated machines, and by this one, whose figures must agree with other sources. */
 #include "made_machine.h"
 
 #include "base/host_memory.h"

@@ -1,5 +1,5 @@
-/* test_muon.c: Muon as a whole: its updates against the formulas in double, what it leaves to
- * AdamW, and what it keeps. */
+/* test_muon.c: Muon as a whole: its updates compared with the formulas in double precision, which
+ * parameters AdamW updates, and its state. */
 #include "muon_checks.h"
 
 #include "run_facts.h"

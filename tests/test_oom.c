@@ -1,11 +1,10 @@
-/* test_oom.c: no memory, at every place where there could be none.
+/* test_oom.c: refuses memory everywhere in a training run.
  *
- * A short training run is made again and again, each time with another of its allocations refused:
- * each of the first 60, each that the CPU's arenas make, some of those after, and launches of ops
- * and copies. Each time it has to end with the losses of the undisturbed run, or stop and say so,
- * with a checkpoint that goes on to the same losses. Nothing may crash, hang, leak, or leave a file
- * or a thread. The same for the rest of the library, more coarsely; tests/long/test_oom_all.c
- * leaves nothing out. See oom/trial.h. */
+ * A short run is repeated, each time with another of its allocations refused: each of the first 60,
+ * each of the CPU's arenas, some later ones, and launches of ops and copies. Each time it must end
+ * with the losses of the undisturbed run, or stop with a message and a checkpoint that continues to
+ * the same losses. Nothing may crash, hang, leak, or leave a file or a thread. The rest of the
+ * library is tested with fewer cases; tests/long/test_oom_all.c has all. See oom/trial.h. */
 #include "oom/rows.h"
 
 /* One refusal is always survived once a step is made. */

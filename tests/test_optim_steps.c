@@ -9,8 +9,8 @@
 #include "model/param_layout.h"
 #include "update_all.h"
 
-/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a guest's
- * matrix. */
+/* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a custom
+ * model's matrix. */
 enum { PARAMS = 4, MOST = 16, STEPS = 20 };
 
 typedef struct steps_rig {

@@ -1,5 +1,5 @@
-/* test_optimizer_run.c: runs with SGD, Lion and Adafactor: that they learn, what their state costs,
- * where it may lie, how it is saved, and that other optimizers do not take it for theirs. */
+/* test_optimizer_run.c: runs with SGD, Lion and Adafactor: they learn; the size, places and saving
+ * of their state; other optimizers refuse that state. */
 #include "run_facts.h"
 #include "small_run.h"
 

@@ -1,5 +1,5 @@
-/* test_own_loop.c: the caller's own loop: learning, where its state lives, large parameters, jumps.
- * What it is refused and how it is stopped: test_own_loop_use.c. */
+/* test_own_loop.c: custom loops: learning, places of state, large parameters, jumps.
+ * test_own_loop_use.c tests wrong use and stopping. */
 #include "own_loop_rig.h"
 
 #include "base/hash.h"
@@ -141,7 +141,7 @@ START_TEST(updates_are_adamw_with_clipping_and_decay_on_matrices) {
 END_TEST
 
 /* A group that stands still, and one that decays though it is a vector. */
-START_TEST(groups_have_their_own_rate_and_decay) {
+START_TEST(groups_have_separate_rates_and_decays) {
     hy_parameter_group groups[] = {{0, -1}, {0.5, 0.9}};
     hy_parameter list[2] = {parameters[0], parameters[1]};
     hy_loop_options options = {
@@ -184,7 +184,7 @@ START_TEST(every_optimizer_and_state_type_learns) {
 }
 END_TEST
 
-/* The caller sees bf16; the master behind it goes on in fp32, through jumps that are refused
+/* The caller sees bf16; the master behind it continues in fp32, through jumps that are refused
  * too. */
 static uint16_t low[FEATURES + 1], low_grads[FEATURES + 1];
 
@@ -422,7 +422,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_loop_begins_with_values_that_nobody_chose_for_another_model, 0, 3);
     tcase_add_loop_test(tests, what_the_caller_says_counts_in_a_loop, 0, 2);
     tcase_add_test(tests, updates_are_adamw_with_clipping_and_decay_on_matrices);
-    tcase_add_test(tests, groups_have_their_own_rate_and_decay);
+    tcase_add_test(tests, groups_have_separate_rates_and_decays);
     tcase_add_loop_test(tests, where_the_state_lives_changes_no_bit, 0, 3);
     tcase_add_loop_test(tests, every_optimizer_and_state_type_learns, 0, 6);
     tcase_add_loop_test(tests, weights_of_16_bits_have_a_master_in_fp32, 0, 2);

@@ -1,5 +1,4 @@
-/* test_own_loop_use.c: the caller's own loop: numbers that are not finite, folders, what it is
- * asked for, wrong use. */
+/* test_own_loop_use.c: custom loops: numbers that are not finite, folders, questions, wrong use. */
 #include "own_loop_rig.h"
 
 #include <pthread.h>
@@ -99,7 +98,7 @@ static hy_loop_options with_blob(blob *b) {
     return options;
 }
 
-/* Stopped in any phase, the loop goes on to the same bits, with the caller's own part. */
+/* Stopped in any phase, the loop continues to the same bits, with the caller's own part. */
 START_TEST(a_stopped_loop_goes_on_to_the_same_bits) {
     static const hy_phase phases[] = {HY_FULL, HY_PREDICT, HY_CORRECT};
     blob b = {.number = 41};
@@ -161,7 +160,7 @@ END_TEST
 
 /* ---- questions and compute ------------------------------------------------------------------- */
 
-START_TEST(micro_batches_are_told_by_number) {
+START_TEST(micro_batches_are_requested_by_number) {
     hy_loop *loop = new_loop(KEYS("predictor", "outer", "grad_accum_steps", "2"));
     int64_t expected = 0;
     for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
@@ -337,7 +336,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_stopped_loop_goes_on_to_the_same_bits, 0, 3);
     tcase_add_test(tests, a_loop_is_saved_between_steps);
     tcase_add_test(tests, nothing_is_written_unless_a_folder_is_named);
-    tcase_add_test(tests, micro_batches_are_told_by_number);
+    tcase_add_test(tests, micro_batches_are_requested_by_number);
     tcase_add_test(tests, phases_say_which_precision_they_want);
     tcase_add_loop_test(
         tests, whether_predicting_pays_is_tested_where_batches_can_be_asked_for_again, 0, 2);

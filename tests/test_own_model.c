@@ -1,5 +1,5 @@
-/* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes,
- * the optimizer's state in Predict, failures, the record, resume, plans. */
+/* test_own_model.c: a custom model with callbacks: accumulation, loss scale, guard passes,
+ * optimizer state in Predict, failures, the record, resuming, plans. */
 #include "hybrid_tools.h"
 #include "own_rig.h"
 
@@ -98,7 +98,7 @@ static hy_summary train(const char *const *pairs) {
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-START_TEST(an_own_model_learns_with_and_without_prediction) {
+START_TEST(a_custom_model_learns_with_and_without_prediction) {
     hy_summary s = train(KEYS("predictor", _i ? "outer" : "none"));
     ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
     ck_assert_double_eq_tol(s.val_loss, held_out_loss(&learned), 1e-12);
@@ -624,7 +624,7 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("own model");
     TCase *tests = tcase_create("own model");
     tcase_add_checked_fixture(tests, fresh, NULL);
-    tcase_add_loop_test(tests, an_own_model_learns_with_and_without_prediction, 0, 2);
+    tcase_add_loop_test(tests, a_custom_model_learns_with_and_without_prediction, 0, 2);
     tcase_add_test(tests, two_runs_give_the_same_bits);
     tcase_add_test(tests, guard_passes_look_at_the_same_fresh_data_twice);
     tcase_add_test(tests, every_target_weighs_the_same_whatever_the_split);

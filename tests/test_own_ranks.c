@@ -1,8 +1,8 @@
-/* test_own_ranks.c: a caller's own model and a caller's own loop on several ranks.
+/* test_own_ranks.c: custom models and custom loops on several ranks.
  *
- * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of
- * losses, weights and checkpoints; what was killed goes on. A caller that fails or stops on one
- * rank does so on all. */
+ * Losses equal those of one rank, except for the order of sums. ZeRO stages agree in every bit of
+ * losses, weights and checkpoints. A killed run continues. If a callback fails or stops on one
+ * rank, the run ends on all. */
 #include "inside.h"
 #include "own_ranks_rig.h"
 
@@ -11,7 +11,7 @@
 #define IN_FP32 .apart = {5e-6, 5e-5}
 #define IN_16_BITS .apart = {5e-3, 5e-2}
 
-/* Others may be waiting for what a rank that does not go on would have updated. */
+/* Others may be waiting for what a rank that does not continue would have updated. */
 #define IN_TURN "optim_place pinned update gather max_gpu_mem 512MiB "
 
 static const own_variant variants[] = {
@@ -116,7 +116,7 @@ static const char *in_folder(const char *name, char out[600]) {
     return out;
 }
 
-static course train_own(const own_variant *v, int count, int stage, const char *out) {
+static run_steps train_own(const own_variant *v, int count, int stage, const char *out) {
     own_task task = {.v = v, .hashes = hashes};
     ranks_run run = {.count = count,
                      .stage = stage,
@@ -125,7 +125,7 @@ static course train_own(const own_variant *v, int count, int stage, const char *
                      .out = out,
                      .train = own_train,
                      .user = &task};
-    course c = train(&run);
+    run_steps c = train(&run);
     for (int r = 1; r < count; r++) {
         ck_assert_msg(hashes[r] == hashes[0], "%s: ranks 0 and %d end with other weights", v->name,
                       r);
@@ -135,14 +135,14 @@ static course train_own(const own_variant *v, int count, int stage, const char *
 
 /* ---- the same -------------------------------------------------------------------------------- */
 
-static void check_stages(const own_variant *v, int count, const course *one) {
+static void check_stages(const own_variant *v, int count, const run_steps *one) {
     char first[600] = "", out[600], name[32];
-    course expected = {0};
+    run_steps expected = {0};
     int64_t weights = 0;
     bool is_large = v->size[0] > 1 << 20;
     for (int stage = 0; stage < 3; stage += is_large ? EVERY(2) : 1) {
         snprintf(name, sizeof name, "%d-%d", count, stage);
-        course now = train_own(v, count, stage, in_folder(name, out));
+        run_steps now = train_own(v, count, stage, in_folder(name, out));
         distance far = apart(&now, one);
         ck_assert_msg(far.loss <= v->apart.loss && far.norm <= v->apart.norm,
                       "%s, %d ranks, stage %d: losses are %.2g away, norms %.2g", v->name, count,
@@ -158,10 +158,10 @@ static void check_stages(const own_variant *v, int count, const course *one) {
     }
 }
 
-START_TEST(ranks_of_a_guest_train_what_one_does_and_stages_agree_to_the_bit) {
+START_TEST(ranks_train_a_custom_model_as_one_does_and_stages_agree_to_the_bit) {
     const own_variant *v = &variants[_i];
     char out[600];
-    course one = train_own(v, 1, -1, in_folder("one", out));
+    run_steps one = train_own(v, 1, -1, in_folder("one", out));
     ck_assert_msg(jumps_of(&one) >= v->jumps, "%s: %d jumps", v->name, jumps_of(&one));
     check_stages(v, 2 + _i % 2, &one);
 }
@@ -188,14 +188,14 @@ static void train_until(ranks_run run, int64_t at) {
 
 #define SAVES "save_every 3 keep 0 "
 
-START_TEST(a_guest_that_was_killed_goes_on_to_the_same_bits) {
+START_TEST(a_killed_custom_run_continues_to_the_same_bits) {
     static const char *const names[] = {"outer", "loop", "bf16", "line"};
     const own_variant *v = variant_named(names[_i]);
     char out[2][600], more[512];
     snprintf(more, sizeof more, SAVES "%s", v->words);
     own_variant saving = *v;
     saving.words = more;
-    course whole = train_own(&saving, 2, 2, in_folder("whole", out[0]));
+    run_steps whole = train_own(&saving, 2, 2, in_folder("whole", out[0]));
     own_task task = {.v = &saving, .hashes = hashes};
     ranks_run run = {.count = 2,
                      .stage = _i % 3,
@@ -207,22 +207,22 @@ START_TEST(a_guest_that_was_killed_goes_on_to_the_same_bits) {
     train_until(run, 4);
     run.is_resumed = true;
     run.stage = 1;
-    course rest = train(&run);
+    run_steps rest = train(&run);
     ck_assert_int_gt(rest.step[0].step, 1);
-    course expected = part_of(&whole, &rest);
+    run_steps expected = part_of(&whole, &rest);
     must_be_same(&rest, &expected, v->name);
     must_have_same_checkpoint(out[0], out[1]);
 }
 END_TEST
 
-START_TEST(other_numbers_of_ranks_go_on_with_a_guest) {
+START_TEST(other_numbers_of_ranks_continue_a_custom_run) {
     static const int counts[] = {3, 1, 2};
     const own_variant *v = variant_named(_i ? "loop" : "model");
     char out[2][600], more[512];
     snprintf(more, sizeof more, SAVES "%s steps 12", v->words);
     own_variant longer = *v;
     longer.words = more;
-    course one = train_own(&longer, 1, -1, in_folder("one", out[0]));
+    run_steps one = train_own(&longer, 1, -1, in_folder("one", out[0]));
     own_task task = {.v = &longer, .hashes = hashes};
     ranks_run run = {.stage = 2,
                      .words = OWN_RUN,
@@ -237,8 +237,8 @@ START_TEST(other_numbers_of_ranks_go_on_with_a_guest) {
             train_until(run, 4 + 3 * i);
             continue;
         }
-        course rest = train(&run);
-        course expected = part_of(&one, &rest);
+        run_steps rest = train(&run);
+        run_steps expected = part_of(&one, &rest);
         distance far = apart(&rest, &expected);
         ck_assert_int_gt(rest.step[0].step, 4);
         ck_assert_msg(far.loss <= v->apart.loss && far.norm <= v->apart.norm,
@@ -267,7 +267,7 @@ static void must_refuse(const own_task *task, int stage, const char *more, const
     job_free(&job);
 }
 
-START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
+START_TEST(unsupported_ranks_of_a_custom_model_are_refused_by_name) {
     own_task task = {.v = variant_named(_i % 2 ? "loop" : "model")}, other = task;
     must_refuse(&task, 3, NULL, "zero_stage is 3");
     must_refuse(&task, 3, NULL, "accepted: 0 to 2");
@@ -277,7 +277,7 @@ START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
 }
 END_TEST
 
-/* ---- a caller that does not go on ------------------------------------------------------------ */
+/* ---- a caller that does not continue --------------------------------------------------------- */
 
 static ranks_job run_with(const own_variant *v, const own_fault *fault, const char *more,
                           const char *out) {
@@ -314,7 +314,7 @@ START_TEST(a_callback_that_lacks_memory_for_a_moment_is_asked_again) {
     own_fault fault = {.rank = 1 + _i, .at = 5, .status = HY_ERR_MEMORY}, none = {.rank = -1};
     const own_variant *v = variant_named(_i ? "model, each" : "model");
     char out[600];
-    course found, expected;
+    run_steps found, expected;
     ranks_job job = run_with(v, &fault, NULL, in_folder("again", out));
     job_end(&job, v->name, &found);
     job = run_with(v, &none, NULL, in_folder("once", out));
@@ -323,7 +323,7 @@ START_TEST(a_callback_that_lacks_memory_for_a_moment_is_asked_again) {
 }
 END_TEST
 
-START_TEST(a_guest_that_stops_on_one_rank_is_saved_by_all) {
+START_TEST(a_custom_model_that_stops_on_one_rank_is_saved_by_all) {
     int at = _i * EVERY(2);
     own_fault fault = {.rank = at % 3, .at = 4 + 4 * (at < 3), .status = HY_STOPPED, .stops = true};
     const own_variant *v = variant_named(at < 3 ? "model" : at < 6 ? "loop" : "in turn");
@@ -356,7 +356,7 @@ START_TEST(a_loop_that_is_destroyed_on_one_rank_ends_the_others) {
 }
 END_TEST
 
-START_TEST(a_killed_rank_of_a_guest_ends_the_others) {
+START_TEST(a_killed_rank_of_a_custom_model_ends_the_others) {
     own_fault fault = {.rank = _i / 2, .at = 5, .dies = true};
     char out[600], rank[16];
     const own_variant *v = variant_named(_i % 2 ? "loop" : "model, each");
@@ -373,7 +373,7 @@ START_TEST(a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all) {
     own_fault fault = {.rank = 1, .at = 5, .is_nan = true};
     const own_variant *v = variant_named(_i ? "loop, each" : "model");
     char out[600];
-    course found;
+    run_steps found;
     ranks_job job = run_with(v, &fault, NULL, in_folder("skipped", out));
     job_end(&job, v->name, &found);
     int bad = 0;
@@ -384,7 +384,7 @@ START_TEST(a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all) {
 }
 END_TEST
 
-START_TEST(loops_save_together_when_they_are_told_to) {
+START_TEST(loops_save_together_on_request) {
     own_fault fault = {.rank = 0, .at = 5, .saves = true};
     char out[600], path[HY_PATH_MAX];
     ranks_job job =
@@ -459,7 +459,7 @@ static void must_be_planned(const ranks_run *run, const int64_t *link_bytes) {
     own_free(&w);
 }
 
-START_TEST(an_own_model_is_stepped_on_ranks_and_sends_what_was_planned) {
+START_TEST(a_custom_model_is_stepped_on_ranks_and_sends_the_planned_bytes) {
     static const char *const names[] = {"model", "model, each", "bf16", "several units"};
     own_task task = {.v = variant_named(names[_i / 3]), .hashes = hashes};
     char out[600], path[HY_PATH_MAX];
@@ -484,21 +484,22 @@ static Suite *suite(void) {
     TCase *c = tcase_create("own_ranks");
     tcase_set_timeout(c, 580);
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_loop_test(c, ranks_of_a_guest_train_what_one_does_and_stages_agree_to_the_bit, 0,
+    tcase_add_loop_test(c, ranks_train_a_custom_model_as_one_does_and_stages_agree_to_the_bit, 0,
                         VARIANT_COUNT);
-    tcase_add_loop_test(c, a_guest_that_was_killed_goes_on_to_the_same_bits, 0, 4);
-    tcase_add_loop_test(c, other_numbers_of_ranks_go_on_with_a_guest, 0, 2);
-    tcase_add_loop_test(c, what_ranks_of_a_guest_cannot_be_is_refused_by_name, 0, 2);
+    tcase_add_loop_test(c, a_killed_custom_run_continues_to_the_same_bits, 0, 4);
+    tcase_add_loop_test(c, other_numbers_of_ranks_continue_a_custom_run, 0, 2);
+    tcase_add_loop_test(c, unsupported_ranks_of_a_custom_model_are_refused_by_name, 0, 2);
     tcase_add_loop_test(c, a_callback_that_fails_on_one_rank_ends_all_and_names_it, 0, 4);
     tcase_add_loop_test(c, a_callback_that_lacks_memory_for_a_moment_is_asked_again, 0, 2);
-    tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, COUNT_EVERY(9, 2));
+    tcase_add_loop_test(c, a_custom_model_that_stops_on_one_rank_is_saved_by_all, 0,
+                        COUNT_EVERY(9, 2));
     tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0,
                         COUNT_EVERY(6, 2));
-    tcase_add_loop_test(c, a_killed_rank_of_a_guest_ends_the_others, 0, 4);
+    tcase_add_loop_test(c, a_killed_rank_of_a_custom_model_ends_the_others, 0, 4);
     tcase_add_loop_test(c, a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all, 0, 2);
-    tcase_add_test(c, loops_save_together_when_they_are_told_to);
-    tcase_add_loop_test(c, an_own_model_is_stepped_on_ranks_and_sends_what_was_planned, 0, 9);
-    tcase_add_loop_test(c, an_own_model_is_stepped_on_ranks_and_sends_what_was_planned,
+    tcase_add_test(c, loops_save_together_on_request);
+    tcase_add_loop_test(c, a_custom_model_is_stepped_on_ranks_and_sends_the_planned_bytes, 0, 9);
+    tcase_add_loop_test(c, a_custom_model_is_stepped_on_ranks_and_sends_the_planned_bytes,
                         EVERY(2) == 1 ? 9 : 11, 12);
     suite_add_tcase(s, c);
     return s;

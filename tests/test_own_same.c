@@ -1,9 +1,9 @@
-/* test_own_same.c: the same model on the same data, as ours and as a caller's own: the losses
- * agree.
+/* test_own_same.c: trains the same model on the same data as a built-in and as a custom model: the
+ * losses agree.
  *
- * The caller computes with passes of ours over memory of its own, so that what is compared is
- * everything else: phases, jumps, guard, optimizer, clipping, schedule, validation. Gradients are
- * summed in another order in the norm alone, so losses may differ by its rounding. */
+ * The custom model computes with our passes in its own memory, so the test compares everything
+ * else: phases, jumps, guard, optimizer, clipping, schedule, validation. Only the gradient norm is
+ * summed in another order, so losses may differ by its rounding. */
 #include "config/derived.h"
 #include "config/settings.h"
 #include "data/dataset.h"
@@ -72,22 +72,22 @@ static void close_rig(void) {
     rig_close(&rig);
 }
 
-typedef struct course {
+typedef struct run_steps {
     int count;
     hy_phase phase[MOST_STEPS];
     double loss[MOST_STEPS], predicted[MOST_STEPS];
-} course;
+} run_steps;
 
 static void note_step(void *user, const hy_step_info *info) {
-    course *c = user;
+    run_steps *c = user;
     ck_assert_int_lt(c->count, MOST_STEPS);
     c->phase[c->count] = info->phase;
     c->loss[c->count] = info->loss;
     c->predicted[c->count++] = info->predicted_steps;
 }
 
-static course ours(const hy_config *config) {
-    course c = {0};
+static run_steps ours(const hy_config *config) {
+    run_steps c = {0};
     hy_observer observer = {.user = &c, .on_step = note_step};
     hy_trainer *trainer;
     must(hy_trainer_create(config, &observer, &trainer));
@@ -96,8 +96,8 @@ static course ours(const hy_config *config) {
     return c;
 }
 
-static course theirs(const hy_config *config) {
-    course c = {0};
+static run_steps theirs(const hy_config *config) {
+    run_steps c = {0};
     hy_observer observer = {.user = &c, .on_step = note_step};
     const hy_params *params = &rig.model->params;
     hy_parameter *list = calloc((size_t)params->count, sizeof *list);
@@ -120,16 +120,16 @@ static course theirs(const hy_config *config) {
     return c;
 }
 
-START_TEST(a_guest_trains_as_our_own_model_does) {
+START_TEST(a_custom_model_trains_as_the_built_in_model_does) {
     static const char *const keys[][2] = {{"predictor", "none"}, {"predictor", "outer"},
                                           {"predictor", "line"}, {"optimizer", "sgd"},
                                           {"optimizer", "lion"}, {"optimizer", "adafactor"}};
     hy_config *config = small_run(SAME_RUN, "none", PAIRS(keys[_i][0], keys[_i][1]));
     bool predicts = strcmp(keys[_i][0], "predictor") == 0 && strcmp(keys[_i][1], "none") != 0;
     if (!predicts) must(hy_config_set(config, "predictor", "none", HY_FROM_CALLER));
-    course expected = ours(config);
+    run_steps expected = ours(config);
     open_rig(config);
-    course found = theirs(config);
+    run_steps found = theirs(config);
     close_rig();
     hy_config_destroy(config);
     int jumps = 0;
@@ -148,7 +148,7 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_same");
     TCase *tests = tcase_create("own_same");
-    tcase_add_loop_test(tests, a_guest_trains_as_our_own_model_does, 0, 6);
+    tcase_add_loop_test(tests, a_custom_model_trains_as_the_built_in_model_does, 0, 6);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,5 +1,5 @@
-/* test_own_trouble.c: loops and models of the caller's own that are stopped, killed and resumed in
- * every kind of question, with weights of 32 and 16 bits and with state in every place. */
+/* test_own_trouble.c: custom loops and models that are stopped, killed and resumed in every kind of
+ * question, with 32-bit and 16-bit weights and with state in every place. */
 #include "own_rig.h"
 
 #include <signal.h>
@@ -257,7 +257,7 @@ START_TEST(a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits) {
 }
 END_TEST
 
-START_TEST(an_arm_of_a_fork_is_not_saved) {
+START_TEST(an_arm_of_a_paired_test_is_not_saved) {
     hy_parameter list[2];
     hy_loop_options options = task(list);
     int refused = 0, number = 0;
@@ -625,7 +625,7 @@ START_TEST(gradients_that_cannot_be_read_are_refused_by_name) {
 }
 END_TEST
 
-START_TEST(a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it) {
+START_TEST(programs_that_cannot_use_a_custom_run_say_why) {
     static const char words[] = "is a checkpoint of a custom model or loop";
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 3}};
@@ -659,7 +659,7 @@ static void replace_in(const char *path, const char *old, const char *new) {
     free(text);
 }
 
-START_TEST(a_plan_of_a_run_of_ones_own_is_of_its_shapes) {
+START_TEST(a_plan_of_a_custom_run_uses_its_shapes) {
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 3}};
     hy_trainer *expected, *found;
@@ -700,7 +700,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_master_copy_may_lie_anywhere, 0, 2);
     tcase_add_loop_test(tests, a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits, 0,
                         2);
-    tcase_add_test(tests, an_arm_of_a_fork_is_not_saved);
+    tcase_add_test(tests, an_arm_of_a_paired_test_is_not_saved);
     tcase_add_loop_test(tests, a_loop_that_is_killed_again_and_again_goes_on_to_the_same_bits, 0,
                         2);
     tcase_add_test(tests, weights_of_16_bits_are_the_rounded_master_after_every_verdict);
@@ -711,8 +711,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_parameter_may_have_no_dimension, 0, 2);
     tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
     tcase_add_loop_test(tests, gradients_that_cannot_be_read_are_refused_by_name, 0, 2);
-    tcase_add_test(tests, a_plan_of_a_run_of_ones_own_is_of_its_shapes);
-    tcase_add_test(tests, a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it);
+    tcase_add_test(tests, a_plan_of_a_custom_run_uses_its_shapes);
+    tcase_add_test(tests, programs_that_cannot_use_a_custom_run_say_why);
     suite_add_tcase(suite, tests);
     return suite;
 }

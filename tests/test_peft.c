@@ -1,6 +1,6 @@
-/* test_peft.c: adapters that PEFT saved, read, run, trained, written and merged: logits, gradients
- * and losses are PEFT's. golden/make_peft.py made the files; what is wrong with a folder is told by
- * name. */
+/* test_peft.c: adapters that PEFT saved are read, run, trained, written and merged: logits,
+ * gradients and losses equal PEFT's. golden/make_peft.py made the files. A wrong folder is refused
+ * with a message that names the problem. */
 #include "sets_rig.h"
 
 #include "config/derived.h"
@@ -707,7 +707,7 @@ static size_t place_in_file(const char *data, size_t size, const char *name) {
     return sizeof header + (size_t)header + (size_t)begin;
 }
 
-START_TEST(a_number_that_is_none_is_told_by_its_tensor) {
+START_TEST(a_value_that_is_not_a_number_is_reported_with_its_tensor) {
     static const float wrong[] = {NAN, INFINITY, -INFINITY};
     static const char *const words[] = {"holds nan", "holds inf", "holds -inf"};
     char *data;
@@ -725,7 +725,7 @@ START_TEST(a_number_that_is_none_is_told_by_its_tensor) {
 }
 END_TEST
 
-/* PEFT trains embedding and head apart where it is not told to tie them; a tied model cannot. */
+/* PEFT trains embedding and head separately by default; a tied model cannot. */
 START_TEST(a_table_for_two_is_there_twice_and_the_same) {
     static const char table[] = "base_model.model.model.embed_tokens.weight",
                       head[] = "base_model.model.lm_head.weight";
@@ -766,7 +766,7 @@ START_TEST(an_adapter_of_another_model_is_refused) {
 }
 END_TEST
 
-START_TEST(files_that_are_not_whole_are_told_by_their_path) {
+START_TEST(incomplete_files_are_reported_with_their_path) {
     char *data;
     size_t size;
     must_fail(load_spoilt("llama"), HY_ERR_INPUT, "it has no adapter_config.json");
@@ -805,10 +805,10 @@ static Suite *peft_suite(void) {
     tcase_add_test(wrong, what_changes_nothing_is_read);
     tcase_add_loop_test(wrong, tensors_that_are_wrong_are_named, 0, TENSORS);
     tcase_add_test(wrong, tensors_are_those_that_the_config_names);
-    tcase_add_loop_test(wrong, a_number_that_is_none_is_told_by_its_tensor, 0, 3);
+    tcase_add_loop_test(wrong, a_value_that_is_not_a_number_is_reported_with_its_tensor, 0, 3);
     tcase_add_test(wrong, a_table_for_two_is_there_twice_and_the_same);
     tcase_add_test(wrong, an_adapter_of_another_model_is_refused);
-    tcase_add_test(wrong, files_that_are_not_whole_are_told_by_their_path);
+    tcase_add_test(wrong, incomplete_files_are_reported_with_their_path);
     suite_add_tcase(suite, same);
     suite_add_tcase(suite, wrong);
     return suite;

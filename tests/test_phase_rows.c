@@ -1,5 +1,5 @@
-/* test_phase_rows.c: phases as rows of a table: a phase that only this test knows borrows memory
- * between steps, and Evaluate's batch is larger than training's at the same peak. */
+/* test_phase_rows.c: phases as rows of a table: a phase that only this test defines borrows memory
+ * between steps, and Evaluate has a larger batch than training at the same peak. */
 #include "inside.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -40,7 +40,7 @@ static const hy_phase_row calibrate = {.phase = (hy_phase)HY_PHASE_COUNT,
 
 static const char *const *const places[] = {PAIRS(STREAMING), PAIRS(RESIDENT), PAIRS(LEAVING)};
 
-START_TEST(a_phase_of_its_own_borrows_memory_and_changes_no_bit) {
+START_TEST(a_new_phase_borrows_memory_and_changes_no_bit) {
     double plain[8], disturbed[8];
     hy_trainer *t = begin(places[_i]);
     next_losses(t, 8, plain);
@@ -114,7 +114,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("rows");
     tcase_set_timeout(cases, 120);
     tcase_add_test(cases, every_phase_has_its_row);
-    tcase_add_loop_test(cases, a_phase_of_its_own_borrows_memory_and_changes_no_bit, 0, 3);
+    tcase_add_loop_test(cases, a_new_phase_borrows_memory_and_changes_no_bit, 0, 3);
     tcase_add_loop_test(cases, evaluation_has_four_times_the_batch_at_the_same_peak, 0, 3);
     tcase_add_loop_test(cases, evaluation_between_steps_changes_no_bit, 0, 3);
     suite_add_tcase(suite, cases);

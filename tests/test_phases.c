@@ -229,7 +229,7 @@ static hy_divergence learned(void) {
     return d;
 }
 
-START_TEST(divergence_is_seen_and_does_not_spoil_the_averages) {
+START_TEST(divergence_is_detected_and_does_not_change_the_averages) {
     hy_divergence d = learned(), before = d;
     ck_assert_int_eq(hy_divergence_observe(&d, &limits, NAN, 1), HY_NOT_FINITE);
     ck_assert_int_eq(hy_divergence_observe(&d, &limits, 3, INFINITY), HY_NOT_FINITE);
@@ -250,7 +250,7 @@ START_TEST(a_young_run_may_still_jump_about) {
 }
 END_TEST
 
-START_TEST(the_guard_rejects_outliers_of_its_own_history_and_nothing_less) {
+START_TEST(the_guard_rejects_only_outliers_of_its_history) {
     hy_guard g = {0};
     ck_assert_int_eq(hy_guard_judge(&g, 3, NAN, 0.01), HY_REJECTED);
     ck_assert_int_eq(hy_guard_judge(&g, 3, INFINITY, 0.01), HY_REJECTED);
@@ -265,7 +265,7 @@ START_TEST(the_guard_rejects_outliers_of_its_own_history_and_nothing_less) {
 }
 END_TEST
 
-START_TEST(confidence_begins_with_the_regime_and_moves_with_forks) {
+START_TEST(confidence_begins_with_the_regime_and_changes_with_paired_tests) {
     hy_confidence scratch = hy_confidence_prior(HY_FROM_SCRATCH, 0.8);
     hy_confidence tuning = hy_confidence_prior(HY_FINE_TUNING, 0.8);
     ck_assert_double_eq_tol(hy_confidence_value(&scratch), 0.8, 1e-9);
@@ -295,10 +295,10 @@ static Suite *phases_suite(void) {
     tcase_add_test(tests, a_rejected_move_costs_a_cooldown_that_doubles);
     tcase_add_test(tests, a_divergence_in_correct_rolls_back_and_goes_to_full);
     tcase_add_test(tests, a_million_random_observations_break_no_invariant);
-    tcase_add_test(tests, divergence_is_seen_and_does_not_spoil_the_averages);
+    tcase_add_test(tests, divergence_is_detected_and_does_not_change_the_averages);
     tcase_add_test(tests, a_young_run_may_still_jump_about);
-    tcase_add_test(tests, the_guard_rejects_outliers_of_its_own_history_and_nothing_less);
-    tcase_add_test(tests, confidence_begins_with_the_regime_and_moves_with_forks);
+    tcase_add_test(tests, the_guard_rejects_only_outliers_of_its_history);
+    tcase_add_test(tests, confidence_begins_with_the_regime_and_changes_with_paired_tests);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,4 +1,4 @@
-/* test_planner.c: what the planner chooses: known answers, and what is true of every answer. */
+/* test_planner.c: the planner: known results, and properties of every plan. */
 #include "planner_rig.h"
 
 #include "base/rng.h"
@@ -154,7 +154,7 @@ START_TEST(more_memory_is_never_slower) {
         double before = 1e300;
         rig_begin(&r, &(rig_options){cases[i].model, "rtx5080", 8 * GIB, 60 * GIB,
                                      cases[i].step_tokens, SMALL_STATE});
-        r.sizer.spec.budget = 0; /* the pieces of the loss by themselves */
+        r.sizer->spec.budget = 0; /* the pieces of the loss by themselves */
         for (uint64_t device = 2; device <= 160; device += device < 32 ? DEVICE_STEP : 32) {
             hy_plan plan;
             r.problem.limits.device = device * GIB;
@@ -319,7 +319,7 @@ static hy_plan_choice any_choice(const rig *r, dice *d) {
         int32_t layers = p->layers * ((int32_t) throw(d, 4) + 1) / 4;
         c.recompute_layers = layers == p->layers ? 0 : layers;
     }
-    c.loss_chunks = p->sizes->chunks(p->user, c.batch, logits[throw(d, 5)]);
+    c.loss_chunks = hy_sizer_chunks(p->sizer, c.batch, logits[throw(d, 5)]);
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         if (p->open.state[i]) c.state[i] = throw(d, 2) ? HY_PINNED : HY_DEVICE;
     }
@@ -372,16 +372,18 @@ END_TEST
 START_TEST(every_choice_has_a_reason) {
     rig r;
     hy_plan plan;
-    hy_plan_reasons reasons;
+    hy_plan_facts facts = {0};
     rig_begin(&r, &(rig_options){"qwen2.5-7b", "h200", CARD_16GB, 60 * GIB, 262144, SMALL_STATE});
     must(hy_plan_choose(&r.problem, &plan));
-    must(hy_plan_explain(&r.problem, &plan, &reasons));
+    must(hy_plan_explain(&r.problem, &plan, &facts));
     static const char *const words[] = {"micro-batch", "weights in pinned memory",
                                         "gradients in pinned memory",
                                         "optimizer state in pinned memory", "a layer is updated"};
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
         bool is_there = false;
-        for (int i = 0; i < reasons.count; i++) is_there |= !!strstr(reasons.text[i], words[k]);
+        for (int i = 0; i < facts.reason_count; i++) {
+            is_there |= !!strstr(facts.reasons[i], words[k]);
+        }
         ck_assert_msg(is_there, "no reason says \"%s\"", words[k]);
     }
     rig_end(&r);

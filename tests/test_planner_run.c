@@ -1,5 +1,5 @@
-/* test_planner_run.c: the planner inside a run: what it resolves, that its figures are those of the
- * run, and what it suggests when nothing fits. */
+/* test_planner_run.c: the planner inside a run: its choices, its figures compared with those of the
+ * run, and its suggestions when nothing fits. */
 #include "run_facts.h"
 #include "small_run.h"
 

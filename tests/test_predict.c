@@ -388,7 +388,7 @@ START_TEST(the_residual_of_a_move_is_measured_after_correct) {
 }
 END_TEST
 
-START_TEST(each_phase_has_its_own_precision) {
+START_TEST(each_phase_has_a_precision) {
     hy_trainer *t =
         open_trainer("none", PAIRS("precision", "bf16", "precision_correct", "fp32"), NULL);
     hy_step_info info;
@@ -518,7 +518,7 @@ static void keep_loss(void *user, const hy_step_info *info) {
 
 /* The arm of a fork may break off in Predict, with the optimizer's state away: what it puts back
  * stays. */
-START_TEST(a_fork_decides_and_leaves_the_run_as_it_was) {
+START_TEST(a_paired_test_decides_and_leaves_the_run_unchanged) {
     static const char *const strategies[] = {"none", "cpu", "pinned", "compress", "drop"};
     static const char *const lengths[] = {"6", "7"};
     const char *const *pairs = PAIRS("regime", "fine-tuning", "fork_budget", "0.5", "fork_steps",
@@ -628,12 +628,12 @@ static Suite *predict_suite(void) {
     tcase_add_loop_test(tests, a_run_with_moves_resumes_bit_for_bit, 0, 2);
     tcase_add_test(tests, a_move_can_still_be_undone_after_resuming_in_correct);
     tcase_add_test(tests, the_residual_of_a_move_is_measured_after_correct);
-    tcase_add_test(tests, each_phase_has_its_own_precision);
+    tcase_add_test(tests, each_phase_has_a_precision);
     tcase_add_test(tests, precisions_that_make_no_sense_are_refused_with_the_reason);
     tcase_add_test(tests, fp16_finds_its_loss_scale_again);
     tcase_add_test(tests, a_nan_in_any_phase_ends_in_a_skip_a_rollback_or_a_clear_stop);
     tcase_add_test(tests, averaging_the_tail_gives_another_loss_and_leaves_training_alone);
-    tcase_add_loop_test(tests, a_fork_decides_and_leaves_the_run_as_it_was, 0, 10);
+    tcase_add_loop_test(tests, a_paired_test_decides_and_leaves_the_run_unchanged, 0, 10);
     tcase_add_test(tests, fine_tuning_starts_from_the_weights_of_a_checkpoint);
     tcase_add_test(tests, a_validation_that_waits_for_predict_is_made_after_a_resume_too);
     suite_add_tcase(suite, tests);

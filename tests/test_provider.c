@@ -1,6 +1,6 @@
-/* test_provider.c: a provider of gradients that neither trainer nor engine knows: a quadratic, with
- * its weights in its own memory. It trains, predicts, is saved and resumed, through the interface
- * alone. */
+/* test_provider.c: a provider of gradients that neither trainer nor engine knows: a quadratic
+ * function with weights in its own memory. It trains, predicts, saves and resumes through the
+ * interface alone. */
 #include "harness.h"
 
 #include <math.h>

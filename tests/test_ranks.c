@@ -1,5 +1,5 @@
-/* test_ranks.c: a run as one of several: joining the others, what a rank takes of its machine, and
- * starting them. */
+/* test_ranks.c: a run as one of several ranks: joining the others, the device and cores of a rank,
+ * and starting ranks. */
 #include "comm_rig.h"
 #include "rank_variables.h"
 

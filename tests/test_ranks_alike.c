@@ -1,5 +1,5 @@
-/* test_ranks_alike.c: what ranks could find out differently, and must not: what rank 0 finds is
- * everybody's. */
+/* test_ranks_alike.c: decisions that ranks could make differently and must not: all ranks use those
+ * of rank 0. */
 #include "ranks_rig.h"
 
 static char folder[256];
@@ -32,18 +32,19 @@ static void stand_apart(const ranks_run *run, int rank) {
 
 START_TEST(all_ranks_begin_with_the_checkpoint_that_rank_0_finds) {
     char out[300];
-    course expected = {0};
+    run_steps expected = {0};
     make_weights("early", "2");
     make_weights("later", "4"); /* has the one of step 2, too, and a newer one */
     for (int victim = 2; victim >= 1; victim--) {
         path_of(out, victim == 2 ? "alike" : "apart");
-        course now = train(&(ranks_run){.count = 2,
-                                        .stage = 0,
-                                        .words = RANKS_RUN,
-                                        .more = "predictor none steps 2 init_from " WHERE_IT_STANDS,
-                                        .out = out,
-                                        .victim = victim,
-                                        .begin = stand_apart});
+        run_steps now =
+            train(&(ranks_run){.count = 2,
+                               .stage = 0,
+                               .words = RANKS_RUN,
+                               .more = "predictor none steps 2 init_from " WHERE_IT_STANDS,
+                               .out = out,
+                               .victim = victim,
+                               .begin = stand_apart});
         if (victim == 2) expected = now;
         must_be_same(&now, &expected, "a rank that would find another checkpoint");
     }
@@ -52,18 +53,18 @@ END_TEST
 
 /* ---- validation ------------------------------------------------------------------------------ */
 
-/* More sequences than are told at once. */
+/* More sequences than fit into one message. */
 START_TEST(ranks_validate_as_many_sequences_as_one) {
     char out[300];
-    course one = {0};
+    run_steps one = {0};
     for (int count = 1; count <= 3; count += 2) {
         path_of(out, count == 1 ? "one" : "three");
-        course now = train(&(ranks_run){.count = count,
-                                        .stage = 1,
-                                        .words = RANKS_RUN,
-                                        .more = "predictor none steps 2 seq_len 8 eval_every 1 "
-                                                "eval_batches 0 builtin_bytes 120000",
-                                        .out = out});
+        run_steps now = train(&(ranks_run){.count = count,
+                                           .stage = 1,
+                                           .words = RANKS_RUN,
+                                           .more = "predictor none steps 2 seq_len 8 eval_every 1 "
+                                                   "eval_batches 0 builtin_bytes 120000",
+                                           .out = out});
         if (count == 1) one = now;
         ck_assert(one.step[0].val_loss > 0);
         ck_assert(apart(&now, &one).loss < 1e-5);
@@ -152,17 +153,17 @@ END_TEST
 
 /* One rank has room for a fork and the other has none: then nobody makes one, and the run goes
  * on. */
-START_TEST(a_fork_is_made_by_all_ranks_or_none) {
+START_TEST(a_paired_test_is_made_by_all_ranks_or_none) {
     char out[300];
     for (int victim = 2; victim >= 0; victim--) {
         snprintf(out, sizeof out, "%s/%d", folder, victim);
-        course now = train(&(ranks_run){.count = 2,
-                                        .stage = 2,
-                                        .words = RANKS_RUN,
-                                        .more = FORKS,
-                                        .out = out,
-                                        .own = "cpu_mem 1800000",
-                                        .victim = victim});
+        run_steps now = train(&(ranks_run){.count = 2,
+                                           .stage = 2,
+                                           .words = RANKS_RUN,
+                                           .more = FORKS,
+                                           .out = out,
+                                           .own = "cpu_mem 1800000",
+                                           .victim = victim});
         ck_assert_int_eq(jumps_of(&now) > 0, victim == 2);
         if (victim < 2) ck_assert_int_eq(now.step[now.count - 1].step, 20);
     }
@@ -179,11 +180,11 @@ START_TEST(small_rings_and_empty_shards_give_the_bits_of_other_stages) {
     };
     static const int most[] = {2, 4};
     char out[300];
-    course first = {0}, one = {0};
+    run_steps first = {0}, one = {0};
     for (int count = 1; count <= most[_i]; count *= 2) {
         for (int stage = count == 1 ? 3 : 0; stage < 4; stage++) {
             snprintf(out, sizeof out, "%s/%d-%d", folder, count, stage);
-            course now = train(&(ranks_run){
+            run_steps now = train(&(ranks_run){
                 .count = count, .stage = stage, .words = RANKS_RUN, .more = words[_i], .out = out});
             if (count == 1) one = now;
             if (count > 1 && stage == 0) first = now;
@@ -203,7 +204,7 @@ static Suite *suite(void) {
     tcase_add_test(c, ranks_validate_as_many_sequences_as_one);
     tcase_add_loop_test(c, a_sample_is_that_of_rank_0, 0,
                         sizeof sample_cases / sizeof sample_cases[0]);
-    tcase_add_test(c, a_fork_is_made_by_all_ranks_or_none);
+    tcase_add_test(c, a_paired_test_is_made_by_all_ranks_or_none);
     tcase_add_loop_test(c, small_rings_and_empty_shards_give_the_bits_of_other_stages, 0, 2);
     suite_add_tcase(s, c);
     return s;

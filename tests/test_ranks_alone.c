@@ -1,9 +1,9 @@
 /* test_ranks_alone.c: one rank that sends everything to itself, over a stand-in for NCCL
  * (standin/nccl.c).
  *
- * It learns what a run without ranks learns, but for the order in which norms are summed. Stages
- * agree to the bit, and so do places: what lies on the device is sent where it is, what does not
- * passes through a ring. */
+ * Its losses equal those of a run without ranks, except for the order in which norms are summed.
+ * Stages and places agree to the bit: device memory is sent directly, other memory passes through a
+ * ring. */
 #include "own_ranks_rig.h"
 #include "standin_rig.h"
 
@@ -18,7 +18,7 @@ static void set_up(void) {
 
 static void tear_down(void) { remove_folder(folder); }
 
-static course train_alone(const ranks_run *like, const char *words, const char *more) {
+static run_steps train_alone(const ranks_run *like, const char *words, const char *more) {
     static int runs;
     char out[300], all[1200];
     snprintf(out, sizeof out, "%s/%d", folder, runs++);
@@ -30,8 +30,8 @@ static course train_alone(const ranks_run *like, const char *words, const char *
     return train(&run);
 }
 
-static void must_be_near(const course *now, const course *one, distance most, const char *name,
-                         const char *more) {
+static void must_be_near(const run_steps *now, const run_steps *one, distance most,
+                         const char *name, const char *more) {
     distance far = apart(now, one);
     ck_assert_msg(far.loss <= most.loss && far.norm <= most.norm,
                   "%s,%s: losses are %.2g away, norms %.2g", name, more, far.loss, far.norm);
@@ -69,10 +69,10 @@ static const char *const ways[] = {
 START_TEST(one_rank_that_sends_to_itself_learns_the_same_in_every_stage_and_place) {
     const kind *k = &kinds[_i];
     const ranks_run like = {.words = RUN};
-    course one = train_alone(&like, k->words, ""), first = {0};
+    run_steps one = train_alone(&like, k->words, ""), first = {0};
     ck_assert_int_eq(one.count, 5);
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
-        course now = train_alone(&like, k->words, ways[i]);
+        run_steps now = train_alone(&like, k->words, ways[i]);
         must_be_near(&now, &one, k->apart, k->name, ways[i]);
         if (i > 0) must_be_same(&now, &first, k->name);
         first = now;
@@ -84,9 +84,9 @@ END_TEST
 START_TEST(what_it_sends_to_itself_is_used) {
     const ranks_run like = {.words = RUN};
     for (int i = 1; i < 5; i++) {
-        course whole = train_alone(&like, kinds[0].words, ways[i]);
+        run_steps whole = train_alone(&like, kinds[0].words, ways[i]);
         setenv("STANDIN_NCCL_FLIP", "0,0", 1);
-        course damaged = train_alone(&like, kinds[0].words, ways[i]);
+        run_steps damaged = train_alone(&like, kinds[0].words, ways[i]);
         unsetenv("STANDIN_NCCL_FLIP");
         ck_assert_msg(memcmp(whole.step, damaged.step, sizeof whole.step) != 0,
                       "%s: nothing went through NCCL", ways[i]);
@@ -104,20 +104,20 @@ static const own_variant variants[] = {
     {.name = "loop", .words = "predictor none steps 6", SMALL, .is_loop = true},
 };
 
-START_TEST(a_guest_that_sends_to_itself_learns_the_same) {
+START_TEST(a_custom_model_that_sends_to_itself_learns_the_same) {
     const own_variant *v = &variants[_i];
     own_task task = {.v = v};
     const ranks_run like = {.words = OWN_RUN, .train = own_train, .user = &task};
-    course one = train_alone(&like, v->words, ""), first = {0};
+    run_steps one = train_alone(&like, v->words, ""), first = {0};
     ck_assert_int_eq(one.count, 6);
-    for (int i = 0; i < 2; i++) { /* a guest has no stage 3 */
-        course now = train_alone(&like, v->words, ways[i]);
+    for (int i = 0; i < 2; i++) { /* a custom model has no stage 3 */
+        run_steps now = train_alone(&like, v->words, ways[i]);
         must_be_near(&now, &one, v->apart, v->name, ways[i]);
         if (i > 0) must_be_same(&now, &first, v->name);
         first = now;
     }
     setenv("STANDIN_NCCL_FLIP", "0,0", 1);
-    course damaged = train_alone(&like, v->words, ways[1]);
+    run_steps damaged = train_alone(&like, v->words, ways[1]);
     unsetenv("STANDIN_NCCL_FLIP");
     ck_assert_msg(memcmp(first.step, damaged.step, sizeof first.step) != 0,
                   "%s: nothing went through NCCL", v->name);
@@ -132,7 +132,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, one_rank_that_sends_to_itself_learns_the_same_in_every_stage_and_place,
                         0, KINDS);
     tcase_add_test(c, what_it_sends_to_itself_is_used);
-    tcase_add_loop_test(c, a_guest_that_sends_to_itself_learns_the_same, 0,
+    tcase_add_loop_test(c, a_custom_model_that_sends_to_itself_learns_the_same, 0,
                         (int)(sizeof variants / sizeof *variants));
     suite_add_tcase(s, c);
     return s;

@@ -1,5 +1,5 @@
-/* test_ranks_card.c: ranks with a device whose memory the host cannot touch (fake_card.h): what
- * they choose by time is rank 0's, and what they take is what was planned for each of them. */
+/* test_ranks_card.c: ranks with a device whose memory the host cannot access (fake_card.h): timed
+ * choices are those of rank 0, and each rank uses the planned memory. */
 #include "fake_card.h"
 #include "ranks_rig.h"
 
@@ -48,7 +48,7 @@ static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *us
     hy_trainer_destroy(t);
 }
 
-START_TEST(which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own) {
+START_TEST(rank_0_chooses_fp8_matmuls_for_equal_cards) {
     bool has_other_card = _i == 1;
     rig it = rig_start(2, agree_on_fp8, &has_other_card);
     rig_wait(&it);
@@ -72,7 +72,7 @@ static void have_another_card(const hy_ranks *ranks, rig_result *mine, const voi
     require(warnings == (ranks->rank == 0));
 }
 
-START_TEST(a_rank_with_another_card_is_told_of) { rig_run(2, have_another_card, NULL); }
+START_TEST(a_rank_with_another_card_is_reported) { rig_run(2, have_another_card, NULL); }
 END_TEST
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -164,8 +164,8 @@ static Suite *suite(void) {
     TCase *c = tcase_create("card");
     tcase_set_timeout(c, 300);
     tcase_add_test(c, matmuls_have_the_algorithms_of_rank_0_on_all_ranks);
-    tcase_add_loop_test(c, which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own, 0, 2);
-    tcase_add_test(c, a_rank_with_another_card_is_told_of);
+    tcase_add_loop_test(c, rank_0_chooses_fp8_matmuls_for_equal_cards, 0, 2);
+    tcase_add_test(c, a_rank_with_another_card_is_reported);
     tcase_add_loop_test(c, each_rank_takes_what_was_planned_for_it, 0, 4 * OPTIMIZERS);
     tcase_add_loop_test(c, the_plan_has_room_on_every_rank, 0, 2);
     tcase_add_test(c, a_rank_shares_what_is_free_and_not_what_it_holds);

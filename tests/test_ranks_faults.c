@@ -1,5 +1,5 @@
-/* test_ranks_faults.c: one of several ranks is killed, stopped, or refused memory or room: the
- * others end, and the run goes on when all are started again (ranks_moments.h).
+/* test_ranks_faults.c: one of several ranks is killed, stopped, or refused memory or disk space:
+ * the others end, and the run continues when all are started again (ranks_moments.h).
  * tests/long/test_ranks_killed.c and test_ranks_refused.c have 20 random moments for each rank. */
 #include "ranks_moments.h"
 

@@ -1,8 +1,8 @@
-/* test_ranks_frozen.c: several ranks with weights that are not trained: whole on every rank up to
- * stage 2, parts in stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever
- * the weights are stored as, wherever they live and wherever they come from; a run goes on with
- * other ranks and stages; and a rank has as much as was planned. Among the fast tests each way of
- * training has one number of ranks; tests/long/test_ranks_frozen_all.c has 2, 3 and 4. */
+/* test_ranks_frozen.c: several ranks with frozen weights: whole on every rank up to stage 2, parts
+ * in stage 3. Stages agree in every bit of losses, norms and checkpoints, whatever the storage
+ * type, place and source of the weights. A run continues with other ranks and stages, and a rank
+ * uses the planned memory. Fast tests use one number of ranks for each way of training;
+ * tests/long/test_ranks_frozen_all.c uses 2, 3 and 4. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS
@@ -65,12 +65,12 @@ static const variant *named(const char *name) {
     return &frozen_variants[i];
 }
 
-static course train_words(const char *words, int count, int stage, const char *out) {
+static run_steps train_words(const char *words, int count, int stage, const char *out) {
     ranks_run run = {.count = count, .stage = stage, .words = RANKS_RUN, .more = words, .out = out};
     return train(&run);
 }
 
-static void must_be_close(const variant *v, const course *now, const course *one) {
+static void must_be_close(const variant *v, const run_steps *now, const run_steps *one) {
     distance far = apart(now, one);
     ck_assert_msg(far.loss <= v->apart.loss && far.norm <= v->apart.norm,
                   "%s: losses are %.2g away, norms %.2g", v->name, far.loss, far.norm);
@@ -80,15 +80,15 @@ START_TEST(parts_give_the_bits_of_the_whole) {
     const variant *v = &frozen_variants[_i];
     char out[3][600], words[1024];
     snprintf(words, sizeof words, "%s offload_folder %s", v->words, folder);
-    course one = train_words(words, 1, -1, in_folder("one", out[0]));
+    run_steps one = train_words(words, 1, -1, in_folder("one", out[0]));
     ck_assert_int_ge(jumps_of(&one), v->jumps);
     for (int count = 2; count <= 4; count++) {
         char name[2][16];
         if (!IS_LONG && count != 2 + _i % 2) continue;
         snprintf(name[0], sizeof name[0], "whole-%d", count);
         snprintf(name[1], sizeof name[1], "parts-%d", count);
-        course whole = train_words(words, count, _i % 3, in_folder(name[0], out[1]));
-        course parts = train_words(words, count, 3, in_folder(name[1], out[2]));
+        run_steps whole = train_words(words, count, _i % 3, in_folder(name[0], out[1]));
+        run_steps parts = train_words(words, count, 3, in_folder(name[1], out[2]));
         must_be_same(&parts, &whole, v->name);
         must_have_same_checkpoint(out[2], out[1]);
         must_be_close(v, &parts, &one);
@@ -117,8 +117,8 @@ static void die_at(const ranks_run *run, int rank, const hy_step_info *info) {
 }
 
 /* Killed behind a step, and gone on with by others. */
-static course train_in_two(ranks_run run, int64_t at, int count, int stage) {
-    course rest;
+static run_steps train_in_two(ranks_run run, int64_t at, int count, int stage) {
+    run_steps rest;
     run.at = at;
     run.after_step = die_at;
     ranks_job job = job_start(&run);
@@ -139,8 +139,8 @@ START_TEST(a_base_of_files_is_read_in_parts_and_other_ranks_go_on_with_it) {
     int count = 2 + _i % 2;
     snprintf(words, sizeof words, NONE BASE_SHAPE "model %s base %s %s steps 6 save_every 2 keep 0",
              make_base(model), model, storages[_i]);
-    course whole = train_words(words, count, 2, in_folder("whole", out[0]));
-    course parts = train_words(words, count, 3, in_folder("parts", out[1]));
+    run_steps whole = train_words(words, count, 2, in_folder("whole", out[0]));
+    run_steps parts = train_words(words, count, 3, in_folder("parts", out[1]));
     must_be_same(&parts, &whole, v.name);
     must_have_same_checkpoint(out[1], out[0]);
     ranks_run run = {.count = count,
@@ -148,12 +148,12 @@ START_TEST(a_base_of_files_is_read_in_parts_and_other_ranks_go_on_with_it) {
                      .words = RANKS_RUN,
                      .more = words,
                      .out = in_folder("same", out[2])};
-    course again = train_in_two(run, 3, count, 1), expected = part_of(&whole, &again);
+    run_steps again = train_in_two(run, 3, count, 1), expected = part_of(&whole, &again);
     must_be_same(&again, &expected, "the same ranks in another stage");
     must_have_same_checkpoint(out[2], out[0]);
     run.stage = 1;
     run.out = in_folder("other", out[3]);
-    course others = train_in_two(run, 3, 5 - count, 3);
+    run_steps others = train_in_two(run, 3, 5 - count, 3);
     expected = part_of(&whole, &others);
     must_be_close(&v, &others, &expected);
 }
@@ -164,15 +164,15 @@ START_TEST(other_ranks_go_on_with_parts_of_a_checkpoint) {
     char out[2][600], words[1024];
     const variant *v = named("nf4");
     snprintf(words, sizeof words, "%s steps 6 save_every 2 keep 0", v->words);
-    course whole = train_words(words, 2, 3, in_folder("whole", out[0]));
+    run_steps whole = train_words(words, 2, 3, in_folder("whole", out[0]));
     ranks_run run = {
         .count = 2, .stage = 3, .words = RANKS_RUN, .more = words, .out = in_folder("cut", out[1])};
-    course again = train_in_two(run, 3, 2, 3), expected = part_of(&whole, &again);
+    run_steps again = train_in_two(run, 3, 2, 3), expected = part_of(&whole, &again);
     must_be_same(&again, &expected, v->name);
     must_have_same_checkpoint(out[1], out[0]);
     run.count = 1;
     run.out = in_folder("alone", out[1]);
-    course others = train_in_two(run, 3, 3, 3);
+    run_steps others = train_in_two(run, 3, 3, 3);
     expected = part_of(&whole, &others);
     must_be_close(v, &others, &expected);
 }

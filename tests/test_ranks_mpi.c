@@ -1,8 +1,7 @@
-/* test_ranks_mpi.c: ranks that mpirun starts train over MPI what ranks over sockets train, to the
- * bit.
+/* test_ranks_mpi.c: ranks started by mpirun train over MPI to the same bits as ranks over sockets.
  *
- * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER".
- * Where mpirun or libhybrid_mpi.so is missing this is passed over, with a line that says so. */
+ * The program starts itself under mpirun (mpi_rig.h), as "test_ranks_mpi VARIANT STAGE FOLDER". If
+ * mpirun or libhybrid_mpi.so is missing, the tests are skipped with a message. */
 #include "mpi_rig.h"
 #include "ranks_variants.h"
 
@@ -21,12 +20,12 @@ static void drop_folder(void) { remove_folder(folder); }
 /* ---- as a rank of mpirun --------------------------------------------------------------------- */
 
 static int as_rank(const char *name, int stage, const char *into) {
-    static course mine;
+    static run_steps mine;
     char words[1024], out[600], path[600];
     hy_rank_info who;
     require(hy_find_rank(&who) == HY_OK && who.count > 1);
     snprintf(out, sizeof out, "%s/run", into);
-    snprintf(path, sizeof path, "%s/course-%d", into, who.rank);
+    snprintf(path, sizeof path, "%s/run_steps-%d", into, who.rank);
     snprintf(words, sizeof words, "%s transport mpi", variant_named(name)->words);
     ranks_run run = {
         .count = who.count, .stage = stage, .words = RANKS_RUN, .more = words, .out = out};
@@ -37,11 +36,11 @@ static int as_rank(const char *name, int stage, const char *into) {
 
 /* ---- as a test ------------------------------------------------------------------------------- */
 
-static course course_of(int rank) {
+static run_steps course_of(int rank) {
     char path[300], *data;
     size_t size;
-    course out;
-    snprintf(path, sizeof path, "%s/course-%d", folder, rank);
+    run_steps out;
+    snprintf(path, sizeof path, "%s/run_steps-%d", folder, rank);
     must(hy_file_read(path, &data, &size));
     ck_assert_uint_eq(size, sizeof out);
     memcpy(&out, data, sizeof out);
@@ -64,9 +63,9 @@ START_TEST(ranks_over_mpi_train_what_ranks_over_sockets_do) {
                      .words = RANKS_RUN,
                      .more = variant_named(c->variant)->words,
                      .out = ours};
-    course expected = train(&run);
+    run_steps expected = train(&run);
     for (int r = 0; r < c->ranks; r++) {
-        course mine = course_of(r);
+        run_steps mine = course_of(r);
         must_be_same(&mine, &expected, "over MPI");
     }
     must_have_same_checkpoint(out, ours);

@@ -1,9 +1,9 @@
-/* test_ranks_resume.c: runs of several ranks that are killed and go on.
+/* test_ranks_resume.c: runs of several ranks that are killed and resumed.
  *
- * With the same number of ranks and any stage they go on to the bits of a run that nobody killed;
- * with another number losses are those of one rank, but for the order of sums. Models that are
- * exported from checkpoints do not show who wrote these. tests/long/test_ranks_resume_all.c kills
- * at every step, and in every way of training. */
+ * With the same number of ranks and any stage they continue to the bits of an undisturbed run. With
+ * another number of ranks, losses equal those of one rank except for the order of sums. Exported
+ * models do not depend on the number of ranks. tests/long/test_ranks_resume_all.c kills at every
+ * step and in every way of training. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS
@@ -31,8 +31,8 @@ static void die_at(const ranks_run *run, int rank, const hy_step_info *info) {
     if (info->step == run->at) kill(getpid(), SIGKILL);
 }
 
-/* All ranks are killed after step `at`; what was told until then. */
-static course train_until(ranks_run run, int64_t at) {
+/* All ranks are killed after step `at`; returns the steps until then. */
+static run_steps train_until(ranks_run run, int64_t at) {
     run.at = at;
     run.after_step = die_at;
     ranks_job job = job_start(&run);
@@ -41,24 +41,24 @@ static course train_until(ranks_run run, int64_t at) {
     for (int r = 0; r < run.count; r++) was_killed |= job.it.codes[r] == 128 + SIGKILL;
     ck_assert_msg(was_killed, "nobody came to step %lld: %s", (long long)at,
                   job.it.results[0].message);
-    course until = job.courses[0];
+    run_steps until = job.courses[0];
     job_free(&job);
     return until;
 }
 
-static course go_on(ranks_run run) {
+static run_steps go_on(ranks_run run) {
     run.is_resumed = true;
     return train(&run);
 }
 
-/* What a sitting was told is what the whole run was told there. */
-static void must_go_on_as(const course *whole, const course *sitting, const char *what) {
-    course expected = part_of(whole, sitting);
+/* The steps of a session equal those of the whole run at the same place. */
+static void must_go_on_as(const run_steps *whole, const run_steps *sitting, const char *what) {
+    run_steps expected = part_of(whole, sitting);
     must_be_same(sitting, &expected, what);
 }
 
 static void check_killed(const variant *v, int count, int stage, int next_stage, int64_t at,
-                         const course *whole, const char *whole_out) {
+                         const run_steps *whole, const char *whole_out) {
     char words[1024], name[64], out[600];
     snprintf(name, sizeof name, "cut-%d-%d-%lld", stage, next_stage, (long long)at);
     ranks_run run = {.count = count,
@@ -68,13 +68,14 @@ static void check_killed(const variant *v, int count, int stage, int next_stage,
                      .out = in_folder(name, out)};
     train_until(run, at);
     run.stage = next_stage;
-    course rest = go_on(run);
+    run_steps rest = go_on(run);
     ck_assert_msg(rest.step[0].step > 1, "%s: it began anew", v->name);
     must_go_on_as(whole, &rest, v->name);
     must_have_same_checkpoint(out, whole_out);
 }
 
-static course train_whole(const variant *v, int count, int stage, const char *more, char out[600]) {
+static run_steps train_whole(const variant *v, int count, int stage, const char *more,
+                             char out[600]) {
     char words[1024];
     char all[2048];
     snprintf(all, sizeof all, "%s %s", words_of(v, folder, words), more);
@@ -92,7 +93,7 @@ START_TEST(a_run_of_ranks_that_was_killed_goes_on_bit_for_bit) {
     const variant *v = IS_LONG ? &variants[_i] : variant_named(names[_i]);
     int count = 2 + _i % 3, stages = stages_of(v);
     char out[600];
-    course whole = train_whole(v, count, 2, "", out);
+    run_steps whole = train_whole(v, count, 2, "", out);
     check_killed(v, count, 2, 2, 4, &whole, out);
     check_killed(v, count, stages - 1, _i % 2, 5, &whole, out);
 }
@@ -102,7 +103,7 @@ END_TEST
 START_TEST(it_goes_on_after_a_kill_at_any_step) {
     const variant *v = variant_named("line");
     char out[600];
-    course whole = train_whole(v, 2, 3, "", out);
+    run_steps whole = train_whole(v, 2, 3, "", out);
     for (int64_t at = 4; at < 18; at++) check_killed(v, 2, 3, 3, at, &whole, out);
 }
 END_TEST
@@ -120,8 +121,8 @@ static const sitting sittings[][4] = {
     {{2, 3, 5}, {3, 1, 8}, {4, 2, 11}, {3, 0, 0}},
 };
 
-static void check_close(const variant *v, const course *one, const course *now) {
-    course expected = part_of(one, now);
+static void check_close(const variant *v, const run_steps *one, const run_steps *now) {
+    run_steps expected = part_of(one, now);
     distance far = apart(now, &expected);
     ck_assert_msg(far.loss <= v->apart.loss && far.norm <= v->apart.norm,
                   "%s from step %lld on: losses are %.2g away, norms %.2g", v->name,
@@ -137,13 +138,13 @@ START_TEST(other_numbers_of_ranks_and_stages_go_on_with_a_run) {
     snprintf(all, sizeof all, "%s steps 15", words_of(v, folder, words));
     ranks_run run = {
         .count = 1, .words = RANKS_RUN SAVES, .more = all, .out = in_folder("one", out[0])};
-    course one = train(&run);
+    run_steps one = train(&run);
     run.out = in_folder("many", out[1]);
     for (int i = 0; i < 4; i++) {
         run.count = list[i].count;
         run.stage = list[i].stage;
         run.is_resumed = i > 0;
-        course now = list[i].until > 0 ? train_until(run, list[i].until) : train(&run);
+        run_steps now = list[i].until > 0 ? train_until(run, list[i].until) : train(&run);
         check_close(v, &one, &now);
     }
 }

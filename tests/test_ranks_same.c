@@ -1,9 +1,9 @@
-/* test_ranks_same.c: several ranks train what one trains.
+/* test_ranks_same.c: several ranks train the same as one rank.
  *
- * Losses of N ranks are those of one, but for the order of sums; stages of ZeRO among themselves,
- * and the same run once more, agree in every bit of losses, norms and checkpoints. Among the fast
- * tests each way of training has one number of ranks and two stages;
- * tests/long/test_ranks_same_all.c has 2, 3 and 4 ranks and all stages. */
+ * Losses of N ranks equal those of one, except for the order of sums. ZeRO stages, and a repeated
+ * run, agree in every bit of losses, norms and checkpoints. Fast tests use one number of ranks and
+ * two stages for each way of training; tests/long/test_ranks_same_all.c uses 2, 3 and 4 ranks and
+ * all stages. */
 #include "ranks_variants.h"
 
 #ifdef HY_ALL_RANKS
@@ -17,8 +17,8 @@ static char folder[256];
 static void make_folder(void) { temp_folder(folder); }
 static void drop_folder(void) { remove_folder(folder); }
 
-static course train_into(const char *out, const variant *v, int count, int stage,
-                         const char *variable) {
+static run_steps train_into(const char *out, const variant *v, int count, int stage,
+                            const char *variable) {
     char words[1024];
     ranks_run run = {.count = count,
                      .stage = stage,
@@ -30,13 +30,13 @@ static course train_into(const char *out, const variant *v, int count, int stage
 }
 
 /* Stages in bits. */
-static void check_stages(const variant *v, int count, unsigned stages, const course *one) {
+static void check_stages(const variant *v, int count, unsigned stages, const run_steps *one) {
     char first[300] = "", out[300];
-    course expected = {0};
+    run_steps expected = {0};
     for (int stage = 0; stage < stages_of(v); stage++) {
         if (!(stages >> stage & 1)) continue;
         snprintf(out, sizeof out, "%s/%d-%d", folder, count, stage);
-        course now = train_into(out, v, count, stage, NULL);
+        run_steps now = train_into(out, v, count, stage, NULL);
         distance far = apart(&now, one);
         ck_assert_msg(far.loss <= v->apart.loss && far.norm <= v->apart.norm,
                       "%s, %d ranks, stage %d: losses are %.2g away, norms %.2g", v->name, count,
@@ -55,7 +55,7 @@ START_TEST(ranks_train_what_one_does_and_stages_agree_to_the_bit) {
     const variant *v = &variants[_i];
     char out[300];
     snprintf(out, sizeof out, "%s/one", folder);
-    course one = train_into(out, v, 1, -1, NULL);
+    run_steps one = train_into(out, v, 1, -1, NULL);
     ck_assert_msg(jumps_of(&one) >= v->jumps, "%s: %d jumps", v->name, jumps_of(&one));
     for (int count = 2; count <= 4; count++) {
         if (IS_LONG) {
@@ -73,10 +73,10 @@ START_TEST(the_same_ranks_again_give_the_same_bits_however_slow_their_link_is) {
     static const char *const variables[] = {"HYBRID_TEST_LINK=0,0", "HYBRID_TEST_LINK=20e6,0.002"};
     const variant *v = variant_named(names[_i]);
     char out[3][300];
-    course first = {0};
+    run_steps first = {0};
     for (int i = 0; i < 3; i++) {
         snprintf(out[i], sizeof out[i], "%s/%d", folder, i);
-        course now = train_into(out[i], v, 3, 3 - _i, i > 0 ? variables[i - 1] : NULL);
+        run_steps now = train_into(out[i], v, 3, 3 - _i, i > 0 ? variables[i - 1] : NULL);
         if (i == 0) first = now;
         must_be_same(&now, &first, v->name);
         must_have_same_checkpoint(out[i], out[0]);

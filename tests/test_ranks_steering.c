@@ -1,9 +1,9 @@
-/* test_ranks_steering.c: one of several ranks is short of memory, and all do the same about it.
+/* test_ranks_steering.c: one of several ranks is short of memory, and all ranks react alike.
  *
- * Each rank has a fake card (fake_card.h) of its own, in its own process. One of the cards is
- * filled by others in mid-run, or says that it has more than it gives. All ranks then have smaller
- * micro-batches, recompute, or plan anew, in the same step, and losses stay those of a run that
- * nobody disturbed, but for the order of sums. */
+ * Each rank has a fake card (fake_card.h) in its own process. Other programs fill one of the cards
+ * during the run, or the card reports more memory than it gives. All ranks then use smaller
+ * micro-batches, recompute, or plan again, in the same step, and losses equal those of an
+ * undisturbed run except for the order of sums. */
 #include "fake_card.h"
 #include "inside.h"
 #include "ranks_rig.h"
@@ -36,7 +36,7 @@ typedef struct task {
     const char *words;
     int victim;      /* -1: nobody */
     int from, until; /* steps in which its card is full */
-    bool is_refused; /* before the first step, or for another plan: less is given than is told */
+    bool is_refused; /* at the start, or for another plan: the card has less than it reports */
     bool plans_anew; /* in the middle, and back again */
     seen *all;       /* (RANKS) */
 } task;

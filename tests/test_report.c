@@ -1,5 +1,5 @@
-/* test_report.c: reading runs back: every field, lines that nobody understands, files that grow,
- * are replaced or stop in the middle of a line, and what is known of a run as a whole. */
+/* test_report.c: reading runs: every field, unknown lines, files that grow, are replaced or end in
+ * the middle of a line, and the facts about a whole run. */
 #include <fcntl.h>
 #include <time.h>
 
@@ -76,7 +76,7 @@ START_TEST(what_a_line_does_not_say_is_unknown) {
 }
 END_TEST
 
-START_TEST(lines_that_nobody_understands_are_counted_and_passed_over) {
+START_TEST(unknown_lines_are_counted_and_skipped) {
     run_rig rig;
     rig_make(&rig);
     rig_begin(&rig, "{\"step\":1,\"loss\":3}\n"
@@ -213,7 +213,7 @@ static const char start_line[] =
     "\"tokens_per_step\":64,\"seq_len\":32,\"vram_budget_bytes\":1000,\"host_budget_bytes\":2000,"
     "\"thresholds\":{\"target\":0.85,\"warning\":0.88,\"critical\":0.92,\"emergency\":0.95}}\n";
 
-START_TEST(a_start_tells_what_the_run_is) {
+START_TEST(a_start_event_describes_the_run) {
     run_rig rig;
     rig_make(&rig);
     rig_begin(&rig, start_line);
@@ -249,7 +249,7 @@ START_TEST(of_no_run_nothing_is_known) {
 }
 END_TEST
 
-START_TEST(events_are_told_in_a_sentence_and_in_their_place) {
+START_TEST(events_are_one_sentence_at_their_position) {
     run_rig rig;
     rig_make(&rig);
     rig_begin(&rig, start_line);
@@ -520,7 +520,7 @@ START_TEST(a_run_that_has_only_begun_is_followed) {
 }
 END_TEST
 
-START_TEST(planned_bytes_are_told_by_phase_place_and_class) {
+START_TEST(planned_bytes_are_listed_by_phase_place_and_class) {
     run_rig rig;
     rig_make(&rig);
     rig_begin(&rig, "{\"step\":1,\"loss\":3}\n");
@@ -589,13 +589,13 @@ static Suite *report_suite(void) {
     TCase *fields = tcase_create("fields"), *files = tcase_create("files");
     tcase_add_test(fields, every_field_of_a_step_is_read);
     tcase_add_test(fields, what_a_line_does_not_say_is_unknown);
-    tcase_add_test(fields, lines_that_nobody_understands_are_counted_and_passed_over);
+    tcase_add_test(fields, unknown_lines_are_counted_and_skipped);
     tcase_add_test(fields, damaged_files_never_break_the_reader);
     tcase_add_test(fields, what_steps_cost_each_rank_is_read);
     tcase_add_test(fields, another_number_of_ranks_begins_anew);
-    tcase_add_test(fields, a_start_tells_what_the_run_is);
+    tcase_add_test(fields, a_start_event_describes_the_run);
     tcase_add_test(fields, of_no_run_nothing_is_known);
-    tcase_add_test(fields, events_are_told_in_a_sentence_and_in_their_place);
+    tcase_add_test(fields, events_are_one_sentence_at_their_position);
     tcase_add_test(fields, a_run_of_an_older_version_is_known_from_its_summary);
     tcase_add_test(fields, finished_means_that_the_summary_is_of_the_newest_line);
     tcase_add_test(fields, a_damaged_summary_counts_as_absent);
@@ -607,7 +607,7 @@ static Suite *report_suite(void) {
     tcase_add_test(files, a_run_is_named_by_its_folder_or_its_metrics);
     tcase_add_test(files, what_is_no_run_is_refused_by_name);
     tcase_add_test(files, a_run_that_has_only_begun_is_followed);
-    tcase_add_test(files, planned_bytes_are_told_by_phase_place_and_class);
+    tcase_add_test(files, planned_bytes_are_listed_by_phase_place_and_class);
     tcase_add_test(files, numbers_beyond_reason_are_brought_to_what_can_be_added);
     tcase_add_test(files, a_hundred_thousand_steps_load_in_well_under_a_second);
     suite_add_tcase(suite, fields);

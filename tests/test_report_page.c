@@ -1,5 +1,6 @@
-/* test_report_page.c: the page: the numbers in it are the run's, spikes stay, nothing from a file
- * becomes markup, nothing can be fetched, it stays small, and it is written whole or not at all. */
+/* test_report_page.c: the report page: its numbers are those of the run, spikes stay visible, text
+ * from files never becomes markup, nothing is fetched from a network, it stays small, and it is
+ * never written incompletely. */
 #include <errno.h>
 
 #include "base/json.h"
@@ -126,7 +127,7 @@ END_TEST
 
 /* Where nobody tells tokens, a run of the caller's own is counted in steps: here two micro-batches
  * in one of 0.5 s. */
-START_TEST(a_run_of_ones_own_is_counted_in_steps) {
+START_TEST(a_custom_run_is_counted_in_steps) {
     run_rig rig;
     size_t size;
     int tokens = _i ? 1000 : 1; /* told for a micro-batch */
@@ -161,7 +162,7 @@ START_TEST(a_run_of_ones_own_is_counted_in_steps) {
 }
 END_TEST
 
-START_TEST(axes_tell_where_every_row_lies) {
+START_TEST(axes_show_the_position_of_every_row) {
     run_rig rig;
     size_t size;
     rig_make(&rig);
@@ -583,8 +584,8 @@ static Suite *page_suite(void) {
     Suite *suite = suite_create("report_page");
     TCase *page = tcase_create("page"), *parts = tcase_create("parts");
     tcase_add_test(page, the_numbers_in_the_page_are_the_runs);
-    tcase_add_loop_test(page, a_run_of_ones_own_is_counted_in_steps, 0, 2);
-    tcase_add_test(page, axes_tell_where_every_row_lies);
+    tcase_add_loop_test(page, a_custom_run_is_counted_in_steps, 0, 2);
+    tcase_add_test(page, axes_show_the_position_of_every_row);
     tcase_add_test(page, a_hundred_thousand_steps_stay_small_and_keep_their_spike);
     tcase_add_test(page, a_run_without_a_line_has_a_page_too);
     tcase_add_test(page, the_final_tables_are_those_of_the_summary);

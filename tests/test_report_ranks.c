@@ -1,5 +1,5 @@
-/* test_report_ranks.c: what steps cost ranks: medians of few and of many steps, of the latest, and
- * who is the slowest. */
+/* test_report_ranks.c: the cost of steps on ranks: medians of few and of many steps, of the latest
+ * ones, and the slowest rank. */
 #include <math.h>
 
 #include "harness.h"

@@ -1,5 +1,5 @@
-/* test_selftest.c: the self-test itself, on machines without a GPU: a second CPU backend plays the
- * card, once as it is and once spoiled in the ways that a self-test is there to find. */
+/* test_selftest.c: the self-test on machines without a GPU: a second CPU backend takes the place of
+ * the card, once unchanged and once with the faults that a self-test must find. */
 #include "harness.h"
 
 #include <math.h>
@@ -153,7 +153,7 @@ START_TEST(an_op_that_is_refused_fails_with_its_message) {
 }
 END_TEST
 
-START_TEST(the_cpu_passes_its_own_test) {
+START_TEST(the_cpu_passes_the_self_test) {
     seen s = {0};
     hy_selftest_result result;
     hy_selftest_observer observer = {.user = &s, .on_op = on_op, .on_rate = on_rate};
@@ -174,7 +174,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, different_bits_are_found);
     tcase_add_test(all, scales_of_coded_weights_are_tested);
     tcase_add_test(all, an_op_that_is_refused_fails_with_its_message);
-    tcase_add_test(all, the_cpu_passes_its_own_test);
+    tcase_add_test(all, the_cpu_passes_the_self_test);
     suite_add_tcase(suite, all);
     return suite;
 }

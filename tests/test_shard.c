@@ -1,5 +1,5 @@
-/* test_shard.c: parts of what is trained: who has which elements, where they lie, and what moves
- * them: stores, files, batches, and the bytes that a rank needs. */
+/* test_shard.c: shards of trained parameters: their elements and layout, and the stores, files,
+ * batches and bytes of a rank. */
 #include "data_rig.h"
 
 #include "base/rng.h"
@@ -346,7 +346,7 @@ static void put_all(part_rig *r, const hy_params *params, uint64_t seed) {
     }
 }
 
-START_TEST(a_store_takes_of_a_parameter_what_is_its_own) {
+START_TEST(a_store_takes_its_part_of_a_parameter) {
     hy_params params = make_params(TIED, 2);
     bool is_whole[MOST_PARAMS];
     for (int32_t rank = 0; rank < 5; rank++) {
@@ -740,7 +740,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_shard_is_one_piece_of_each_whole_unit, 0, MODEL_KINDS * OPTIMIZERS);
     tcase_add_test(c, parts_of_codes_have_their_scales);
     tcase_add_test(c, arrays_that_are_not_like_their_parameter_go_with_it_whole);
-    tcase_add_test(c, a_store_takes_of_a_parameter_what_is_its_own);
+    tcase_add_test(c, a_store_takes_its_part_of_a_parameter);
     tcase_add_test(c, ranks_read_together_what_one_would_have_read);
     tcase_add_test(c, a_file_that_three_write_is_what_one_writes);
     tcase_add_test(c, bytes_beyond_a_tensor_are_refused);

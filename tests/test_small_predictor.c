@@ -1,8 +1,8 @@
-/* test_small_predictor.c: runs whose predictor keeps 8 bits: what it costs, that it decides as 16
- * bits do, that it resumes to the same bits, and what it does not go together with.
+/* test_small_predictor.c: runs with an 8-bit predictor: its memory, decisions equal to those with
+ * 16 bits, resuming to the same bits, and settings that it cannot be combined with.
  *
- * That places, forks and divergences change no bit of such a run: test_engine_exact.c. The codes
- * themselves: test_kernels_predict.c. */
+ * test_engine_exact.c tests that places, paired tests and divergences change no bit of such a run;
+ * test_kernels_predict.c tests the 8-bit format. */
 #include "run_facts.h"
 #include "small_run.h"
 

@@ -1,5 +1,5 @@
-/* test_small_state.c: runs that keep m and v in 16 or 8 bits, or gradients in 16: what they cost,
- * that they resume to the same bits, and what they do not go together with. */
+/* test_small_state.c: runs with m and v in 16 or 8 bits, or gradients in 16: their memory, resuming
+ * to the same bits, and settings that they cannot be combined with. */
 #include "run_facts.h"
 #include "small_run.h"
 

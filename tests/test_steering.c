@@ -1,9 +1,8 @@
-/* test_steering.c: micro-batches that change while a run goes on, on a card that others take memory
- * of.
+/* test_steering.c: micro-batches that change during a run, on a card of which other programs take
+ * memory.
  *
- * Whatever the size, a step has the same tokens in the same order, so losses stay within what
- * another order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and
- * tests take some. */
+ * With any size a step has the same tokens in the same order, so losses differ only by the order of
+ * sums. The card is a fake one (fake_card.h): its memory is counted, and tests take some of it. */
 #include "fake_card.h"
 #include "hybrid_tools.h"
 #include "inside.h"
@@ -237,7 +236,7 @@ START_TEST(a_full_plan_grows_back_to_what_it_was) {
 }
 END_TEST
 
-START_TEST(a_run_may_be_told_to_keep_its_size) {
+START_TEST(a_run_can_keep_its_micro_batch_fixed) {
     hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
     for (int i = 0; i < 10; i++) {
         hy_step_info info;
@@ -500,7 +499,7 @@ static int64_t change_places(bool are_layers, int when, int64_t at, int64_t trie
     return asked;
 }
 
-/* With another try all of it is there; without, the run goes on as it was. */
+/* With another try all of it is there; without, the run continues as it was. */
 START_TEST(what_is_refused_on_the_way_to_another_plan_changes_no_bit) {
     static const int half[] = {0, 3, 5, 6}; /* each pair of what differs occurs in one of them */
     int at_case = EVERY(2) == 1 ? _i : half[_i], when = at_case % 4 < 2 ? 8 : 12;
@@ -677,7 +676,7 @@ START_TEST(a_run_that_finds_no_other_plan_is_saved) {
 }
 END_TEST
 
-/* Not even the smallest micro-batch can be had: the state is still there to be saved. */
+/* Not even the smallest micro-batch fits: the state can still be saved. */
 START_TEST(a_run_without_memory_to_work_in_can_be_saved) {
     char folder[256];
     temp_folder(folder);
@@ -722,7 +721,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(change, a_run_without_memory_to_work_in_can_be_saved);
     tcase_add_test(pressure, others_take_memory_and_give_it_back);
     tcase_add_test(pressure, a_full_plan_grows_back_to_what_it_was);
-    tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);
+    tcase_add_test(pressure, a_run_can_keep_its_micro_batch_fixed);
     tcase_add_test(pressure, it_never_leaves_its_bounds);
     tcase_add_test(pressure, the_first_steps_try_a_few_sizes);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);

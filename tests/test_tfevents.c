@@ -123,7 +123,7 @@ START_TEST(a_new_file_sorts_after_all_others) {
 }
 END_TEST
 
-START_TEST(every_write_that_fails_is_told) {
+START_TEST(every_failed_write_is_reported) {
     hy_tfevents *events;
     hy_fault_arm(1L << 30, 0, false);
     write_some(3);
@@ -358,7 +358,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, what_is_written_is_read_back);
     tcase_add_test(tests, a_file_cut_anywhere_keeps_the_records_before);
     tcase_add_test(tests, a_new_file_sorts_after_all_others);
-    tcase_add_test(tests, every_write_that_fails_is_told);
+    tcase_add_test(tests, every_failed_write_is_reported);
     tcase_add_test(tests, a_run_writes_the_numbers_of_its_metrics);
     tcase_add_test(tests, a_run_that_goes_on_takes_back_what_it_does_again);
     tcase_add_test(tests, no_event_files_when_nobody_wants_them);

@@ -1,8 +1,8 @@
-/* test_tokenizer_bombs.c: a stranger's tokenizer cannot take the machine's time or memory.
+/* test_tokenizer_bombs.c: a malicious tokenizer cannot use up time or memory.
  *
- * Patterns that try a text in exponentially many ways, steps that multiply it, tokens that begin
- * alike by the thousand: each ends soon, with an error that names the file or with the ids. Bounds
- * of time are wide: what they keep out took half a minute or more. */
+ * Patterns with exponentially many matches, steps that multiply a text, thousands of tokens with a
+ * common beginning: each ends soon, with the ids or with an error that names the file. Time limits
+ * are wide: without the protection these cases took half a minute or more. */
 #include <sys/resource.h>
 
 #include "tokenizer_rig.h"

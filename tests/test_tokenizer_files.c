@@ -39,7 +39,7 @@ START_TEST(the_first_and_longest_added_token_is_taken) {
 }
 END_TEST
 
-START_TEST(added_tokens_strip_blanks_and_stand_alone_when_they_say_so) {
+START_TEST(added_tokens_strip_blanks_and_match_whole_words_if_set) {
     hy_tokenizer *t = tokenizer_of(&(tokenizer_parts){
         .pre_tokenizer = BYTE_LEVEL,
         .added = TOKEN(256, "<l>", ",\"lstrip\":true") "," TOKEN(
@@ -72,7 +72,7 @@ START_TEST(text_is_normalised_before_normalised_tokens_are_sought) {
 }
 END_TEST
 
-START_TEST(templates_stand_around_the_text) {
+START_TEST(templates_surround_the_text) {
     hy_tokenizer *t = tokenizer_of(&(tokenizer_parts){
         .pre_tokenizer = BYTE_LEVEL,
         .added = TOKEN(256, "<s>", ",\"special\":true"),
@@ -400,9 +400,9 @@ static Suite *files_suite(void) {
     TCase *characters = tcase_create("characters"), *shards = tcase_create("shards");
     tcase_add_test(files, merges_are_read_in_both_forms);
     tcase_add_test(files, the_first_and_longest_added_token_is_taken);
-    tcase_add_test(files, added_tokens_strip_blanks_and_stand_alone_when_they_say_so);
+    tcase_add_test(files, added_tokens_strip_blanks_and_match_whole_words_if_set);
     tcase_add_test(files, text_is_normalised_before_normalised_tokens_are_sought);
-    tcase_add_test(files, templates_stand_around_the_text);
+    tcase_add_test(files, templates_surround_the_text);
     tcase_add_test(files, ids_that_are_no_token_are_refused_when_decoding);
     tcase_add_test(files, a_folder_says_what_bos_eos_and_pad_are);
     suite_add_tcase(suite, files);

@@ -1,4 +1,4 @@
-/* test_trainer.c: whole runs through hybrid.h: sameness, resuming, stopping, failing. */
+/* test_trainer.c: whole runs through hybrid.h: reproducibility, resuming, stopping, failing. */
 #include "fake_card.h"
 #include "run_facts.h"
 #include "small_run.h"

@@ -146,7 +146,7 @@ END_TEST
 #define FORKED                                                                                     \
     "confidence_threshold", "0.99", "fork_budget", "0.5", "fork_steps", "3", "steps", "60"
 
-START_TEST(a_fork_runs_to_its_end) {
+START_TEST(a_paired_test_runs_to_its_end) {
     double summary_loss[3];
     static const char *const devices[] = {"cpu", "cuda", "cuda"};
     for (int d = 0; d < 3; d++) {
@@ -165,7 +165,7 @@ START_TEST(a_fork_runs_to_its_end) {
 }
 END_TEST
 
-/* Saves on one device and goes on with the other, there with other places. */
+/* Saves on one device and continues with the other, there with other places. */
 static void moves_from_to(const char *from, const char *const *places, const char *to,
                           const char *const *other_places) {
     char folder[256];
@@ -368,7 +368,7 @@ static Suite *card_suite(void) {
     tcase_add_test(tests, resident_layers_take_no_host_memory);
     tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_with_every_predictor);
     tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_in_16_bits_and_in_other_shapes);
-    tcase_add_test(tests, a_fork_runs_to_its_end);
+    tcase_add_test(tests, a_paired_test_runs_to_its_end);
     tcase_add_test(tests, a_checkpoint_moves_between_devices_bit_for_bit);
     tcase_add_test(tests, a_checkpoint_of_resident_layers_moves_bit_for_bit);
     tcase_add_test(tests, weights_of_files_reach_resident_layers);

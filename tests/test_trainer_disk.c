@@ -1,5 +1,5 @@
-/* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder
- * says. */
+/* test_trainer_disk.c: runs with state on disk: the same losses, and messages about an unusable
+ * folder. */
 #include "small_run.h"
 
 #include <fcntl.h>
@@ -75,7 +75,7 @@ START_TEST(state_on_disk_resumes_to_the_same_bits) {
 }
 END_TEST
 
-START_TEST(a_folder_that_cannot_be_used_is_told_before_anything_is_trained) {
+START_TEST(an_unusable_folder_is_reported_before_training) {
     hy_trainer *t;
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("optim_place", "disk"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "offload_folder");
@@ -115,7 +115,7 @@ static void break_disk(void) {
     ck_assert_int_gt(broken, 0);
 }
 
-/* Three steps, a checkpoint, and what `after` does; then the run goes on from the checkpoint. */
+/* Three steps, a checkpoint, and what `after` does; then the run continues from the checkpoint. */
 static void go_on_after(void (*after)(hy_trainer *)) {
     char out[256];
     double plain[6], resumed[3];
@@ -172,7 +172,7 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, state_on_disk_changes_no_bit);
     tcase_add_test(tests, a_predicting_run_with_all_state_on_disk_changes_no_bit);
     tcase_add_test(tests, state_on_disk_resumes_to_the_same_bits);
-    tcase_add_test(tests, a_folder_that_cannot_be_used_is_told_before_anything_is_trained);
+    tcase_add_test(tests, an_unusable_folder_is_reported_before_training);
     tcase_add_test(tests, a_killed_run_goes_on_from_its_checkpoint);
     tcase_add_test(tests, a_disk_that_is_lost_ends_the_run_and_harms_no_checkpoint);
     suite_add_tcase(suite, tests);

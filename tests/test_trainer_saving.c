@@ -1,5 +1,5 @@
-/* test_trainer_saving.c: when a run saves itself, what it does without room, and what it never
- * gives up. */
+/* test_trainer_saving.c: when a run saves, what it does without disk space, and which checkpoints
+ * it never deletes. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -258,7 +258,7 @@ START_TEST(a_lock_that_was_deleted_is_taken_again) {
 }
 END_TEST
 
-START_TEST(a_resumed_run_whose_folder_is_deleted_is_saved_too) {
+START_TEST(a_resumed_run_is_saved_even_if_its_folder_was_deleted) {
     heard first = {0}, h = {.at_step = delete_folder};
     char path[512], out[300];
     snprintf(out, sizeof out, "%s/run", folder);
@@ -309,7 +309,7 @@ START_TEST(a_run_stopped_in_a_spike_is_saved) {
 }
 END_TEST
 
-/* ---- runs that go on for longer -------------------------------------------------------------- */
+/* ---- runs that continue for longer ----------------------------------------------------------- */
 
 #define HALF_WARM "predictor none lr_warmup_steps -1 lr_warmup_ratio 0.5 "
 
@@ -423,7 +423,7 @@ static Suite *saving_suite(void) {
                    weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
     tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
     tcase_add_test(tests, a_lock_that_was_deleted_is_taken_again);
-    tcase_add_test(tests, a_resumed_run_whose_folder_is_deleted_is_saved_too);
+    tcase_add_test(tests, a_resumed_run_is_saved_even_if_its_folder_was_deleted);
     tcase_add_test(tests, an_old_checkpoint_that_cannot_be_removed_stops_no_save);
     tcase_add_test(tests, a_run_stopped_in_a_spike_is_saved);
     tcase_add_test(tests, another_length_changes_the_learning_rate_and_says_so);

@@ -1,5 +1,5 @@
-/* test_trainer_sets.c: runs that train some parameters: what they save, what stays as it was, and
- * what they leave in files. That places change no bit of them is in test_engine_exact.c. */
+/* test_trainer_sets.c: runs that train some parameters: what they save, which parameters stay
+ * unchanged, and what they write to files. test_engine_exact.c tests that places change no bit. */
 #include "run_facts.h"
 #include "small_run.h"
 

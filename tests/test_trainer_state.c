@@ -1,5 +1,4 @@
-/* test_trainer_state.c: checkpoints of runs whose state has other types and lies in other
- * places. */
+/* test_trainer_state.c: checkpoints of runs whose state has other types and places. */
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -86,7 +85,7 @@ static void move_between(const char *const *from, const char *const *to, bool is
     hy_trainer *t = small_trainer(words, other, NULL, to);
     must(hy_trainer_save(t));
     must_be_weights_of(other, folder, is_rounded, type);
-    next_losses(t, 3, losses); /* and it goes on */
+    next_losses(t, 3, losses); /* and it continues */
     hy_trainer_destroy(t);
     remove_folder(folder);
     remove_folder(other);

@@ -1,5 +1,5 @@
-/* test_wire.c: what ranks send in a step, by the planner's dry run and by the transport, to the
- * byte. */
+/* test_wire.c: the bytes that ranks send in a step: the planner's dry run equals the transport's
+ * count. */
 #include "comm_rig.h"
 #include "rank_variables.h"
 

@@ -1,4 +1,4 @@
-"""compare.py: what an adapter's held-out losses say beside those of full fine-tuning; the tables.
+"""compare.py: compares the held-out losses of adapters with those of full fine-tuning, and prints tables.
 
 Pure functions over arms as adapter_value.py has them: a dict with name, label, grid (epochs -> rate -> result or
 None), rate, epochs and is_edge, runs (seed -> result or None). None is a run that was not made.
@@ -8,7 +8,7 @@ import statistics
 
 from rates import loss_of, loss_text, print_table, rate_text
 
-NEAR = 1.02  # times the loss of full fine-tuning: what counts as no worse
+NEAR = 1.02  # ratio to the loss of full fine-tuning that counts as equal
 
 
 def choose(arm):
@@ -31,7 +31,7 @@ def best_grid(arm):
 
 
 def best_of(arms):
-    """The arm of lowest mean loss; None: there is none."""
+    """The arm with the lowest mean loss; None: there is none."""
     known = [arm for arm in arms if losses(arm)]
     return min(known, key=lambda arm: statistics.mean(losses(arm).values())) if known else None
 
@@ -76,12 +76,12 @@ def print_grids(arms, seed):
                 ["arm", "epochs", "rate: loss", *[""] * (count - 1)], rows)
     for arm in arms:
         if arm["rate"] is None:
-            print(f"  {arm['name']} has no rate that did not diverge and is left out")
+            print(f"  {arm['name']} diverged at every rate and is omitted")
         elif not arm["is_grid_whole"]:
-            print(f"  {arm['name']}: rates are missing, another may be better")
+            print(f"  {arm['name']}: some rates were not run, so another may be better")
         elif arm["is_edge"]:
             print(f"  {arm['name']} is best at an edge of its grid, {arm['rate']:g} and {arm['epochs']:g} epochs: "
-                  "it may do better beyond it")
+                  "values beyond the grid may be better")
 
 
 def print_losses(base, arms, seeds, jobs):
@@ -103,7 +103,7 @@ def print_losses(base, arms, seeds, jobs):
 
 
 def print_rates(base, arms):
-    """The rule that adapters want ten times the rate of full fine-tuning."""
+    """Compares the best rates with the rule that adapters need ten times the rate of full fine-tuning."""
     middle, rows = vertex(best_grid(base), base["rate"]), []
     for arm in arms:
         if arm is base:

@@ -1,4 +1,4 @@
-"""command.py: how a measurement is called and how it ends: values of options, what has to be here, exit codes.
+"""command.py: what the Python measurements share: values of options, checks of input files, exit codes.
 
 A measurement that lacks a card or its data says so and ends well; one without its program is wrong usage (2). A run
 that broke is code 1, a stop 75: the journal has the finished runs, and the same command continues.
@@ -18,14 +18,14 @@ NAME = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 # ---- values of options -----------------------------------------------------------------------------
 
 def numbers(kind):
-    """Different positive numbers, commas between; "none" is none of them."""
+    """Different positive numbers, separated by commas; "none": no numbers."""
     def parse(text):
         try:
             values = [kind(word) for word in text.split(",")] if text != "none" else []
         except ValueError:
             values = [0]
         if any(value <= 0 for value in values) or len(set(values)) < len(values):
-            raise argparse.ArgumentTypeError(f'"{text}": expected different positive numbers, commas between')
+            raise argparse.ArgumentTypeError(f'"{text}": expected different positive numbers, separated by commas')
         return values
     return parse
 
@@ -45,7 +45,7 @@ def pair(text):
     return text
 
 
-# ---- what is here ----------------------------------------------------------------------------------
+# ---- input files -----------------------------------------------------------------------------------
 
 def skip(reason, advice):
     print(f"{NAME}: skipped, {reason}\n  {advice}")
@@ -77,7 +77,7 @@ def find_shards(folders, advice):
                 return paths
     places = " or ".join("HYBRID_TOKENS" + (f"/{name}" if name else "") for name in folders)
     return skip(f'there are no train.bin and val.bin in {places} (HYBRID_TOKENS is "{root}")',
-                f"bench/peers/make_shards.py makes them: see its first lines; or {advice}")
+                f"bench/peers/make_shards.py makes them (see its first lines); or {advice}")
 
 
 # ---- from beginning to end -------------------------------------------------------------------------

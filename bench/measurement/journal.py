@@ -9,7 +9,7 @@ import os
 
 
 class Failure(Exception):
-    """A run or a program that did not do what it was asked; the text says why."""
+    """A run or program that failed; the text gives the reason."""
 
 
 def last_lines(path, count=6):
@@ -29,7 +29,7 @@ class Journal:
         with open(path, encoding="utf-8") as file:
             text = file.read()
         whole = text[:text.rfind("\n") + 1]
-        if whole != text:  # a stop in the middle of a line
+        if whole != text:  # the program was stopped while it wrote this line
             os.truncate(path, len(whole.encode()))
         for line in whole.splitlines():
             entry = json.loads(line)

@@ -143,7 +143,7 @@ static hy_status load_tokens(step_memory *s, hy_backend *backend, hy_stream *str
                              int64_t vocab) {
     int64_t rows = (int64_t)s->plan->options.batch * s->plan->options.seq;
     int32_t *tokens = malloc((size_t)rows * sizeof *tokens);
-    if (!tokens) return hy_fail(HY_ERR_MEMORY, "no memory for tokens");
+    if (!tokens) return hy_fail(HY_ERR_MEMORY, "not enough memory for tokens");
     for (int64_t i = 0; i < rows; i++) {
         double u = hy_rng_uniform(1, HY_RNG_TEST, (uint64_t)i);
         tokens[i] = (int32_t)fmin(exp(u * log((double)vocab)) - 1, (double)vocab - 1);
@@ -163,7 +163,7 @@ static hy_status fill_memory(step_memory *s, hy_backend *backend, hy_stream *str
                              int64_t vocab) {
     uint16_t *pattern = malloc(PATTERN_BYTES);
     hy_status status = HY_OK;
-    if (!pattern) return hy_fail(HY_ERR_MEMORY, "no memory for a pattern");
+    if (!pattern) return hy_fail(HY_ERR_MEMORY, "not enough memory for a pattern");
     make_pattern(pattern, PATTERN_BYTES / 2);
     for (uint64_t at = 0; at < s->arena.size && status == HY_OK; at += PATTERN_BYTES) {
         uint64_t left = s->arena.size - at;

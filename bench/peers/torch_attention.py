@@ -167,9 +167,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--attention", default="own", choices=["own", "cudnn", "auto"])
-    parser.add_argument("--card-mib", type=int, default=0, help="heads at a time as on a card with so much")
+    parser.add_argument("--card-mib", type=int, default=0, help="process as many heads at a time as on a card with this memory")
     options = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = False  # the fp32 truth is meant to be fp32
+    torch.backends.cuda.matmul.allow_tf32 = False  # the reference must be true fp32
     card = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     print(f"{card}; PyTorch {torch.__version__}; {datetime.date.today()}")
     print("causal attention, bf16; ratio is PyTorch's time over ours; bars: forward "

@@ -60,7 +60,7 @@ def loss_of(w, run, rows):
         x = block(w, f"blocks.{layer}.", x, run)
     x = F.layer_norm(x, x.shape[-1:], w["final_norm.weight"], w["final_norm.bias"], run["norm_eps"])
     logits = F.linear(x, w["embed.tokens.weight"])
-    if int(run["vocab"]) < logits.shape[-1]:  # rows that only fill up the table are no tokens
+    if int(run["vocab"]) < logits.shape[-1]:  # padding rows of the table are not tokens
         logits[..., int(run["vocab"]):] = -math.inf
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
@@ -85,7 +85,7 @@ def rate(run, step):
         part = part_of(run, falls_from, step)
         left = 1 - (part if run["cooldown_shape"] == "linear" else math.sqrt(part))
     elif kind == "inverse_sqrt":
-        raise ValueError("no arm of PyTorch's has the schedule inverse_sqrt")
+        raise ValueError("the PyTorch arms do not support the schedule inverse_sqrt")
     return run["lr"] * (run["min_lr_ratio"] + (1 - run["min_lr_ratio"]) * left)
 
 

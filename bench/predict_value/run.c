@@ -99,7 +99,7 @@ hy_status pv_runs_add(pv_runs *runs, const pv_options *o, int arm, double lr, in
     if (runs->count == runs->capacity) {
         int capacity = runs->capacity ? 2 * runs->capacity : 64;
         pv_run *list = realloc(runs->list, (size_t)capacity * sizeof *list);
-        if (!list) return hy_fail(HY_ERR_MEMORY, "no memory for %d runs", capacity);
+        if (!list) return hy_fail(HY_ERR_MEMORY, "not enough memory for %d runs", capacity);
         runs->list = list;
         runs->capacity = capacity;
     }

@@ -1,4 +1,5 @@
-/* types.c: precision levels, from the finest to the smallest, and ways of training. See results.h.
+/* types.c: precision levels, from the most precise to the smallest, and ways of training. See
+ * results.h.
  *
  * Each includes the smaller types of those before it; the last also has fp8 matmuls. The planner
  * chooses among the same levels (src/plan/levels.c). Here they are settings, so that each can be
@@ -17,7 +18,7 @@ typedef struct named {
     const char *name, *settings;
 } named;
 
-static const named rungs[] = {
+static const named levels[] = {
     {"fp32", STATE("fp32", "fp32", "fp32") FP32_PREDICTOR},
     {"optimizer", STATE("8bit", "fp32", "fp32") FP32_PREDICTOR},
     {"gradients", STATE("8bit", "bf16", "fp32") FP32_PREDICTOR},
@@ -40,7 +41,7 @@ static const char *settings_of(const named *list, size_t count, const char *name
 }
 
 const char *vp_types_settings(const char *name) {
-    return settings_of(rungs, sizeof rungs / sizeof rungs[0], name);
+    return settings_of(levels, sizeof levels / sizeof levels[0], name);
 }
 
 const char *vp_types_all(void) { return "fp32,optimizer,gradients,master,predictor,fp8"; }

@@ -1,8 +1,8 @@
 """The public headers, read into lists of constants, enumerations, structs and functions.
 
-A parser for the style of include/*.h and for nothing else: what it does not understand is an error that shows
-the line, so that a declaration can never be left out in silence. Comments beside fields are kept: they become
-the documentation of the Python classes.
+This parser knows only the style of include/*.h. An unknown construct is an error that shows the line, so that no
+declaration is ever omitted silently. Comments of fields are kept: they become the documentation of the Python
+classes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Struct:
 
 @dataclass
 class Enum:
-    name: str  # "" where it has none
+    name: str  # "" if it has none
     members: list[tuple[str, int]]
 
 
@@ -75,7 +75,7 @@ class Header:
     structs: dict[str, Struct] = field(default_factory=dict)
     callbacks: dict[str, Function] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
-    inlines: dict[str, Function] = field(default_factory=dict)  # for C alone: the library does not export them
+    inlines: dict[str, Function] = field(default_factory=dict)  # only for C: the library does not export them
     handles: set[str] = field(default_factory=set)
 
     def number(self, text: str) -> int:
@@ -89,7 +89,7 @@ _TOKEN = re.compile(
       |(?P<string>"[^"]*")|(?P<word>[A-Za-z_]\w*)|(?P<number>\d\w*)|(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_MACRO = re.compile(r"#define \w+\(")  # with arguments: for C alone
+_MACRO = re.compile(r"#define \w+\(")  # with arguments: only for C
 _DEFINE = re.compile(r'#define (\w+) ("[^"]*"|\d+)\s*(?:/\*.*)?$')
 
 
@@ -166,7 +166,7 @@ class _Parser:
             name, value = match.groups()
             self.out.constants[name] = value.strip('"') if value.startswith('"') else int(value)
         elif line.startswith("#define") and not line.strip().endswith("_H") and not _MACRO.match(line):
-            raise HeaderError(f"{self.name}: a constant that is no number or text: {line}")
+            raise HeaderError(f"{self.name}: a constant that is neither a number nor a text: {line}")
 
     def declaration(self) -> None:
         if self.has("extern"):
@@ -180,7 +180,7 @@ class _Parser:
             self.enum_body()
             self.take(";")
         elif self.peek().text == "struct" and self.tokens[self.at + 2].text == ";":
-            self.at += 3  # struct NAME; it is declared further down
+            self.at += 3  # struct NAME, which is declared later
         else:
             self.function()
 
@@ -199,7 +199,7 @@ class _Parser:
 
     def callback_of(self, one: Field) -> Function:
         if one.type.function is None:
-            raise self.fail("a typedef that is no callback, enumeration or struct")
+            raise self.fail("a typedef that is not a callback, enumeration or struct")
         return one.type.function
 
     # ---- enumerations and structs ---------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class _Parser:
         result = CType(base, self.stars(), is_const=is_const)
         name = self.take()
         if self.peek().text != "(":
-            raise self.fail("a declaration that is no function, struct or enumeration")
+            raise self.fail("a declaration that is not a function, struct or enumeration")
         into = self.out.inlines if is_inline else self.out.functions
         into[name] = Function(name, result, self.parameters())
         if is_inline and self.peek().text == "{":

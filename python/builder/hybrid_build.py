@@ -30,7 +30,7 @@ from write import write_package  # noqa: E402
 PYTHON = Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 PACKAGE = "hybrid_train"
-CARRIED = re.compile(r"lib(config|pcre2-8)\.so\S*")  # libraries that are taken along
+CARRIED = re.compile(r"lib(config|pcre2-8)\.so\S*")  # libraries that the wheel includes
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same wheel
 
 
@@ -42,13 +42,13 @@ def build_folder() -> Path:
 
 
 def library() -> Path:
-    """build/lib/libhybrid.so, built where it is missing."""
+    """build/lib/libhybrid.so; builds it if it is missing."""
     path = build_folder() / "lib" / "libhybrid.so"
     if path.exists():
         return path
     if not (ROOT / "Makefile").exists():
-        raise SystemExit(f"{path} is missing, and {ROOT} is not the source tree: install from a clone")
-    print(f"{path} is missing: building it with make", file=sys.stderr, flush=True)
+        raise SystemExit(f"{path} is missing, and {ROOT} is not the source tree; install from a clone")
+    print(f"{path} is missing; building it with make", file=sys.stderr, flush=True)
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     command = ["make", "-C", str(ROOT), "--no-print-directory", "lib", f"BUILD={build_folder()}"]
     if subprocess.run(command, env=environment).returncode != 0 or not path.exists():
@@ -57,7 +57,7 @@ def library() -> Path:
 
 
 def carried(path: Path) -> list[Path]:
-    """Libraries that it is linked with and that not every system has."""
+    """Linked libraries that some systems lack."""
     try:
         said = subprocess.run(["ldd", str(path)], capture_output=True, text=True).stdout
     except OSError:
@@ -67,7 +67,7 @@ def carried(path: Path) -> list[Path]:
 
 
 def libraries() -> dict[str, Path]:
-    """What goes into hybrid_train/lib, by its name there."""
+    """The files for hybrid_train/lib, by their names there."""
     main = library()
     out = {"libhybrid.so": main}
     cuda = main.parent / "libhybrid_cuda.so"
@@ -79,7 +79,7 @@ def libraries() -> dict[str, Path]:
 
 
 def glibc_of(files: list[Path]) -> str | None:
-    """The newest glibc that the files ask for: "2_34". None: they ask for none by version."""
+    """The newest glibc version that the files need, as "2_34". None: they need no version."""
     found = [
         (int(major), int(minor))
         for path in files
@@ -128,7 +128,7 @@ def wheel_file(wheel_tag: str) -> str:
 
 
 class Wheel:
-    """A zip file with a list of what is in it."""
+    """A zip file with a list of its contents."""
 
     def __init__(self, path: Path, info: str) -> None:
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
@@ -159,7 +159,7 @@ def _licences(files: dict[str, Path]) -> dict[str, Path]:
 
 
 def make_in_tree() -> None:
-    """What is made from the headers, written into the package of this tree."""
+    """Writes the files generated from the headers into the package of this tree."""
     write_package(ROOT / "include", PYTHON / PACKAGE)
 
 
@@ -168,7 +168,7 @@ def _info() -> str:
 
 
 def _stripped(path: Path) -> bytes:
-    """Without debug information, where strip is there to take it out."""
+    """Removes debug information, if strip is installed."""
     copy = build_folder() / f".{path.name}.stripped"
     try:
         shutil.copyfile(path, copy)
@@ -181,7 +181,7 @@ def _stripped(path: Path) -> bytes:
 
 
 def make_wheel(folder: Path, wheel_tag: str, files: dict[str, bytes]) -> str:
-    """Files by their names in the wheel; returns the wheel's name."""
+    """Writes a wheel from files by their names in it; returns the wheel's name."""
     name = f"{PACKAGE}-{version()}-{wheel_tag}.whl"
     folder.mkdir(parents=True, exist_ok=True)
     wheel = Wheel(folder / name, _info())
@@ -216,7 +216,7 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
-    raise SystemExit("there is no source distribution of the Python package alone: install from a clone, or a wheel")
+    raise SystemExit("the Python package has no source distribution; install from a clone, or a wheel")
 
 
 def main() -> None:

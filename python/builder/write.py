@@ -3,7 +3,7 @@
     python3 write.py INCLUDE-FOLDER PACKAGE-FOLDER     writes _abi.py and results.py there
     python3 write.py INCLUDE-FOLDER --layout FILE.c    a program that prints every layout as JSON
 
-Nothing about a struct is written down twice: what Python sees is made from the header that the library was
+No struct is described twice: the Python declarations are generated from the header that the library was
 compiled with.
 """
 
@@ -26,7 +26,7 @@ SCALARS = {
     "uint64_t": "C.c_uint64",
 }
 
-# Structs that Python programs get to see, and what they are called there.
+# Structs that Python programs use, and their names in Python.
 RESULTS = {
     "hy_config_key_info": "ConfigKey",
     "hy_gpu_state": "GpuState",
@@ -68,10 +68,10 @@ class AbiWriter:
             return "C.c_int"
         if base in self.header.structs:
             return base
-        raise SystemExit(f"the type {base} is not known to builder/write.py")
+        raise SystemExit(f"builder/write.py does not know the type {base}")
 
     def pointer(self, t: CType, is_inside: bool) -> str:
-        """Text is text; inside callbacks and results, pointers to what is known say to what."""
+        """char pointers are text; in callbacks and results, pointers to known structs are typed."""
         if t.base == "char" and t.stars == 1 and t.is_const:
             return "C.c_char_p"
         if not is_inside or t.base in self.header.handles or t.base in ("void", "char") and t.stars == 1:
@@ -129,11 +129,11 @@ class ResultWriter:
         self.header = header
 
     def names_of(self, enum: str) -> str:
-        """The tuple in _names that has the words for an enumeration's values."""
+        """The tuple in _names with the names of an enumeration's values."""
         return f"_names.{enum.removeprefix('hy_').upper()}"
 
     def count_of(self, s: Struct, name: str) -> str | None:
-        """The field that says how many entries of an array are set."""
+        """The field with the number of valid entries of an array."""
         counts = {f.name for f in s.fields if f.name.endswith("_count")}
         for candidate in (f"{name}_count", f"{name.removesuffix('s')}_count"):
             if candidate in counts:

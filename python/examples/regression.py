@@ -1,4 +1,4 @@
-"""Linear regression in NumPy, with the library's phases and optimizer. The answer is known.
+"""Linear regression in NumPy, with the library's phases and optimizer. The solution is known.
 
 python regression.py [none]      "none": without prediction, for comparison
 """
@@ -17,7 +17,7 @@ grads = {name: np.zeros_like(w) for name, w in weights.items()}
 
 
 def samples(number, count):
-    """The samples of a micro-batch, from its number: the same whenever they are asked for."""
+    """The samples of a micro-batch; the same number always gives the same samples."""
     random = np.random.default_rng(number)
     x = random.standard_normal((count, FEATURES), dtype=np.float32)
     return x, x @ truth + 0.5 + NOISE * random.standard_normal(count, dtype=np.float32)
@@ -28,7 +28,7 @@ def error_of(x, y):
 
 
 def loss(number):
-    """The loss of a micro-batch. Its gradients are written where the loop finds them."""
+    """The loss of a micro-batch. It also writes the gradients into the arrays of the loop."""
     x, y = samples(number, BATCH)
     error = error_of(x, y)
     grads["w"][...] = 2 / BATCH * (x.T @ error)
@@ -47,7 +47,7 @@ def main():
         weights, gradients=grads, steps=400, lr=0.1, predictor=predictor, evaluate=held_out, weight_decay=0
     ) as loop:
         summary = loop.run(loss)
-    print(f"{summary.steps} steps, {summary.moves} jumps, {summary.rejected_moves} of them refused")
+    print(f"{summary.steps} steps, {summary.moves} jumps, {summary.rejected_moves} of them rejected")
     print(f"held-out loss {summary.val_loss:.5f}, the best possible {NOISE**2:.5f}")
     print(f"weights are off by {np.abs(weights['w'] - truth).max():.4f} at most")
 

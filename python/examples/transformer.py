@@ -2,10 +2,10 @@
 
     python transformer.py [--steps N] [--width N] [--layers N] [--out FOLDER]
 
-On a card the weights, gradients and activations stay there; AdamW's two moments and, with bf16 weights, the fp32
-master copy lie in pinned memory and pass through the card while the update goes on. On a CPU the same program
-runs with "pinned" meaning another part of the same memory. With --out the run can be stopped (Ctrl-C), killed and
-started again: it goes on where its last checkpoint is.
+On a card, weights, gradients and activations stay on the card. AdamW's two moments and, with bf16 weights, the fp32
+master copy are in pinned memory and stream through the card during the update. On a CPU the same program runs, and
+"pinned" is another part of the same memory. With --out the run can be stopped (Ctrl-C) or killed; started again, it
+continues from its last checkpoint.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch import nn
 import hybrid_train
 
 VOCAB, CONTEXT, BATCH, FREE = 64, 64, 16, 0.1
-RIGHT, WRONG = 1 - FREE + FREE / VOCAB, FREE / VOCAB  # how likely the token that follows is, and each other one
+RIGHT, WRONG = 1 - FREE + FREE / VOCAB, FREE / VOCAB  # probability of the token that follows, and of each other token
 ENTROPY = -RIGHT * math.log(RIGHT) - (VOCAB - 1) * WRONG * math.log(WRONG)
 
 
@@ -54,7 +54,7 @@ class Transformer(nn.Module):
 
 
 def rows(number, device):
-    """Text of a made-up language: each token follows from the one before it, but one in ten is random."""
+    """Tokens of an artificial language: each follows from the one before, except that one in ten is random."""
     random = torch.Generator().manual_seed(number)
     ids = torch.randint(VOCAB, (BATCH, CONTEXT + 1), generator=random)
     is_free = torch.rand(BATCH, CONTEXT + 1, generator=random) < FREE
@@ -97,7 +97,7 @@ def main():
         evaluate=held_out,
         can_rewind=True,
         on_step=on_step,
-        in_turn=[*model.blocks, model.norm],  # updates are made while the next forward pass goes on
+        in_turn=[*model.blocks, model.norm],  # updates are applied during the next forward pass
         optim_place="pinned",
         master_place="auto" if device == "cpu" else "pinned",
         out=options.out,

@@ -1,14 +1,14 @@
-"""hybrid-train from Python: train language models, or give your own PyTorch or NumPy loop its optimizer.
+"""hybrid-train from Python: trains language models, and is the optimizer of PyTorch or NumPy loops.
 
     import hybrid_train
 
-    hybrid_train.train(model="nano", steps=200)                       # one of the library's own models
+    hybrid_train.train(model="nano", steps=200)                       # a built-in model
 
     loop = hybrid_train.Loop(module.named_parameters(), steps=1000, lr=3e-4)
     loop.run(lambda batch: loss_of(module, data[batch]))              # your model, your data
 
 The C library does the work; this package is a thin layer over it, without a compiled part and without
-dependencies. torch and NumPy are used where you use them.
+dependencies. torch and NumPy are used only if your program uses them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The side of a loop that only torch modules have: updates that wait for the forward pass, and CUDA streams."""
+"""Parts of a loop for torch modules only: updates during the forward pass, and CUDA streams."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from .errors import InputError, StateError
 
 
 class InTurn:
-    """Tells the library when a forward pass comes to the modules that were named.
+    """Reports to the library when a forward pass reaches one of the named modules.
 
-    What is pending is then applied to their parameters and all before them. Parameters of no such module are
-    asked for before the pass begins.
+    The library then applies pending updates to the parameters of this module and of all modules before it.
+    Parameters outside the named modules are updated before the pass begins.
     """
 
     def __init__(self, modules: Iterable[Any], parameters: TorchParameters) -> None:
         numbers = {id(p): i for i, p in enumerate(parameters.values)}
-        self._last: dict[int, int] = {}  # number of a module's last parameter
+        self._last: dict[int, int] = {}  # index of a module's last parameter
         self._hooks: list[Any] = []
         outside = set(numbers.values())
         for module in modules:
             if not hasattr(module, "register_forward_pre_hook"):
-                raise InputError(f"in_turn has a {type(module).__name__}; expected modules of the model, in order")
+                raise InputError(
+                    f"in_turn has a {type(module).__name__}; expected modules of the model, in the order of its "
+                    "forward pass"
+                )
             own = {numbers[id(p)] for p in module.parameters() if id(p) in numbers}
             outside -= own
             if own:
@@ -47,7 +50,7 @@ class InTurn:
             self.status = lib.hy_loop_use(self._handle, self._last[id(module)])
 
     def end(self) -> int:
-        """After it: all that the pass did not come to. Gradients may be written from here on."""
+        """After the pass: updates the parameters that it did not reach. Gradients may be written from now on."""
         handle, self._handle = self._handle, None
         if self.status != _abi.HY_OK or handle is None:
             return self.status
@@ -59,7 +62,7 @@ class InTurn:
 
 
 def stream_of(parameters: Parameters, stream: Any) -> int | None:
-    """The CUDA stream that the caller computes on, as a number; None: the default one."""
+    """The caller's CUDA stream as a number; None: the default stream."""
     if stream is None and isinstance(parameters, TorchParameters) and parameters.device != "cpu":
         stream = parameters.torch.cuda.current_stream(parameters.device)
     handle = getattr(stream, "cuda_stream", stream)
@@ -67,10 +70,10 @@ def stream_of(parameters: Parameters, stream: Any) -> int | None:
 
 
 def must_be_current(stream: int | None, parameters: TorchParameters) -> None:
-    """The library waits for the stream that it knows: work on another one would be read too early."""
+    """Checks the stream: the library waits only for its own stream, so it would read work on another one too early."""
     now = parameters.torch.cuda.current_stream(parameters.device).cuda_stream or None
     if now != stream:
         raise StateError(
-            "the current CUDA stream is another one than when the loop was made; make the loop and compute under "
-            "the same torch.cuda.stream(...), or give the loop stream="
+            "the current CUDA stream is not the one under which the loop was created; create the loop and compute "
+            "under the same torch.cuda.stream(...), or pass stream= to the loop"
         )

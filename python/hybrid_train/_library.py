@@ -1,7 +1,7 @@
-"""The shared library: found, opened, its functions declared. Everything else goes through `lib` and `check`.
+"""Finds and opens the shared library and declares its functions. All other modules use `lib` and `check`.
 
-The library lies beside this file, in lib/, where installing has put it. In a source tree it is the one of the
-last build. HYBRID_LIBRARY names another one, which must have the same interface number as this package.
+An installed package has the library in its folder lib/. In a source tree it is the library of the last build.
+HYBRID_LIBRARY names another file, which must have the same interface number as this package.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _candidates() -> list[Path]:
 def _open() -> ctypes.CDLL:
     for path in _candidates():
         if path.exists():
-            # What came along is loaded first: the loader then takes it by its name.
+            # Libraries in the package are loaded first, so that the loader finds them by name.
             for pattern in ("libconfig.so*", "libpcre2-8.so*") if path.parent == _BESIDE else ():
                 for other in sorted(path.parent.glob(pattern)):
                     ctypes.CDLL(str(other))
             return ctypes.CDLL(str(path))
     looked = " and ".join(str(path) for path in _candidates())
-    raise ImportError(f"libhybrid.so was not found at {looked}: `make lib` builds it")
+    raise ImportError(f"libhybrid.so was not found at {looked}; build it with `make lib`")
 
 
 def _must_fit(library: ctypes.CDLL) -> None:
-    """Structs of another interface would be read wrong, without a word."""
-    theirs = "of a version before interfaces had numbers"
+    """Checks the interface number: with another one, structs would be read wrongly."""
+    theirs = "a version without an interface number"
     if hasattr(library, "hy_abi") and hasattr(library, "hy_version"):
         library.hy_version.restype = ctypes.c_char_p
         if library.hy_abi() == _abi.HYBRID_ABI:
@@ -58,7 +58,7 @@ def _declare(library: ctypes.CDLL) -> None:
             function = getattr(library, name)
         except AttributeError:
             raise ImportError(
-                f"{library._name} has no {name}: it is of another version than this package "
+                f"{library._name} has no {name}: its version differs from this package's "
                 f"({_abi.HYBRID_VERSION}); build and install both again"
             ) from None
         function.restype, function.argtypes = result, arguments
@@ -72,7 +72,7 @@ _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 
 
 def path() -> str:
-    """The file that was opened."""
+    """The path of the opened library."""
     return str(lib._name)
 
 
@@ -80,23 +80,23 @@ def path() -> str:
 
 
 def message() -> str:
-    """What was wrong in this thread's last call that failed."""
+    """The message of this thread's last failed call."""
     return (lib.hy_error_message() or b"").decode("utf-8", "replace")
 
 
 def check(status: int) -> None:
-    """Raises what a status other than HY_OK means."""
+    """Raises the exception of a status other than HY_OK."""
     if status != _abi.HY_OK:
         raise error_of(status, message())
 
 
 def sized(c: ctypes.Structure) -> tuple[Any, int]:
-    """A struct for the library to fill, and how many bytes of it this package knows."""
+    """A struct for the library to fill, and its size in this package."""
     return ctypes.byref(c), ctypes.sizeof(c)
 
 
 def take_bytes(pointer: ctypes.c_void_p, size: int | None = None) -> bytes:
-    """A text that the library allocated, which is freed."""
+    """Converts a text that the library allocated, and frees it."""
     try:
         if not pointer.value:
             return b""
@@ -110,7 +110,7 @@ def take_text(pointer: ctypes.c_void_p) -> str:
 
 
 def malloc_copy(data: bytes) -> int:
-    """Bytes in memory of malloc, which the library will free."""
+    """Copies bytes into memory from malloc, which the library will free."""
     at = _libc.malloc(max(len(data), 1))
     if not at:
         raise MemoryError(f"no memory for {len(data)} bytes")
@@ -119,10 +119,10 @@ def malloc_copy(data: bytes) -> int:
 
 
 def encoded(text: str | os.PathLike[str]) -> bytes:
-    """Text or a path as the library takes it."""
+    """Text or a path as bytes for the library."""
     data = os.fsencode(text)
     if b"\0" in data:
-        raise InputError(f"{os.fspath(text)!r} holds a zero byte")
+        raise InputError(f"{os.fspath(text)!r} contains a zero byte")
     return data
 
 
@@ -130,7 +130,7 @@ def encoded(text: str | os.PathLike[str]) -> bytes:
 
 
 def _nvidia_folders() -> list[Path]:
-    """Where packages of pip keep NVIDIA's libraries: torch brings them along."""
+    """Folders of NVIDIA's libraries from pip packages, which torch depends on."""
     out: list[Path] = []
     for entry in sys.path:
         out += sorted((Path(entry or ".") / "nvidia").glob("*/lib"))
@@ -138,7 +138,7 @@ def _nvidia_folders() -> list[Path]:
 
 
 def _load_missing(said: str) -> bool:
-    """Loads the library that the loader did not find, from a package of pip; its name is in what it said."""
+    """Loads a library that the loader did not find from a pip package; `said` is the loader's message with its name."""
     name = said.split(":", 1)[0].strip()
     for folder in _nvidia_folders():
         if name.startswith("lib") and (folder / name).exists():
@@ -151,9 +151,9 @@ _is_cuda_ready = False
 
 
 def prepare_cuda() -> None:
-    """The backend needs cuBLASLt, and a system that has CUDA from pip alone does not tell the loader where it is.
+    """Loads libraries that the CUDA backend needs, such as cuBLASLt, from pip packages if the loader cannot find them.
 
-    What cannot be found is left to the library, which says what is missing when a card is wanted.
+    If one is missing, the library reports it when a card is used.
     """
     global _is_cuda_ready
     backend = Path(path()).parent / "libhybrid_cuda.so"

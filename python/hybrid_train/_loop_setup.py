@@ -1,4 +1,4 @@
-"""What a Loop needs before it can begin: its configuration, the caller's part of checkpoints, and plans."""
+"""What a Loop needs before it starts: its configuration, the caller's data in checkpoints, and plans."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NEEDED = ("train.steps", "optimizer.lr")
 
 
 def _settle_resume(keys: dict[str, Any]) -> None:
-    """What resume=True means: go on where there is a checkpoint in `out`, else begin."""
+    """The meaning of resume=True: continue if `out` has a checkpoint, else start a new run."""
     if keys.get("resume") is not True:
         return
     if not keys.get("out"):
-        raise InputError("resume=True needs out=FOLDER: it goes on with the run that is there, if there is one")
+        raise InputError("resume=True needs out=FOLDER, the folder of the run to continue")
     folder = Path(keys["out"])
     has_checkpoint = any(folder.glob("checkpoint-*")) if folder.is_dir() else False
     keys["resume"] = folder if has_checkpoint else None
@@ -35,7 +35,7 @@ def _settle_resume(keys: dict[str, Any]) -> None:
 def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Config:
     _settle_resume(keys)
     out = as_config(config)
-    # A run may go on elsewhere than where it began: the device that its folder names is not looked at.
+    # A run may continue on another device, so the device in its folder is ignored.
     said = str(keys.get("device") or out.get("device"))
     if keys.get("resume") and config is None:
         out.load_run(keys["resume"])
@@ -45,9 +45,9 @@ def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Con
     for key in _NEEDED:
         if not out.is_chosen(key):
             name = key.split(".")[1]
-            raise InputError(f"a loop needs {name}=: nobody has said it")
+            raise InputError(f"a loop needs {name}=, which is not set")
     out.use_custom()
-    # Gradients of fp16 need a loss that is scaled, whoever computes them.
+    # fp16 gradients always need a scaled loss.
     if parameters.dtype == "fp16" and not out.is_chosen("precision"):
         out.set("precision", "fp16")
     _set_device(out, said, parameters.device)
@@ -69,7 +69,7 @@ LoadState = Optional[Callable[[bytes], object]]
 
 
 class State:
-    """The caller's own part of a checkpoint, as the two functions that the library calls."""
+    """The caller's data in a checkpoint, as the two functions that the library calls."""
 
     def __init__(self, save_state: SaveState, load_state: LoadState, observer: Observer) -> None:
         self._observer = observer
@@ -86,7 +86,7 @@ class State:
             assert self._save_state is not None
             state = self._save_state()
             if not isinstance(state, (bytes, bytearray, memoryview)):
-                raise InputError(f"save_state gave a {type(state).__name__}; expected bytes")
+                raise InputError(f"save_state returned a {type(state).__name__}; expected bytes")
             state = bytes(state)
             data[0], size[0] = malloc_copy(state), len(state)
             return int(_abi.HY_OK)
@@ -108,7 +108,7 @@ class State:
 def groups_of(
     groups: Mapping[str, Mapping[str, Any]] | str | None, keys: dict[str, ConfigValue | None]
 ) -> tuple[Mapping[str, Mapping[str, Any]] | None, dict[str, ConfigValue | None]]:
-    """A text is the configuration's key of that name, a mapping is the caller's own groups."""
+    """Separates the two forms of groups: a text for the key `groups`, or a mapping of the caller."""
     return (None, {**keys, "groups": groups}) if isinstance(groups, str) else (groups, keys)
 
 
@@ -128,11 +128,11 @@ def plan_parameters(
     on_message: OnMessage = None,
     **keys: ConfigValue | None,
 ) -> dict[str, Any]:
-    """What a Loop over {name: shape} would keep where, and whether it fits. No memory is taken.
+    """Plans a Loop over {name: shape}: places, types, bytes, and whether it fits. Nothing is allocated.
 
-    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16". With `ranks` the
-    plan is that of one of so many, each with a card of its own (has_cards), or else sharing one or computing on the CPU;
-    a step then has a micro-batch for each, unless grad_accum_steps says more.
+    A value may also be an object with a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16". With `ranks` the
+    result is the plan of one of that many ranks. has_cards: each rank has its own card; otherwise they share one or
+    compute on the CPU. A step then has one micro-batch per rank, unless grad_accum_steps is set.
     """
     groups, keys = groups_of(groups, keys)
     ours = as_config(config, **keys)

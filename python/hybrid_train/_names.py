@@ -1,7 +1,7 @@
-"""Words for the values of enumerations, as the library itself says them: "full", "bf16", "pinned", ...
+"""The library's names of enumeration values: "full", "bf16", "pinned", ...
 
-One tuple for each enumeration of the headers, named after it: hy_phase is PHASE. Its last entry, where the
-header ends the list with a count, is "all".
+There is one tuple for each enumeration of the headers: PHASE for hy_phase. If the enumeration ends with a
+count, the last entry of the tuple is "all".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Callbacks of Python programs as the library calls them.
+"""Python callbacks in the form that the library calls.
 
-An exception in a callback cannot pass through C. It is kept, the run is asked to stop, and the call that was
-under way raises it once the library has returned.
+An exception in a callback cannot pass through C. It is stored, the run is asked to stop, and the exception is
+raised when the library has returned.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _nothing(*_: object) -> None:
 
 
 class Observer:
-    """A hy_observer, and what keeps its functions alive. Messages go to logging where nobody takes them."""
+    """A hy_observer and the objects that keep its functions alive. Messages without a callback go to logging."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Observer:
         return guard
 
     def raise_again(self) -> None:
-        """What a callback raised, now that the library has returned."""
+        """Raises the exception of a callback after the library has returned."""
         if self.raised is not None:
             error, self.raised = self.raised, None
             raise error

@@ -1,8 +1,8 @@
-"""What a caller hands over as parameters, made into one list: names, memory, groups, and where gradients are.
+"""The caller's parameters as one list: names, memory, groups, and addresses of gradients.
 
-Two kinds. TorchParameters have their gradients in `.grad`, where backward leaves them: new tensors at every
-step. ArrayParameters (NumPy, DLPack, tensors without autograd) have them in arrays beside the weights. Both
-hold on to everything the library has a pointer to, and look at each step whether it is still where it was.
+There are two kinds. TorchParameters have their gradients in `.grad`, in new tensors at every step.
+ArrayParameters (NumPy, DLPack, tensors without autograd) have them in arrays that the caller passes. Both keep
+references to all memory that the library uses, and check at each step that it has not moved.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ GROUP_KEYS = ("lr_scale", "weight_decay")
 @dataclass(frozen=True)
 class Group:
     lr_scale: float = 1.0
-    weight_decay: float = -1.0  # the run's, for parameters of two dimensions or more
+    weight_decay: float = -1.0  # the run's decay, only for parameters of two or more dimensions
 
 
 @dataclass
 class Given:
-    """One parameter as it was given."""
+    """One parameter as the caller passed it."""
 
     name: str
     value: Any
-    group: Group | None  # None: nobody has said
+    group: Group | None  # None: not set
 
 
 # ---- reading what was given ------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def _group_of(values: Mapping[str, Any], what: str) -> Group:
     try:
         return Group(**{key: float(values[key]) for key in GROUP_KEYS if key in values})
     except (TypeError, ValueError):
-        raise InputError(f"{what} has a value that is no number: {dict(values)!r}") from None
+        raise InputError(f"{what} has a value that is not a number: {dict(values)!r}") from None
 
 
 def _entries(parameters: Any, group: Group | None, numbers: Iterable[int]) -> Iterable[Given]:
@@ -75,12 +75,12 @@ def _entries(parameters: Any, group: Group | None, numbers: Iterable[int]) -> It
 
 
 def _by_pattern(given: list[Given], groups: Mapping[str, Mapping[str, Any]]) -> None:
-    """The first pattern that fits a name says its group, unless it came with one."""
+    """Sets the group of each parameter without one: that of the first pattern that matches its name."""
     read = {pattern: _group_of(values, f"group {pattern!r}") for pattern, values in groups.items()}
     for pattern in read:
         if not any(fnmatch.fnmatchcase(one.name, pattern) for one in given):
             names = ", ".join(one.name for one in given[:5])
-            raise InputError(f"no parameter's name fits {pattern!r} of groups; they are {names}, ...")
+            raise InputError(f"no parameter name matches the pattern {pattern!r} of groups; the names are {names}, ...")
     for one in given:
         fitting = (group for pattern, group in read.items() if fnmatch.fnmatchcase(one.name, pattern))
         if one.group is None:
@@ -88,7 +88,7 @@ def _by_pattern(given: list[Given], groups: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _once(given: Iterable[Given]) -> list[Given]:
-    """Each once: what is tied is given several times. Frozen tensors are left out."""
+    """Lists each parameter once, because tied ones occur several times, and omits frozen tensors."""
     seen: dict[int, str] = {}
     names: set[str] = set()
     out: list[Given] = []
@@ -101,7 +101,7 @@ def _once(given: Iterable[Given]) -> list[Given]:
                 "or something with __dlpack__"
             )
         if one.name in names:
-            raise InputError(f"two parameters are called {one.name!r}")
+            raise InputError(f"two parameters have the name {one.name!r}")
         seen[id(one.value)] = one.name
         names.add(one.name)
         out.append(one)
@@ -112,20 +112,20 @@ def _must_not_overlap(names: list[str], views: list[View]) -> None:
     spans = sorted((v.pointer, v.pointer + v.bytes, name) for v, name in zip(views, names) if v.pointer)
     for (_, end, first), (begin, _, second) in zip(spans, spans[1:]):
         if begin < end:
-            raise InputError(f"parameters {first} and {second} share memory; give what is tied as one tensor")
+            raise InputError(f"parameters {first} and {second} share memory; pass tied parameters as one tensor")
 
 
 def _must_be_fit(name: str, v: View) -> None:
     if not v.dtype:
-        raise InputError(f"parameter {name} is of {v.said_dtype}; expected fp32, bf16 or fp16")
+        raise InputError(f"parameter {name} has type {v.said_dtype}; expected fp32, bf16 or fp16")
     if v.device != "cpu" and not v.device.startswith("cuda:"):
         raise InputError(f"parameter {name} is on {v.device}; expected the CPU or a CUDA device")
     if not v.is_contiguous:
-        raise InputError(f"parameter {name} is not contiguous; make it so with .contiguous() before the loop")
+        raise InputError(f"parameter {name} is not contiguous; call .contiguous() before you create the loop")
     if not v.is_writable:
-        raise InputError(f"parameter {name} is read-only: the library writes the weights")
+        raise InputError(f"parameter {name} is read-only, but the library must write the weights")
     if 0 in v.shape:
-        raise InputError(f"parameter {name} is empty, of shape {v.shape}")
+        raise InputError(f"parameter {name} is empty: its shape is {v.shape}")
 
 
 def _must_be_alike(names: list[str], views: list[View]) -> None:
@@ -133,18 +133,18 @@ def _must_be_alike(names: list[str], views: list[View]) -> None:
         first = views[0]
         if v.dtype != first.dtype:
             raise InputError(
-                f"parameter {name} is of {v.dtype} and {names[0]} of {first.dtype}; a loop's are of one type "
-                "(module.to(torch.bfloat16) or module.float() makes them so)"
+                f"parameter {name} has type {v.dtype}, but {names[0]} has {first.dtype}; all must have one type "
+                "(module.to(torch.bfloat16) or module.float() converts them)"
             )
         if v.device != first.device:
-            raise InputError(f"parameter {name} is on {v.device} and {names[0]} on {first.device}")
+            raise InputError(f"parameter {name} is on {v.device}, but {names[0]} is on {first.device}")
 
 
 # ---- the list --------------------------------------------------------------------------------------------------
 
 
 class Parameters:
-    """The list as the library takes it. `packed` has the addresses of the gradients, once they were gathered."""
+    """The list in the library's form. `packed` has the addresses of the gradients after they were collected."""
 
     def __init__(self, given: list[Given], views: list[View]) -> None:
         self.names = [one.name for one in given]
@@ -171,7 +171,7 @@ class Parameters:
             shape = v.shape
             if len(shape) > _abi.HY_PARAMETER_DIMS:
                 raise InputError(
-                    f"parameter {one.name} has {len(shape)} dimensions; at most {_abi.HY_PARAMETER_DIMS} are known"
+                    f"parameter {one.name} has {len(shape)} dimensions; at most {_abi.HY_PARAMETER_DIMS} are supported"
                 )
             c.name, c.weights, c.ndim = one.name.encode(), v.pointer or None, len(shape)
             c.shape[: len(shape)] = shape
@@ -183,15 +183,15 @@ class Parameters:
         out.dtype = _names.DTYPE.index(self.dtype)
         out.grad_dtype = _names.DTYPE.index(self.grad_dtype)
 
-    # What a step needs; the two kinds do it their own ways.
+    # What a step needs; the two kinds implement it differently.
 
     def clear_gradients(self) -> None:
-        """Before gradients are computed: those of the step before are let go."""
+        """Before gradients are computed: drops those of the previous step."""
 
     def gather(self, is_fresh: bool) -> None:
         """Checks weights and gradients; `packed` then has pointers to the gradients.
 
-        is_fresh: the gradients are as backward left them; nobody else has had them.
+        is_fresh: the gradients come directly from backward; no other code has changed them.
         """
         raise NotImplementedError
 
@@ -199,13 +199,13 @@ class Parameters:
         raise NotImplementedError
 
     def _must_fit(self, i: int, g: View) -> None:
-        """A gradient against its parameter."""
+        """Compares a gradient with its parameter."""
         name, v = self.names[i], self.views[i]
         if g.shape != v.shape:
             raise InputError(f"the gradient of parameter {name} has shape {g.shape}; expected {v.shape}")
         if g.dtype != self.grad_dtype:
             said = g.said_dtype if not g.dtype else g.dtype
-            raise InputError(f"the gradient of parameter {name} is of {said}; expected {self.grad_dtype}")
+            raise InputError(f"the gradient of parameter {name} has type {said}; expected {self.grad_dtype}")
         if g.device != v.device:
             raise InputError(f"the gradient of parameter {name} is on {g.device}; expected {v.device}")
         if not g.is_contiguous:
@@ -218,8 +218,8 @@ _grad_of = operator.attrgetter("grad")
 _dtype_of = operator.attrgetter("dtype")
 _shape_of = operator.attrgetter("shape")
 
-# What can go wrong by mistake (a gradient that is missing, sparse or strided) is looked at in every step, and so is
-# where some of the weights are. To look at everything takes longer: it may take one part in so many of the time.
+# Every step checks for common mistakes (a gradient that is missing, sparse or strided) and the addresses of some
+# weights. Complete checks take longer; they may take at most 1/_SHARE of the time.
 _SHARE = 1000
 _PART = 16
 
@@ -236,11 +236,11 @@ class TorchParameters(Parameters):
         self._weights = [v.pointer for v in views]
         self._shapes = list(map(_shape_of, self.values))
         self._sizes = list(map(self._numel, self.values))
-        # Memory that a parameter was moved away from must not be freed while the library writes there.
+        # The old memory of a moved parameter must not be freed while the library writes to it.
         self._kept = [one.value.detach() for one in given]
         self._held: list[Any] = []
-        self._looked = 0  # at the weights before this one
-        self._due = 0.0  # when to look at everything again
+        self._looked = 0  # weights before this index were checked
+        self._due = 0.0  # time of the next full check
 
     def clear_gradients(self) -> None:
         self._held = []
@@ -269,7 +269,7 @@ class TorchParameters(Parameters):
         return all(map(self._is_contiguous, grads)) and list(map(self._numel, grads)) == self._sizes
 
     def _look_at_some(self) -> bool:
-        """Are the weights where they were? A part of them at a time."""
+        """Checks that the weights have not moved, a part of them at a time."""
         part = slice(self._looked, self._looked + _PART)
         self._looked = part.stop if part.stop < len(self.values) else 0
         return list(map(self._data_ptr, self.values[part])) == self._weights[part]
@@ -293,13 +293,13 @@ class TorchParameters(Parameters):
             ):
                 if is_now != was:
                     raise InputError(
-                        f"the {what} of parameter {name} is {is_now} and was {was} when the loop was made; "
-                        "change a module before its loop"
+                        f"the {what} of parameter {name} is {is_now}, but was {was} when the loop was created; "
+                        "change a module before you create its loop"
                     )
             if now.pointer != v.pointer:
                 raise InputError(
-                    f"the memory of parameter {name} has moved since the loop was made (by .data = ..., "
-                    ".to(...) or load_state_dict(assign=True)); copy into it instead: p.data.copy_(...)"
+                    f"the memory of parameter {name} has moved since the loop was created (by .data = ..., "
+                    ".to(...) or load_state_dict(assign=True)); copy values instead: p.data.copy_(...)"
                 )
 
     def _explain_gradients(self, grads: list[Any]) -> None:
@@ -307,8 +307,8 @@ class TorchParameters(Parameters):
             name = self.names[i]
             if g is None:
                 raise InputError(
-                    f"parameter {name} has no gradient: backward did not reach it. Leave it out of the loop, or "
-                    "give it zeros (p.grad = torch.zeros_like(p))"
+                    f"parameter {name} has no gradient, because backward did not reach it; remove it from the loop, or "
+                    "set zeros (p.grad = torch.zeros_like(p))"
                 )
             self._must_fit(i, view_of(g, f"the gradient of parameter {name}"))
 
@@ -333,7 +333,7 @@ class ArrayParameters(Parameters):
             v = view_of(first, f"the gradient of parameter {self.names[0]}")
             if v.dtype not in DTYPES:
                 raise InputError(
-                    f"the gradient of parameter {self.names[0]} is of {v.said_dtype}; expected fp32, bf16 or fp16"
+                    f"the gradient of parameter {self.names[0]} has type {v.said_dtype}; expected fp32, bf16 or fp16"
                 )
             self.grad_dtype = v.dtype
 
@@ -341,10 +341,10 @@ class ArrayParameters(Parameters):
         if isinstance(gradients, Mapping):
             unknown = [name for name in gradients if name not in self.names]
             if unknown:
-                raise InputError(f"gradients has {unknown[0]!r}; no parameter is called that")
+                raise InputError(f"gradients has the name {unknown[0]!r}, but no parameter has it")
             return lambda i: gradients.get(self.names[i])
         if len(gradients) != len(self.names):
-            raise InputError(f"there are {len(gradients)} gradients and {len(self.names)} parameters")
+            raise InputError(f"there are {len(gradients)} gradients, but {len(self.names)} parameters")
         return lambda i: gradients[i]
 
     def gather(self, is_fresh: bool) -> None:
@@ -366,14 +366,14 @@ class ArrayParameters(Parameters):
         value = self.values[i]
         if self._where is not None and self._where.get(name) is not value:
             raise InputError(
-                f"parameter {name} is another array than when the loop was made; change it in place: w[...] = x, w += x"
+                f"parameter {name} is not the array that was passed to the loop; change it in place: w[...] = x, w += x"
             )
         if not _is_unchanged(value, self.views[i]):
-            raise InputError(f"the memory, shape or type of parameter {name} has changed since the loop was made")
+            raise InputError(f"the memory, shape or type of parameter {name} has changed since the loop was created")
 
     def scale_gradients(self, factor: float) -> None:
         numpy: Any = loaded("numpy")
-        # What becomes too large for fp16 is found by the library, which then lowers the scale.
+        # The library finds values that are too large for fp16, and lowers the scale.
         with numpy.errstate(over="ignore") if numpy else contextlib.nullcontext():
             for i in range(len(self.names)):
                 g = self._look_up(i)
@@ -386,7 +386,7 @@ def _is_unchanged(value: Any, v: View) -> bool:
     elif is_torch(value):
         pointer = value.data_ptr()
     else:
-        return True  # the capsule that was taken holds the memory
+        return True  # the capsule keeps the memory alive
     return bool(pointer == v.pointer and value.shape == v.shape and value.dtype == v.raw_dtype)
 
 
@@ -405,18 +405,18 @@ def collect(
         others = [one for one in given if not is_torch(one.value)]
         if others:
             raise InputError(
-                f"parameter {others[0].name} is a {type(others[0].value).__name__}, which has no .grad: give the "
-                "arrays of the gradients with gradients={name: array}"
+                f"parameter {others[0].name} is a {type(others[0].value).__name__}, which has no .grad; pass the "
+                "gradient arrays as gradients={name: array}"
             )
         given = [one for one in given if one.value.requires_grad]
     if not given:
-        raise InputError("there is no parameter to train" + (": all are frozen, or none was given" * has_autograd))
+        raise InputError("there is no parameter to train" + (": all are frozen, or none was passed" * has_autograd))
     if groups is not None:
         _by_pattern(given, groups)
     if has_autograd:
         for one in given:
             if not one.value.is_leaf:
-                raise InputError(f"parameter {one.name} is computed from others (it is no leaf of autograd)")
+                raise InputError(f"parameter {one.name} is computed from other tensors (it is not a leaf of autograd)")
         return TorchParameters(given)
     return ArrayParameters(given, parameters, gradients)
 
@@ -424,10 +424,10 @@ def collect(
 def shapes_to_c(
     shapes: Any, dtype: str, grad_dtype: str, groups: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[_abi.hy_custom_parameters, Parameters]:
-    """Parameters that have no memory, for a plan; with what has to be kept as long as the struct is used."""
+    """Parameters without memory, for a plan; also returns the objects that must live as long as the struct."""
     for one in (dtype, grad_dtype):
         if one not in DTYPES:
-            raise InputError(f"the type {one!r} is none of {', '.join(DTYPES)}")
+            raise InputError(f"the type {one!r} is not supported; expected {', '.join(DTYPES)}")
     pairs = list(shapes.items() if isinstance(shapes, Mapping) else shapes)
     given = [Given(str(name), None, None) for name, _ in pairs]
     sizes = [tuple(int(n) for n in getattr(shape, "shape", shape)) for _, shape in pairs]

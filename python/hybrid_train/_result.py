@@ -1,4 +1,4 @@
-"""What all results have in common: they are filled from a C struct, and can be made into plain dicts."""
+"""The base of all results: they are filled from a C struct and can be converted to plain dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def text(value: bytes | None) -> str:
 
 
 def _complete(c: Any) -> Any:
-    """The struct with all members that this package knows: those that an older library does not have are zero."""
+    """The struct with all members that this package knows; members that an older library lacks are zero."""
     if not 0 < getattr(c, "size", 0) < sizeof(c):
         return c
     out = type(c)()
@@ -35,15 +35,15 @@ def _plain(value: Any) -> Any:
 class Result:
     @classmethod
     def _of(cls: type[_T], c: Any) -> _T:
-        """From a C struct, at once: its pointers may not live long."""
+        """Reads a C struct at once, because its pointers may become invalid."""
         self = object.__new__(cls)
         self._fill(_complete(c))
         return self
 
     @classmethod
     def _later(cls: type[_T], c: Any) -> _T:
-        """From a C struct that is ours alone and points to constants, when somebody looks: most programs look at few
-        of the values, and at few steps."""
+        """Reads a C struct when a value is first used, because most programs use few values of few steps. The struct
+        must belong to this object and point only to constants."""
         self = object.__new__(cls)
         self.__dict__["_c"] = c
         return self
@@ -65,5 +65,5 @@ class Result:
         return self.__dict__
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists: what JSON can hold, but for NaN."""
+        """The same as plain dicts and lists, which JSON can store except for NaN."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]

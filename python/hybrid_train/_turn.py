@@ -9,7 +9,7 @@ from .errors import StateError
 
 
 class Turn:
-    """`with turn:` around a call. A second call meanwhile, from another thread or a callback, is a StateError."""
+    """Use `with turn:` around a call. A second call at that time, from a thread or a callback, is a StateError."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -17,15 +17,15 @@ class Turn:
         self._owner = 0
 
     def is_mine(self) -> bool:
-        """Whether this thread is inside a call, as in a loss function that the call has called."""
+        """Whether this thread is inside a call, for example in a loss function."""
         return self._owner == threading.get_ident()
 
     def __enter__(self) -> None:
         if not self._lock.acquire(False):
             whose = "from a callback" if self.is_mine() else "in another thread"
             raise StateError(
-                f"this {self._what} was called while another call of it is under way: called {whose}; a "
-                f"{self._what} does one thing at a time"
+                f"this {self._what} was called {whose} while another call was in progress; a "
+                f"{self._what} allows one call at a time"
             )
         self._owner = threading.get_ident()
 

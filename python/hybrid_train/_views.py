@@ -1,8 +1,8 @@
-"""Where an array or tensor keeps its numbers: pointer, device, shape and type, without a copy.
+"""The memory of an array or tensor: pointer, device, shape and type, without a copy.
 
-Torch tensors and NumPy arrays are asked directly; anything else through DLPack, whose capsule is read here and
-kept, so that the memory stays as long as somebody holds the view. Neither torch nor NumPy is imported: what is
-not loaded cannot have made the object.
+Torch tensors and NumPy arrays are read directly, other objects through DLPack. The view keeps the DLPack
+capsule, so the memory lives as long as the view. Neither torch nor NumPy is imported: if a module is not
+loaded, it cannot have created the object.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SIZES = {"fp32": 4, "bf16": 2, "fp16": 2}
 class View:
     pointer: int
     shape: tuple[int, ...]
-    dtype: str  # as the library says it; "" where it cannot take it
-    said_dtype: str  # as its owner says it
-    device: str  # "cpu", "cuda:0"; another one where the library cannot reach it
+    dtype: str  # the library's name; "" if it does not support the type
+    said_dtype: str  # the owner's name of the type
+    device: str  # "cpu", "cuda:0"; other names are not supported
     is_contiguous: bool
     is_writable: bool
-    keep: Any  # what the memory belongs to
-    raw_dtype: Any = None  # its owner's own
+    keep: Any  # keeps the memory alive
+    raw_dtype: Any = None  # the owner's type object
 
     @property
     def bytes(self) -> int:
@@ -58,7 +58,7 @@ def is_array(value: Any) -> bool:
 
 
 def view_of(value: Any, name: str) -> View:
-    """`name` is what messages call it."""
+    """`name` is its name in messages."""
     if is_torch(value):
         return _of_torch(value, name)
     if is_numpy(value):
@@ -78,7 +78,7 @@ _TORCH = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 def _of_torch(tensor: Any, name: str) -> View:
     said = str(tensor.dtype)
     if str(tensor.layout) != "torch.strided":
-        raise InputError(f"{name} is a tensor of layout {tensor.layout}; expected a dense one (torch.strided)")
+        raise InputError(f"{name} is a tensor of layout {tensor.layout}; expected a dense tensor (torch.strided)")
     device = tensor.device
     where = f"cuda:{device.index or 0}" if device.type == "cuda" else str(device.type)
     pointer = 0 if device.type == "meta" else tensor.data_ptr()
@@ -167,7 +167,7 @@ def _exported(value: Any, name: str) -> Any:
         except TypeError:
             return value.__dlpack__()
     except Exception as error:
-        raise InputError(f"{name} does not give its memory through __dlpack__: {error}") from error
+        raise InputError(f"the memory of {name} cannot be read through __dlpack__: {error}") from error
 
 
 def _of_dlpack(value: Any, name: str) -> View:
@@ -177,13 +177,13 @@ def _of_dlpack(value: Any, name: str) -> View:
         at = _api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
         managed = ctypes.cast(at, ctypes.POINTER(_Versioned)).contents
         if managed.major != 1:
-            raise InputError(f"{name} speaks DLPack {managed.major}; version 1 is known here")
+            raise InputError(f"{name} uses DLPack {managed.major}; expected version 1")
         t, is_writable = managed.tensor, not managed.flags & _READ_ONLY
     elif _api.PyCapsule_IsValid(capsule, b"dltensor"):
         at = _api.PyCapsule_GetPointer(capsule, b"dltensor")
         t = ctypes.cast(at, ctypes.POINTER(_DLTensor)).contents
     else:
-        raise InputError(f"__dlpack__ of {name} gave no capsule of a tensor")
+        raise InputError(f"__dlpack__ of {name} did not return a tensor capsule")
     shape = tuple(t.shape[i] for i in range(t.ndim))
     kind = _DEVICES.get(t.device_type, f"DLPack's number {t.device_type}")
     return View(
@@ -199,7 +199,7 @@ def _of_dlpack(value: Any, name: str) -> View:
 
 
 def _is_dense(t: _DLTensor, shape: tuple[int, ...]) -> bool:
-    """Row by row without gaps. Steps along dimensions of one entry mean nothing."""
+    """Whether the array is contiguous in row-major order. Strides of dimensions with one entry are ignored."""
     if not t.strides:
         return True
     expected = 1

@@ -17,7 +17,7 @@ __all__ = ["Config", "ConfigValue"]
 
 ConfigValue = Union[str, int, float, bool, "os.PathLike[str]"]
 
-_WEAK = ("default", "preset", "profile", "depends", "replaced", "set")  # origins that nobody chose
+_WEAK = ("default", "preset", "profile", "depends", "replaced", "set")  # origins that the user did not choose
 _READ: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "number": float,
@@ -34,7 +34,7 @@ def _as_text(key: str, value: ConfigValue) -> bytes:
         return encoded(value)
     if hasattr(value, "item") and callable(value.item):  # a number of NumPy's
         return _as_text(key, value.item())
-    raise InputError(f"{key} is {value!r}, a {type(value).__name__}; expected a number, a bool or text")
+    raise InputError(f"{key} is {value!r} (a {type(value).__name__}); expected a number, a bool or text")
 
 
 class Config:
@@ -44,15 +44,15 @@ class Config:
         config.load("my.cfg")
         config["batch_size"] = 8
 
-    What you set here is stronger than what files say, whatever the order of calls; files are stronger than
-    profiles and presets. A wrong key or value is an InputError that names what is accepted.
+    Values that you set override those of files, regardless of the order of calls; files override profiles and
+    presets. A wrong key or value raises an InputError that names what is accepted.
     """
 
     def __init__(self, values: Mapping[str, ConfigValue | None] | None = None, /, **keys: ConfigValue | None) -> None:
         handle = ctypes.c_void_p()
         check(lib.hy_config_create(ctypes.byref(handle)))
         self._handle = handle
-        self._done: list[tuple[Callable[..., int], tuple[Any, ...]]] = []  # to make a copy by
+        self._done: list[tuple[Callable[..., int], tuple[Any, ...]]] = []  # calls that copy() repeats
         weakref.finalize(self, lib.hy_config_destroy, handle).atexit = False
         for key, value in {**(values or {}), **keys}.items():
             if value is not None:
@@ -63,11 +63,11 @@ class Config:
         self._done.append((function, arguments))
 
     def set(self, key: str, value: ConfigValue) -> None:
-        """Sets one value. "profile" and "model" bring their own values with them, weaker than all others."""
+        """Sets one value. "profile" and "model" also set other keys, with weaker origins."""
         self._do(lib.hy_config_set, encoded(key), _as_text(key, value), _abi.HY_FROM_CALLER)
 
     def get(self, key: str) -> Any:
-        """The value as it is now: an int, float, bool or text, by the key's type."""
+        """The current value: an int, float, bool or text, by the key's type."""
         text = self._look(key)[0]
         read = _READ.get(self.find(key).type)
         try:
@@ -80,7 +80,7 @@ class Config:
         return self._look(key)[1]
 
     def is_chosen(self, key: str) -> bool:
-        """Whether somebody has said it: a file, or a call of set."""
+        """Whether a file or a call of set has set the key."""
         return self.origin(key).split(" ")[0] not in _WEAK
 
     def _look(self, key: str) -> tuple[str, str]:
@@ -89,26 +89,26 @@ class Config:
         return tuple((text.value or b"").decode("utf-8", "replace") for text in (value, origin))  # type: ignore[return-value]
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads a configuration file. When it is wrong anywhere, nothing of it is taken."""
+        """Reads a configuration file. If it has an error, none of its values is used."""
         self._do(lib.hy_config_load, encoded(path))
 
     def load_run(self, folder: str | os.PathLike[str] = "auto") -> None:
-        """Takes the configuration that a run was made with; "auto" is the newest below runs/."""
+        """Loads the configuration of a run; "auto" is the newest run in runs/."""
         self._do(lib.hy_config_load_run, encoded(folder))
 
     def use_model(self, name: str | os.PathLike[str]) -> None:
-        """Names the model by what there is of it: a run's folder, a checkpoint, a model's folder, a preset."""
+        """Sets the model: the folder of a run, a checkpoint, a model folder, or a preset."""
         self._do(lib.hy_config_use_model, encoded(name))
 
     def use_custom(self) -> None:
-        """Prepares the values for a Loop, which does this itself, on a copy: values of the model preset do not apply, a
-        step is one micro-batch, and there is no warm-up unless one is set."""
+        """Sets the defaults of a Loop: no values of a model preset, one micro-batch per step, no warm-up unless one is
+        set. A Loop does this itself, on a copy."""
         self._do(lib.hy_config_use_custom)
 
     use_own = use_custom  # the old name, until version 0.2
 
     def copy(self) -> Config:
-        """Another one with the same values. Files that were loaded are read again."""
+        """A copy with the same values. Loaded files are read again."""
         out = Config()
         for function, arguments in self._done:
             out._do(function, *arguments)
@@ -126,7 +126,7 @@ class Config:
 
     @staticmethod
     def find(name: str) -> ConfigKey:
-        """The key that a name means: a key, its last part, a flag, or what other tools call it."""
+        """Finds a key by its name, its last part, its flag, or its name in other tools."""
         info = lib.hy_config_find(encoded(name))
         if not info:
             raise InputError(f"there is no key {name!r}; Config.keys() lists them")
@@ -145,7 +145,7 @@ class Config:
         return (key.key for key in self.keys())
 
     def __str__(self) -> str:
-        """All values as a configuration file, each with where it came from."""
+        """All values as a configuration file, each with its origin."""
         text = ctypes.c_void_p()
         check(lib.hy_config_print(self._handle, ctypes.byref(text)))
         return take_text(text)
@@ -156,7 +156,7 @@ class Config:
 
 
 def as_config(config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None, **keys: Any) -> Config:
-    """A configuration of our own: a copy, what a dict says, or a file; with keys on top."""
+    """A new configuration from a Config, a dict or a file, with `keys` set afterwards."""
     if config is None:
         out = Config()
     elif isinstance(config, Config):

@@ -1,4 +1,4 @@
-"""Errors of the library as exceptions. Each carries the library's own sentence, and its status."""
+"""Errors of the library as exceptions, each with the library's message and status."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = [
 
 
 class Error(Exception):
-    """Anything that the library refused or could not do. `status` is its name for the kind of trouble."""
+    """An error of the library. `status` is the name of its status code."""
 
     status: str = "HY_ERR_INTERNAL"
 
 
 class InputError(Error, ValueError):
-    """What was given is wrong: a key, a value, a file, a shape, a tensor."""
+    """Wrong input: a key, a value, a file, a shape, a tensor."""
 
     status = "HY_ERR_INPUT"
 
@@ -48,13 +48,13 @@ class DeviceError(Error, RuntimeError):
 
 
 class NumericError(Error, ArithmeticError):
-    """The numbers went bad: the run diverged, or update after update was not finite."""
+    """The run diverged, or many updates in a row were not finite."""
 
     status = "HY_ERR_NUMERIC"
 
 
 class StateError(Error, RuntimeError):
-    """Called in the wrong order, after the end, or from two threads at once."""
+    """The call is not possible now: wrong order, after the end, or from two threads at once."""
 
     status = "HY_ERR_STATE"
 
@@ -64,7 +64,7 @@ class InternalError(Error):
 
 
 class Stopped(Error):
-    """The run was stopped on request. What there is was saved, where the run has a folder."""
+    """The run was stopped on request; it was saved if it has a folder."""
 
     status = "HY_STOPPED"
 

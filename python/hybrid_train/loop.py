@@ -1,4 +1,4 @@
-"""Your own training loop over your own parameters, with the library's phases, optimizer and memory plans."""
+"""A training loop over your own parameters, with the library's phases, optimizer and memory plans."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _AS_IT_IS = contextlib.nullcontext()
 
 
 class Step(LoopStep):
-    """What the loop wants to know now.
+    """What the loop needs now.
 
     todo: "gradients", "loss" or "evaluate"
-    batch, count: which micro-batches: batch, batch + 1, ..., count of them
-    loss_scale: gradients are wanted of this times the loss; 1 but for fp16
+    batch, count: the first micro-batch and their number
+    loss_scale: compute gradients of this times the loss; 1 except in fp16
     """
 
     @property
@@ -47,14 +47,14 @@ class Step(LoopStep):
 
     @property
     def torch_dtype(self) -> Any:
-        """`precision` as torch calls it."""
+        """`precision` as a torch type."""
         import torch
 
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
 
     @property
     def numpy_dtype(self) -> Any:
-        """`precision` as NumPy calls it; bf16, which NumPy does not have, is float32."""
+        """`precision` as a NumPy type; float32 for bf16, which NumPy does not have."""
         import numpy
 
         return numpy.dtype("float16" if self.precision == "fp16" else "float32")
@@ -64,31 +64,31 @@ class Step(LoopStep):
 
 
 def _number(loss: Any) -> float:
-    """A loss as a number. Of a tensor on a card this waits for it."""
+    """The loss as a number. For a tensor on a card this waits for the result."""
     if isinstance(loss, (float, int)):
         return float(loss)
     size = getattr(loss, "numel", None)
     count = size() if callable(size) else getattr(loss, "size", 1)
     if not isinstance(count, int) or count != 1:
         shape = tuple(getattr(loss, "shape", ()))
-        raise InputError(f"the loss has shape {shape}; expected a scalar: take its mean")
+        raise InputError(f"the loss has shape {shape}; expected a scalar, such as its mean")
     try:
         return float(loss.item() if hasattr(loss, "item") else loss)
     except (TypeError, ValueError):
-        raise InputError(f"the loss is a {type(loss).__name__}; expected a number or a tensor of one") from None
+        raise InputError(f"the loss is a {type(loss).__name__}; expected a number or a scalar tensor") from None
 
 
 def _with_tokens(answer: Any) -> tuple[Any, int]:
-    """A loss, or a loss with how many targets it is a mean of."""
+    """Reads the result of a loss function: a loss, or a loss and its number of targets."""
     if not isinstance(answer, tuple):
         return answer, 1
     if len(answer) != 2:
-        raise InputError(f"a loss function gave {len(answer)} values; expected a loss, or (loss, tokens)")
+        raise InputError(f"the loss function returned {len(answer)} values; expected a loss, or (loss, tokens)")
     return answer[0], int(answer[1])
 
 
 class Loop:
-    """The library says what it wants to know, you compute it, it does the rest.
+    """Your code computes losses and gradients; the library does the rest of training.
 
         loop = Loop(module.named_parameters(), steps=1000, lr=3e-4)
         loop.run(lambda batch: loss_of(module, data[batch]))
@@ -100,30 +100,30 @@ class Loop:
                 module.zero_grad()
                 loss = sum(loss_of(module, data[batch]) for batch in step.batches) / step.count
                 (loss * step.loss_scale).backward()
-            else:  # "loss": of one micro-batch, under the weights as they are now
+            else:  # "loss": of one micro-batch, with the current weights
                 with torch.no_grad():
                     loss = loss_of(module, data[step.batch])
             loop.answer(loss)
 
     parameters: a module, `module.parameters()`, `module.named_parameters()`, a list of dicts with "params" and
-        "lr_scale" or "weight_decay", or a dict of arrays, which needs `gradients`, a dict of arrays likewise.
-        Tensors are used where they are: nothing is copied.
-    config, keys: the configuration, as for `train`. `steps` and `lr` have to be said.
-    evaluate: a function that gives the held-out loss; True: the loop asks you ("evaluate").
-    can_rewind: micro-batches may be asked for again, so that the loop can test whether predicting pays.
-    groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}, or a text as the key `groups` takes it.
-    sum_gradients: the library sums the gradients of a step's micro-batches, asking for one at a time.
-    save_state, load_state: bytes of your own in every checkpoint (a data loader's place, random states).
-    in_turn: modules of the model in the order in which its forward pass comes to them, each of which alone reads its
-        parameters. Where optimizer state is in pinned memory or on disk, `step` and `run` then make a step's update
-        while the next forward pass goes on. The same bits.
-    autocast: run loss functions under torch.autocast where `precision` of the phase has 16 bits.
-    out, resume (keys): the run's folder; resume=True goes on with what is there.
+        "lr_scale" or "weight_decay", or a dict of arrays, which also needs `gradients`, a dict of arrays.
+        The library uses the memory of the tensors; nothing is copied.
+    config, keys: the configuration, as for `train`. `steps` and `lr` must be set.
+    evaluate: a function that returns the held-out loss; True: the loop asks for it ("evaluate").
+    can_rewind: the loop may ask for earlier micro-batches again, to test whether prediction pays.
+    groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}, or a text as for the key `groups`.
+    sum_gradients: the library sums the gradients of a step's micro-batches and asks for one at a time.
+    save_state, load_state: functions that store your own bytes in every checkpoint (data position, random states).
+    in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
+        optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
+        forward pass. The results have the same bits.
+    autocast: run loss functions under torch.autocast if the phase's `precision` has 16 bits.
+    out, resume (keys): the run's folder; resume=True continues the run in it.
 
-    Nothing is written unless `out` names a folder. A loop belongs to one thread at a time.
+    Nothing is written unless `out` names a folder. Only one thread at a time may use a loop.
 
-    In a process that torchrun, mpirun or srun has started as one of several, the loop is one of as many ranks: it is
-    asked for its share of each step's grad_accum_steps micro-batches, which the number of ranks has to divide.
+    If torchrun, mpirun or srun started this process as one of several, the loop is one of several ranks. It computes
+    its share of each step's grad_accum_steps micro-batches; the number of ranks must divide that number.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Loop:
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
-        self._stream_of: TorchParameters | None = None  # whose stream has to be the current one
+        self._stream_of: TorchParameters | None = None  # parameters whose stream must be current
         if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
             self._stream_of = self._parameters
         self._c_step = _abi.hy_loop_step()
@@ -222,7 +222,7 @@ class Loop:
         raise error_of(status, message)
 
     def _ask(self) -> int:
-        """The question that waits now, in _c_step; what is to do."""
+        """Makes sure that _c_step has the current question, and returns its todo."""
         if not self._is_asked:
             self._finish(lib.hy_loop_next_sized(self._open(), self._question, self._question_size))
             self._is_asked = True
@@ -230,9 +230,9 @@ class Loop:
         return todo
 
     def _give(self, loss: Any, tokens: int, is_fresh: bool = False, info: Any = None) -> None:
-        """The answer, and the next question; `info` refers to the hy_step_info that gets what the step came to.
+        """Answers and reads the next question; `info` refers to a hy_step_info for the results of the step.
 
-        One call of the library: each takes microseconds where a forward and a backward pass were in between.
+        It is one call of the library, because each call takes microseconds.
         """
         parameters, packed = self._parameters, None
         if self._stream_of is not None:
@@ -240,7 +240,7 @@ class Loop:
         if self._c_step.todo == _abi.HY_DO_GRADIENTS:
             parameters.gather(is_fresh)
             packed = parameters.packed
-        # Last: on a card this waits for the backward pass. What torch could go back from is one number.
+        # This comes last, because on a card it waits for the backward pass.
         number = loss.item() if is_fresh else _number(loss)
         self._is_asked = self._is_shown = False
         status = lib.hy_loop_exchange_sized(
@@ -251,14 +251,14 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is over."""
         with self._turn:
             self._open()
             return self._ask() == _abi.HY_DO_NOTHING
 
     @property
     def question(self) -> Step | None:
-        """What the loop wants to know now; None when it is over. A loss function may ask, too."""
+        """The current question; None if the run is over. A loss function may read it, too."""
         if self._turn.is_mine() and self._is_asked:
             return Step._of(self._c_step)
         with self._turn:
@@ -266,24 +266,24 @@ class Loop:
             return None if self._ask() == _abi.HY_DO_NOTHING else Step._of(self._c_step)
 
     def answer(self, loss: Any, tokens: int = 1) -> None:
-        """Answers the question that waits: its loss, a mean over `tokens` targets.
+        """Answers the current question with its loss, a mean over `tokens` targets.
 
-        Where gradients are asked for, they are taken from where they are: of torch parameters from `.grad`.
+        If the question asks for gradients, they are read from `.grad` of torch parameters, or from `gradients`.
         """
         with self._turn:
             self._open()
             if self._ask() == _abi.HY_DO_NOTHING:
-                raise StateError("the run is over: there is nothing to answer")
+                raise StateError("the run is over, so there is no question to answer")
             self._give(loss, tokens)
 
     def __iter__(self) -> Iterator[Step]:
-        """Question by question, until the run is over. Where `evaluate` is a function, it answers for itself."""
+        """Yields questions until the run is over. If `evaluate` is a function, its questions are answered by it."""
         while True:
             with self._turn:
                 self._open()
                 if self._is_shown:
                     raise StateError(
-                        f"the loop asked for {_names.TODO[self._c_step.todo]} and got no answer: call "
+                        f"the loop asked for {_names.TODO[self._c_step.todo]}, but the question was not answered; call "
                         "loop.answer(loss) for each step"
                     )
                 while self._ask() == _abi.HY_DO_EVALUATE and self._evaluate is not None:
@@ -291,7 +291,7 @@ class Loop:
                 if self._ask() == _abi.HY_DO_NOTHING:
                     return
                 if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
-                    self._finish(lib.hy_loop_use(self._open(), -1))  # what you do with gradients is not known
+                    self._finish(lib.hy_loop_use(self._open(), -1))  # your code may change gradients at any time
                 self._is_shown = True
                 step = Step._of(self._c_step)
             yield step
@@ -299,23 +299,23 @@ class Loop:
     # ---- with a loss function ------------------------------------------------------------------------------------
 
     def step(self, loss_function: LossFunction) -> StepInfo:
-        """One optimizer step, with all that the loop wants to know before the next one.
+        """Makes one optimizer step and answers all questions up to the next one.
 
-        loss_function(batch) gives the loss of micro-batch number `batch`: a scalar tensor, or (loss, tokens)
-        where micro-batches weigh differently. Backward, scaling and summing happen here. With arrays it also
-        writes the gradients of that loss, and gives a number.
+        loss_function(batch) returns the loss of micro-batch number `batch`: a scalar tensor, or (loss, tokens) if
+        micro-batches have different weights. Backward, scaling and summing happen here. With arrays, the function
+        returns a number and also writes the gradients of that loss.
         """
         with self._turn:
             self._open()
             if self._ask() == _abi.HY_DO_NOTHING:
-                raise StateError("the run is over: there are no more steps")
+                raise StateError("the run is over, so there are no more steps")
             info = self._advance(loss_function)
         if info is None:
             raise StateError("the run ended before its first step")
         return info
 
     def run(self, loss_function: LossFunction) -> Summary:
-        """Steps to the end of the run."""
+        """Runs all remaining steps."""
         with self._turn:
             self._open()
             while self._ask() != _abi.HY_DO_NOTHING:
@@ -323,15 +323,15 @@ class Loop:
             return summary_of(self._run())
 
     def _advance(self, loss_function: LossFunction, wants_info: bool = True) -> StepInfo | None:
-        """One optimizer step, and answers to what is asked before and after it; what the step came to."""
+        """Makes one optimizer step, answers the questions before and after it, and returns the step's results."""
         step = self._c_step
         if step.todo != _abi.HY_DO_GRADIENTS:
             self._answer_losses(loss_function)
         number, info = step.step, _abi.hy_step_info()
-        told = ctypes.byref(info) if wants_info else None
-        # Several times where the library sums. Each answer brings the next question.
+        result = ctypes.byref(info) if wants_info else None
+        # Repeats if the library sums: each answer brings the next question.
         while step.todo == _abi.HY_DO_GRADIENTS and step.step == number:
-            self._answer_with_gradients(loss_function, told)
+            self._answer_with_gradients(loss_function, result)
         if step.todo != _abi.HY_DO_GRADIENTS:
             self._answer_losses(loss_function)
         return StepInfo._later(info) if info.steps_total > 0 else None  # 0: there was no step
@@ -355,7 +355,7 @@ class Loop:
 
     def _evaluated(self) -> tuple[Any, int]:
         if self._evaluate is None:
-            raise StateError("the loop wants the held-out loss: give it evaluate=, or answer it with loop.answer")
+            raise StateError("the loop needs the held-out loss: create it with evaluate=, or call loop.answer(loss)")
         with self._context(False):
             return _with_tokens(self._evaluate())
 
@@ -378,10 +378,10 @@ class Loop:
             self._give(*self._filled(loss_function), False, info)
 
     def _backward(self, loss_function: LossFunction) -> tuple[Any, int]:
-        """Gradients of the mean over the step's targets.
+        """Computes the gradients of the mean loss over the step's targets.
 
-        Micro-batches weigh by their targets, whose sum is known at the end: each is weighed against the first,
-        and only where they differ the sum is put right afterwards.
+        Micro-batches are weighted by their targets. The sum of targets is known only at the end, so each micro-batch is
+        weighted relative to the first, and the gradients are scaled afterwards if the weights differ.
         """
         batch, count, scale = self._c_step.batch, self._c_step.count, self._c_step.loss_scale
         total: Any = 0.0
@@ -400,7 +400,7 @@ class Loop:
             try:
                 (loss if factor == 1 else loss * factor).backward()
             except (AttributeError, RuntimeError, TypeError):
-                self._must_be_scalar(loss)  # in words that say more than torch's
+                self._must_be_scalar(loss)  # clearer messages than torch's
                 raise
             if count == 1:
                 return loss, tokens
@@ -412,17 +412,20 @@ class Loop:
 
     def _must_be_scalar(self, loss: Any) -> None:
         if not is_torch(loss):
-            raise InputError(f"the loss function gave a {type(loss).__name__}; expected a scalar tensor")
+            raise InputError(f"the loss function returned a {type(loss).__name__}; expected a scalar tensor")
         if loss.numel() != 1:
-            raise InputError(f"the loss has shape {tuple(loss.shape)}; expected a scalar: take its mean")
+            raise InputError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, such as its mean")
         if not loss.requires_grad:
-            raise InputError("the loss does not depend on the parameters: it has no gradient (no_grad, detach?)")
+            raise InputError(
+                "the loss does not depend on the parameters, so it has no gradient; it was computed under no_grad, or "
+                "detached"
+            )
 
     def _filled(self, loss_function: LossFunction) -> tuple[Any, int]:
         if self._c_step.count != 1:
             raise StateError(
-                f"{self._c_step.count} micro-batches are asked for at once: make the loop with sum_gradients=True, "
-                "or answer its questions yourself"
+                f"the loop needs {self._c_step.count} micro-batches at once; create it with sum_gradients=True, "
+                "or iterate over it and call loop.answer"
             )
         loss, tokens = _with_tokens(loss_function(self._c_step.batch))
         if self._c_step.loss_scale != 1:
@@ -437,14 +440,14 @@ class Loop:
             self._finish(lib.hy_loop_save(self._open()))
 
     def stop(self) -> None:
-        """Ends the run as it is after its last step; it is saved where there is a folder."""
+        """Ends the run after its last finished step, and saves it if it has a folder."""
         with self._turn:
             handle = self._open()
             self._is_asked = self._is_shown = False
             self._finish(lib.hy_loop_stop(handle))
 
     def close(self) -> None:
-        """Gives the library's memory back. What was not saved is lost: `stop` saves."""
+        """Frees the library's memory. Everything since the last checkpoint is lost; `stop` saves."""
         if self._handle is None:
             return
         with self._turn:
@@ -457,7 +460,7 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops, so that what there is is saved, and closes."""
+        """Stops and saves the run, then closes the loop."""
         try:
             if self._handle is not None:
                 self.stop()
@@ -475,7 +478,7 @@ class Loop:
 
     @property
     def last(self) -> StepInfo | None:
-        """What the last step or jump came to; None before the first."""
+        """The result of the last step or jump; None before the first."""
         with self._turn:
             return self._last()
 
@@ -483,27 +486,27 @@ class Loop:
         return lib.hy_loop_trainer(self._open())
 
     def summary(self) -> Summary:
-        """What the run has come to so far, or came to."""
+        """The results of the run so far."""
         with self._turn:
             return summary_of(self._run())
 
     def memory(self) -> MemoryState:
-        """What the library keeps in memory now, beside what was planned."""
+        """The library's memory now, with the planned values."""
         with self._turn:
             return memory_of(self._run())
 
     def plan(self) -> dict[str, Any]:
-        """What is kept where, and why."""
+        """The plan: places, types and reasons."""
         with self._turn:
             return plan_of(self._run())
 
     def ranks(self) -> RanksInfo | None:
-        """Which of several ranks this loop is; None: it is alone."""
+        """The rank of this loop among several; None: there is only one."""
         with self._turn:
             return ranks_of(self._run())
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Loop cannot be copied or pickled: save() keeps its state")
+        raise TypeError("a Loop cannot be copied or pickled; save() stores its state")
 
 
 def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: InTurn | None, made_in: int) -> None:

@@ -1,4 +1,4 @@
-"""Several processes that train one model: which of them this one is."""
+"""Finds which of several processes that train one model this process is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["find_rank"]
 
 
 def find_rank() -> RankInfo:
-    """Which rank this process is, by the variables of its launcher (torchrun, mpirun, srun): 0 of 1 without any.
+    """Finds the rank of this process from the variables of its launcher (torchrun, mpirun, srun); without any, 0 of 1.
 
-    Variables that are partial or contradict each other are an InputError that names them.
+    If variables are missing or contradict each other, it raises an InputError that names them.
     """
     c = _abi.hy_rank_info()
     check(lib.hy_find_rank_sized(*sized(c)))
@@ -22,6 +22,6 @@ def find_rank() -> RankInfo:
 
 
 def ranks_of(trainer: Any) -> RanksInfo | None:
-    """None: the run is alone."""
+    """None: the run has one rank."""
     c = _abi.hy_ranks_info()
     return RanksInfo._of(c) if lib.hy_trainer_ranks_sized(trainer, *sized(c)) else None

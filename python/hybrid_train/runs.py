@@ -1,4 +1,4 @@
-"""What runs wrote, read back: curves, events, and the page that shows them."""
+"""Reads the files of runs: curves and events; writes the report page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Run", "read_run", "report"]
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its folder tells it, finished or still going on.
+    """A run read from its folder, finished or still running.
 
-    points: steps and jumps; NaN, and -1 for counts, where the line does not say
-    events: everything else: starts, recoveries, changes of the plan
+    points: steps and jumps; a missing value is NaN, or -1 for counts
+    events: all other lines: starts, recoveries, changes of the plan
     """
 
     facts: RunFacts
@@ -60,7 +60,7 @@ def report(
     run_folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str] = "report.html",
 ) -> None:
-    """Writes one self-contained page about one run, or about several laid over each other."""
+    """Writes one self-contained page about one run, or about several runs in the same charts."""
     folders = [run_folders] if isinstance(run_folders, (str, os.PathLike)) else list(run_folders)
     if not folders:
         raise InputError("a report needs at least one run's folder")

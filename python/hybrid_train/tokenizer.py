@@ -1,4 +1,4 @@
-"""Text to token ids and back, as a model's tokenizer.json says."""
+"""Converts text to token ids and back, by a model's tokenizer.json."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Ids lie below this."""
+        """All ids are below this number."""
         return int(lib.hy_tokenizer_vocab(self._open()))
 
     @property
     def eos(self) -> int | None:
-        """The id that ends a text; None where there is none."""
+        """The id of the end token; None if there is none."""
         token = int(lib.hy_tokenizer_eos(self._open()))
         return None if token < 0 else token
 
@@ -51,8 +51,8 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of a text.
 
-        add_special: with bos and eos where the tokenizer puts them. plain: special tokens that are written out in
-        the text are plain text. inside: other tokens stand before it, so it is not the beginning of a text.
+        add_special: add bos and eos as the tokenizer defines. plain: treat special tokens in the text as plain text.
+        inside: the text continues another text, so it gets no prefix.
         """
         data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
         flags = _abi.HY_TOKENS_SPECIAL * add_special | _abi.HY_TOKENS_PLAIN * plain | _abi.HY_TOKENS_INSIDE * inside
@@ -64,10 +64,10 @@ class Tokenizer:
             lib.hy_free(ids)
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
-        """The text of ids, byte for byte; it may end in half a character."""
+        """The text of ids, byte for byte; it may end within a character."""
         numbers = [int(one) for one in ids]
         if any(not -(2**31) <= one < 2**31 for one in numbers):
-            raise InputError(f"a token id is out of range: ids lie in 0 to {self.vocab_size - 1}")
+            raise InputError(f"a token id is out of range; expected 0 to {self.vocab_size - 1}")
         flags = _abi.HY_TOKENS_SKIP_SPECIAL * skip_special
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         array = (ctypes.c_int32 * len(numbers))(*numbers)
@@ -75,7 +75,7 @@ class Tokenizer:
         return take_bytes(text, size.value)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        """The text of ids; bytes that are no UTF-8 become U+FFFD."""
+        """The text of ids; bytes that are not valid UTF-8 become U+FFFD."""
         return self.decode_bytes(ids, skip_special=skip_special).decode("utf-8", "replace")
 
     def tokenize_files(
@@ -89,7 +89,7 @@ class Tokenizer:
         plain: bool = False,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> TokenizeResult:
-        """Files and folders to token shards in `out`, on all cores. on_progress gets bytes done and in all."""
+        """Converts files and folders to token shards in `out`, on all cores. on_progress gets done and total bytes."""
         raised: list[BaseException] = []
 
         def report(_: Any, progress: Any) -> bool:

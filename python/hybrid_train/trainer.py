@@ -1,4 +1,4 @@
-"""Training one of the library's own models: to the end with `train`, or step by step with a Trainer."""
+"""Trains a built-in model: to the end with `train`, or step by step with a Trainer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def facts_of(trainer: Any) -> PlanFacts:
 
 
 def plan_of(trainer: Any) -> dict[str, Any]:
-    """The plan's own JSON."""
+    """The plan as JSON."""
     text = ctypes.c_void_p()
     check(lib.hy_trainer_plan_json(trainer, ctypes.byref(text)))
     out: dict[str, Any] = json.loads(take_text(text))
@@ -51,7 +51,7 @@ def plan_of(trainer: Any) -> dict[str, Any]:
 
 
 def planned(create: Any, *arguments: Any) -> dict[str, Any]:
-    """The plan that a call of hy_trainer_plan or _plan_custom makes."""
+    """The plan from a call of hy_trainer_plan or _plan_custom."""
     handle = ctypes.c_void_p()
     _library.prepare_cuda()
     check(create(*arguments, ctypes.byref(handle)))
@@ -62,9 +62,9 @@ def planned(create: Any, *arguments: Any) -> dict[str, Any]:
 
 
 class _Interrupts:
-    """Ctrl-C while the library runs: a stop is asked for, and KeyboardInterrupt raised once it has returned.
+    """Handles Ctrl-C while the library runs: requests a stop, and raises KeyboardInterrupt after the library returns.
 
-    Python looks for signals when its code runs, which is in callbacks: what is raised there could be lost.
+    Python handles signals inside callbacks, where an exception could be lost.
     """
 
     def __init__(self, stop: Callable[[], object]) -> None:
@@ -89,14 +89,14 @@ class _Interrupts:
 
 
 class Trainer:
-    """A run that is made from a configuration: memory is taken, data opened, weights made or loaded.
+    """A run created from a configuration: memory is allocated, data opened, weights initialised or loaded.
 
         with Trainer(Config(model="nano", steps=200)) as trainer:
             while trainer.step().step < 200:
                 ...
 
-    `step` does nothing beside steps: no validation and no saving happen by themselves. `run` does all of it.
-    A trainer belongs to one thread at a time; only `request_stop` may be called from anywhere.
+    `step` only makes a step, without validation and saving; `run` does everything. Only one thread at a time may use a
+    trainer, except that `request_stop` may be called from any thread.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Trainer:
     ) -> None:
         self.config = as_config(config, **keys)
         self._turn = Turn("trainer")
-        # There is always a call at each step: it is where Python sees Ctrl-C.
+        # There is always a callback at each step, because Python notices Ctrl-C there.
         self._observer = Observer(on_step or (lambda info: None), on_eval, on_message, on_progress, on_save, on_memory)
         handle = ctypes.c_void_p()
         _library.prepare_cuda()
@@ -129,27 +129,27 @@ class Trainer:
         return self._handle
 
     def _finish(self, status: int) -> None:
-        """What a callback raised comes first: it is why the run was stopped."""
+        """Raises the exception of a callback first, because it is the reason for the stop."""
         message = _library.message() if status != _abi.HY_OK else ""
         self._observer.raise_again()
         if status != _abi.HY_OK:
             raise error_of(status, message)
 
     def run(self) -> Summary:
-        """Runs to the end: steps, validation, checkpoints, metrics. Stopped is raised when a stop was asked for."""
+        """Runs to the end: steps, validation, checkpoints, metrics. Raises Stopped after a request to stop."""
         with self._turn, _Interrupts(self._observer.stop):
             self._finish(lib.hy_trainer_run(self._open()))
             return summary_of(self._open())
 
     def step(self) -> StepInfo:
-        """One optimizer step, or one jump when Predict is next."""
+        """Makes one optimizer step, or one jump if Predict is next."""
         c = _abi.hy_step_info()
         with self._turn:
             self._finish(lib.hy_trainer_step_sized(self._open(), *sized(c)))
         return StepInfo._of(c)
 
     def evaluate(self) -> EvalInfo:
-        """The held-out loss now."""
+        """Measures the held-out loss."""
         c = _abi.hy_eval_info()
         with self._turn:
             self._finish(lib.hy_trainer_evaluate_sized(self._open(), *sized(c)))
@@ -158,7 +158,7 @@ class Trainer:
     def sample(
         self, prompt: str = "", *, tokens: int = 200, temperature: float = 0.8, top_k: int = 0, seed: int = 1
     ) -> str:
-        """Text continued by the model as it is now; the prompt is not repeated."""
+        """Text with which the model continues the prompt; the prompt is not repeated."""
         options = _abi.hy_sample_options(
             prompt=encoded(prompt), tokens=tokens, temperature=temperature, top_k=top_k, seed=seed
         )
@@ -178,17 +178,17 @@ class Trainer:
         lib.hy_trainer_request_stop(self._open())
 
     def summary(self) -> Summary:
-        """What the run has come to so far."""
+        """The results of the run so far."""
         with self._turn:
             return summary_of(self._open())
 
     def memory(self) -> MemoryState:
-        """What the run keeps in memory now, beside what was planned, with what would need less."""
+        """The run's memory now, with the planned values and advice to save memory."""
         with self._turn:
             return memory_of(self._open())
 
     def plan(self) -> dict[str, Any]:
-        """The plan that the run follows."""
+        """The plan of the run."""
         with self._turn:
             return plan_of(self._open())
 
@@ -197,12 +197,12 @@ class Trainer:
             return facts_of(self._open())
 
     def ranks(self) -> RanksInfo | None:
-        """Which of several ranks this one is; None: it is alone."""
+        """The rank of this process among several; None: there is only one."""
         with self._turn:
             return ranks_of(self._open())
 
     def close(self) -> None:
-        """Gives all memory back. What was not saved is lost."""
+        """Frees all memory. Everything since the last checkpoint is lost."""
         with self._turn:
             self._handle = None
             self._finalizer()
@@ -234,10 +234,10 @@ def train(
     on_memory: OnMemory = None,
     **keys: ConfigValue | None,
 ) -> Summary:
-    """Runs a configuration to its end and says what it came to.
+    """Runs a configuration to its end and returns the results.
 
-    Callbacks are called between steps. An exception in one of them, and Ctrl-C, stop the run after the step in
-    progress: it is saved, and the exception goes on to the caller.
+    Callbacks are called between steps. After an exception in a callback, or Ctrl-C, the run stops after the step in
+    progress, is saved, and the exception is raised.
     """
     with Trainer(
         config,
@@ -260,10 +260,10 @@ def plan(
     on_message: OnMessage = None,
     **keys: ConfigValue | None,
 ) -> dict[str, Any]:
-    """What a run of this configuration would keep where, and whether it fits. Nothing is allocated or written.
+    """Plans a run of this configuration: places, types, bytes, and whether it fits. Nothing is allocated or written.
 
-    A plan that does not fit is no error: "fits" is False, and "problem" says what is short. With `ranks` it is that of
-    one of so many, each with a card of its own (has_cards), or else sharing one or computing on the CPU.
+    If the plan does not fit, "fits" is False and "problem" says which memory is short. With `ranks` the result is the
+    plan of one of that many ranks. has_cards: each rank has its own card; otherwise they share one or use the CPU.
     """
     ours, observer = as_config(config, **keys), Observer(on_message=on_message)
     seen = ctypes.byref(observer.struct)

@@ -96,7 +96,7 @@ static int print_once(viewer *v, const options *o) {
     refresh(v);
     if (v->runs.problem[0] != '\0') return hy_cli_refuse(HY_EXIT_FAILED, "%s", v->runs.problem);
     if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted))
-        return hy_cli_refuse(HY_EXIT_FAILED, "no memory for the page");
+        return hy_cli_refuse(HY_EXIT_FAILED, "not enough memory for the page");
     hy_top_draw_page(&v->drawn, &v->page);
     hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), stdout);
     return HY_EXIT_DONE;

@@ -215,7 +215,8 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
     }
     size_t size = strlen(before->value) + strlen(value) + 2;
     char *joined = malloc(size);
-    if (joined == NULL) return hy_cli_refuse(false, "no memory for the paths of %s", flag->flag);
+    if (joined == NULL)
+        return hy_cli_refuse(false, "not enough memory for the paths of %s", flag->flag);
     snprintf(joined, size, "%s,%s", before->value, value);
     free(before->joined);
     before->value = before->joined = joined;
@@ -357,7 +358,8 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
     hy_cli_flag flag = {0}; /* the flag before, for messages */
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
-    if (options->settings == NULL) return hy_cli_refuse(false, "no memory for %d arguments", argc);
+    if (options->settings == NULL)
+        return hy_cli_refuse(false, "not enough memory for %d arguments", argc);
     /* --help wins over all other flags. */
     for (int i = 1; i < argc && options->action != HY_CLI_IS_HELP; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');

@@ -23,7 +23,7 @@ static hy_status add_name(shapes *s, const char *name) {
     }
     if (!copy || s->count == s->room) {
         free(copy);
-        return hy_cli_refuse(HY_ERR_MEMORY, "no memory for a list of shapes");
+        return hy_cli_refuse(HY_ERR_MEMORY, "not enough memory for a list of shapes");
     }
     s->list[s->count++] = (hy_parameter){.name = copy};
     return HY_OK;

@@ -411,7 +411,8 @@ int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, b
     if (count == 0) folders = found;
     if (count == 0) count = 1;
     runs->views = calloc((size_t)count, sizeof *runs->views);
-    if (runs->views == NULL) return hy_cli_refuse(HY_EXIT_FAILED, "no memory for %d runs", count);
+    if (runs->views == NULL)
+        return hy_cli_refuse(HY_EXIT_FAILED, "not enough memory for %d runs", count);
     for (; runs->count < count; runs->count++) {
         hy_status status = hy_run_open(folders[runs->count], &runs->views[runs->count].run);
         if (status != HY_OK) return hy_cli_fail(status);

@@ -33,7 +33,7 @@ static hy_status allocate(hy_control *c) {
     c->arrivals = calloc(count, sizeof *c->arrivals);
     c->polled = calloc(count + 1, sizeof *c->polled);
     HY_FAIL_IF(!c->members || !c->lines || !c->arrivals || !c->polled, HY_ERR_MEMORY,
-               "no memory for the control channel of %zu ranks", count);
+               "not enough memory for the control channel of %zu ranks", count);
     for (size_t r = 0; r < count; r++) c->lines[r].fd = -1;
     if (count == 1) return HY_OK;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -68,7 +68,7 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
     HY_FAIL_IF(ranks->count > 1 && !ranks->secret.from[0] && !hy_net_is_loopback(ranks->address),
                HY_ERR_INPUT, "ranks at %s need a secret: set HYBRID_SECRET", ranks->address);
     hy_control *c = calloc(1, sizeof *c);
-    HY_FAIL_IF(!c, HY_ERR_MEMORY, "no memory for the control channel");
+    HY_FAIL_IF(!c, HY_ERR_MEMORY, "not enough memory for the control channel");
     *c = (hy_control){.ranks = *ranks,
                       .options = options ? *options : standard,
                       .wake_fd = -1,

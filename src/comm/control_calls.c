@@ -45,7 +45,8 @@ static void finish_call(hy_control *c) {
     const call_place place = c->arrivals[0].place;
     size_t size = answer_bytes(c, &place), used = 0;
     if (hy_array_reserve(&c->answer, &c->answer_room, size, 1, "an answer") != HY_OK) {
-        hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for the answer of a call");
+        hy_control_record(c, HY_ERR_MEMORY, 0,
+                          "rank 0: not enough memory for the answer of a call");
         return;
     }
     for (int32_t r = 0; r < c->ranks.count; r++) {
@@ -89,7 +90,7 @@ static void arrive(hy_control *c, int32_t rank, const call_place *place, const v
     arrival *a = &c->arrivals[rank];
     if (c->has_failed) return;
     if (hy_array_reserve(&a->data, &a->room, size, 1, "a call") != HY_OK) {
-        hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for a call");
+        hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: not enough memory for a call");
         return;
     }
     if (size) memcpy(a->data, data, size);
@@ -128,7 +129,8 @@ void hy_control_left(hy_control *c, int32_t rank) {
 
 void hy_control_answer(hy_control *c, const hy_wire_message *m) {
     if (hy_array_reserve(&c->answer, &c->answer_room, m->head.size, 1, "an answer") != HY_OK) {
-        hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for the answer of a call");
+        hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank,
+                          "not enough memory for the answer of a call");
         return;
     }
     if (m->head.size) memcpy(c->answer, m->data, m->head.size);

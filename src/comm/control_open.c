@@ -345,7 +345,7 @@ static hy_status receive_ranks(hy_control *c) {
     reception r = {.c = c, .listener = -1};
     patience wait = begin_to_wait(c);
     r.polled = calloc((size_t)c->ranks.count + 1, sizeof *r.polled);
-    HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "no memory to wait for %d ranks", c->ranks.count);
+    HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "not enough memory to wait for %d ranks", c->ranks.count);
     hy_status status = hy_pending_init(&r.pending, sizeof(answer), &c->options.observer);
     if (status == HY_OK) status = listen_somewhere(c, &r.listener);
     if (status == HY_OK) {

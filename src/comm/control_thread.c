@@ -47,7 +47,8 @@ void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const voi
     if (!hy_wire_add(&l->out, &whole, data)) {
         /* A message is lost, so the two ranks no longer have the same state. */
         if (!c->has_failed)
-            hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for a control message");
+            hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank,
+                              "not enough memory for a control message");
         return;
     }
     hy_line_flush(l);

@@ -17,7 +17,7 @@ static hy_status make_ops(hy_exchange *net, int32_t count) {
     net->ops = calloc((size_t)count, sizeof *net->ops);
     net->transfers = calloc((size_t)count * 2 * (size_t)ranks, sizeof *net->transfers);
     HY_FAIL_IF(!net->ops || !net->transfers, HY_ERR_MEMORY,
-               "no memory for exchanges between ranks");
+               "not enough memory for exchanges between ranks");
     for (int32_t i = 0; i < count; i++) {
         hy_comm_op *op = &net->ops[i];
         net->op_count = i + 1; /* closing frees it, even if the next line fails */

@@ -166,7 +166,7 @@ static hy_status start_rank(launcher *l, int32_t rank) {
     rank_process *p = &l->ranks[rank];
     int ends[2] = {-1, -1};
     char **environment = make_environment(l, rank);
-    HY_FAIL_IF(!environment, HY_ERR_MEMORY, "no memory to start rank %d", rank);
+    HY_FAIL_IF(!environment, HY_ERR_MEMORY, "not enough memory to start rank %d", rank);
     pid_t parent = getpid();
     bool is_ready = rank == 0 || pipe2(ends, O_CLOEXEC) == 0;
     p->pid = is_ready ? fork() : -1;
@@ -352,7 +352,7 @@ hy_status hy_launch(const hy_launch_options *options, int *exit_code) {
     if (l.ranks && l.polled)
         status = launch(&l, exit_code);
     else
-        hy_fail(status, "no memory for %d ranks", n);
+        hy_fail(status, "not enough memory for %d ranks", n);
     free(l.ranks);
     free(l.polled);
     return status;

@@ -89,7 +89,7 @@ hy_status hy_link_open_mpi(hy_control *control, hy_link **out) {
     *out = NULL;
     HY_TRY(hy_mpi_start(hy_control_rank(control), hy_control_count(control)));
     hy_link *link = calloc(1, sizeof *link);
-    HY_FAIL_IF(!link, HY_ERR_MEMORY, "no memory for a link");
+    HY_FAIL_IF(!link, HY_ERR_MEMORY, "not enough memory for a link");
     hy_link_init(link, &kind, control);
     hy_status status = hy_control_barrier(control);
     if (status != HY_OK)

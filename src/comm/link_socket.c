@@ -384,7 +384,8 @@ static hy_status open_mesh(socket_link *s) {
                  .here = -1,
                  .tcp = -1,
                  .deadline = hy_clock() + OPEN_SECONDS};
-    HY_FAIL_IF(!o.endpoints, HY_ERR_MEMORY, "no memory to open a link of %d ranks", s->base.count);
+    HY_FAIL_IF(!o.endpoints, HY_ERR_MEMORY, "not enough memory to open a link of %d ranks",
+               s->base.count);
     hy_status status =
         hy_pending_init(&o.pending, sizeof(proof), hy_control_observer(s->base.control));
     if (status == HY_OK) status = listen_for_peers(&o, &mine);
@@ -413,7 +414,7 @@ hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *optio
     size_t count = (size_t)hy_control_count(control);
     *out = NULL;
     socket_link *s = calloc(1, sizeof *s);
-    HY_FAIL_IF(!s, HY_ERR_MEMORY, "no memory for a link");
+    HY_FAIL_IF(!s, HY_ERR_MEMORY, "not enough memory for a link");
     s->connections = calloc(count, sizeof *s->connections);
     s->polled = calloc(count + 1, sizeof *s->polled);
     for (size_t r = 0; s->connections && r < count; r++) s->connections[r].fd = -1;
@@ -421,7 +422,7 @@ hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *optio
     hy_link_init(&s->base, &sockets, control);
     if (options) s->options = *options;
     if (!s->connections || !s->polled)
-        status = hy_fail(HY_ERR_MEMORY, "no memory for a link of %zu ranks", count);
+        status = hy_fail(HY_ERR_MEMORY, "not enough memory for a link of %zu ranks", count);
     if (status == HY_OK && count > 1) status = open_mesh(s);
     if (status != HY_OK)
         destroy(&s->base);

@@ -163,7 +163,7 @@ static void write_version(int version, char out[16]) {
 static hy_status check_versions(hy_nccl *n, int version) {
     int32_t count = hy_control_count(n->control);
     double *all = calloc((size_t)count, sizeof *all), mine = version;
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for %d ranks", count);
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
         if (all[r] != all[0])
@@ -213,7 +213,7 @@ hy_status hy_nccl_open(hy_control *control, hy_nccl **out) {
     *out = NULL;
     HY_TRY(load_library(&api, &version));
     hy_nccl *n = calloc(1, sizeof *n);
-    HY_FAIL_IF(!n, HY_ERR_MEMORY, "no memory for NCCL");
+    HY_FAIL_IF(!n, HY_ERR_MEMORY, "not enough memory for NCCL");
     n->api = api;
     n->control = control;
     write_version(version, n->version);

@@ -37,7 +37,7 @@ static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     double is_lacking = mine != HY_OK;
     *out = -1;
     double *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather(t->control, &is_lacking, 1, all);
     for (int32_t r = t->who.count - 1; r >= 0; r--) *out = all[r] > 0 ? r : *out;
     free(all);
@@ -83,7 +83,7 @@ static hy_status count_sharers(hy_team *t) {
     (void)sched_getaffinity(0, sizeof cores, &cores); /* if it fails: all ranks share cores */
     uint64_t mine = hy_hash_bytes(&cores, sizeof cores, 0);
     uint64_t *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather_bytes(t->control, &mine, sizeof mine, all);
     uint64_t machine = hy_control_member(t->control, t->who.rank)->machine;
     for (int32_t r = 0; r < t->who.count; r++)
@@ -138,7 +138,7 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
     HY_FAIL_IF(o.link == HY_LINK_MPI && is_slow(&o), HY_ERR_INPUT,
                TEST_LINK " slows down sockets, but transport is mpi: expected sockets or auto");
     hy_team *t = calloc(1, sizeof *t);
-    HY_FAIL_IF(!t, HY_ERR_MEMORY, "no memory for a team of %d ranks", who.count);
+    HY_FAIL_IF(!t, HY_ERR_MEMORY, "not enough memory for a team of %d ranks", who.count);
     t->who = who;
     hy_status status = open_team(t, &o);
     if (status != HY_OK)

@@ -68,7 +68,8 @@ static hy_status keep_text(hy_config *config, const char *text, const char **out
     if (!kept) {
         size_t size = strlen(text) + 1;
         kept = malloc(sizeof *kept + size);
-        HY_FAIL_IF(!kept, HY_ERR_MEMORY, "no memory for a configuration value of %zu bytes", size);
+        HY_FAIL_IF(!kept, HY_ERR_MEMORY, "not enough memory for a configuration value of %zu bytes",
+                   size);
         kept->next = config->texts;
         memcpy(kept->text, text, size);
         config->texts = kept;
@@ -526,7 +527,7 @@ void hy_config_destroy(hy_config *config) {
 
 hy_status hy_config_set_command(hy_config *config, const char *command) {
     char *copy = strdup(command);
-    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the text of the command");
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "not enough memory for the text of the command");
     free(config->command);
     config->command = copy;
     return HY_OK;
@@ -540,7 +541,8 @@ hy_status hy_config_create(hy_config **out) {
     hy_config *config = calloc(1, sizeof *config);
     if (config) config->values = calloc(hy_setting_count() * RANKS, sizeof *config->values);
     bool has_memory = config && config->values;
-    hy_status status = has_memory ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a configuration");
+    hy_status status =
+        has_memory ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a configuration");
     for (size_t i = 0; status == HY_OK && i < hy_setting_count(); i++) {
         const hy_config_key_info *info = &hy_setting_at(i)->info;
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
@@ -557,7 +559,7 @@ hy_status hy_config_create(hy_config **out) {
 static hy_status begin_change(hy_config *config, hy_config *before) {
     size_t bytes = hy_setting_count() * RANKS * sizeof *config->values;
     value *values = malloc(bytes);
-    HY_FAIL_IF(!values, HY_ERR_MEMORY, "no memory for a configuration");
+    HY_FAIL_IF(!values, HY_ERR_MEMORY, "not enough memory for a configuration");
     *before = *config;
     config->values = memcpy(values, before->values, bytes);
     return HY_OK;

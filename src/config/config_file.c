@@ -100,8 +100,8 @@ static hy_status read_top(const reader *r, const config_setting_t *setting) {
 static hy_status ensure_memory(size_t text_size) {
     size_t bytes = 64 * text_size + (64 << 10);
     void *volatile block = malloc(bytes); /* volatile: the compiler would remove malloc and free */
-    HY_FAIL_IF(!block, HY_ERR_MEMORY, "no memory to parse a configuration: %zu bytes needed",
-               bytes);
+    HY_FAIL_IF(!block, HY_ERR_MEMORY,
+               "not enough memory to parse a configuration: %zu bytes needed", bytes);
     free(block);
     return HY_OK;
 }

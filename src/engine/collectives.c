@@ -20,35 +20,31 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static hy_status take_staging(hy_engine *e) {
-    hy_collectives *s = e->collectives;
-    uint64_t bytes = e->state->rows->wire_staging;
-    void *data;
-    if (bytes == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state->ledger, HY_PINNED, bytes,
-                         "what goes between ranks"));
-    HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
-    s->net.staging = data;
-    s->net.staging_bytes = bytes;
-    return HY_OK;
-}
-
 hy_status hy_collectives_take(hy_engine *e) {
     hy_collectives *s = e->collectives;
+    const hy_rows *rows = e->state->rows;
+    hy_ledger *ledger = &e->state->ledger;
+    hy_backend *b = e->device.backend;
     if (!hy_engine_has_ranks(e)) return HY_OK;
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     s->frozen = calloc((size_t)units, sizeof *s->frozen);
-    HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY, "no memory for exchanges between ranks");
+    HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY,
+               "not enough memory for exchanges between ranks");
     s->source = s->fetching = -1;
-    HY_TRY(hy_exchange_open(&s->net, e->team, e->device.backend, 4 * units + 16));
-    HY_TRY(take_staging(e));
-    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state->ledger, HY_DEVICE,
-                         e->state->rows->arriving, "gradients of other ranks"));
-    for (int i = 0; i < 2 && e->state->rows->arriving > 0; i++) {
-        void *at;
-        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state->rows->arriving / 2, &at));
-        s->arriving[i] = at;
+    HY_TRY(hy_exchange_open(&s->net, e->team, b, 4 * units + 16));
+    if (rows->wire_staging > 0) {
+        HY_TRY(hy_arena_init(&s->staging, b, ledger, HY_PINNED, rows->wire_staging,
+                             "exchanges between ranks"));
+        HY_TRY(
+            hy_arena_push(&s->staging, HY_WORKSPACE, rows->wire_staging, (void **)&s->net.staging));
+        s->net.staging_bytes = rows->wire_staging;
+    }
+    HY_TRY(
+        hy_arena_init(&s->arena, b, ledger, HY_DEVICE, rows->arriving, "gradients of other ranks"));
+    for (int i = 0; i < 2 && rows->arriving > 0; i++) {
+        HY_TRY(
+            hy_arena_push(&s->arena, HY_WORKSPACE, rows->arriving / 2, (void **)&s->arriving[i]));
     }
     return HY_OK;
 }
@@ -73,59 +69,54 @@ void hy_collectives_abandon(hy_engine *e) {
 
 /* ---- a caller's weights ---------------------------------------------------------------------- */
 
-/* What a copy does to a parameter of the unit. */
+/* The weights in the caller's memory: the row that passes of a custom model read. */
+static hy_store *callers_weights(const hy_engine *e) {
+    return hy_store_of(e, hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]));
+}
+
+/* Which slices of a unit are copied between the caller's memory and the buffer, and where to. */
 typedef enum copy_way { OWN_IN, ALL_IN, OTHERS_OUT, ALL_OUT } copy_way;
 
-static hy_status copy_slice(hy_engine *e, hy_stream *stream, const hy_store *outside, int32_t param,
-                            hy_slice slice, bool is_out) {
-    const hy_store *transit = hy_store_of(e, HY_ROW_GATHERED);
-    int32_t item = hy_store_item_of(outside, param);
+static hy_status copy_slice(hy_engine *e, hy_stream *stream, int32_t param, hy_slice slice,
+                            bool is_out) {
+    const hy_store *buffer = hy_store_of(e, HY_ROW_GATHERED), *callers = callers_weights(e);
+    int32_t item = hy_store_item_of(callers, param);
     if (slice.count == 0) return HY_OK;
-    hy_tensor theirs = hy_store_tensor(outside, item, hy_store_device(outside, item));
-    hy_tensor ours = hy_store_tensor(transit, item, hy_store_device(transit, item));
+    hy_tensor theirs = hy_store_tensor(callers, item, hy_store_device(callers, item));
+    hy_tensor ours = hy_store_tensor(buffer, item, hy_store_device(buffer, item));
     theirs = hy_tensor_rows(&theirs, slice.begin, slice.count);
     ours = hy_tensor_rows(&ours, slice.begin, slice.count);
     const hy_tensor *to = is_out ? &theirs : &ours, *from = is_out ? &ours : &theirs;
     return e->device.backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
-static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outside, int32_t unit,
-                           copy_way how) {
+static hy_status copy_unit(hy_engine *e, hy_stream *stream, int32_t unit, copy_way how) {
     const hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit != unit) continue;
-        hy_slice own = hy_shard_own(&e->state->rows->shard, params, i),
-                 all = {0, params->list[i].count};
-        hy_slice before = {0, own.begin}, behind = {own.begin + own.count, 0};
-        behind.count = all.count - behind.begin;
-        bool is_out = how == OTHERS_OUT || how == ALL_OUT;
+        hy_slice own = hy_shard_own(&e->state->rows->shard, params, i);
+        int64_t count = params->list[i].count, end = own.begin + own.count;
+        hy_slice all = {0, count}, before = {0, own.begin}, behind = {end, count - end};
         hy_slice first = how == OWN_IN ? own : how == OTHERS_OUT ? before : all;
-        HY_TRY(copy_slice(e, stream, outside, i, first, is_out));
-        if (how == OTHERS_OUT) HY_TRY(copy_slice(e, stream, outside, i, behind, true));
+        HY_TRY(copy_slice(e, stream, i, first, how == OTHERS_OUT || how == ALL_OUT));
+        if (how == OTHERS_OUT) HY_TRY(copy_slice(e, stream, i, behind, true));
     }
     return HY_OK;
 }
 
-/* The row that the caller sees. */
-static hy_store *callers_weights(const hy_engine *e) {
-    return hy_store_of(e, hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]));
-}
-
 hy_status hy_weights_broadcast(hy_engine *e) {
-    hy_store *transit = hy_store_of(e, HY_ROW_GATHERED);
-    const hy_exchange *net = &e->collectives->net;
+    hy_store *buffer = hy_store_of(e, HY_ROW_GATHERED);
+    hy_stream *stream = e->device.compute;
+    hy_exchange *net = &e->collectives->net;
     for (int32_t unit = 0; net->count > 1 && unit < e->model->params.units; unit++) {
-        uint64_t bytes = transit->layout.unit_bytes[unit];
         hy_comm_op *op;
-        HY_TRY(hy_store_get_new(transit, e->device.compute, unit));
-        if (net->rank == 0)
-            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_IN));
-        char *data = hy_store_unit(transit, unit);
-        HY_TRY(hy_broadcast(&e->collectives->net, e->device.compute, 0, data, bytes, &op));
-        HY_TRY(hy_comm_wait(op, e->device.compute));
-        if (net->rank > 0)
-            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_OUT));
-        HY_TRY(hy_store_release_changed(transit, e->device.compute, unit));
+        HY_TRY(hy_store_get_new(buffer, stream, unit));
+        if (net->rank == 0) HY_TRY(copy_unit(e, stream, unit, ALL_IN));
+        HY_TRY(hy_broadcast(net, stream, 0, hy_store_unit(buffer, unit),
+                            buffer->layout.unit_bytes[unit], &op));
+        HY_TRY(hy_comm_wait(op, stream));
+        if (net->rank > 0) HY_TRY(copy_unit(e, stream, unit, ALL_OUT));
+        HY_TRY(hy_store_release_changed(buffer, stream, unit));
     }
     return HY_OK;
 }
@@ -136,8 +127,8 @@ static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
 }
 
-/* For a unit with this rank's part in place; a caller's unit passes through a buffer, which is
- * held until the other parts have arrived. */
+/* Starts the all-gather of a unit that has this rank's part in place. A unit in the caller's memory
+ * is copied through a buffer, which is held until the other parts have arrived. */
 static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit,
                                   hy_gathering *out) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -145,7 +136,7 @@ static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *sto
     if (store->outside) {
         out->held = hy_store_of(e, HY_ROW_GATHERED);
         HY_TRY(hy_store_get_new(out->held, stream, unit));
-        HY_TRY(copy_unit(e, stream, callers_weights(e), unit, OWN_IN));
+        HY_TRY(copy_unit(e, stream, unit, OWN_IN));
         store = out->held;
     }
     char *whole = hy_store_unit(store, unit);
@@ -159,7 +150,7 @@ static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, h
     bool is_callers = it->held && callers_weights(e)->outside;
     if (is_callers) {
         HY_TRY(hy_comm_wait(it->op, stream));
-        HY_TRY(copy_unit(e, stream, callers_weights(e), unit, OTHERS_OUT));
+        HY_TRY(copy_unit(e, stream, unit, OTHERS_OUT));
     }
     return hy_gathering_end(it, stream, unit);
 }
@@ -184,12 +175,13 @@ hy_status hy_row_all_gather(hy_engine *e, int row) {
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where passes leave gradients: in their sum, or apart until they are summed over ranks. */
+/* The store that passes write gradients to: the sum itself, or a separate buffer until they are
+ * summed over ranks. */
 static hy_store *grads_of_pass(const hy_engine *e) {
     return hy_store_of(e, hy_has_row(e, HY_ROW_PARTIAL) ? HY_ROW_PARTIAL : HY_ROW_GRADS);
 }
 
-/* The sum of the unit whose reduce-scatter was begun, into its row. */
+/* Waits for the reduce-scatter that was begun last, and adds its sum to the row of gradients. */
 static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
     hy_reducing it = e->collectives->reducing;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
@@ -220,12 +212,12 @@ hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
     next.own_begin = parts[e->state->rows->shard.rank].begin;
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
-    if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
+    if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* there is no other rank: the sum is in place */
         return hy_reduce_scatter_end(&next.reduction, stream, e->plan->types.grads, true,
                                      data + next.own_begin);
     }
     if (!next.is_first) HY_TRY(hy_store_gather(hy_store_of(e, HY_ROW_GRADS), unit));
-    HY_TRY(end_reduction(e, stream)); /* of the unit before, which came meanwhile */
+    HY_TRY(end_reduction(e, stream)); /* of the unit before, which has arrived meanwhile */
     s->reducing = next;
     return HY_OK;
 }
@@ -237,11 +229,6 @@ hy_store *hy_grads_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *a
     e->collectives->is_first = is_first;
     e->collectives->is_last = is_last;
     return grads_of_pass(e);
-}
-
-hy_store *hy_grads_begin_micro_batch(hy_engine *e, int32_t micro_batch, bool *accumulates) {
-    return hy_grads_begin_pass(e, micro_batch == 0, micro_batch == e->plan->choice.accum - 1,
-                               accumulates);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -258,12 +245,13 @@ hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit
     if (store->outside) {
         HY_TRY(begin_all_gather(e, stream, store, unit, it));
         if (unit == 0) return HY_OK;
-        return end_all_gather(e, stream, unit - 1, it - 1); /* its buffer is free then */
+        return end_all_gather(e, stream, unit - 1, it - 1); /* this frees its buffer */
     }
     HY_TRY(hy_store_get(store, stream, unit));
     HY_TRY(begin_all_gather(e, stream, store, unit, it));
     if (store->place == HY_DEVICE) return hy_store_release_changed(store, stream, unit);
-    /* If the pass reaches it next, its buffer is kept: a ring has no room for more. */
+    /* If the pass needs this unit next, its buffer stays held; for other units the ring has no
+     * room. */
     it->held = store;
     return e->collectives->fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
 }
@@ -308,9 +296,10 @@ static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
 hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_engine_has_ranks(e)) return HY_OK;
-    if (e->collectives->source >= 0)
-        HY_TRY(fetch_trained(e, stream, unit)); /* it may have left again */
-    /* The head is where backward begins: gradients of the pass before have had time to come. */
+    /* The unit may have left the ring since it was fetched. */
+    if (e->collectives->source >= 0) HY_TRY(fetch_trained(e, stream, unit));
+    /* Backward begins at the head. By then the gradients of the pass before have had time to
+     * arrive. */
     if (unit == e->model->params.units - 1) HY_TRY(end_reduction(e, stream));
     return end_all_gather(e, stream, unit, &e->collectives->fetched[unit]);
 }
@@ -325,13 +314,13 @@ hy_status hy_weights_await_all(hy_engine *e) {
 
 /* ---- frozen weights -------------------------------------------------------------------------- */
 
-/* A part that is not on the device is fetched before its unit is gathered: passes visit units in
- * order. */
+/* If this rank's parts are not on the device, the part of the next unit is fetched ahead. Passes
+ * visit units in order, upwards or downwards. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->collectives->frozen_last, next = unit + way;
-    int32_t lowest =
-        way < 0 ? e->state->rows->lowest_trained : 0; /* that a pass this way comes to */
+    /* The lowest unit that a pass in this direction reaches. */
+    int32_t lowest = way < 0 ? e->state->rows->lowest_trained : 0;
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->collectives->frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;

@@ -1,74 +1,78 @@
-/* collectives.h: what ranks exchange in a step: gradients and weights, unit by unit.
+/* collectives.h: exchanges gradients and weights between ranks during a step, unit by unit.
  *
  * The step, its hooks and all code that changes weights call these functions with any number of
- * ranks; with a single rank they do nothing. collectives.c says what is exchanged when;
- * comm/collectives.h moves it. */
+ * ranks; with a single rank they do nothing. collectives.c explains what is exchanged when;
+ * comm/collectives.h does the transfers. */
 #pragma once
 
 #include "state/gather.h"
 
 struct hy_engine;
 
-/* Gradients of a unit whose reduce-scatter is on its way. */
+/* A reduce-scatter of a unit's gradients that has begun. */
 typedef struct hy_reducing {
     bool is_begun;
     int32_t unit;
-    bool is_first, is_last; /* micro-batch of the step */
-    uint64_t own_begin;     /* of this rank's part in the unit */
+    bool is_first, is_last; /* its micro-batch is the first or last of the step */
+    uint64_t own_begin;     /* where this rank's part begins in the unit */
     hy_reduction reduction;
 } hy_reducing;
 
 typedef struct hy_collectives {
-    hy_exchange net; /* closed with a single rank */
+    hy_exchange net; /* not open with a single rank */
     hy_arena arena;
-    char *arriving[2]; /* in it, used in turn: parts of other ranks' gradients */
-    hy_arena staging; /* pinned: what a card sends and receives passes through it; empty: nothing */
-    int turn;
-    bool is_first, is_last; /* micro-batch of the step, that runs now */
+    char *arriving[2];      /* in the arena: two buffers for gradients received from other ranks */
+    int turn;               /* which of the two the next reduce-scatter uses */
+    hy_arena staging;       /* pinned buffer between card and network; empty: not used */
+    bool is_first, is_last; /* the current micro-batch is the first or last of the step */
     hy_reducing reducing;
-    hy_gathering *fetched, *frozen; /* (units) trained and frozen weights on their way */
-    int source;                     /* row that is gathered for passes, -1: they read a whole row */
-    int32_t fetching;    /* unit that a pass comes to next, while it is updated; -1: none */
-    int32_t frozen_last; /* unit of frozen weights that was gathered last */
+    hy_gathering *fetched, *frozen; /* (units) started all-gathers of trained, frozen weights */
+    int source;          /* the sharded row that passes gather; -1: passes read a whole row */
+    int32_t fetching;    /* the unit that the pass fetches next; -1: none */
+    int32_t frozen_last; /* the last unit of frozen weights that was gathered */
 } hy_collectives;
 
-/* Its memory; talks to no other rank. hy_exchange_connect follows when all ranks have theirs. */
+/* Allocates memory for exchanges, without contacting other ranks. When all ranks have allocated
+ * theirs, hy_exchange_connect connects them. */
 hy_status hy_collectives_take(struct hy_engine *e);
 void hy_collectives_release(struct hy_engine *e);
-void hy_collectives_abandon(struct hy_engine *e); /* after a failure: nothing is on its way */
+void hy_collectives_abandon(
+    struct hy_engine *e); /* after a failure: forgets unfinished exchanges */
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where a pass leaves its gradients, and whether it adds to what is there. */
-hy_store *hy_grads_begin_micro_batch(struct hy_engine *e, int32_t micro_batch, bool *accumulates);
-/* The same for a caller's passes: the caller knows how many a step has. */
+/* Begins a pass over a micro-batch. Returns the store that the pass writes gradients to;
+ * accumulates: it adds to the values there. is_first, is_last: the micro-batch's place in the
+ * step. */
 hy_store *hy_grads_begin_pass(struct hy_engine *e, bool is_first, bool is_last, bool *accumulates);
 /* A hook of backward (hy_unit_hook): begins the reduce-scatter of the unit's gradients. */
 hy_status hy_grads_reduce(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_grads_reduce_end(struct hy_engine *e); /* after the last pass: all are summed */
+hy_status hy_grads_reduce_end(struct hy_engine *e); /* after the last pass: completes the sums */
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* The store that passes read this row from: its own, or the ring of gathered units. */
 hy_store *hy_weights_for_passes(struct hy_engine *e, int row);
-/* Hooks of a pass: a unit's weights are needed soon, or now. Trained weights, frozen ones, both. */
+/* Hooks of a pass (hy_unit_hook). fetch: the unit is needed soon; await: it is needed now. trained,
+ * frozen: only these weights; weights: both. */
 hy_status hy_trained_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
 
-/* Whether each rank updates a part of this row, of which passes read the whole. */
+/* Does each rank update a part of this row, while passes read all of it? */
 bool hy_row_is_all_gathered(const struct hy_engine *e, int row);
-/* This rank has updated its part of a unit: starts an all-gather if the stage needs one. */
+/* Call when this rank has updated its part of a unit: starts an all-gather if the stage needs
+ * one. */
 hy_status hy_unit_updated(struct hy_engine *e, hy_stream *stream, int row, int32_t unit);
-hy_status hy_weights_await_all(struct hy_engine *e); /* all that was updated is here */
-/* Each rank has computed its part of a unit that it holds, or of all units of a row. */
+hy_status hy_weights_await_all(struct hy_engine *e); /* waits for these all-gathers */
+/* Each rank has computed its part of a unit, or of all units of a row: gathers the other parts. */
 hy_status hy_unit_all_gather(struct hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit);
 hy_status hy_row_all_gather(struct hy_engine *e, int row);
-/* All ranks get the weights of rank 0's caller. */
+/* Copies the custom model's weights of rank 0 to all ranks. */
 hy_status hy_weights_broadcast(struct hy_engine *e);
 
-/* This rank's slice of a parameter in a row with the unit held; absent where it has none. With one
- * rank all of it. */
+/* This rank's slice of a parameter in a row, while the unit is held. Empty if this rank has no part
+ * of it; with one rank the whole parameter. */
 hy_tensor hy_row_own_slice(const struct hy_engine *e, int row, int32_t param);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
-#define CARD_ALIGNMENT 16 /* bytes: kernels read so many at a time */
+#define CARD_ALIGNMENT 16 /* bytes that kernels read at a time */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -18,7 +18,7 @@ hy_status hy_custom_make_model(hy_engine *e) {
     HY_TRY(hy_model_create_custom(g->params, g->count, &e->model));
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
-    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
+    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of parameters");
     for (int32_t i = 0; i < params->count; i++) g->first_part[params->list[i].whole + 1] = i + 1;
     return HY_OK;
 }
@@ -60,38 +60,37 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
     return status == HY_OK ? HY_OK : hy_fail_context(status, "the %s of parameter %s", what, name);
 }
 
-static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
+/* Stores the caller's addresses in a row. is_known false: missing addresses are skipped. */
+static hy_status place(hy_engine *e, int row, void *const *at, const char *what, bool is_known) {
     const hy_row *r = &e->state->rows->row[row];
-    HY_TRY(check(e, param, at, r->dtype, what));
-    for (int32_t i = e->custom->first_part[param]; i < e->custom->first_part[param + 1]; i++) {
-        char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
-        hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i), part);
+    const hy_custom_side *g = e->custom;
+    for (int32_t k = 0; k < g->count; k++) {
+        if (!at[k] && !is_known) continue;
+        HY_TRY(check(e, k, at[k], r->dtype, what));
+        for (int32_t i = g->first_part[k]; i < g->first_part[k + 1]; i++) {
+            uint64_t begin = hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
+            hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i),
+                                   (char *)at[k] + begin);
+        }
     }
     return HY_OK;
 }
 
 hy_status hy_custom_place(hy_engine *e) {
     const hy_custom_side *g = e->custom;
-    bool is_outside = g && !g->types.sums_grads;
+    if (!g) return HY_OK;
     int row = hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
-    for (int32_t i = 0; g && i < g->count; i++) {
-        HY_TRY(place(e, row, i, g->weights[i], "weights"));
-        if (is_outside && g->grads[i]) HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
-    }
-    return HY_OK;
+    HY_TRY(place(e, row, g->weights, "weights", true));
+    return g->types.sums_grads ? HY_OK : place(e, HY_ROW_GRADS, g->grads, "gradients", false);
 }
 
 hy_status hy_custom_place_grads(hy_engine *e) {
-    const hy_custom_side *g = e->custom;
-    for (int32_t i = 0; i < g->count; i++) {
-        HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
-    }
-    return HY_OK;
+    return place(e, HY_ROW_GRADS, e->custom->grads, "gradients", true);
 }
 
 /* ---- weights to begin with ------------------------------------------------------------------- */
 
-/* Widened into the master, where the caller's are its working copy. */
+/* If the caller's weights are the working copy, they are cast to the master. */
 hy_status hy_custom_take_weights(hy_engine *e) {
     HY_TRY(hy_weights_broadcast(e));
     hy_row_changed(e->state, HY_ROW_MASTER);
@@ -123,21 +122,21 @@ hy_status hy_custom_use(hy_engine *e, int32_t param) {
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
-    HY_TRY(hy_weights_await_all(e)); /* what other ranks have updated of these */
-    if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
+    HY_TRY(hy_weights_await_all(e)); /* parts that other ranks have updated */
+    if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next update */
     return hy_custom_lend(e);
 }
 
 /* ---- what is tried --------------------------------------------------------------------------- */
 
+/* The caller's memory holds the weights again. */
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
-    if (e->custom->shown != HY_SHOWN_WEIGHTS && !e->plan->types.has_low) {
-        HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
-    }
-    if (e->custom->shown != HY_SHOWN_WEIGHTS)
+    if (e->custom->shown != HY_SHOWN_WEIGHTS) {
+        if (!e->plan->types.has_low) HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
         e->state->rows->row[HY_ROW_WORKING].made_of = 0; /* stale */
-    e->custom->shown = HY_SHOWN_WEIGHTS;
+        e->custom->shown = HY_SHOWN_WEIGHTS;
+    }
     return hy_engine_weights(e, e->plan->types.of[HY_FULL], &unused);
 }
 
@@ -146,10 +145,10 @@ hy_status hy_custom_show(hy_engine *e, hy_shown shown) {
     if (shown == HY_SHOWN_WEIGHTS) return HY_OK;
     HY_TRY(hy_update_finish(e));
     if (!e->plan->types.has_low) {
-        e->progress.has_snapshot = false; /* it holds something else from here on */
+        e->progress.has_snapshot = false; /* the row holds the weights from here on */
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
-    e->custom->shown = shown; /* first: after a failure they must be put back */
+    e->custom->shown = shown; /* set first: after a failure the weights must be written back */
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
@@ -190,7 +189,7 @@ hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype) {
 
 /* ---- sums of gradients ----------------------------------------------------------------------- */
 
-/* A caller's gradients of a parameter: into a row, or onto what it has. */
+/* Writes a caller's gradients of a parameter to a row, or adds them to its values. */
 static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const *at, double scale,
                          bool is_first) {
     const hy_param *p = &e->model->params.list[param];
@@ -207,7 +206,7 @@ static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const 
     return e->device.backend->enqueue(e->device.compute, &add);
 }
 
-/* With several ranks, a unit's gradients are sent to the others as after a pass of ours. */
+/* With several ranks, the unit's reduce-scatter begins, as after a pass of our own model. */
 static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *param, void *const *at,
                           double scale, bool is_first) {
     const hy_params *params = &e->model->params;
@@ -232,7 +231,7 @@ hy_status hy_custom_add_grads(hy_engine *e, void *const *at, double scale, bool 
     for (int32_t i = 0; i < e->custom->count; i++) {
         HY_TRY(check(e, i, at[i], e->custom->types.grads, "gradients"));
     }
-    /* The last unit of the pass before may have the buffer that the first one takes. */
+    /* The last unit of the pass before may hold the buffer that the first unit needs. */
     if (has_ranks) HY_TRY(hy_grads_reduce_end(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         HY_TRY(add_unit(e, to, unit, &param, at, scale, !accumulates));

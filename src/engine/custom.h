@@ -1,7 +1,7 @@
 /* custom.h: weights and gradients in a caller's memory: the engine's side of a custom model.
  *
- * The caller lends its memory between hy_custom_lend and hy_custom_take_back; outside of that the
- * engine reads and writes it. src/custom sends the caller its requests. */
+ * Between hy_custom_lend and hy_custom_take_back the caller uses this memory; at all other times
+ * the engine does. src/custom asks the caller for losses and gradients. */
 #pragma once
 
 #include "memory/arena.h"
@@ -10,52 +10,54 @@
 
 typedef struct hy_engine hy_engine;
 
-/* Parameters of a provider, and where their weights and gradients are in its memory (custom.c). */
+/* The parameters of a custom model, and where their weights and gradients are. */
 typedef struct hy_custom_side {
     hy_custom_types types;
     const hy_param_spec *params; /* the owner's */
     int32_t count;
-    void *const *weights; /* (count) where they are */
-    void *const *grads;   /* (count) likewise; entries may change from step to step */
-    int32_t *first_part;  /* (count + 1) entries of the model's list that each of them is */
-    void *stream_handle;  /* of the caller's CUDA stream */
-    hy_stream *stream;    /* the same, adopted; NULL on a CPU */
-    hy_event *is_lent;    /* our work on what the caller sees is done */
-    hy_event *is_back;    /* the caller's is */
-    int shown;            /* hy_shown: what stands where the caller's weights are */
-    bool is_half;         /* the caller computes in fp16: its losses are scaled */
-    bool uses_in_turn;    /* the caller says when it comes to a parameter (hy_custom_use) */
+    void *const *weights; /* (count) addresses */
+    void *const *grads;   /* (count) addresses, which may change from step to step */
+    int32_t *first_part;  /* (count + 1) index of each parameter's first part in the model's list */
+    void *stream_handle;  /* the caller's CUDA stream */
+    hy_stream *stream;    /* the same as a stream of the backend; NULL on a CPU */
+    hy_event *is_lent;    /* recorded when our work on the caller's memory is done */
+    hy_event *is_back;    /* recorded when the caller's work is done */
+    int shown;            /* hy_shown: what the caller's memory of weights holds now */
+    bool is_half;         /* the caller computes in fp16, so its losses are scaled */
+    bool uses_in_turn;    /* the caller calls hy_custom_use before it uses a parameter */
 } hy_custom_side;
 
 hy_status hy_custom_make_model(hy_engine *e);
-hy_status hy_custom_open(hy_engine *e); /* its stream and events, once the device is open */
+hy_status hy_custom_open(hy_engine *e); /* creates stream and events; the device is open */
 void hy_custom_close(hy_engine *e);
-/* Before the first step the rows take over the addresses of weights and of gradients that are known
- * by then, and later those of gradients. HY_ERR_INPUT names a parameter that the device cannot
- * reach. The first does nothing without a provider's memory. */
+/* Stores the caller's addresses in the rows: before the first step those of weights, and of
+ * gradients if they are known; later those of gradients. HY_ERR_INPUT names a parameter that the
+ * device cannot access. hy_custom_place does nothing for a model of ours. */
 hy_status hy_custom_place(hy_engine *e);
 hy_status hy_custom_place_grads(hy_engine *e);
-/* The caller's weights are those that training begins with. */
+/* Training begins with the caller's weights: copies them to the master row, if that is another. */
 hy_status hy_custom_take_weights(hy_engine *e);
-/* From here on the caller may read weights and write gradients; from there on no more. On a card
- * both are events between streams; on a CPU we are done when the first returns. */
+/* hy_custom_lend: from here on the caller may read weights and write gradients.
+ * hy_custom_take_back: the caller has finished. On a card both are events between streams; on a CPU
+ * hy_custom_lend waits for our work. */
 hy_status hy_custom_lend(hy_engine *e);
 hy_status hy_custom_take_back(hy_engine *e);
-/* A step in this type begins: a pending update is applied, unless the caller uses weights in turn,
- * and the caller's memory holds the weights. */
+/* Begins a step in this type: the caller's memory then holds the weights. Applies a pending update,
+ * unless the caller uses parameters in turn. */
 hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype);
-/* What is pending is applied to one of the caller's parameters and those before it, and the caller
- * may read them; -1: to all. Between the two calls above. */
+/* The caller is about to use a parameter (-1: all): applies the pending update to it and to those
+ * before it. Call it between hy_custom_lend and hy_custom_take_back. */
 hy_status hy_custom_use(hy_engine *e, int32_t param);
-/* What stands where the caller's weights are: they, what was proposed, or the average. */
+/* Writes the weights, the proposed weights or the average to the caller's memory of weights. */
 typedef enum hy_shown { HY_SHOWN_WEIGHTS, HY_SHOWN_CANDIDATE, HY_SHOWN_AVERAGE } hy_shown;
 hy_status hy_custom_show(hy_engine *e, hy_shown shown);
-/* Before the average is shown: a snapshot that may still undo a jump goes to host memory, because
- * the weights wait in its row; and comes back. `kept` is empty if there is none to keep; the second
- * call gives it back. */
+/* While the average is shown, the weights are in the snapshot row. A snapshot that may still undo a
+ * jump is therefore copied to host memory before, and back afterwards. `kept`: that memory; empty
+ * if there is no such snapshot. hy_custom_return_snapshot frees it. */
 hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept);
 hy_status hy_custom_return_snapshot(hy_engine *e, hy_arena *kept);
-/* The gradients at `at` (one for each parameter, of the custom model's type), added to those of
- * the step before; of several ranks to those of all, once all have come here as often. */
+/* Adds the gradients at `at` (one address for each parameter, in the custom model's type), times
+ * `scale`, to the sums of the step. With several ranks they are summed over all ranks; every rank
+ * makes the same number of calls. is_first, is_last: of the step. */
 hy_status hy_custom_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                               bool is_last);

@@ -1,29 +1,30 @@
-/* formulas.c: predictor formulas run over weights and the predictor's buffers. See
- * phases/predictor.h.
+/* formulas.c: runs predictor formulas over weights and the predictor's buffers. See formulas.h and
+ * phases/predictor.h. The trainer calls it between steps, and passes of Predict call it to make
+ * proposed weights.
  *
  * A walk goes over the units of the weights. Inside a unit it goes over the tiles of slow weights,
- * snapshot and average, which pass through small rings of their own (tiles.h). It visits each tile
+ * snapshot and average, which stream through their own small rings (tiles.h). It visits each tile
  * once: it brings the tiles that a formula reads, runs all formulas on them, and writes back those
  * that changed.
  *
- * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch
- * memory, the formulas run on these, and changed numbers are encoded again. Slow weights are
- * decoded relative to the weights as they are before the formulas (kernels/grid.h); encoding needs
- * no weights.
+ * 8-bit buffers are decoded first: a piece of a tile at a time becomes numbers in scratch memory,
+ * the formulas run on these, and changed numbers are encoded again. Slow weights are decoded
+ * relative to the weights as they are before the formulas (kernels/grid.h); encoding needs no
+ * weights.
  *
  * Most formulas cannot be run twice. A walk that runs out of memory leaves its tiles and the
  * scratch memory as they are at that point. It is then repeated without the ops that were enqueued
- * already: no op runs twice or never. */
+ * already, so every op runs exactly once. */
 #include <string.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-#define SOURCES 4 /* stores of a walk besides the weights, at most */
+#define SOURCES 4 /* maximum number of stores in a walk, without the weights */
 
-/* Where a walk is: a tile of a parameter, or a piece of one. */
+/* The position of a walk: a tile of a parameter, or a piece of a tile. */
 typedef struct spot {
-    int32_t param, item;  /* item of tiled stores */
+    int32_t param, item;  /* item: in tiled stores */
     int64_t begin, count; /* elements of the parameter */
     int64_t in_tile;      /* where they begin in the tile */
 } spot;
@@ -36,19 +37,19 @@ typedef struct walk {
     bool uses_weights, changes_weights;
     hy_status (*visit)(struct walk *w, const spot *at);
     const void *context;
-    bool is_held[SOURCES];  /* a unit of it is, now */
-    int32_t held[SOURCES];  /* which */
-    int64_t enqueued, skip; /* ops of this walk so far; those of an earlier go that are not again */
+    int32_t held[SOURCES]; /* the unit that is held now, plus 1; 0: none */
+    int64_t enqueued;      /* ops of this attempt so far */
+    int64_t skip;          /* ops that an earlier attempt has enqueued */
 } walk;
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
-/* What this rank has of a parameter. */
+/* The slice of a parameter that this rank has. */
 static hy_slice slice_of(const hy_engine *e, int32_t param) {
     return hy_tiles_slice(&e->state->rows->tiles, &e->model->params, param);
 }
 
-/* A store's numbers at a spot. */
+/* The elements of a store at a position. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
     const hy_row *master = &e->state->rows->row[HY_ROW_MASTER];
     bool is_tiled = store != &master->store;
@@ -65,25 +66,27 @@ static bool is_edge(const hy_store *store, int32_t item, int step) {
     return next < 0 || next >= l->item_count || l->items[next].unit != l->items[item].unit;
 }
 
+/* Makes a unit usable on the walk's stream, and releases it. */
+static hy_status get(walk *w, hy_store *store, int32_t unit, bool is_changed) {
+    return is_changed ? hy_store_get(store, w->stream, unit)
+                      : hy_store_get_read(store, w->stream, unit);
+}
+
+static hy_status release(walk *w, hy_store *store, int32_t unit, bool is_changed) {
+    return is_changed ? hy_store_release_changed(store, w->stream, unit)
+                      : hy_store_release(store, w->stream, unit);
+}
+
 static hy_status enter_tile(walk *w, int32_t item) {
     for (int i = 0; i < SOURCES; i++) {
         hy_store *store = w->tiled[i];
         if (!store || !is_edge(store, item, -1)) continue;
         int32_t unit = store->layout.items[item].unit;
-        HY_TRY(w->is_changed[i] ? hy_store_get(store, w->stream, unit)
-                                : hy_store_get_read(store, w->stream, unit));
-        w->is_held[i] = true;
-        w->held[i] = unit;
+        HY_TRY(get(w, store, unit, w->is_changed[i]));
+        w->held[i] = unit + 1;
         if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
     }
     return HY_OK;
-}
-
-static hy_status let_go(walk *w, int source) {
-    hy_store *store = w->tiled[source];
-    w->is_held[source] = false;
-    return w->is_changed[source] ? hy_store_release_changed(store, w->stream, w->held[source])
-                                 : hy_store_release(store, w->stream, w->held[source]);
 }
 
 /* Releases the units that end here, or all after a failure. Goes on after a release that fails, and
@@ -91,16 +94,17 @@ static hy_status let_go(walk *w, int source) {
 static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
     hy_status first = HY_OK;
     for (int i = 0; i < SOURCES; i++) {
-        bool ends = w->is_held[i] && (leaves_all || is_edge(w->tiled[i], item, +1));
-        hy_status status = ends ? let_go(w, i) : HY_OK;
+        if (!w->held[i] || !(leaves_all || is_edge(w->tiled[i], item, +1))) continue;
+        hy_status status = release(w, w->tiled[i], w->held[i] - 1, w->is_changed[i]);
+        w->held[i] = 0;
         if (first == HY_OK) first = status;
     }
     return first;
 }
 
 static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
-    int64_t first = hy_tile_begin(&w->e->state->rows->tiles, param, item),
-            piece = w->e->state->rows->piece;
+    const hy_rows *rows = w->e->state->rows;
+    int64_t first = hy_tile_begin(&rows->tiles, param, item), piece = rows->piece;
     hy_slice own = slice_of(w->e, param);
     int64_t left = own.count - first;
     if (left > HY_TILE_ELEMENTS) left = HY_TILE_ELEMENTS;
@@ -124,27 +128,17 @@ static hy_status walk_param(walk *w, int32_t param) {
     return HY_OK;
 }
 
-static hy_status walk_params(walk *w, int32_t unit) {
-    const hy_params *params = &w->e->model->params;
-    if (w->uses_weights && unit + 1 < params->units) {
-        HY_TRY(hy_store_gather(hy_store_of(w->e, HY_ROW_MASTER), unit + 1));
-    }
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].unit == unit) HY_TRY(walk_param(w, i));
-    }
-    return HY_OK;
-}
-
 static hy_status walk_unit(walk *w, int32_t unit) {
-    hy_store *weights = hy_store_of(w->e, HY_ROW_MASTER);
-    if (!w->uses_weights) return walk_params(w, unit);
-    HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
-                              : hy_store_get_read(weights, w->stream, unit));
-    hy_status walked = walk_params(w, unit);
-    hy_status released = w->changes_weights ? hy_store_release_changed(weights, w->stream, unit)
-                                            : hy_store_release(weights, w->stream, unit);
-    HY_TRY(walked);
-    return released;
+    const hy_params *params = &w->e->model->params;
+    hy_store *weights = w->uses_weights ? hy_store_of(w->e, HY_ROW_MASTER) : NULL;
+    hy_status walked = HY_OK, released = HY_OK;
+    if (weights) HY_TRY(get(w, weights, unit, w->changes_weights));
+    if (weights && unit + 1 < params->units) walked = hy_store_gather(weights, unit + 1);
+    for (int32_t i = 0; i < params->count && walked == HY_OK; i++) {
+        if (params->list[i].unit == unit) walked = walk_param(w, i);
+    }
+    if (weights) released = release(w, weights, unit, w->changes_weights);
+    return walked != HY_OK ? walked : released;
 }
 
 /* Enqueues an op, unless an earlier attempt has enqueued it. */
@@ -154,13 +148,14 @@ static hy_status enqueue_once(walk *w, const hy_op_call *call) {
     return HY_OK;
 }
 
-/* All units, after the pending update. The rings lie in the memory of training's activations. */
+/* One attempt over all units, after the pending update. The rings are in the memory of training's
+ * activations. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_update_finish(w->e));
     w->e->work->rings_are_used = true;
     if (w->changes_weights) hy_row_changed(w->e->state, HY_ROW_MASTER);
     w->enqueued = 0;
-    memset(w->is_held, 0, sizeof w->is_held);
+    memset(w->held, 0, sizeof w->held);
     for (int32_t unit = 0; unit < w->e->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
     return HY_OK;
 }
@@ -176,7 +171,7 @@ static hy_status walk_all(walk *w) {
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The numbers of a row at a spot; of an 8-bit row, the decoded ones. */
+/* The values of a row at a position; for an 8-bit row, the decoded ones. */
 static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     const hy_row *r = &e->state->rows->row[row];
     if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
@@ -184,7 +179,7 @@ static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
 }
 
-/* Decodes an 8-bit row at a spot, or encodes the changed numbers. */
+/* Decodes an 8-bit row at a position, or encodes its changed values. */
 static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     hy_engine *e = w->e;
     const hy_row *r = &e->state->rows->row[row];
@@ -215,11 +210,9 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
 
 /* ---- formulas -------------------------------------------------------------------------------- */
 
-/* The op of one formula at one spot; `out` is where the result goes. */
-static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at,
-                               hy_tensor out) {
+/* The op of one formula at one position; the caller sets the output. */
+static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
-    call.t[HY_COMBINE_OUT] = out;
     if (f->theta != 0) {
         call.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
         call.attr.combine.coefficient[0] = (float)f->theta;
@@ -248,7 +241,8 @@ static hy_status apply_at(walk *w, const spot *at) {
     for (int i = 0; i < formulas->count; i++) {
         const hy_formula *f = &formulas->list[i];
         int row = f->target < 0 ? HY_ROW_MASTER : HY_ROW_SLOW + f->target;
-        hy_op_call call = formula_call(w->e, f, at, numbers_at(w->e, row, at));
+        hy_op_call call = formula_call(w->e, f, at);
+        call.t[HY_COMBINE_OUT] = numbers_at(w->e, row, at);
         HY_TRY(enqueue_once(w, &call));
     }
     for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
@@ -270,15 +264,17 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
               .uses_weights = true,
               .visit = apply_at,
               .context = formulas};
+    bool writes_slow = false;
     if (formulas->count == 0) return HY_OK;
-    for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
+    for (int i = 0; i < formulas->count; i++) {
+        w.changes_weights |= formulas->list[i].target < 0;
+        writes_slow |= formulas->list[i].target >= 0;
+    }
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
     if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
-    for (int i = 0; i < formulas->count; i++) {
-        bool is_slow = formulas->list[i].target >= 0;
-        if (is_slow) e->progress.slow_exponent = e->plan->predictor.exponent; /* all are new */
-    }
+    /* All slow weights were written. */
+    if (writes_slow) e->progress.slow_exponent = e->plan->predictor.exponent;
     return HY_OK;
 }
 
@@ -305,11 +301,11 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
     return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
 }
 
-/* ---- weights that are kept, and put back ----------------------------------------------------- */
+/* ---- copies of the weights ------------------------------------------------------------------- */
 
 typedef struct copying {
     int row;
-    bool to_row;
+    bool to_row; /* else from the row to the weights */
 } copying;
 
 static hy_status copy_at(walk *w, const spot *at) {
@@ -320,29 +316,28 @@ static hy_status copy_at(walk *w, const spot *at) {
     return w->e->device.backend->copy(w->stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
-static hy_status copy_slices(hy_engine *e, int row, bool to_row) {
-    copying c = {.row = row, .to_row = to_row};
+static hy_status copy_slices(hy_engine *e, const copying *c) {
     walk w = {.e = e,
               .stream = e->device.compute,
-              .tiled = {hy_store_of(e, row)},
-              .is_changed = {to_row},
+              .tiled = {hy_store_of(e, c->row)},
+              .is_changed = {c->to_row},
               .uses_weights = true,
-              .changes_weights = !to_row,
+              .changes_weights = !c->to_row,
               .visit = copy_at,
-              .context = &c};
+              .context = c};
     HY_TRY(walk_all(&w));
-    if (!to_row) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
+    if (!c->to_row) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     return e->device.backend->stream_sync(e->device.compute);
 }
 
-/* The row has the type of the weights, so both are laid out the same way: a parameter's tiles
- * follow each other. */
+/* The row has the type of the weights, so both have the same order of elements: the tiles of a
+ * parameter are contiguous. */
 hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     hy_row_changed(e->state, to_row ? row : HY_ROW_MASTER);
-    if (hy_engine_has_ranks(e)) return copy_slices(e, row, to_row);
+    if (hy_engine_has_ranks(e)) return copy_slices(e, &(copying){row, to_row});
     double begin = hy_clock();
     HY_TRY(hy_store_copy(to_row ? kept : weights, to_row ? weights : kept, e->device.compute));
     e->state->host_waited += hy_clock() - begin;
@@ -352,54 +347,57 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
 
 /* ---- the proposed weights, one unit at a time ------------------------------------------------ */
 
-/* The row that proposed weights are made in. A custom model has no row for them: it reads them
- * where its weights are. */
+/* The row that proposed weights are written to. A custom model has no separate row: it reads them
+ * in the memory of its weights. */
 static hy_row_id candidate_row(const hy_engine *e) {
     if (hy_has_row(e, HY_ROW_CANDIDATE)) return HY_ROW_CANDIDATE;
     return hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
 }
 
-/* The candidate's units are laid out for the widest type that it is ever made in. */
+/* The candidate's ring has room for its widest type; the layout changes with the type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
     if (!hy_has_row(e, HY_ROW_CANDIDATE)) return;
     hy_layout_retype(&store->layout, dtype);
-    hy_store_abandon(store); /* whatever a pass that broke off left there */
+    hy_store_abandon(store); /* units that a failed pass left there */
 }
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
     const hy_store *store = hy_store_of(e, candidate_row(e));
+    const hy_formula *formula = &e->candidate.formula;
     int32_t item = hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
-    if (!e->candidate.is_average) {
-        for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
-            bool is_read = e->candidate.formula.buffer[s] != 0;
-            if (is_read) HY_TRY(convert_at(w, HY_ROW_SLOW + s, at, true));
-        }
-        hy_op_call call = formula_call(e, &e->candidate.formula, at, out);
-        return enqueue_once(w, &call);
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS && !e->candidate.is_average; s++) {
+        bool is_read = formula->buffer[s] != 0;
+        if (is_read) HY_TRY(convert_at(w, HY_ROW_SLOW + s, at, true));
     }
-    hy_op_call mean = {.kind = HY_OP_COMBINE};
-    mean.t[HY_COMBINE_OUT] = out;
-    mean.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_AVERAGE), at);
-    mean.attr.combine.coefficient[0] = (float)(1.0 / (double)e->progress.average_samples);
-    return enqueue_once(w, &mean);
+    if (!e->candidate.is_average) {
+        call = formula_call(e, formula, at);
+    } else {
+        call.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_AVERAGE), at);
+        call.attr.combine.coefficient[0] = (float)(1.0 / (double)e->progress.average_samples);
+    }
+    call.t[HY_COMBINE_OUT] = hy_tensor_rows(&all, at->begin, at->count);
+    return enqueue_once(w, &call);
+}
+
+static walk candidate_walk(hy_engine *e, hy_stream *stream) {
+    bool is_average = e->candidate.is_average;
+    walk w = {.e = e, .stream = stream, .uses_weights = !is_average, .visit = make_at};
+    if (is_average) w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
+    if (!is_average) use_slow_weights(&w, false);
+    return w;
 }
 
 hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
-    walk w = {.e = e, .stream = e->device.compute, .visit = make_at};
     e->candidate.is_average = is_average;
+    walk w = candidate_walk(e, e->device.compute);
     w.changes_weights = candidate_row(e) == HY_ROW_MASTER;
-    w.uses_weights = w.changes_weights || !is_average;
-    if (is_average) {
-        w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
-    } else {
-        use_slow_weights(&w, false);
-    }
+    w.uses_weights |= w.changes_weights;
     HY_TRY(walk_all(&w));
     return hy_row_all_gather(e, candidate_row(e));
 }
@@ -407,15 +405,10 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
-    walk w = {.e = e, .stream = stream, .visit = make_at};
-    if (hy_store_touch(store, unit)) return HY_OK; /* an earlier batch, or a tied embedding */
+    /* The unit is in the ring: from an earlier batch, or as a tied embedding. */
+    if (hy_store_touch(store, unit)) return HY_OK;
+    walk w = candidate_walk(e, stream);
     e->work->rings_are_used = true;
-    if (e->candidate.is_average) {
-        w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
-    } else {
-        w.uses_weights = true;
-        use_slow_weights(&w, false);
-    }
     HY_TRY(hy_store_get_new(store, stream, unit));
     HY_TRY(walk_unit(&w, unit));
     HY_TRY(hy_unit_all_gather(e, stream, store, unit));
@@ -423,6 +416,13 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
 }
 
 /* ---- lengths and directions ------------------------------------------------------------------ */
+
+/* Is rows[k] a row that does not occur before? -1 stands for no row. */
+static bool is_first(const int rows[4], int k) {
+    bool is_new = rows[k] >= 0;
+    for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
+    return is_new;
+}
 
 /* Sums over rows a, b, c, d, as HY_OP_DIFF_DOT defines them. */
 static hy_status measure_at(walk *w, const spot *at) {
@@ -432,9 +432,7 @@ static hy_status measure_at(walk *w, const spot *at) {
                        .attr.accumulate = true,
                        .workspace = e->work->buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
-        bool is_new = rows[k] >= 0;
-        for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
-        if (is_new) HY_TRY(convert_at(w, rows[k], at, true));
+        if (is_first(rows, k)) HY_TRY(convert_at(w, rows[k], at, true));
         if (rows[k] >= 0) call.t[HY_DIFF_DOT_A + k] = numbers_at(e, rows[k], at);
     }
     call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(e->work->buffers.dots, HY_F64, 3);
@@ -443,26 +441,24 @@ static hy_status measure_at(walk *w, const spot *at) {
 
 hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]) {
     const int rows[4] = {a, b, c, d};
-    walk w = {.e = e, .stream = e->device.compute, .visit = measure_at, .context = rows};
+    hy_stream *stream = e->device.compute;
+    walk w = {.e = e, .stream = stream, .visit = measure_at, .context = rows};
     for (int k = 0; k < 4; k++) {
-        bool is_new = rows[k] >= 0;
-        for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
-        bool is_beside = rows[k] >= 0 && e->state->rows->row[rows[k]].dtype == HY_U8;
-        if (rows[k] == HY_ROW_MASTER || is_beside) w.uses_weights = true;
-        if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
+        bool is_coded = rows[k] >= 0 && e->state->rows->row[rows[k]].dtype == HY_U8;
+        /* Weights are needed to decode slow weights. */
+        if (rows[k] == HY_ROW_MASTER || is_coded) w.uses_weights = true;
+        if (is_first(rows, k) && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
-    double *sums = e->work->buffers.dots;
-    hy_op_call begin = {.kind = HY_OP_FILL}; /* a rank may have nothing to add */
+    double *sums = e->work->buffers.dots, *dots = e->work->result->dots;
+    hy_op_call begin = {.kind = HY_OP_FILL}; /* zero: a rank may have no elements */
     begin.t[HY_FILL_DST] = hy_tensor_1d(sums, HY_F64, 3);
     HY_TRY(hy_update_finish(e));
-    HY_TRY(e->device.backend->enqueue(e->device.compute, &begin));
+    HY_TRY(e->device.backend->enqueue(stream, &begin));
     HY_TRY(walk_all(&w));
-    HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute,
-                         (double *const[]){sums, sums + 1, sums + 2}, 3));
-    double *dots = e->work->result->dots;
-    HY_TRY(
-        e->device.backend->copy(e->device.compute, dots, e->work->buffers.dots, 3 * sizeof *dots));
-    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    HY_TRY(hy_all_reduce(&e->collectives->net, stream, (double *const[]){sums, sums + 1, sums + 2},
+                         3));
+    HY_TRY(e->device.backend->copy(stream, dots, sums, 3 * sizeof *dots));
+    HY_TRY(e->device.backend->stream_sync(stream));
     memcpy(out, dots, 3 * sizeof *dots);
     return HY_OK;
 }

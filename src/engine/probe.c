@@ -1,4 +1,4 @@
-/* probe.c: losses of sequences, forward only. See engine.h.
+/* probe.c: losses of sequences, forward only. See probe.h.
  *
  * A probe measures sequences of one split under some weights: the guard's tokens under proposed
  * weights, held-out data under the current weights or their average. The last batch is filled up
@@ -34,7 +34,7 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         uint64_t at = probe->first + (is_all_filler ? 0 : is_filler ? first : number) * stride;
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
-        if (counted < 0) return HY_ERR_IO; /* with its message */
+        if (counted < 0) return HY_ERR_IO; /* the error message is set */
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
     return HY_OK;
@@ -42,36 +42,21 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
 
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
-    bool has_ranks = hy_engine_has_ranks(e);
     const hy_unit_hook makes_weights = {.context = e,
                                         .before = hy_candidate_make,
                                         .fetch = hy_frozen_fetch,
                                         .await = hy_frozen_await};
     const hy_unit_hook brings_weights = {
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
-    size_t rows = (size_t)hy_batch_sequences(plan) * (size_t)plan->size.seq;
-    hy_pass_buffers *b = &e->work->buffers;
-    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, staging->tokens, rows * 4));
-    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, staging->targets, rows * 4));
-    if (staging->doc_starts) {
-        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, staging->doc_starts,
-                                       rows * 4));
-    }
-    hy_batch_input input = {.stream = e->device.compute,
-                            .weights = weights,
-                            .frozen = hy_engine_frozen(e),
-                            .tokens = b->tokens,
-                            .targets = b->targets,
-                            .doc_starts = b->doc_starts,
-                            .rope = b->rope,
-                            .losses = b->losses,
-                            .loss_scale = 1,
-                            .hook = probe->of_candidate ? &makes_weights
-                                    : has_ranks         ? &brings_weights
-                                                        : NULL};
+    int64_t rows = (int64_t)hy_batch_sequences(plan) * plan->size.seq;
+    HY_TRY(hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows));
+    hy_batch_input input = hy_work_input(e, weights);
+    input.loss_scale = 1;
+    if (hy_engine_has_ranks(e)) input.hook = &brings_weights;
+    if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, b->losses,
-                                   rows * sizeof(float)));
+    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, e->work->buffers.losses,
+                                   (size_t)rows * sizeof(float)));
     return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
 
@@ -121,7 +106,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
                              double *sum) {
     uint64_t batch = (uint64_t)hy_batch_sequences(plan);
     uint64_t own = (uint64_t)e->request.ranks.rank * batch;
-    uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
+    uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks in one round */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {
         const hy_staging *staging = &e->work->staging[first / round % 2];
@@ -136,7 +121,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences that ranks share the sums of with one message, which is limited (comm/control.h). */
+/* Sequences per message between ranks: the size of a message is limited (comm/control.h). */
 #define SHARED_AT_ONCE 512
 
 /* One rank has measured each sequence: the others have zeros there. */
@@ -155,11 +140,17 @@ static void add_shared(hy_probe *probe, uint64_t first, uint64_t count, int32_t 
     }
 }
 
-static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
+/* With several ranks: each measures its batches, then all share the sums of their sequences. */
+static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                            double *sum) {
     int32_t ranks = hy_engine_ranks(e);
     double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
-    hy_status status = HY_OK;
+    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
+    hy_status status =
+        probe->sums && all
+            ? run_batches(e, plan, probe, weights, sum)
+            : hy_fail(HY_ERR_MEMORY, "not enough memory for the losses of %llu sequences",
+                      (unsigned long long)probe->count);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
         uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         status =
@@ -167,16 +158,6 @@ static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
         if (status == HY_OK) add_shared(probe, first, count, ranks, all, sum);
     }
     free(all);
-    return status;
-}
-
-static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
-                            double *sum) {
-    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
-    HY_FAIL_IF(!probe->sums, HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
-               (unsigned long long)probe->count);
-    hy_status status = run_batches(e, plan, probe, weights, sum);
-    if (status == HY_OK) status = share_sums(e, probe, sum);
     free(probe->sums);
     probe->sums = NULL;
     return status;
@@ -189,7 +170,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
-    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
+    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* reports an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives->net));
     if (probe->counted == 0)
         return hy_fail(HY_ERR_INPUT, "these sequences contain no target tokens");
@@ -197,14 +178,13 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     return HY_OK;
 }
 
-/* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
+/* A batch in borrowed memory needs a phase that lends it: between steps that is Evaluate. */
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     const hy_phase_row *before = hy_engine_phase(e);
     bool borrows = e->plan->work.loan[1] && plan != e->work->guard && hy_phase_trains(before);
     if (!borrows) return probe_here(e, plan, probe);
     HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
     hy_status status = probe_here(e, plan, probe);
-    if (status != HY_OK)
-        return status; /* whoever tries again, or the next step, enters its phase */
+    if (status != HY_OK) return status; /* the retry or the next step enters its own phase */
     return hy_engine_enter_phase(e, before);
 }

@@ -1,9 +1,9 @@
-/* retry.c: after memory ran out, the engine is put in order, so that work can be done again. See
+/* retry.c: restores a consistent state after memory ran out, so that work can be repeated. See
  * engine.h.
  *
- * Memory is taken before the first step, so a later shortage comes from outside: a driver that
- * cannot load what it needs, another program, the machine. That memory is often free again soon, so
- * a pause helps. After too many shortages in a row, the error is returned. */
+ * All memory is allocated before the first step, so a later shortage has an outside cause: the
+ * driver loads code, or another program uses memory. That memory is often free again soon, so a
+ * pause helps. After too many retries in a row, the error is returned. */
 #include <time.h>
 
 #include "base/error.h"
@@ -17,13 +17,13 @@ static void backoff(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Writing rows to their backing stores needs launches, so memory may run out here too. Of several
- * ranks, each counts these tries for itself: retries.in_a_row is the same on all of them. */
+/* Writing rows to their backing stores launches work, so memory may run out here too. With several
+ * ranks, these attempts are counted locally, because retries.in_a_row must be the same on all
+ * ranks. */
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
     int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;
-    while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY &&
-           *tries < e->settings->memory.recovery_tries) {
+    while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY && *tries < e->retries.most) {
         backoff(++*tries);
     }
     return status;
@@ -31,10 +31,10 @@ hy_status hy_engine_settle_again(hy_engine *e) {
 
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     hy_error_save(error, status);
-    /* One of several ranks may not repeat alone what the others have finished or wait for. */
+    /* With several ranks, work is repeated only if all ranks have agreed that it failed. */
     bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
     if (status != HY_ERR_MEMORY || e->work->is_gone || !may_retry) return status;
-    if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
+    if (e->retries.in_a_row >= e->retries.most) {
         (void)hy_engine_settle(e);
         return hy_error_restore(error);
     }

@@ -1,40 +1,40 @@
-/* step.c: one optimizer step on the device. See engine.h.
+/* step.c: one optimizer step on the device. See update.h. trainer/step.c calls it.
  *
- * All micro-batches of the step are known before its first backward pass, so each token has the
+ * A step has three parts. hy_engine_gradients runs forward and backward over all micro-batches;
+ * then the gradients of the step and their norm are complete. hy_engine_end_step starts the update
+ * (update.c) and copies loss and norm to the host; only here the host waits. hy_engine_count_step
+ * reads the result. A part that runs out of memory can be repeated.
+ *
+ * All micro-batches of a step are known before its first backward pass, so each token has the
  * same weight however the step is split: gradients are those of (sum of losses) / (counted targets
- * of the whole step). The host enqueues everything and waits once, at the end. */
+ * of the whole step). */
 #include <math.h>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 
-/* fp16: the scale of the loss doubles after this many good steps. */
+/* fp16: the loss scale doubles after this many good steps. */
 #define SCALE_GROWS_AFTER 200
 #define LARGEST_SCALE 0x1p24
 
 /* After this many updates in a row with gradients that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20
 
-/* What the passes of a step read. */
-typedef struct step_weights {
-    hy_store *trained, *fp8;
-} step_weights;
-
-static hy_status forget_seen(hy_engine *e) {
-    hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[HY_FILL_DST] =
-        hy_tensor_1d(e->work->buffers.seen, HY_F64, HY_SEEN * e->model->params.units);
-    return e->device.backend->enqueue(e->device.compute, &fill);
-}
+/* What all micro-batches of a step have in common. */
+typedef struct step_passes {
+    hy_batch_plan *plan;
+    hy_store *weights, *fp8; /* that passes read; fp8: NULL for a step without fp8 matmuls */
+    int64_t divisor;         /* of the losses; 0: the targets of each micro-batch */
+    uint64_t dropout_seed;   /* of the run */
+} step_passes;
 
 /* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
- * which a resumed run and a repeated step know too. A fill is exact up to 24 bits. */
-static hy_status set_dropout_seed(hy_engine *e) {
+ * so that a resumed run and a repeated step use the same one. A fill is exact up to 24 bits. */
+static hy_status set_dropout_seed(hy_engine *e, uint64_t seed) {
     uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
     uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
-    uint64_t bits = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_DROPOUT, number);
-    if (e->model->shape.adapter.dropout == 0) return HY_OK;
+    uint64_t bits = hy_rng_u64(seed, HY_RNG_DROPOUT, number);
     for (int i = 0; i < 2; i++) {
         hy_op_call fill = {.kind = HY_OP_FILL,
                            .attr.fill.value = (float)(bits >> 24 * i & 0xffffff)};
@@ -44,41 +44,27 @@ static hy_status set_dropout_seed(hy_engine *e) {
     return HY_OK;
 }
 
-static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_plan *plan,
-                                     const step_weights *weights, int32_t index,
-                                     int64_t counted_in_step) {
+static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, const hy_batch *batch,
+                                     int32_t index) {
     hy_pass_buffers *b = &e->work->buffers;
-    hy_batch batch;
-    HY_TRY(hy_loader_peek(loader, index, &batch));
-    int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
-    size_t bytes = (size_t)rows * sizeof(int32_t);
-    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, batch.tokens, bytes));
-    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, batch.targets, bytes));
-    if (batch.doc_starts) {
-        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, batch.doc_starts, bytes));
-    }
-    HY_TRY(set_dropout_seed(e));
+    int64_t rows = (int64_t)step->plan->size.batch * step->plan->size.seq;
     bool accumulates;
-    hy_store *grads = hy_grads_begin_micro_batch(e, index, &accumulates);
-    int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
-    double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
-    hy_batch_input input = {.stream = e->device.compute,
-                            .weights = weights->trained,
-                            .fp8 = weights->fp8,
-                            .seen = weights->fp8 ? b->seen : NULL,
-                            .largest = weights->fp8 ? b->largest : NULL,
-                            .frozen = hy_engine_frozen(e),
-                            .grads = grads,
-                            .tokens = b->tokens,
-                            .targets = b->targets,
-                            .doc_starts = b->doc_starts,
-                            .rope = b->rope,
-                            .losses = b->losses,
-                            .dropout_seed = hy_dropout_seed(b),
-                            .loss_scale = (float)scale,
-                            .accumulate = accumulates,
-                            .hook = hy_update_hook(e, index)};
-    HY_TRY(hy_batch_train(plan, &input));
+    HY_TRY(hy_work_send_batch(e, batch->tokens, batch->targets, batch->doc_starts, rows));
+    if (e->model->shape.adapter.dropout != 0) HY_TRY(set_dropout_seed(e, step->dropout_seed));
+    hy_store *grads =
+        hy_grads_begin_pass(e, index == 0, index == e->plan->choice.accum - 1, &accumulates);
+    int64_t targets = step->divisor ? step->divisor : batch->counted;
+    double scale = targets ? e->progress.loss_scale.scale / (double)targets : 0;
+    hy_batch_input input = hy_work_input(e, step->weights);
+    input.fp8 = step->fp8;
+    input.seen = step->fp8 ? b->seen : NULL;
+    input.largest = step->fp8 ? b->largest : NULL;
+    input.grads = grads;
+    input.dropout_seed = hy_dropout_seed(b);
+    input.loss_scale = (float)scale;
+    input.accumulate = accumulates;
+    input.hook = hy_update_hook(e, index);
+    HY_TRY(hy_batch_train(step->plan, &input));
     e->progress.backward_passes++;
     hy_op_call sum = {
         .kind = HY_OP_SUM, .attr.accumulate = index > 0, .workspace = b->reduce_workspace};
@@ -87,15 +73,24 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     return e->device.backend->enqueue(e->device.compute, &sum);
 }
 
-hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted) {
-    hy_batch_plan *plan = e->work->train[hy_plan_index(dtype)];
-    step_weights weights;
+hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
+                              uint64_t dropout_seed) {
+    step_passes step = {.plan = e->work->train[hy_plan_index(dtype)],
+                        .divisor = divisor,
+                        .dropout_seed = dropout_seed};
     HY_TRY(hy_update_begin(e, dtype));
-    HY_TRY(hy_engine_weights_raw(e, dtype, &weights.trained));
-    HY_TRY(hy_engine_fp8_raw(e, dtype, &weights.fp8));
-    if (weights.fp8) HY_TRY(forget_seen(e));
+    HY_TRY(hy_engine_weights_raw(e, dtype, &step.weights));
+    HY_TRY(hy_engine_fp8_raw(e, dtype, &step.fp8));
+    if (step.fp8) { /* the fp8 statistics start at zero */
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        int64_t count = (int64_t)HY_SEEN * e->model->params.units;
+        fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.seen, HY_F64, count);
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
+    }
     for (int32_t i = 0; i < e->plan->choice.accum; i++) {
-        HY_TRY(enqueue_micro_batch(e, loader, plan, &weights, i, counted));
+        hy_batch batch;
+        HY_TRY(hy_loader_peek(loader, i, &batch));
+        HY_TRY(enqueue_micro_batch(e, &step, &batch, i));
     }
     return hy_update_sum_gradients(e, 1 / e->progress.loss_scale.scale);
 }
@@ -103,7 +98,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work->result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
-    if (hy_model_has_passes(e->model)) { /* else the provider reports it */
+    if (hy_model_has_passes(e->model)) { /* otherwise the provider reports the loss */
         HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work->buffers.loss_sum,
                                        sizeof(double)));
     }
@@ -118,7 +113,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     return hy_exchange_check(&e->collectives->net);
 }
 
-/* ---- what it came to ------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     if (was_skipped) {

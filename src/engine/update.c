@@ -1,12 +1,11 @@
-/* update.c: weights change: the optimizer's update, and the copies that are made of them. See
- * engine.h.
+/* update.c: updates the weights, and keeps the copies that passes read up to date. See update.h.
  *
  * Clipping needs the norm of all gradients, so an update can only follow the last backward pass. If
- * state passes through the device, nothing would then run beside its copies. Therefore an update
- * may stay pending: it is applied to each unit when the next step first comes to that unit, while
- * other units compute. Units that stay on the device are updated together. The bits are the same
- * either way (optim/optimizer.h). All other code that reads weights or optimizer state finishes the
- * pending update first (hy_update_finish).
+ * state streams through the device, its copies would then overlap with no compute. Therefore an
+ * update may stay pending: the first forward pass of the next step applies it to each unit just
+ * before it uses the unit, while other units compute. Units that stay on the device are updated
+ * together. The bits are the same either way (optim/optimizer.h). All other code that reads weights
+ * or optimizer state finishes the pending update first (hy_update_finish).
  *
  * The weights that are updated are fp32, or bf16 rounded stochastically. A phase in another type
  * computes with a rounded copy, a derived row. It is made when a pass reads it after the weights
@@ -37,7 +36,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
         }
         HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
-    hy_row_is_made(e->state, HY_ROW_WORKING); /* of what the master is now */
+    hy_row_is_made(e->state, HY_ROW_WORKING); /* the copy matches the master now */
     return HY_OK;
 }
 
@@ -56,7 +55,8 @@ hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
 
 /* ---- weights in fp8 -------------------------------------------------------------------------- */
 
-/* A matrix becomes codes by its largest magnitude; what stays in 16 bits is copied. */
+/* Quantises a matrix, with a scale from its largest magnitude. Parameters that stay in 16 bits are
+ * copied. */
 static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, const hy_store *from,
                               const hy_store *to) {
     const hy_param *param = &e->model->params.list[index];
@@ -79,26 +79,22 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     return e->device.backend->enqueue(stream, &encode);
 }
 
-/* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
+/* In ZeRO stage 3 no rank has whole matrices before a pass gathers them. */
 static bool is_encoded_in_passes(const hy_engine *e) {
     return hy_row_is_exchanged(&e->state->rows->row[HY_ROW_FP8]);
 }
 
+/* Computes the fp8 copy of a unit from the store with its weights. */
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);
     const hy_params *params = &e->model->params;
-    hy_status status = HY_OK;
     HY_TRY(hy_store_get_read(from, stream, unit));
-    status = hy_store_get_new(to, stream, unit);
-    if (status != HY_OK) {
-        (void)hy_store_release(from, stream, unit);
-        return status;
-    }
+    hy_status status = hy_store_get_new(to, stream, unit), changed = status;
     for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
         if (params->list[i].unit == unit) status = encode_param(e, stream, i, from, to);
     }
     hy_status released = hy_store_release(from, stream, unit);
-    hy_status changed = hy_store_release_changed(to, stream, unit);
+    if (changed == HY_OK) changed = hy_store_release_changed(to, stream, unit);
     return status != HY_OK ? status : released != HY_OK ? released : changed;
 }
 
@@ -110,7 +106,7 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     return encode_from(e, stream, from, unit);
 }
 
-/* A hook of passes in fp8 (hy_unit_hook), where weights are gathered. */
+/* A hook of fp8 passes (hy_unit_hook) that gather weights. */
 static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_store *codes = hy_store_of(e, HY_ROW_FP8);
@@ -124,7 +120,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
     if (!*out || !hy_row_is_stale(e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
-        hy_store_forget(*out); /* codes of other weights */
+        hy_store_forget(*out); /* the ring holds copies of older weights */
         hy_row_is_made(e->state, HY_ROW_FP8);
         return HY_OK;
     }
@@ -142,9 +138,10 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 /* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    hy_row_id read = hy_weights_row(&e->plan->types, dtype); /* it writes what passes read */
+    /* The update writes the row that passes read. */
+    hy_row_id read = hy_weights_row(&e->plan->types, dtype);
     bool has_copy = read == HY_ROW_WORKING;
-    bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all of it */
+    bool is_shared = e->plan->zero_stage > 0; /* else every rank updates all parameters */
     hy_optimizer_state state = {.optimizer = &e->plan->optimizer,
                                 .params = &e->model->params,
                                 .shard = is_shared ? hy_rows_shard(e->state->rows) : NULL,
@@ -165,7 +162,7 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
-    bool is_alone = !hy_engine_has_ranks(e); /* else they are not summed yet */
+    bool is_alone = !hy_engine_has_ranks(e); /* else gradients are not summed over ranks yet */
     return hy_model_has_passes(e->model) && is_alone &&
            hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
@@ -216,7 +213,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
-    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK; /* when it was fetched */
+    /* The unit was updated when it was fetched. */
+    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK;
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL,
                        "the pass reached unit %d, but unit %d must be updated first", unit,
@@ -257,10 +255,10 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     const hy_pending_update *u = &e->update;
-    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
+    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that failed */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
-    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if
-     * it reads that row. */
+    /* With several ranks, updated weights may still be in transfer. This step waits for them unit
+     * by unit if it reads the same row. */
     bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
     if (e->work->rings_are_used) HY_TRY(hy_engine_return_rings(e));
@@ -268,35 +266,30 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
-hy_status hy_update_gather(hy_engine *e) {
-    hy_optimizer_state state = update_state(e, e->update.dtype);
-    int32_t units = e->model->params.units, ahead = e->plan->choice.ring_depth - 1;
-    if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
-    for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
+/* Fetches what an update needs for some units from `first` on: `count` of them, but at least
+ * `least`. */
+static hy_status gather_units(hy_engine *e, hy_dtype dtype, int32_t first, int32_t count,
+                              int32_t least) {
+    hy_optimizer_state state = update_state(e, dtype);
+    int32_t end = first + (count > least ? count : least), units = e->model->params.units;
+    for (int32_t unit = first; unit < end && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
     }
     return HY_OK;
 }
 
-/* As far ahead as the rings have room: one is used, one leaves. */
-static hy_status gather_ahead(hy_engine *e, int32_t unit) {
-    hy_optimizer_state state = update_state(e, e->update.pending_dtype);
-    int32_t ahead = e->plan->choice.ring_depth - 2, units = e->model->params.units;
-    for (int32_t i = unit + 1; i <= unit + (ahead > 1 ? ahead : 1) && i < units; i++) {
-        HY_TRY(hy_optimizer_gather(&state, i));
-    }
-    return HY_OK;
+hy_status hy_update_gather(hy_engine *e) {
+    if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
+    return gather_units(e, e->update.dtype, 0, e->plan->choice.ring_depth - 1, 2);
 }
 
-/* Where nothing has to come, all units together. */
+/* All units up to `end` together, where everything is on the device. */
 static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
     hy_pending_update *u = &e->update;
-    int32_t from = u->at.unit;
+    hy_row_id row = hy_weights_row(&e->plan->types, u->pending_dtype);
+    int32_t unit = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
-    for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_unit_updated(e, e->device.compute,
-                               hy_weights_row(&e->plan->types, u->pending_dtype), unit));
-    }
+    for (; unit < end; unit++) HY_TRY(hy_unit_updated(e, e->device.compute, row, unit));
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
     }
@@ -311,14 +304,16 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     bool is_due = u->is_pending && u->encoded < end;
     if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
     while (u->is_pending && u->encoded < end) {
-        HY_TRY(gather_ahead(e, u->at.unit));
+        /* As far ahead as the rings have room: one buffer is used, one leaves. */
+        HY_TRY(
+            gather_units(e, u->pending_dtype, u->at.unit + 1, e->plan->choice.ring_depth - 2, 1));
         HY_TRY(update_unit(e, &state, e->device.compute));
     }
     return HY_OK;
 }
 
-/* Each rank computes the norm of its shard, in every stage, so that it is the same in all. The
- * loss is sent with it. */
+/* Each rank computes the norm of its shard in every ZeRO stage, so that all stages give the same
+ * bits. The loss is summed with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work->buffers.loss_sum};
@@ -336,12 +331,12 @@ static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, dou
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     e->update.grad_scale = grad_scale;
-    if (hy_engine_has_ranks(e)) {
-        HY_TRY(sum_over_ranks(e, &state, grad_scale));
-    } else
-        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
-                                      : hy_optimizer_clip(&state, e->device.compute, grad_scale));
-    if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
+    hy_status status = hy_engine_has_ranks(e) ? sum_over_ranks(e, &state, grad_scale)
+                       : sums_norm_in_passes(e)
+                           ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
+                           : hy_optimizer_clip(&state, e->device.compute, grad_scale);
+    HY_TRY(status);
+    if (!isfinite(grad_scale)) { /* the loss was not finite: a clip factor of 0 skips the update */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
@@ -361,13 +356,13 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->is_pending = true;
         u->is_new = false;
         hy_row_changed(e->state, HY_ROW_MASTER);
-        /* What it writes beside the master. */
+        /* The update also writes these copies. */
         bool has_copy = hy_weights_row(&e->plan->types, u->dtype) == HY_ROW_WORKING;
         if (has_copy) hy_row_is_made(e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
         if (has_codes) hy_row_is_made(e->state, HY_ROW_FP8);
     }
-    /* What goes to other ranks then is waited for when a pass needs it. */
+    /* Passes wait for the all-gathers that start here. */
     return e->plan->choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
 }
 

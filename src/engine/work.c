@@ -1,4 +1,4 @@
-/* work.c: the memory of passes: activations, workspace and buffers in one area. See engine.h.
+/* work.c: the memory of passes: activations, workspace and buffers in one area. See work.h.
  *
  * Passes of all sizes and types share the area, and so do the predictor's rings, which come
  * after the evaluation's part. It holds nothing that outlives a step, so it can be freed and
@@ -22,8 +22,8 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
-/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
- * few sequences. */
+/* Makes the batch plans: training in its compute types, evaluation with the planned batch, and the
+ * guard's few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan->work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
@@ -55,67 +55,61 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
     return count;
 }
 
-/* A forward-only batch that lies in lent memory. */
+/* Is it a forward-only batch in borrowed memory? */
 static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
     return e->plan->work.loan[1] && !plan->options.is_training && plan != e->work->guard;
 }
 
-/* Bytes of the lent batches as they were made. */
-static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
-    hy_batch_bytes *lent = &e->plan->work.lent;
-    *lent = (hy_batch_bytes){0};
-    for (int i = 0; i < count; i++) {
-        uint64_t activations = hy_align(plans[i]->bytes.activations),
-                 workspace = hy_align(plans[i]->bytes.workspace);
-        if (!is_lent(e, plans[i])) continue;
-        if (activations > lent->activations) lent->activations = activations;
-        if (workspace > lent->workspace) lent->workspace = workspace;
-    }
+/* A part of the whole block, from `at` on. */
+static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
+    return (hy_arena){.backend = e->device.backend,
+                      .ledger = ledger,
+                      .place = HY_DEVICE,
+                      .data = e->work->arena.data + at,
+                      .size = size};
 }
 
-/* Where the two parts of a loan lie: workspace first, activations behind it or in the other block.
- * False: prepared ops need more than the planner sized. */
+/* Sets the memory of a borrowed batch: workspace first, activations after it or in the other block.
+ * False: it does not fit, because prepared ops need more than the planner assumed. */
 static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     const hy_batch_bytes *lent = &w->lent;
+    uint64_t area = hy_work_lent_area(w, e->plan->state.work_rings);
     for (int i = 1; i >= 0; i--) {
         hy_arena *out = &e->work->lent[i];
-        uint64_t bytes = i == 0 ? lent->activations : lent->workspace;
-        if (w->loan[i] == HY_LOAN_AREA) {
-            *out = (hy_arena){.backend = e->device.backend,
-                              .ledger = &e->state->ledger,
-                              .place = HY_DEVICE,
-                              .data = e->work->arena.data,
-                              .size = hy_work_lent_area(w, e->plan->state.work_rings)};
-        } else {
-            *out = hy_state_lent(e->state, w->loan[i]);
-        }
+        *out = w->loan[i] == HY_LOAN_AREA ? part_of(e, &e->state->ledger, 0, area)
+                                          : hy_state_lent(e->state, w->loan[i]);
         if (i == 0 && w->loan[0] == w->loan[1]) {
             uint64_t before = lent->workspace < out->size ? lent->workspace : out->size;
             if (out->data) out->data += before;
             out->size -= before;
         }
-        if (out->size < bytes) return false;
+        if (out->size < (i == 0 ? lent->activations : lent->workspace)) return false;
     }
     return true;
 }
 
-/* What the batch plans that were made need, counted by the planner's own code. False: the loan
- * is too small for its batch as it was made. */
+/* Counts what the prepared batch plans need, with the planner's own functions. False: the borrowed
+ * memory is too small. */
 static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
-    int count = list_plans(e, plans);
     hy_plan_work *planned = &e->plan->work;
-    count_lent(e, plans, count);
     hy_plan_work counted = {.guard_batch = planned->guard_batch,
                             .forward = planned->forward,
                             .backward = planned->backward,
                             .slices = planned->slices,
-                            .loan = {planned->loan[0], planned->loan[1]},
-                            .lent = planned->lent};
-    for (int i = 0; i < count; i++) {
-        uint64_t rows = (uint64_t)hy_batch_sequences(plans[i]) * (uint64_t)plans[i]->size.seq;
-        if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
+                            .loan = {planned->loan[0], planned->loan[1]}};
+    for (int i = 0, count = list_plans(e, plans); i < count; i++) {
+        const hy_batch_plan *p = plans[i];
+        uint64_t rows = (uint64_t)hy_batch_sequences(p) * (uint64_t)p->size.seq;
         if (rows > counted.rows) counted.rows = rows;
+        if (is_lent(e, p)) {
+            uint64_t activations = hy_align(p->bytes.activations);
+            uint64_t workspace = hy_align(p->bytes.workspace);
+            if (activations > counted.lent.activations) counted.lent.activations = activations;
+            if (workspace > counted.lent.workspace) counted.lent.workspace = workspace;
+        } else {
+            hy_work_add(&counted, p);
+        }
     }
     for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
     hy_work_close(&counted, spec, e->plan->state.work_rings);
@@ -125,7 +119,7 @@ static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     return !planned->loan[1] || place_lent(e, planned);
 }
 
-/* Evaluation in micro-batches of training, in its area. */
+/* Borrows no memory: evaluation uses micro-batches of training's size in its own area. */
 static void give_up_loan(hy_engine *e) {
     hy_plan_work *w = &e->plan->work;
     w->loan[0] = w->loan[1] = 0;
@@ -136,15 +130,39 @@ static void give_up_loan(hy_engine *e) {
     }
 }
 
+/* ---- a batch for a pass ---------------------------------------------------------------------- */
+
+hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
+                             const int32_t *doc_starts, int64_t rows) {
+    hy_backend *b = e->device.backend;
+    const hy_pass_buffers *to = &e->work->buffers;
+    size_t bytes = (size_t)rows * sizeof(int32_t);
+    HY_TRY(b->copy(e->device.compute, to->tokens, tokens, bytes));
+    HY_TRY(b->copy(e->device.compute, to->targets, targets, bytes));
+    return doc_starts ? b->copy(e->device.compute, to->doc_starts, doc_starts, bytes) : HY_OK;
+}
+
+hy_batch_input hy_work_input(hy_engine *e, hy_store *weights) {
+    const hy_pass_buffers *b = &e->work->buffers;
+    return (hy_batch_input){.stream = e->device.compute,
+                            .weights = weights,
+                            .frozen = hy_engine_frozen(e),
+                            .tokens = b->tokens,
+                            .targets = b->targets,
+                            .doc_starts = b->doc_starts,
+                            .rope = b->rope,
+                            .losses = b->losses};
+}
+
 /* ---- what is live ---------------------------------------------------------------------------- */
 
 static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {
-    void *unused; /* place_plans says where passes work */
+    void *unused; /* place_plans sets the addresses */
     return bytes ? hy_arena_push(arena, cls, bytes, &unused) : HY_OK;
 }
 
-/* What is live in the area during a phase. A class has one place: if layers keep their activations
- * on the host, those on the device count as workspace. */
+/* Marks what is live in the area during a phase. A class has one place: if layers keep their
+ * activations on the host, the part on the device counts as workspace. */
 static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     const hy_plan_work *w = &e->plan->work;
     hy_arena *passes = &e->work->passes;
@@ -154,8 +172,8 @@ static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
         return push_part(passes, HY_WORKSPACE, w->workspace);
     }
     hy_forward_area area = hy_plan_forward_area(e->plan, phase);
-    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations - area.lent_activations));
-    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace - area.lent_workspace));
+    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
     if (!w->loan[1]) return HY_OK;
     HY_TRY(push_part(&e->work->lent[0], HY_ACTIVATIONS, w->lent.activations));
@@ -167,14 +185,15 @@ static void clear_parts(hy_engine *e) {
     for (int i = 0; i < 2; i++) hy_arena_clear(&e->work->lent[i]);
 }
 
-/* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
+/* Marks memory that only optimizer steps need as live or free: rows, and activations on the
+ * host. */
 static void book_steps(hy_engine *e, bool is_live) {
     hy_state_book_steps(e->state, is_live);
     hy_arena_set_live(&e->work->host_arena, is_live);
 }
 
-/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back,
- * and optimizer state has left if its memory is lent. */
+/* Prepares rows to lend their memory: finishes the update, moves optimizer state away if its memory
+ * is lent, and writes rings back. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     const int32_t *loan = e->plan->work.loan;
     if (!loan[1]) return HY_OK;
@@ -219,12 +238,11 @@ static hy_status take_staging(hy_engine *e, size_t rows) {
     e->work->staging_rows = rows;
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work->staging[i];
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        if (e->work->buffers.doc_starts) {
-            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->doc_starts, (void **)&s->doc_starts));
+        void **arrays[] = {(void **)&s->tokens, (void **)&s->targets, (void **)&s->losses,
+                           (void **)&s->doc_starts};
+        for (int k = 0; k < (e->work->buffers.doc_starts ? 4 : 3); k++) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof(int32_t), arrays[k]));
         }
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
         HY_TRY(b->event_create(b, &s->is_done));
     }
     return HY_OK;
@@ -233,7 +251,7 @@ static hy_status take_staging(hy_engine *e, size_t rows) {
 static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes) {
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    if (!table) return hy_fail(HY_ERR_MEMORY, "not enough memory for the rope table");
     hy_shape_rope_table(&e->model->shape, spec->seq, table);
     hy_status status =
         e->device.backend->copy(e->device.compute, e->work->buffers.rope, table, bytes);
@@ -273,7 +291,7 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
     return fill_rope(e, spec, (size_t)bytes[HY_BUFFER_ROPE]);
 }
 
-/* What comes back to the host. */
+/* Host memory for results. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     hy_backend *b = e->device.backend;
     if (e->work->buffers.seen) {
@@ -282,12 +300,13 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     size_t guarded =
         2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan->choice, spec->ranks);
     e->work->guard_losses = malloc(guarded * sizeof *e->work->guard_losses);
-    if (!e->work->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    if (!e->work->guard_losses)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for the guard's losses");
     return b->alloc(b, HY_PINNED, sizeof *e->work->result, (void **)&e->work->result);
 }
 
-/* Memory for activations that layers keep on the host, and the ring that these pass through, behind
- * the other activations. Plans of all types use it in turn. */
+/* Allocates host memory for the activations that layers keep there, and their ring, which follows
+ * the other activations. Batch plans of all types share it. */
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
@@ -297,10 +316,7 @@ static hy_status take_activations(hy_engine *e) {
     uint64_t ring = e->plan->work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;
-    hy_arena place = {.backend = e->device.backend,
-                      .place = HY_DEVICE,
-                      .data = e->work->arena.data + e->plan->work.activations - ring,
-                      .size = ring};
+    hy_arena place = part_of(e, NULL, e->plan->work.activations - ring, ring);
     HY_TRY(hy_batch_offload_layout(widest, &layout));
     hy_status status = hy_arena_init(&e->work->host_arena, e->device.backend, &e->state->ledger,
                                      HY_PINNED, layout.bytes, "activations");
@@ -315,15 +331,6 @@ static hy_status take_activations(hy_engine *e) {
         if (e->work->train[i]) hy_batch_plan_offload(e->work->train[i], &e->work->activations);
     }
     return status;
-}
-
-/* A part of the whole block, from `at` on. */
-static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
-    return (hy_arena){.backend = e->device.backend,
-                      .ledger = ledger,
-                      .place = HY_DEVICE,
-                      .data = e->work->arena.data + at,
-                      .size = size};
 }
 
 static void place_plans(hy_engine *e) {
@@ -362,9 +369,9 @@ hy_status hy_work_take(hy_engine *e) {
                          area + need->data, "activations and workspace"));
     w->passes = part_of(e, &e->state->ledger, 0, area);
     w->data = part_of(e, &e->state->ledger, area, need->data);
-    uint64_t rings = e->plan->state.work_rings; /* at the end, behind what the area lends */
+    uint64_t rings = e->plan->state.work_rings; /* at the end of the area, which is never lent */
     w->ring_arena = part_of(e, NULL, area - rings, rings);
-    if (need->loan[1]) (void)place_lent(e, need); /* its size was checked before */
+    if (need->loan[1]) (void)place_lent(e, need); /* its size was checked in count_work */
     uint64_t scratch =
         e->plan->choice.prediction_is_disabled ? 0 : e->state->rows->scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
@@ -383,7 +390,8 @@ void hy_work_release(hy_engine *e) {
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->state->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
+    /* The count of the store is lost with it. */
+    e->state->bytes_moved += w->activations.bytes_moved;
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -403,10 +411,10 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* What optimizer steps use counts as live meanwhile and afterwards. */
+/* Enters Full, so that the memory of optimizer steps counts as live. */
 hy_status hy_work_give_back(hy_engine *e) {
-    if (e->work->is_gone) return HY_OK; /* an earlier change found no memory */
-    HY_TRY(hy_update_finish(e));        /* its clip factor lies in the work area */
+    if (e->work->is_gone) return HY_OK; /* an earlier change of plans failed */
+    HY_TRY(hy_update_finish(e));        /* the clip factor is in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (!hy_phase_trains(hy_engine_phase(e))) {
@@ -422,6 +430,6 @@ hy_status hy_engine_return_rings(hy_engine *e) {
     double begin = hy_clock();
     HY_TRY(hy_state_leave_work(e->state));
     e->state->host_waited += hy_clock() - begin;
-    e->work->rings_are_used = false; /* last: one that fails is done again */
+    e->work->rings_are_used = false; /* set last: after a failure this is repeated */
     return HY_OK;
 }

@@ -1,7 +1,8 @@
-/* work.h: where passes work: batch plans, activations, workspace and buffers.
+/* work.h: the work area: memory of passes, with batch plans, activations, workspace and buffers.
  *
- * The area is taken for a plan and may be given back and taken again between steps. What is live in
- * it follows the phase (phases/table.h). Nothing in it outlives a step. */
+ * The area is allocated for a plan; between steps it may be freed and allocated again for another
+ * plan. The phase decides which parts of it are live (phases/table.h). Nothing in it outlives a
+ * step. */
 #pragma once
 
 #include "memory/store.h"
@@ -12,32 +13,38 @@ typedef struct hy_engine hy_engine;
 
 /* Device buffers that every pass uses. */
 typedef struct hy_pass_buffers {
-    int32_t *tokens, *targets;  /* (B,T) of the largest micro-batch */
-    int32_t *doc_starts;        /* (B,T), NULL when the data has no documents to keep apart */
-    float *losses;              /* (B,T) */
-    float *rope;                /* (T, D/2, 2), NULL without rope */
-    double *loss_sum;           /* (1) f64 */
-    double *square_sum;         /* (1) f64 */
-    double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
-    float *clip;                /* (2) fp32, and behind them (2) int32: the seed of dropout */
-    double *seen;               /* (units, HY_SEEN) f64, NULL where no step is in fp8 */
-    float *largest;             /* (units, HY_LINEARS) fp32, likewise; unit 0: of weights */
+    int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
+    int32_t *doc_starts;       /* (B,T), NULL if attention does not stop at documents */
+    float *losses;             /* (B,T) */
+    float *rope;               /* (T, D/2, 2), NULL without rope */
+    double *loss_sum;          /* (1) f64 */
+    double *square_sum;        /* (1) f64 */
+    double *dots;              /* (3) f64: of HY_OP_DIFF_DOT */
+    float *clip;               /* (2) fp32, and behind them (2) int32: the seed of dropout */
+    double *seen;              /* (units, HY_SEEN) f64: fp8 statistics; NULL without fp8 */
+    float *largest; /* (units, HY_LINEARS) fp32: largest magnitudes; unit 0: of weights */
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
+
+/* Copies a batch of `rows` tokens to the device; doc_starts may be NULL. */
+hy_status hy_work_send_batch(hy_engine *e, const int32_t *tokens, const int32_t *targets,
+                             const int32_t *doc_starts, int64_t rows);
+/* What every pass reads and writes: that batch, these weights, the frozen weights, the losses. */
+hy_batch_input hy_work_input(hy_engine *e, hy_store *weights);
 
 static inline int32_t *hy_dropout_seed(const hy_pass_buffers *b) {
     return (int32_t *)(void *)(b->clip + 2);
 }
 
-/* A forward-only batch on the host: pinned, so that copies run beside everything else. */
+/* A forward-only batch on the host, in pinned memory, so that copies overlap with compute. */
 typedef struct hy_staging {
     int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;       /* (B,T) or NULL */
     float *losses;             /* (B,T) */
-    hy_event *is_done;         /* its losses are back */
+    hy_event *is_done;         /* recorded when the losses have been copied back */
 } hy_staging;
 
-/* What comes back to the host after a step. */
+/* What a step copies back to the host. */
 typedef struct hy_step_result {
     double loss_sum;
     double dots[3];
@@ -47,38 +54,38 @@ typedef struct hy_step_result {
 /* The memory of passes. In optimizer steps it holds training's parts; in Predict, evaluation's
  * and the predictor's rings. It holds nothing that outlives a step. */
 typedef struct hy_work {
-    hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL where no phase needs it */
+    hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL: no phase uses this type */
     hy_batch_plan *eval[HY_PLAN_TYPES], *guard;
-    hy_arena arena;  /* all of it, and its parts: */
-    hy_arena passes; /* activations and workspace: what is pushed there changes with the phase */
-    hy_arena data;   /* buffers */
-    hy_arena
-        lent[2]; /* in memory of rows: activations and workspace of a large forward-only batch */
-    hy_arena ring_arena; /* in passes: rings of what the predictor keeps */
-    char *scratch;       /* there: where its codes are decoded; NULL: it has none */
-    bool rings_are_used; /* since training last worked there */
-    hy_arena host_arena; /* pinned: what layers keep, where it waits there */
+    hy_arena arena;      /* the whole block; the next three are parts of it */
+    hy_arena passes;     /* activations and workspace; the phase decides what is pushed there */
+    hy_arena data;       /* buffers */
+    hy_arena ring_arena; /* in `passes`: rings of the predictor's rows */
+    hy_arena lent[2]; /* borrowed from rows: activations, workspace of a large forward-only batch */
+    char *scratch;    /* in ring_arena: where 8-bit buffers are decoded; NULL: there are none */
+    bool rings_are_used; /* ring_arena may hold changes that are not written back */
+    hy_arena host_arena; /* pinned: activations that layers keep on the host */
     hy_store activations;
     hy_pass_buffers buffers;
     hy_step_result *result; /* pinned */
     hy_staging staging[2];  /* one is filled while the other is computed */
     size_t staging_rows;
-    double *seen;         /* pinned, (units, HY_SEEN): of the last step in fp8; NULL: none is */
-    double *guard_losses; /* of the guard's sequences, before and after */
-    bool is_gone;         /* it was given back and could not be taken again */
+    double *seen;         /* pinned, (units, HY_SEEN): statistics of the last fp8 step; or NULL */
+    double *guard_losses; /* losses of the guard's sequences, before and after a jump */
+    bool is_gone;         /* the area was freed and could not be allocated again */
 } hy_work;
 
-hy_status hy_work_prepare(hy_engine *e); /* prepares batch plans; hy_work_take calls it if needed */
-hy_status hy_work_take(hy_engine *e);    /* for e->plan */
-void hy_work_release(hy_engine *e);
-hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
-/* What is live changes with the phase: gradients and training's area, or evaluation's and the
- * rings. */
+hy_status hy_work_prepare(hy_engine *e); /* prepares batch plans; hy_work_take does it too */
+hy_status hy_work_take(hy_engine *e);    /* allocates the area for e->plan */
+void hy_work_release(hy_engine *e);      /* frees it */
+/* Frees it in a run that goes on: finishes the update, writes rings back, enters Full before. */
+hy_status hy_work_give_back(hy_engine *e);
+/* Enters a phase. Training uses gradients and training's part of the area; other phases use the
+ * part of forward-only batches, and the predictor's rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *phase);
 const hy_phase_row *hy_engine_phase(const hy_engine *e);
-/* Before training uses the area: what the rings changed goes to its backing store. */
+/* Writes back what the predictor's rings changed. Call it before training uses the area. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* The buffers that hy_work_close has counted, filled where they are constant; evaluation without a
- * plan takes them by itself. */
+/* Allocates the buffers that hy_work_close has counted, and fills the table of rotations.
+ * Inference, which has no plan, calls it directly. */
 hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
                                const hy_plan_work *work);

@@ -193,7 +193,9 @@ hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node
         case HY_FIELD_TEXT:
             if (!hy_json_as_string(m, &text, NULL)) break;
             text = keep(user, text);
-            if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for the strings of a run's record");
+            if (!text)
+                return hy_fail(HY_ERR_MEMORY,
+                               "not enough memory for the strings of a run's record");
             *(const char **)at = text;
             break;
         case HY_FIELD_PHASE:

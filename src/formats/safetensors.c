@@ -520,7 +520,7 @@ hy_status hy_shared_tensors_open(const char *path, const hy_safetensors_entry *e
     if (s) s->begin = calloc(count + 1, sizeof *s->begin);
     if (!s || !s->begin) {
         free(s);
-        return hy_fail(HY_ERR_MEMORY, "no memory to write %s", path);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to write %s", path);
     }
     memcpy(s->path, path, strlen(path) + 1);
     s->count = count;

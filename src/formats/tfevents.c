@@ -219,7 +219,7 @@ static void free_events(hy_tfevents *e) {
 hy_status hy_tfevents_open(const char *folder, hy_tfevents **out) {
     *out = NULL;
     hy_tfevents *e = calloc(1, sizeof *e);
-    if (!e) return hy_fail(HY_ERR_MEMORY, "no memory for the event file in %s", folder);
+    if (!e) return hy_fail(HY_ERR_MEMORY, "not enough memory for the event file in %s", folder);
     static const char version[] = "brain.Event:2"; /* the first record: the kind of file */
     begin_event(e, hy_clock_unix());
     put_bytes(&e->event, EVENT_VERSION, version, sizeof version - 1);

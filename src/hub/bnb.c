@@ -241,9 +241,9 @@ static hy_status keep_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *c
     int64_t blocks = blocks_of(&m->state), nested = (blocks - 1) / HY_NF4_NESTED + 1;
     uint8_t *codes = malloc((size_t)blocks);
     float *scales = malloc((size_t)nested * sizeof *scales);
-    hy_status status = codes && scales
-                           ? HY_OK
-                           : hy_fail(HY_ERR_MEMORY, "no memory for %lld scales", (long long)blocks);
+    hy_status status = codes && scales ? HY_OK
+                                       : hy_fail(HY_ERR_MEMORY, "not enough memory for %lld scales",
+                                                 (long long)blocks);
     if (status == HY_OK) {
         status = hy_safetensors_read(m->absmax.file, m->absmax.entry, 0, codes, (uint64_t)blocks);
     }

@@ -242,7 +242,7 @@ static hy_status start_over(arrival *a) {
 static hy_status hash_file(arrival *a, const char *path) {
     hy_reader *reader;
     char *chunk = malloc(CHUNK);
-    if (!chunk) return hy_fail(HY_ERR_MEMORY, "no memory to read %s", path);
+    if (!chunk) return hy_fail(HY_ERR_MEMORY, "not enough memory to read %s", path);
     hy_status status = hy_reader_open(path, &reader);
     begin_hash(a);
     while (status == HY_OK && a->at < hy_reader_size(reader)) {
@@ -505,7 +505,7 @@ hy_status hy_download_sized(const char *name, const char *folder, const hy_obser
     static const hy_observer nobody;
     hy_downloaded result = {0};
     download *d = calloc(1, sizeof *d);
-    if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a download");
+    if (!d) return hy_fail(HY_ERR_MEMORY, "not enough memory for a download");
     d->observer = observer ? observer : &nobody;
     hy_status status = read_name(d, name);
     if (status == HY_OK) status = run(d, folder, &result);

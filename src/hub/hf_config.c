@@ -223,7 +223,8 @@ static hy_status read_window(const reader *r, hy_shape *s) {
         }
     }
     char *letters = malloc((size_t)s->layers);
-    if (!letters) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d layers", s->layers);
+    if (!letters)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of %d layers", s->layers);
     for (int32_t l = 0; l < s->layers; l++) letters[l] = l < first ? 'f' : 's';
     hy_status status = read_layer_types(r, letters, s->layers);
     const hy_json_node *given = hy_json_get(r->node, "sliding_window");

@@ -78,7 +78,7 @@ static hy_status choose_names(export_job *e) {
 static hy_status cut_shards(export_job *e) {
     uint64_t in_shard = 0;
     e->shards = calloc((size_t)e->count, sizeof *e->shards);
-    if (!e->shards) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
+    if (!e->shards) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of files");
     for (int32_t i = 0; i < e->count; i++) {
         uint64_t elements = (uint64_t)(e->names[i].rows * e->names[i].cols);
         uint64_t bytes = elements * hy_dtype_size(e->w->dtype);
@@ -133,7 +133,8 @@ static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
     int64_t all = name->rows * name->cols;
     float *ours = malloc((size_t)all * sizeof *ours), *turned = malloc((size_t)all * sizeof *ours);
     hy_status status =
-        ours && turned ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to transpose %s", name->name);
+        ours && turned ? HY_OK
+                       : hy_fail(HY_ERR_MEMORY, "not enough memory to transpose %s", name->name);
     if (status == HY_OK) {
         status = read_finite(e, name, name->row * name->cols, all, ours);
     }
@@ -150,7 +151,8 @@ static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
 static hy_status put_tensors(const export_job *e, const shard *s, hy_safetensors_writer *out) {
     float *piece = malloc(PIECE * sizeof *piece);
     char *made = malloc((size_t)PIECE * WIDEST);
-    hy_status status = piece && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to write weights");
+    hy_status status =
+        piece && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to write weights");
     for (int32_t i = s->first; i < s->first + s->count && status == HY_OK; i++) {
         const hy_hf_name *name = &e->names[i];
         status = name->is_transposed ? put_transposed(e, name, out)
@@ -167,7 +169,7 @@ static hy_status write_shard(const export_job *e, const shard *s) {
     hy_safetensors_writer *out = NULL;
     HY_TRY(hy_path_join(path, sizeof path, e->partial, s->name));
     hy_safetensors_entry *entries = calloc((size_t)s->count, sizeof *entries);
-    if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %s", s->name);
+    if (!entries) return hy_fail(HY_ERR_MEMORY, "not enough memory to list %s", s->name);
     for (int32_t i = 0; i < s->count; i++) {
         const hy_hf_name *name = &e->names[s->first + i];
         bool is_turned = name->is_transposed;

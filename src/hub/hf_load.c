@@ -72,7 +72,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         count += (files->parts[i].rows + rows - 1) / rows;
     }
     l->jobs = calloc((size_t)count + 1, sizeof *l->jobs);
-    if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
+    if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "not enough memory to read weights");
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);

@@ -28,7 +28,8 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
     hy_hf_name *list = calloc((size_t)params->count * HY_MODULE_PARTS, sizeof *list);
     *count = 0;
     *out = list;
-    HY_FAIL_IF(!list, HY_ERR_MEMORY, "no memory for the names of %d tensors", params->count);
+    HY_FAIL_IF(!list, HY_ERR_MEMORY, "not enough memory for the names of %d tensors",
+               params->count);
     for (int32_t p = 0; p < params->count; p++) {
         const hy_param *param = &params->list[p];
         hy_param_kind weight = hy_param_weight_of(param->kind);

@@ -111,7 +111,7 @@ static bool has_place(const hy_weight_files *files, const char *const *known, in
 static hy_status check_others(const char *folder, const hy_model *model, const hy_hf_name *names,
                               int32_t count, const hy_weight_files *files) {
     const char **known = calloc((size_t)count + 1, sizeof *known);
-    if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
+    if (!known) return hy_fail(HY_ERR_MEMORY, "not enough memory for %d names", count);
     for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
     qsort(known, (size_t)count, sizeof *known, compare_names);
     hy_status status = HY_OK;
@@ -134,7 +134,7 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
     out->parts = calloc((size_t)count, sizeof *out->parts);
     if (is_coded) out->coded = calloc((size_t)count, sizeof *out->coded);
     HY_FAIL_IF(!out->parts || (is_coded && !out->coded), HY_ERR_MEMORY,
-               "no memory for a list of %d tensors", count);
+               "not enough memory for a list of %d tensors", count);
     for (int32_t i = 0; i < count; i++) HY_TRY(add_part(folder, model, &names[i], out));
     return check_others(folder, model, names, count, out);
 }
@@ -232,7 +232,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     HY_FAIL_IF(!is_same_model(&model->shape, &shape), HY_ERR_INPUT,
                "%s contains a model of another shape", path);
     out->parts = calloc((size_t)model->params.count * 3, sizeof *out->parts);
-    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tensors");
+    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of tensors");
     for (int32_t i = 0; i < model->params.count; i++) {
         for (size_t k = 0; k < sizeof llama2c_kinds / sizeof llama2c_kinds[0]; k++) {
             if (llama2c_kinds[k].kind == model->params.list[i].kind) add_llama2c(model, i, k, out);

@@ -47,7 +47,7 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
                             "shards"));
     shard *s = &t->shards[t->shard_count];
     *s = (shard){.name = strdup(name)};
-    if (!s->name) return hy_fail(HY_ERR_MEMORY, "no memory for the name of a shard");
+    if (!s->name) return hy_fail(HY_ERR_MEMORY, "not enough memory for the name of a shard");
     t->shard_count++;
     HY_TRY(hy_path_join(path, sizeof path, t->folder, name));
     return hy_safetensors_open(path, &s->file);
@@ -94,7 +94,8 @@ static hy_status sort_tensors(hy_hf_tensors *t) {
     size_t all = 0;
     for (size_t i = 0; i < t->shard_count; i++) all += hy_safetensors_count(t->shards[i].file);
     t->found = calloc(all + 1, sizeof *t->found);
-    if (!t->found) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu tensors", all);
+    if (!t->found)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of %zu tensors", all);
     for (size_t i = 0; i < t->shard_count; i++) {
         const hy_safetensors *file = t->shards[i].file;
         for (size_t j = 0; j < hy_safetensors_count(file); j++) {

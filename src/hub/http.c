@@ -70,7 +70,7 @@ hy_status hy_http_open(hy_http **out) {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"};
     *out = NULL;
     hy_http *http = calloc(1, sizeof *http);
-    if (!http) return hy_fail(HY_ERR_MEMORY, "no memory for a connection");
+    if (!http) return hy_fail(HY_ERR_MEMORY, "not enough memory for a connection");
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !http->library; i++)
         http->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     const struct {

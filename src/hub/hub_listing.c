@@ -67,7 +67,7 @@ static hy_status read_files(const hy_json_node *root, const char *source, hy_hub
     snprintf(out->commit, sizeof out->commit, "%s", commit);
     size_t most = hy_json_size(siblings) < MOST_FILES ? hy_json_size(siblings) : MOST_FILES;
     out->files = calloc(most + 1, sizeof *out->files);
-    if (!out->files) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
+    if (!out->files) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of files");
     for (const hy_json_node *n = hy_json_first(siblings); n; n = hy_json_next(n)) {
         bool is_of_use;
         hy_hub_file file = {0};

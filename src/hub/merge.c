@@ -27,7 +27,7 @@ static hy_status hold(hy_merge *m, int32_t param, int32_t adapter) {
     hy_merge_end(m);
     m->a = malloc((size_t)a->count * sizeof *m->a);
     m->b = malloc((size_t)b->count * sizeof *m->b);
-    HY_FAIL_IF(!m->a || !m->b, HY_ERR_MEMORY, "no memory for the adapter of %s",
+    HY_FAIL_IF(!m->a || !m->b, HY_ERR_MEMORY, "not enough memory for the adapter of %s",
                m->params->list[param].name);
     HY_TRY(m->read(m->context, adapter, 0, a->count, m->a));
     HY_TRY(m->read(m->context, adapter + 1, 0, b->count, m->b));

@@ -63,7 +63,7 @@ hy_status hy_part_room_init(hy_part_room *room, int64_t elements) {
     uint64_t bytes = HY_DIRECT_ROOM(elements * WIDEST + HY_ALIGNMENT);
     if (!room->raw) room->raw = aligned_alloc(HY_DIRECT, bytes);
     if (!room->made) room->made = aligned_alloc(HY_DIRECT, bytes);
-    HY_FAIL_IF(!room->raw || !room->made, HY_ERR_MEMORY, "no memory to read weights");
+    HY_FAIL_IF(!room->raw || !room->made, HY_ERR_MEMORY, "not enough memory to read weights");
     return HY_OK;
 }
 

@@ -171,7 +171,8 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
     *count = 0;
     HY_TRY(hy_hf_list_names(family, family->prefix, shape, params, &all, &every));
     *out = calloc((size_t)every * 3, sizeof **out);
-    hy_status status = *out ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for the names of adapters");
+    hy_status status =
+        *out ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the names of adapters");
     for (int32_t i = 0; i < every && status == HY_OK; i++) {
         const hy_param *param = &params->list[all[i].param];
         bool is_first = i == 0 || all[i - 1].param != all[i].param;

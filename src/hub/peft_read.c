@@ -142,7 +142,8 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
     float *made = numbers + most * name->cols; /* in the type of the store, which is not wider */
-    hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    hy_status status =
+        numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;
         status = hy_peft_read(file, i, row, rows, numbers);

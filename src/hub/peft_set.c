@@ -73,7 +73,7 @@ static hy_status set_member(hy_peft_member *member, const char *name, size_t len
     if (strcmp(path + run, OF_RUN) == 0) path[run] = 0;
     member->called = strdup(path);
     bool is_there = member->folder && member->called;
-    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for the name of %s", typed);
+    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the name of %s", typed);
 }
 
 static hy_status check_twice(const hy_peft_set *set) {
@@ -123,7 +123,7 @@ static void set_names(hy_peft_set *set) {
 hy_status hy_peft_set_read(const char *names, hy_peft_set *out) {
     int32_t count = hy_peft_count(names);
     *out = (hy_peft_set){.list = calloc((size_t)count + 1, sizeof *out->list)};
-    hy_status status = out->list ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
+    hy_status status = out->list ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for adapters");
     for (const char *at = names; out->count < count && status == HY_OK;) {
         size_t length = count == 1 ? strlen(at) : strcspn(at, ",");
         status = set_member(&out->list[out->count++], at, length);

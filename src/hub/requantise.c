@@ -42,7 +42,7 @@ static hy_status hold(hy_requantise *r, int32_t index) {
     hy_requantise_end(r);
     r->codes = malloc(hy_layout_scales_at(&item) + hy_layout_scale_bytes(&item));
     r->scales = malloc((size_t)blocks * sizeof *r->scales);
-    HY_FAIL_IF(!r->codes || !r->scales, HY_ERR_MEMORY, "no memory for the codes of %s",
+    HY_FAIL_IF(!r->codes || !r->scales, HY_ERR_MEMORY, "not enough memory for the codes of %s",
                param->name);
     hy_coding_source from = {&(matrix){r, index}, read_numbers, 1};
     HY_TRY(hy_coding_run(param, &item, &from, &(hy_coding_target){.memory = r->codes}));

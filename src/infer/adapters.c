@@ -19,7 +19,7 @@
  * all of them, so they are replaced by the adapter's; values from flags stay. */
 static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
     const hy_peft_config *config = &a->set.list[i].config;
-    hy_settings s = *e->settings;
+    hy_settings s = *e->request.settings;
     char names[2 * HY_TEXT_MAX];
     hy_shape shape;
     *out = NULL;
@@ -55,14 +55,14 @@ static hy_status check_room(const hy_engine *e, const hy_model *own) {
     HY_FAIL_IF(modules[0], HY_ERR_INPUT,
                "it has an adapter for %s, which lora_targets = %s does not include: omit "
                "lora_targets, or add it there",
-               modules[0], e->settings->lora.lora_targets);
+               modules[0], e->request.settings->lora.lora_targets);
     return HY_OK;
 }
 
 static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t i) {
     hy_model *own;
     hy_peft_file file;
-    HY_TRY(hy_origin_check_adapter(e->settings, a->set.list[i].folder));
+    HY_TRY(hy_origin_check_adapter(e->request.settings, a->set.list[i].folder));
     HY_TRY(make_own(a, e, i, &own));
     hy_status status = check_room(e, own);
     if (status == HY_OK) status = hy_peft_open(a->set.list[i].folder, own, &file);
@@ -84,14 +84,14 @@ static hy_status check_codes(const hy_adapters *a, const hy_engine *e) {
         HY_FAIL_IF(is_coded, HY_ERR_INPUT,
                    "one of these adapters trains %s whole, while the others need it as %s: "
                    "evaluate them one by one, or with frozen_dtype = auto",
-                   param->name, hy_settings_frozen_name(e->settings));
+                   param->name, hy_settings_frozen_name(e->request.settings));
     }
     return HY_OK;
 }
 
 hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
     *a = (hy_adapters){.used = HY_BASE_ALONE};
-    const char *names = e->settings->lora.adapter;
+    const char *names = e->request.settings->lora.adapter;
     if (!names[0]) return HY_OK;
     HY_TRY(hy_peft_set_read(names, &a->set));
     for (int32_t i = 0; i < a->set.count; i++) {
@@ -123,7 +123,7 @@ static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
         a->copies[i] = calloc(1, bytes + 1);
         is_there = a->copies[i] != NULL;
     }
-    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
+    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for adapters");
 }
 
 /* Parameters trained whole get the base's values; adapters are zero. */
@@ -167,7 +167,8 @@ static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p)
     const hy_hf_name *name = &file->names[i];
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc((size_t)(most * name->cols) * sizeof *numbers);
-    hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    hy_status status =
+        numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;
         status = hy_peft_read(file, i, row, rows, numbers);

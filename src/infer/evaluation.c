@@ -40,7 +40,7 @@ static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
     int32_t count = to - from + 1;
     int32_t *ids = malloc((size_t)count * sizeof *ids);
     hy_text before = {0}, all = {0};
-    if (!ids) return hy_fail(HY_ERR_MEMORY, "no memory to count bytes");
+    if (!ids) return hy_fail(HY_ERR_MEMORY, "not enough memory to count bytes");
     ids[0] = tokens[from];
     memcpy(ids + 1, targets + from, (size_t)(count - 1) * sizeof *ids);
     hy_status status = hy_tokenizer_decode(tokenizer, ids, 1, HY_TOKENS_SKIP_SPECIAL, &before);
@@ -165,7 +165,7 @@ hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *obs
     hy_evaluation *list = calloc((size_t)all, sizeof *list);
     char *copies = calloc((size_t)all, size);
     hy_status status = list && copies ? evaluate(m, list, all)
-                                      : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+                                      : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     hy_model_close(m);
     for (int32_t i = 0; i < all && status == HY_OK; i++) {
         hy_copy_sized(copies + (size_t)i * size, size, &list[i], sizeof list[i]);

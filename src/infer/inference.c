@@ -92,7 +92,7 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
                          "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
-    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
+    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "not enough memory for logits");
     return hy_decoder_place(in->decoder, m->engine->device.compute, m->engine->work->arena.data);
 }
 
@@ -100,7 +100,7 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
                             const hy_observer *observer, hy_inference **out) {
     *out = NULL;
     hy_inference *in = calloc(1, sizeof *in);
-    if (!in) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!in) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     hy_status status =
         open_all(in, config, options ? options : &(hy_inference_options){0}, observer);
     if (status == HY_OK)

@@ -53,7 +53,7 @@ static hy_status choose_stored(const hy_settings *s, hy_model *model) {
 static hy_status open_engine(hy_used_model *m) {
     hy_engine *e = m->engine;
     hy_shape shape;
-    e->settings = &m->settings;
+    e->request.settings = &m->settings;
     e->observer = &m->observer;
     HY_TRY(hy_shape_from_settings(&m->settings, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
@@ -62,7 +62,6 @@ static hy_status open_engine(hy_used_model *m) {
     hy_dtype dtype = hy_types_for_use(&m->settings, &e->device.backend->facts);
     for (int i = 0; i < HY_PHASE_COUNT; i++) e->plan->types.of[i] = dtype;
     e->plan->types.master = dtype;
-    e->request.settings = &m->settings;
     e->request.backend = e->device.backend;
     return hy_adapters_open(&m->adapters, e);
 }
@@ -70,7 +69,7 @@ static hy_status open_engine(hy_used_model *m) {
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out) {
     *out = NULL;
     hy_used_model *m = calloc(1, sizeof *m);
-    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     m->settings = *hy_config_settings(config);
     m->settings.card[0] = 0; /* for plans only */
     if (observer) m->observer = *observer;
@@ -121,7 +120,7 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    HY_TRY(hy_engine_take_weights(m->engine, beside));
+    HY_TRY(hy_engine_take_weights(m->engine, m->settings.memory.weights_place, beside));
     if (m->settings.init_from[0]) {
         HY_TRY(load_checkpoint(m, from));
     } else {

@@ -19,7 +19,7 @@
 static hy_status add_turn(hy_inference *in, hy_role role, const char *text, size_t size) {
     hy_conversation *c = &in->said;
     char *copy = malloc(size + 1);
-    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "not enough memory for a conversation");
     if (size > 0) memcpy(copy, text, size);
     copy[size] = 0;
     hy_status status =

@@ -49,7 +49,7 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
-    hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
+    hy_decoder_options options = {.context = (int32_t)e->request.settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
                                   .dtype = e->plan->types.of[HY_FULL],
                                   .is_unprepared = true};
@@ -128,7 +128,8 @@ static hy_status sample(sampler *s, hy_text *out) {
     s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
     s->logits = malloc(vocab * sizeof *s->logits);
     s->order = malloc(vocab * sizeof *s->order);
-    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY, "no memory to sample text");
+    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY,
+               "not enough memory to sample text");
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
     if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);
@@ -165,7 +166,7 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
-    HY_TRY(hy_model_folder(e->settings, folder));
+    HY_TRY(hy_model_folder(e->request.settings, folder));
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
     e->retries.in_a_row = 0;

@@ -1,7 +1,7 @@
 /* device.h: a device: a backend and its streams.
  *
- * The engine opens and closes it (engine/device.c) and passes a pointer to modules that compute or
- * move memory. Streams run in parallel; events put them in order. */
+ * The engine owns it: setup/device.c opens it, engine/engine.c closes it. Modules that compute or
+ * move memory get a pointer. Streams run in parallel; events put them in order. */
 #pragma once
 
 #include "kernels/kernels.h"

@@ -116,7 +116,7 @@ static uint64_t training_workspace(const hy_batch_plan *plan) {
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
     int32_t layers = layers_of(plan);
     hy_layout_item *items = calloc((size_t)layers * 2, sizeof *items);
-    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    if (!items) return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout");
     for (int32_t i = 0; i < 2 * layers; i++) {
         uint64_t kept = hy_batch_unit(plan, i / 2 + 1)->kept_bytes;
         uint64_t entering = i / 2 < hy_batch_first_backward(plan) ? 0 : plan->residual_bytes;

@@ -15,7 +15,7 @@ hy_status hy_coding_begin(hy_coding *c, const hy_param *param, const hy_layout_i
     atomic_init(&c->largest, 0);
     c->scales = calloc((size_t)hy_layout_scales(item, item->count), sizeof *c->scales);
     c->stored = malloc(hy_layout_scale_bytes(item));
-    HY_FAIL_IF(!c->scales || !c->stored, HY_ERR_MEMORY, "no memory for the scales of %s",
+    HY_FAIL_IF(!c->scales || !c->stored, HY_ERR_MEMORY, "not enough memory for the scales of %s",
                param->name);
     return HY_OK;
 }
@@ -136,7 +136,7 @@ static hy_status code_rows(void *context, void *slot) {
     if (there < 0) there = 0;
     if (!rows->numbers) rows->numbers = malloc((size_t)f->most * sizeof *rows->numbers);
     if (!rows->codes) rows->codes = malloc(hy_dtype_bytes(c->item.dtype, f->most));
-    HY_FAIL_IF(!rows->numbers || !rows->codes, HY_ERR_MEMORY, "no memory to quantise %s",
+    HY_FAIL_IF(!rows->numbers || !rows->codes, HY_ERR_MEMORY, "not enough memory to quantise %s",
                c->param->name);
     if (there > 0) HY_TRY(f->from->read(f->from->context, rows->first, there, rows->numbers));
     memset(rows->numbers + there, 0, (size_t)(rows->count - there) * sizeof *rows->numbers);

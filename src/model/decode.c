@@ -115,7 +115,7 @@ static hy_status plan_decoder(hy_decoder *d) {
     }
     count_bytes(d);
     d->staged = malloc((size_t)hy_shape_vocab_rows(&d->model->shape) * sizeof(float));
-    return d->staged ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for logits");
+    return d->staged ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for logits");
 }
 
 hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
@@ -126,7 +126,7 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
                "a context of %d tokens is not supported; accepted: 1 to %d", options->context,
                most);
     hy_decoder *d = calloc(1, sizeof *d);
-    if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a decoder");
+    if (!d) return hy_fail(HY_ERR_MEMORY, "not enough memory for a decoder");
     d->model = model;
     d->backend = backend;
     d->options = *options;
@@ -175,7 +175,7 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
     if (!d->rope) return HY_OK;
     size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
     float *table = malloc(bytes);
-    HY_FAIL_IF(!table, HY_ERR_MEMORY, "no memory for the rope table");
+    HY_FAIL_IF(!table, HY_ERR_MEMORY, "not enough memory for the rope table");
     hy_shape_rope_table(&d->model->shape, d->options.context, table);
     hy_status status = d->backend->copy(stream, d->rope, table, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(stream);

@@ -55,7 +55,7 @@ static void find_kinds(hy_model *model) {
 hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
-    if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!model) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     model->shape = *shape;
     hy_status status = hy_shape_complete(&model->shape);
     if (status == HY_OK) status = hy_params_init(&model->params, &model->shape);
@@ -64,8 +64,8 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
         model->kinds = calloc(units, sizeof *model->kinds);
         model->kind_of = calloc(units, sizeof *model->kind_of);
         if (!model->kinds || !model->kind_of) {
-            status =
-                hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
+            status = hy_fail(HY_ERR_MEMORY, "not enough memory for the units of %d blocks",
+                             model->shape.layers);
         }
     }
     if (status == HY_OK) {
@@ -80,7 +80,7 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
 hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
-    if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    if (!model) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
     hy_status status = hy_params_init_list(&model->params, list, count);
     if (status == HY_OK)
         *out = model;
@@ -189,7 +189,7 @@ static hy_status make_kinds(hy_batch_plan *plan) {
     plan->kinds = model->kinds;
     if (!hy_uses_fp8(&plan->options.fp8)) return HY_OK;
     plan->kinds = calloc((size_t)model->kind_count, sizeof *plan->kinds);
-    HY_FAIL_IF(!plan->kinds, HY_ERR_MEMORY, "no memory for a batch plan");
+    HY_FAIL_IF(!plan->kinds, HY_ERR_MEMORY, "not enough memory for a batch plan");
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
         hy_unit_traits traits = model->kinds[kind].traits;
         if (traits.part == HY_PART_BLOCK) traits.fp8 = plan->options.fp8;
@@ -205,7 +205,8 @@ static hy_status plan_units(hy_batch_plan *plan) {
     stored.recompute = 0;
     plan->checkpointed = calloc((size_t)model->kind_count, sizeof *plan->checkpointed);
     plan->stored = calloc((size_t)model->kind_count, sizeof *plan->stored);
-    HY_FAIL_IF(!plan->checkpointed || !plan->stored, HY_ERR_MEMORY, "no memory for a batch plan");
+    HY_FAIL_IF(!plan->checkpointed || !plan->stored, HY_ERR_MEMORY,
+               "not enough memory for a batch plan");
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
         hy_unit_plan_init(&plan->checkpointed[kind], &plan->kinds[kind], &plan->size);
         hy_unit_plan_init(&plan->stored[kind], &plan->kinds[kind], &stored);
@@ -225,7 +226,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     *out = NULL;
     HY_TRY(check_options(options, &model->shape));
     hy_batch_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return hy_fail(HY_ERR_MEMORY, "no memory for a batch plan");
+    if (!plan) return hy_fail(HY_ERR_MEMORY, "not enough memory for a batch plan");
     plan->model = model;
     plan->backend = backend;
     plan->options = *options;

@@ -52,7 +52,8 @@ static hy_layout_item *new_items(const hy_params *p) {
 static hy_status lay_out(const hy_params *p, hy_layout_item *items, hy_layout *out) {
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
     int32_t count = 0;
-    hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    hy_status status =
+        items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a layout");
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
         item_of[i] = items[i].count > 0 ? count : -1;
         if (items[i].count > 0) items[count++] = items[i];

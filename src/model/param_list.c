@@ -92,7 +92,7 @@ static hy_status check_sorted(const char *const *names, int32_t count) {
 
 static hy_status check_names(const hy_param_spec *list, int32_t count) {
     const char **names = malloc((size_t)count * sizeof *names);
-    if (!names) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d names", count);
+    if (!names) return hy_fail(HY_ERR_MEMORY, "not enough memory to compare %d names", count);
     for (int32_t i = 0; i < count; i++) names[i] = list[i].name;
     qsort(names, (size_t)count, sizeof *names, compare_names);
     hy_status status = check_sorted(names, count);
@@ -144,7 +144,8 @@ static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count
     HY_TRY(check_names(list, count));
     p->elements = 0;
     p->list = calloc((size_t)entries, sizeof *p->list);
-    if (!p->list) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
+    if (!p->list)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of %d parameters", count);
     for (int32_t i = 0; i < count; i++) {
         HY_TRY(set_listed(&whole, &list[i], i));
         whole.whole = i;

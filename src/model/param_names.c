@@ -114,7 +114,7 @@ hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen
  * others. */
 static hy_status mark(hy_params *p, const char *names, bool marks_beside) {
     bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
-    HY_FAIL_IF(!is_meant, HY_ERR_MEMORY, "no memory for %s", names);
+    HY_FAIL_IF(!is_meant, HY_ERR_MEMORY, "not enough memory for %s", names);
     hy_status status = hy_params_match(p, names, is_meant);
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
         hy_param *param = &p->list[i];

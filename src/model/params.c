@@ -151,7 +151,7 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
     p->at = malloc(slots * sizeof *p->at);
     if (!p->list || !p->at) {
         hy_params_fini(p);
-        return hy_fail(HY_ERR_MEMORY, "no memory for the list of parameters of %d blocks",
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for the list of parameters of %d blocks",
                        s->layers);
     }
     for (size_t i = 0; i < slots; i++) p->at[i] = -1;

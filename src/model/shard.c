@@ -85,7 +85,8 @@ hy_status hy_shard_init(hy_shard *shard, const hy_params *params, const bool *is
     assert(count >= 1 && rank >= 0 && rank < count);
     *shard = (hy_shard){.rank = rank, .count = count, .params = params->count};
     shard->slices = calloc((size_t)params->count * (size_t)count, sizeof *shard->slices);
-    HY_FAIL_IF(!shard->slices, HY_ERR_MEMORY, "no memory for the shards of %d ranks", count);
+    HY_FAIL_IF(!shard->slices, HY_ERR_MEMORY, "not enough memory for the shards of %d ranks",
+               count);
     for (int32_t unit = 0; unit < params->units; unit++) {
         unit_params u = params_of(params, unit);
         cut_unit(shard, params, is_whole, &u, unit);
@@ -126,8 +127,9 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
                           hy_layout *out) {
     hy_layout_item *items = calloc((size_t)whole->item_count + 1, sizeof *items);
     int32_t *of = calloc((size_t)params->count, sizeof *of);
-    hy_status status = items && of ? cut_layout(shard, params, whole, items, of, out)
-                                   : hy_fail(HY_ERR_MEMORY, "no memory for a layout of shards");
+    hy_status status = items && of
+                           ? cut_layout(shard, params, whole, items, of, out)
+                           : hy_fail(HY_ERR_MEMORY, "not enough memory for a layout of shards");
     free(items);
     free(of);
     return status;

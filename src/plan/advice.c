@@ -13,13 +13,13 @@
 #include "base/text.h"
 #include "plan/request.h"
 
-/* What a change works on. */
+/* What a change reads and edits. */
 typedef struct edit {
     const hy_plan_request *request;
     const hy_plan *plan; /* at hand */
     hy_settings *settings;
     hy_plan_choice *choice;
-    hy_advice *made; /* key and values are filled in */
+    hy_advice *made; /* the change fills in key and values */
     hy_text *flags;  /* text to add to a command; NULL: not needed */
 } edit;
 
@@ -37,13 +37,13 @@ static bool tell(edit *e, const char *key, const char *from, const char *to) {
 }
 
 static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
-    char a[32], b[32];
-    snprintf(a, sizeof a, "%lld", (long long)from);
-    snprintf(b, sizeof b, "%lld", (long long)to);
-    return tell(e, key, a, b);
+    snprintf(e->made->key, sizeof e->made->key, "%s", key);
+    snprintf(e->made->from, sizeof e->made->from, "%lld", (long long)from);
+    snprintf(e->made->to, sizeof e->made->to, "%lld", (long long)to);
+    return from != to;
 }
 
-/* As above, for a setting, whatever the current choice is. */
+/* Changes a setting, and reports the change as above. */
 static bool change(edit *e, const char *key, const char *to) {
     char from[HY_TEXT_MAX];
     const hy_setting *setting = hy_setting_find(key, NULL);
@@ -80,9 +80,9 @@ static bool shrink_evaluation(edit *e) {
 }
 
 static bool recompute_norms(edit *e) {
-    if (e->choice->recompute != HY_RECOMPUTE_NONE) return false;
+    bool was_none = e->choice->recompute == HY_RECOMPUTE_NONE;
     e->choice->recompute = HY_RECOMPUTE_NORM;
-    return tell(e, "recompute", "none", "norm");
+    return was_none && tell(e, "recompute", "none", "norm");
 }
 
 static bool recompute_all(edit *e) {
@@ -108,18 +108,20 @@ static bool split_loss(edit *e) {
     return tell_number(e, "loss_chunks", chunks, c->loss_chunks);
 }
 
+/* Moves a class from the device to pinned memory. */
+static bool offload(edit *e, const char *key, hy_place *place) {
+    if (!hy_request_streams(e->request) || *place != HY_DEVICE) return false;
+    *place = HY_PINNED;
+    return tell(e, key, "device", "pinned");
+}
+
 static bool offload_activations(edit *e) {
-    if (!hy_request_streams(e->request) || e->choice->activations != HY_DEVICE) return false;
-    e->choice->activations = HY_PINNED;
-    return tell(e, "activations_place", "device", "pinned");
+    return offload(e, "activations_place", &e->choice->activations);
 }
 
 static bool offload_optimizer(edit *e) {
-    hy_place *place = &e->choice->state[HY_PLAN_OPTIM];
-    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
-    if (!hy_request_streams(e->request) || *place != HY_DEVICE || must_stay) return false;
-    *place = HY_PINNED;
-    return tell(e, "optim_place", "device", "pinned");
+    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle requires it */
+    return !must_stay && offload(e, "optim_place", &e->choice->state[HY_PLAN_OPTIM]);
 }
 
 static bool keep_optimizer(edit *e) {
@@ -136,22 +138,22 @@ static bool without_predictor(edit *e) { return change(e, "predictor", "none"); 
 
 /* ---- changes that make a run fit: settings alone --------------------------------------------- */
 
-static bool open_all(edit *e, const char *const *keys) {
+static bool change_all(edit *e, const char *const *keys, const char *to) {
     bool is_changed = false;
-    for (; *keys; keys++) is_changed |= change(e, *keys, "auto");
+    for (; *keys; keys++) is_changed |= change(e, *keys, to);
     return is_changed;
 }
 
 static bool open_places(edit *e) {
     static const char *const keys[] = {"weights_place", "master_place",      "grads_place",
                                        "optim_place",   "activations_place", NULL};
-    return hy_request_streams(e->request) && open_all(e, keys);
+    return hy_request_streams(e->request) && change_all(e, keys, "auto");
 }
 
 static bool open_types(edit *e) {
     static const char *const keys[] = {"optim_dtype", "grad_dtype", "master_dtype",
                                        "predictor_dtype", NULL};
-    return open_all(e, keys);
+    return change_all(e, keys, "auto");
 }
 
 static bool use_16_bits(edit *e) {
@@ -164,7 +166,7 @@ static bool use_small_types(edit *e) {
     static const char *const keys[] = {"precision_warmup", "precision_full", "precision_predict",
                                        "precision_correct", NULL};
     if (!change(e, "small_types", "all")) return false;
-    for (int i = 0; keys[i]; i++) (void)change(e, keys[i], "same");
+    (void)change_all(e, keys, "same");
     return true;
 }
 
@@ -186,9 +188,9 @@ static bool halve_sequence(edit *e) {
     const hy_settings *s = e->settings;
     char length[32], accum[32];
     int64_t seq = s->train.seq_len;
-    if (seq < 256 || seq % 2 != 0) return false;
     snprintf(length, sizeof length, "%lld", (long long)seq / 2);
     snprintf(accum, sizeof accum, "%lld", 2 * (long long)s->train.grad_accum_steps);
+    if (seq < 256 || seq % 2 != 0) return false;
     if (s->train.step_tokens == 0) (void)change(e, "grad_accum_steps", accum);
     return change(e, "seq_len", length);
 }
@@ -226,7 +228,7 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
     hy_plan_bytes now, with;
     hy_settings *settings = malloc(sizeof *settings);
     *count = 0;
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     hy_status status = hy_advise_bytes(r, plan, r->settings, &plan->choice, &now);
     for (size_t i = 0; i < sizeof savers / sizeof savers[0] && status == HY_OK; i++) {
         hy_plan_choice choice = plan->choice;
@@ -256,28 +258,20 @@ static const change_maker fitters[] = {open_places,    open_types,     use_small
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
-/* Applies the changes one after the other; false: one of them changes nothing. */
-static bool make_changes(const hy_plan_request *r, const hy_plan *plan, unsigned set,
-                         hy_settings *settings, hy_text *flags) {
-    *settings = *r->settings;
-    for (int i = 0; i < FITTERS; i++) {
-        hy_plan_choice unused = {0};
-        hy_advice made;
-        edit e = {r, plan, settings, &unused, &made, flags};
-        if (set >> i & 1 && !fitters[i](&e)) return false;
-    }
-    return true;
-}
-
-/* Plans as a run with these settings would, which fails first if the finest types conflict. */
+/* Applies a set of changes one after the other and plans as a run with these settings would, which
+ * fails first if the finest types conflict. A set with a change that changes nothing is skipped. */
 static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              unsigned set, hy_plan_facts *facts) {
     hy_plan_request other = *r;
-    hy_settings *settings = malloc(sizeof *settings);
+    hy_plan_choice unused = {0};
+    hy_advice made;
     hy_text flags = {0};
-    bool fits = false;
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    bool is_made = make_changes(r, plan, set, settings, &flags);
+    bool is_made = true, fits = false;
+    hy_settings *settings = malloc(sizeof *settings);
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    *settings = *r->settings;
+    edit e = {r, plan, settings, &unused, &made, &flags};
+    for (int i = 0; i < FITTERS && is_made; i++) is_made = !(set >> i & 1) || fitters[i](&e);
     other.settings = settings;
     hy_status status = is_made ? hy_plan_can_fit(&other, rates, &fits) : HY_OK;
     if (status == HY_ERR_INPUT) status = HY_OK; /* the settings conflict: no suggestion */
@@ -289,17 +283,17 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     return status;
 }
 
-/* How much host memory or device memory would be enough with these settings? */
+/* Reports how much host memory, or device and host memory, would be enough with these settings. */
 static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     hy_plan with_host = {0}, with_both = {0};
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    setup.problem.limits.host = UINT64_MAX;
-    hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
-    setup.problem.limits.device = UINT64_MAX;
-    if (status == HY_OK) status = hy_plan_leanest(&setup.problem, true, &with_both);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    problem.limits.host = UINT64_MAX;
+    hy_status status = hy_plan_leanest(&problem, false, &with_host);
+    problem.limits.device = UINT64_MAX;
+    if (status == HY_OK) status = hy_plan_leanest(&problem, true, &with_both);
+    hy_plan_problem_end(&problem);
     HY_TRY(status);
     if (facts->change_count == HY_PLAN_CHANGES) return HY_OK;
     char *out = facts->changes[facts->change_count++];
@@ -312,7 +306,8 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     return HY_OK;
 }
 
-/* The smallest sets `among` these changes that include the `wanted` ones, at most `most` sets. */
+/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops
+ * after `most` sets that fit. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
@@ -339,7 +334,7 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
 
 /* ---- what would be faster -------------------------------------------------------------------- */
 
-#define MUCH_WAITING 0.25 /* of a step */
+#define MUCH_WAITING 0.25 /* share of a step */
 #define LITTLE_WAITING 0.1
 
 static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
@@ -348,18 +343,13 @@ static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost
 static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              int64_t tokens, hy_plan *out) {
     hy_plan_request other = *r;
-    hy_plan_setup setup;
     hy_settings *settings = malloc(sizeof *settings);
-    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     *settings = *r->settings;
     settings->train.step_tokens = tokens;
     other.settings = settings;
     hy_status status = hy_plan_begin(&other, &plan->level, out);
-    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, out, rates, NULL);
-    if (status == HY_OK) {
-        status = hy_plan_choose(&setup.problem, out);
-        hy_plan_setup_end(&setup);
-    }
+    if (status == HY_OK) status = hy_plan_search(&other, rates, NULL, out);
     free(settings);
     return status;
 }
@@ -368,18 +358,16 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
                            hy_plan_facts *facts) {
     int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * r->settings->train.seq_len;
     hy_plan longer = *plan;
-    bool is_asked = r->is_plan && r->backend->facts.is_gpu && plan->fits;
-    if (!is_asked || !(waiting(plan) > MUCH_WAITING) || facts->reason_count == HY_PLAN_REASONS) {
-        return HY_OK;
-    }
+    bool is_asked = r->is_plan && r->backend->facts.is_gpu && hy_model_has_passes(r->model);
+    if (!is_asked || !(waiting(plan) > MUCH_WAITING)) return HY_OK;
     for (int tries = 0; tries < 2 && longer.fits && waiting(&longer) > LITTLE_WAITING; tries++) {
         tokens *= 4;
         HY_TRY(plan_tokens(r, plan, rates, tokens, &longer));
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
-    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,
-             "computing is short compared with the copies: --step-tokens %lld would train %.0f "
-             "tokens/s and wait %.1f %% of a step",
-             (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
+    hy_plan_reason(facts,
+                   "computing is short compared with the copies: --step-tokens %lld would "
+                   "train %.0f tokens/s and wait %.1f %% of a step",
+                   (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

@@ -18,8 +18,7 @@
 static hy_status check_one(const char *what, uint64_t needed, uint64_t limit, const char *name) {
     HY_FAIL_IF(limit && needed > limit, HY_ERR_INPUT,
                "this run needs %s of %s, but %s is %s: %s short", hy_bytes_as_text(needed).text,
-               what, name,
-               limit > 1 ? hy_bytes_as_text(limit).text : "nothing", /* 1: none at all */
+               what, name, limit > 1 ? hy_bytes_as_text(limit).text : "nothing", /* 1 means none */
                hy_bytes_as_text(needed - limit).text);
     return HY_OK;
 }
@@ -29,7 +28,7 @@ static uint64_t share_of(uint64_t bytes, int32_t sharers) {
     return sharers > 1 ? bytes / (uint64_t)sharers : bytes;
 }
 
-/* What a card can give now. */
+/* The free memory of the card, minus the reserve. */
 static uint64_t card_limit(const hy_plan_request *r) {
     uint64_t free_bytes = share_of(r->backend->facts.memory_free, r->card_sharers);
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
@@ -55,7 +54,7 @@ uint64_t hy_budget_host(const hy_plan_request *r) {
         uint64_t reserve = hy_host_reserve(host.total, r->settings->memory.host_reserve);
         spare = share_of(hy_host_budget(&host, 0, 0, reserve), r->sharers);
         if (host.available && !spare) spare = 1; /* no spare memory is also a limit */
-        if (spare > 0) spare += r->host_held;    /* which is this rank's alone */
+        if (spare > 0) spare += r->host_held;    /* not shared with other ranks */
     }
     return closer(closer(asked, spare), r->host_cap);
 }
@@ -79,8 +78,8 @@ int64_t hy_data_depth(const hy_plan_request *r, int64_t accum) {
 
 uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
     uint64_t rows = (uint64_t)batch * (uint64_t)r->settings->train.seq_len;
-    uint64_t values = r->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
-    if (r->custom) return 0;                     /* it reads its own */
+    uint64_t values = r->has_doc_starts ? 3 : 2;  /* tokens, targets, documents */
+    if (!hy_model_has_passes(r->model)) return 0; /* a custom model reads its own data */
     return (uint64_t)hy_data_depth(r, accum) * rows * values * sizeof(int32_t);
 }
 

@@ -31,7 +31,7 @@ static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, 
     return HY_OK;
 }
 
-static bool has_bf16(const hy_device_facts *facts) {
+bool hy_has_bf16(const hy_device_facts *facts) {
     return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
 }
 
@@ -118,11 +118,11 @@ hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
         /* auto: 16 bits on a GPU; fp32 on a CPU, which computes in fp32 anyway. */
         hy_dtype_choice choice = hy_settings_precision(s, (hy_phase)i);
         if (choice == HY_DTYPE_FP8) choice = HY_DTYPE_BF16;
-        hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
+        hy_dtype low = hy_has_bf16(facts) ? HY_BF16 : HY_F16;
         bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
         p->of[i] = hy_dtype_chosen(choice, is_low ? low : HY_F32);
         if (p->of[i] == HY_F32) continue;
-        HY_FAIL_IF(p->of[i] == HY_BF16 && !has_bf16(facts), HY_ERR_INPUT,
+        HY_FAIL_IF(p->of[i] == HY_BF16 && !hy_has_bf16(facts), HY_ERR_INPUT,
                    "precision is bf16, but %s (sm_%d) does not support it; accepted here: fp16, "
                    "fp32 and auto",
                    facts->name, facts->capability);
@@ -167,5 +167,5 @@ hy_status hy_types_choose_custom(const hy_settings *s, const hy_precision_level 
 hy_dtype hy_types_for_use(const hy_settings *s, const hy_device_facts *facts) {
     hy_dtype_choice asked = s->train.precision;
     bool is_low = asked == HY_DTYPE_BF16 || (facts->is_gpu && asked != HY_DTYPE_F32);
-    return is_low && has_bf16(facts) ? HY_BF16 : HY_F32;
+    return is_low && hy_has_bf16(facts) ? HY_BF16 : HY_F32;
 }

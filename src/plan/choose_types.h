@@ -22,9 +22,12 @@ static inline hy_precision_level hy_precision_finest(void) {
 /* The types of weights and gradients in a custom model's memory. */
 typedef struct hy_custom_types {
     hy_dtype weights, grads;
-    bool asks_each;  /* it returns gradients per micro-batch; else per step */
-    bool sums_grads; /* a row of ours sums them: in that case, and with several ranks */
+    bool asks_each;  /* the caller returns gradients per micro-batch; else per step */
+    bool sums_grads; /* our own row sums the gradients: if asks_each, and with several ranks */
 } hy_custom_types;
+
+/* Does the device compute in bf16? */
+bool hy_has_bf16(const hy_device_facts *facts);
 
 /* HY_ERR_INPUT names the settings that conflict, or the type that the device does not support. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,

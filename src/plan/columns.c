@@ -75,24 +75,21 @@ static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledge
         return;
     }
     hy_forward_area area = hy_plan_forward_area(plan, phase);
-    hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase, HY_DEVICE, dtype, area.activations);
+    uint64_t rings = area.rings + s->rings - s->step_rings;
+    hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase, HY_DEVICE, dtype,
+                   area.activations + w->lent.activations);
     hy_ledger_plan(l, HY_WORKSPACE, phase->phase, HY_DEVICE, dtype,
-                   area.workspace + area.rings + s->rings - s->step_rings);
+                   area.workspace + w->lent.workspace + rings);
 }
 
 hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase) {
     const hy_plan_work *w = &plan->work;
-    bool jumps = phase->borrower == HY_BORROWS_BATCH_JUMP, is_lent = w->loan[1] != 0;
-    hy_forward_area area = {.rings = jumps ? plan->state.work_rings : 0,
-                            .lent_activations = w->lent.activations,
-                            .lent_workspace = w->lent.workspace};
-    if (jumps || !is_lent) { /* the guard's batch uses the training area */
-        area.activations = w->eval.activations;
-        area.workspace = w->eval_area - w->eval.activations;
-    }
-    area.activations += w->lent.activations;
-    area.workspace += w->lent.workspace;
-    return area;
+    bool jumps = phase->borrower == HY_BORROWS_BATCH_JUMP;
+    if (!jumps && w->loan[1]) return (hy_forward_area){0}; /* all of it is borrowed */
+    /* The guard's batch uses the training area. */
+    return (hy_forward_area){.activations = w->eval.activations,
+                             .workspace = w->eval_area - w->eval.activations,
+                             .rings = jumps ? plan->state.work_rings : 0};
 }
 
 void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,

@@ -19,18 +19,18 @@ static const double bare_share[] = {
  * for, and passes cannot be replayed from a captured graph. */
 #define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.35 /* share of activation copies that is not hidden; a safe estimate */
-/* of the device's bandwidth: kernels that alternate reads and writes */
+/* Share of the device's bandwidth that kernels reach which alternate reads and writes. */
 #define UPDATE_EFFICIENCY 0.8
 /* Share of the matmul rate that an update reaches: 0.45 was measured with the matrices of GPT-2
  * 124M on an H200, in batches; large matrices reach more. */
 #define UPDATE_MATMULS 0.6
 
-/* What passes in one walk. */
+/* What happens in one walk over the units. */
 typedef struct walk {
     double compute;
     double up, down;    /* between host and device */
     double read, write; /* disk */
-    /* activations, part of up and down: they cannot be sent before they are computed */
+    /* activations, also counted in up and down; their copies start late */
     double late;
     double wire; /* seconds between ranks */
 } walk;
@@ -146,37 +146,28 @@ static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
     return hy_plan_load_seconds(p->net.wire, p->net.staging, load);
 }
 
-/* Are updated weights sent during the next step's forward? */
-static bool is_beside(const hy_plan_choice *c) {
-    return c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->updates_on_gather;
-}
-
-/* Exchanges that overlap with no compute: the last gradients, sums that all ranks wait for, and
- * weights that leave the device after the update. */
-static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
-    const hy_plan_traffic *t = &p->net.traffic;
-    return wire_seconds(p, &t->last) + wire_seconds(p, &t->grad_sums) +
-           wire_seconds(p, &t->summed) + (is_beside(c) ? 0 : wire_seconds(p, &t->updated));
-}
-
 /* The walks of a step. */
 typedef struct step_walks {
     walk update, forward[2], backward[2]; /* [0]: of the first micro-batch */
 } step_walks;
 
 /* Gradients of the last unit of backward are sent during the next micro-batch's forward, and
- * updated weights during the next step's forward. */
+ * updated weights during the next step's forward, unless they leave the device after the update.
+ * Then they overlap with no compute, like the last gradients and the sums that all ranks wait
+ * for. */
 static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_walks *w,
                      hy_plan_cost *cost) {
     const hy_plan_traffic *t = &p->net.traffic;
     if (!p->net.wire) return;
+    bool is_beside = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->updates_on_gather;
     double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->grads) - last;
-    w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) +
-                         (is_beside(c) ? wire_seconds(p, &t->updated) : 0);
+    double updated = wire_seconds(p, &t->updated);
+    w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) + (is_beside ? updated : 0);
     w->forward[1].wire = wire_seconds(p, &t->other[HY_GOES_FORWARD]) + last;
     w->backward[0].wire = wire_seconds(p, &t->first[HY_GOES_BACKWARD]) + given;
     w->backward[1].wire = wire_seconds(p, &t->other[HY_GOES_BACKWARD]) + given;
-    cost->link = bare_wire(p, c);
+    cost->link = last + wire_seconds(p, &t->grad_sums) + wire_seconds(p, &t->summed) +
+                 (is_beside ? 0 : updated);
     cost->seconds = cost->link;
     cost->sent_grads = hy_plan_sent_grads(t, c->accum);
     cost->sent_weights = hy_plan_sent_weights(t, c->accum);

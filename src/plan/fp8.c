@@ -14,18 +14,18 @@
 #include "plan/request.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
-#define USUAL_TOKENS 8192 /* of a micro-batch that is not chosen yet */
-#define EVEN_TOKENS 16    /* that cards want a multiple of */
+#define USUAL_TOKENS 8192 /* tokens, while the micro-batch is open */
+#define EVEN_TOKENS 16    /* fp8 matmuls need a multiple of it */
 #define CLEARLY 0.98      /* fp8 must take less than this share of bf16's time */
 
 typedef struct linear {
     hy_param_kind kind;
-    int64_t N, in, out; /* rows, widths */
+    int64_t N, in, out; /* rows; widths of input and output */
     hy_dtype gradient, grads;
-    hy_dtype stored; /* the matrix, if matmuls use bf16 */
+    hy_dtype stored; /* type of the stored matrix, if matmuls use bf16 */
     bool is_trained, is_fast;
     hy_backend *backend;
-    bool is_timed; /* otherwise only impossible matmuls are found */
+    bool is_timed; /* false: only checks what the device supports */
 } linear;
 
 static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
@@ -36,7 +36,7 @@ static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
 
 static hy_tensor one(void) { return hy_tensor_1d(SOMEWHERE, HY_F32, 1); }
 
-/* INFINITY: not possible; NAN: the time is not known; 1: not needed. */
+/* INFINITY: not supported; NAN: the time is not known; 1: it was not measured. */
 static double seconds_of(const linear *l, hy_op_call *call) {
     hy_backend *b = l->backend;
     if (b->supports(b, call) != HY_OK) return INFINITY;
@@ -46,66 +46,50 @@ static double seconds_of(const linear *l, hy_op_call *call) {
     return seconds > 0 ? seconds : NAN;
 }
 
-/* d (rows, cols) of `depth` products, in fp8 with the types of a and b, or in bf16 as in the op
- * lists. */
-static double matmul_seconds(const linear *l, hy_tensor a, hy_tensor b, hy_tensor d, bool trans_a,
-                             bool trans_b, bool is_fast) {
-    hy_op_call call = {
-        .kind = HY_OP_MATMUL,
-        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .is_fast = is_fast, .alpha = 1}};
-    call.t[HY_MATMUL_A] = a;
-    call.t[HY_MATMUL_B] = b;
-    call.t[HY_MATMUL_D] = d;
-    return seconds_of(l, &call);
-}
+/* Computes the output, the gradient of the input, or the gradient of the weight. */
+typedef enum matmul { FORWARD, BACK, GRAD } matmul;
 
-static double forward_seconds(const linear *l, bool is_fp8) {
-    hy_dtype in = is_fp8 ? HY_E4M3 : HY_BF16;
-    return matmul_seconds(l, matrix(in, l->N, l->in),
-                          matrix(is_fp8 ? HY_E4M3 : l->stored, l->out, l->in),
-                          matrix(HY_BF16, l->N, l->out), false, true, is_fp8 && l->is_fast);
-}
-
-static double back_seconds(const linear *l, bool is_fp8) {
-    if (is_fp8) {
-        return matmul_seconds(l, matrix(l->gradient, l->N, l->out), matrix(HY_E4M3, l->in, l->out),
-                              matrix(HY_BF16, l->N, l->in), false, true, false);
+/* In bf16 as in the op lists. In fp8 both operands are stored so that the matmul sums over their
+ * last dimension. */
+static double matmul_seconds(const linear *l, matmul which, bool is_fp8) {
+    hy_dtype x = is_fp8 ? HY_E4M3 : HY_BF16, dy = is_fp8 ? l->gradient : HY_BF16;
+    hy_dtype weight = is_fp8 ? HY_E4M3 : l->stored;
+    hy_op_call call = {.kind = HY_OP_MATMUL,
+                       .attr.matmul = {.trans_a = which == GRAD && !is_fp8,
+                                       .trans_b = which == FORWARD || is_fp8,
+                                       .is_fast = which == FORWARD && is_fp8 && l->is_fast,
+                                       .alpha = 1}};
+    hy_tensor *a = &call.t[HY_MATMUL_A], *b = &call.t[HY_MATMUL_B], *d = &call.t[HY_MATMUL_D];
+    if (which == FORWARD) {
+        *a = matrix(x, l->N, l->in);
+        *b = matrix(weight, l->out, l->in);
+        *d = matrix(HY_BF16, l->N, l->out);
+    } else if (which == BACK) {
+        *a = matrix(dy, l->N, l->out);
+        *b = is_fp8 ? matrix(weight, l->in, l->out) : matrix(weight, l->out, l->in);
+        *d = matrix(HY_BF16, l->N, l->in);
+    } else {
+        *a = is_fp8 ? matrix(dy, l->out, l->N) : matrix(dy, l->N, l->out);
+        *b = is_fp8 ? matrix(x, l->in, l->N) : matrix(x, l->N, l->in);
+        *d = matrix(l->grads, l->out, l->in);
     }
-    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(l->stored, l->out, l->in),
-                          matrix(HY_BF16, l->N, l->in), false, false, false);
+    return which == GRAD && !l->is_trained ? 0 : seconds_of(l, &call);
 }
 
-static double grad_seconds(const linear *l, bool is_fp8) {
-    hy_tensor d = matrix(l->grads, l->out, l->in);
-    if (!l->is_trained) return 0;
-    if (is_fp8) {
-        return matmul_seconds(l, matrix(l->gradient, l->out, l->N), matrix(HY_E4M3, l->in, l->N), d,
-                              false, true, false);
-    }
-    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(HY_BF16, l->N, l->in), d, true,
-                          false, false);
-}
-
-static double codes_seconds(const linear *l, int64_t cols, hy_dtype dtype, bool has_codes,
-                            bool has_transposed) {
+/* Quantises x: its values, their transpose or both. A weight in fp8 is only transposed. */
+static double quantise_seconds(const linear *l, hy_tensor x, hy_dtype dtype, bool has_codes,
+                               bool has_transposed) {
     hy_op_call call = {.kind = HY_OP_TO_FP8};
     if (!has_codes && !has_transposed) return 0;
-    call.t[HY_TO_FP8_X] = matrix(HY_BF16, l->N, cols);
-    call.t[HY_TO_FP8_LARGEST] = one();
-    if (has_codes) call.t[HY_TO_FP8_CODES] = matrix(dtype, l->N, cols);
-    if (has_transposed) call.t[HY_TO_FP8_TRANSPOSED] = matrix(dtype, cols, l->N);
+    call.t[HY_TO_FP8_X] = x;
+    if (!hy_is_fp8(x.dtype)) call.t[HY_TO_FP8_LARGEST] = one();
+    if (has_codes) call.t[HY_TO_FP8_CODES] = matrix(dtype, x.shape[0], x.shape[1]);
+    if (has_transposed) call.t[HY_TO_FP8_TRANSPOSED] = matrix(dtype, x.shape[1], x.shape[0]);
     return seconds_of(l, &call);
 }
 
-static double transpose_seconds(const linear *l) {
-    hy_op_call call = {.kind = HY_OP_TO_FP8};
-    call.t[HY_TO_FP8_X] = matrix(HY_E4M3, l->out, l->in);
-    call.t[HY_TO_FP8_TRANSPOSED] = matrix(HY_E4M3, l->in, l->out);
-    return seconds_of(l, &call);
-}
-
-/* If no op finds it anyway: for the attention's output, the residual's gradients and those of
- * qkv. */
+/* Seconds to find the largest magnitude, where no other op finds it: for the attention's output,
+ * and the gradients of the residual and of qkv. */
 static double largest_seconds(const linear *l) {
     hy_op_call call = {.kind = HY_OP_LARGEST};
     bool is_out = l->kind == HY_P_OUT;
@@ -115,30 +99,31 @@ static double largest_seconds(const linear *l) {
     return seconds_of(l, &call);
 }
 
-/* All that can be. */
+/* Sets the bits of the matrix to all that the device supports. */
 static void choose_possible(const linear *l, hy_fp8_use *use) {
-    if (isfinite(forward_seconds(l, true) + back_seconds(l, true))) {
-        use->weights |= hy_linear_bit(l->kind);
-    }
-    if (l->is_trained && isfinite(grad_seconds(l, true))) use->grads |= hy_linear_bit(l->kind);
+    bool has_weights = isfinite(matmul_seconds(l, FORWARD, true) + matmul_seconds(l, BACK, true));
+    bool has_grads = l->is_trained && isfinite(matmul_seconds(l, GRAD, true));
+    if (has_weights) use->weights |= hy_linear_bit(l->kind);
+    if (has_grads) use->grads |= hy_linear_bit(l->kind);
 }
 
 /* Sets the bits of the matrix to the fastest of the four combinations. HY_ERR_STATE: times are
  * not known. */
 static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
+    hy_tensor x = matrix(HY_BF16, l->N, l->in), dy = matrix(HY_BF16, l->N, l->out);
     double with_weight[2], of_grad[2], best = INFINITY;
     int chosen = 0;
     for (int fp8 = 0; fp8 < 2; fp8++) {
-        with_weight[fp8] = forward_seconds(l, fp8) + back_seconds(l, fp8);
-        of_grad[fp8] = grad_seconds(l, fp8);
+        with_weight[fp8] = matmul_seconds(l, FORWARD, fp8) + matmul_seconds(l, BACK, fp8);
+        of_grad[fp8] = matmul_seconds(l, GRAD, fp8);
     }
-    with_weight[1] += transpose_seconds(l);
+    with_weight[1] += quantise_seconds(l, matrix(HY_E4M3, l->out, l->in), HY_E4M3, false, true);
     for (int way = 0; way < (l->is_trained ? 4 : 2); way++) {
         bool weights = way & 1, grads = way & 2;
         double seconds = with_weight[weights] + of_grad[grads];
         if (way) {
-            seconds += codes_seconds(l, l->in, HY_E4M3, weights, grads) +
-                       codes_seconds(l, l->out, l->gradient, weights, grads) + largest_seconds(l);
+            seconds += quantise_seconds(l, x, HY_E4M3, weights, grads) +
+                       quantise_seconds(l, dy, l->gradient, weights, grads) + largest_seconds(l);
         }
         if (isnan(seconds)) return HY_ERR_STATE;
         if (seconds < (way ? CLEARLY : 1) * best) {
@@ -168,7 +153,7 @@ static int matmuls_of(uint32_t weights, uint32_t grads) {
 
 const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     const hy_settings *s = r->settings;
-    bool is_asked = !r->custom && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
+    bool is_asked = hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8; /* never of a custom model */
     if (!is_asked || hy_types_have_fp8(types)) return NULL;
     if (s->train.fp8_until == 0) return "fp8 is not used: fp8_until is 0";
     if (!hy_params_fp8_possible(&r->model->params).weights) {
@@ -215,27 +200,23 @@ static int64_t tokens_of(const hy_plan_request *r) {
 
 hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
     const hy_shape *s = &r->model->shape;
-    const struct {
-        hy_param_kind kind;
-        int64_t in, out;
-    } shapes[HY_LINEARS] = {
-        {HY_P_QKV, s->width, hy_shape_qkv(s)},
-        {HY_P_OUT, (int64_t)s->heads * s->head_size, s->width},
-        {HY_P_UP, s->width, (int64_t)s->mlp_width * (s->is_gated ? 2 : 1)},
-        {HY_P_DOWN, s->mlp_width, s->width},
-    };
+    /* In the order of `linears`. */
+    const int64_t in[HY_LINEARS] = {s->width, (int64_t)s->heads * s->head_size, s->width,
+                                    s->mlp_width};
+    const int64_t out[HY_LINEARS] = {hy_shape_qkv(s), s->width,
+                                     (int64_t)s->mlp_width * (s->is_gated ? 2 : 1), s->width};
     hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(&r->model->params);
     bool is_timed = r->settings->train.fp8 == HY_FP8_AUTO && r->backend->op_seconds;
     for (int i = 0; i < HY_LINEARS; i++) {
-        uint32_t bit = hy_linear_bit(shapes[i].kind);
+        uint32_t bit = hy_linear_bit(linears[i].kind);
         bool is_trained = could.grads & bit;
         if (!(could.weights & bit)) continue;
-        linear l = {.kind = shapes[i].kind,
+        linear l = {.kind = linears[i].kind,
                     .is_trained = is_trained,
                     .stored = is_trained ? HY_BF16 : HY_E4M3,
                     .N = tokens_of(r),
-                    .in = shapes[i].in,
-                    .out = shapes[i].out,
+                    .in = in[i],
+                    .out = out[i],
                     .gradient = types->fp8.gradient,
                     .is_fast = types->fp8.is_fast,
                     .grads = types->grads,
@@ -245,7 +226,7 @@ hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
         if (is_timed && choose_linear(&l, &use) != HY_OK) is_timed = false;
     }
     if (!r->fixed.has_fp8) return is_timed ? use : possible;
-    use = r->fixed.fp8; /* of a checkpoint, perhaps of another device */
+    use = r->fixed.fp8; /* from a checkpoint, perhaps of another device */
     use.weights &= possible.weights;
     use.grads &= possible.grads;
     return use;

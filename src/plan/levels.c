@@ -1,12 +1,13 @@
-/* levels.c: the planner's choice of a precision level: how small the state is. See request.h.
+/* levels.c: makes the plan of a request (hy_plan_make), and chooses its precision level: how small
+ * the state is. See request.h.
  *
- * The levels that the settings allow are tried from the finest to the smallest: types of the
- * state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
- * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). Each
- * level is planned in full. The fastest wins, with two exceptions: a finer level that is nearly
- * as fast is preferred, and prediction, which saves a few percent of compute, is disabled only
- * if it costs more than that. If the finest level fits without streaming and recomputing, it is
- * taken. */
+ * First the finest level is planned. If it fits without streaming and recomputing, it is taken.
+ * Otherwise each level that the settings allow is planned in full, from the finest to the smallest:
+ * types of the state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
+ * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
+ * wins, with two exceptions: a finer level that is nearly as fast is preferred, and prediction,
+ * which saves a few percent of compute, is disabled only if it costs more than that. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,14 +15,16 @@
 #include "base/text.h"
 #include "plan/request.h"
 
-#define NEARLY_AS_FAST 0.97  /* of the fastest speed: finer types are worth the loss */
+/* Finer types are taken if they reach this share of the highest speed. */
+#define NEARLY_AS_FAST 0.97
 #define PREDICTION_PAYS 0.10 /* of a run's compute: the most that jumps saved in measurements */
 
-enum { TYPES = 4, MEMORIES = 4 }; /* levels of the state, and of prediction */
+/* The number of levels: of the state's types, and of what prediction keeps. */
+enum { TYPES = 4, MEMORIES = 4 };
 
-/* One level, planned. */
+/* One level with its plan. */
 typedef struct trial {
-    bool is_there; /* it is allowed and differs from the levels before it */
+    bool is_there; /* the level is allowed and differs from earlier ones */
     bool has_snapshot;
     hy_plan *plan;
 } trial;
@@ -34,11 +37,12 @@ typedef struct trials {
 
 /* ---- the levels ------------------------------------------------------------------------------ */
 
-/* How many kinds of types the settings allow. */
+/* The number of type levels that the settings allow. */
 static int allowed_types(const hy_settings *s, const hy_plan *finest) {
     hy_small_types small = s->memory.small_types;
     bool may_round = finest->types.of[HY_FULL] == HY_BF16;
-    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1; /* it quantises fp32 to 8 bits itself */
+    /* Compress quantises fp32 state to 8 bits itself. */
+    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1;
     return small == HY_SMALL_NONE ? 1 : small == HY_SMALL_OPTIMIZER || !may_round ? 2 : TYPES;
 }
 
@@ -69,23 +73,11 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
     if (level.is_slow_8bit && !is_small) return;
     if (hy_plan_begin(r, &level, t->plan) != HY_OK) return;
     t->has_snapshot = hy_plan_rows(r, t->plan).has_snapshot;
-    for (int m = 0; m <= memory; m++) {
-        for (int k = 0; k < TYPES; k++) {
-            bool is_before = m < memory || k < types;
-            const trial *other = &l->at[m][k];
-            if (is_before && other->is_there && is_same(other, t)) return;
-        }
+    for (int i = 0; i < memory * TYPES + types; i++) {
+        const trial *earlier = &l->at[i / TYPES][i % TYPES];
+        if (earlier->is_there && is_same(earlier, t)) return;
     }
     t->is_there = true;
-}
-
-static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
-                            hy_plan *plan) {
-    hy_plan_setup setup;
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, passes));
-    hy_status status = hy_plan_choose(&setup.problem, plan);
-    hy_plan_setup_end(&setup);
-    return status;
 }
 
 /* Fixed settings may conflict with the finest types: predictor_dtype 8bit with an fp32 master. */
@@ -103,10 +95,10 @@ hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
     return hy_error_restore(&why);
 }
 
-/* The smallest level needs least. */
+/* Tests only the smallest level, which needs the least memory. */
 hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool *fits) {
     hy_plan finest, smallest;
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     HY_TRY(hy_plan_begin_finest(r, &finest));
     smallest = finest;
     int types = r->fixed.has_level ? 0 : allowed_types(r->settings, &finest);
@@ -114,9 +106,9 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
         hy_precision_level level = level_at(MEMORIES - 1, types);
         if (hy_plan_begin(r, &level, &smallest) == HY_OK) break;
     }
-    HY_TRY(hy_plan_setup_begin(&setup, r, &smallest, rates, NULL));
-    hy_status status = hy_plan_leanest(&setup.problem, false, &smallest);
-    hy_plan_setup_end(&setup);
+    HY_TRY(hy_plan_problem_begin(&problem, r, &smallest, rates, NULL));
+    hy_status status = hy_plan_leanest(&problem, false, &smallest);
+    hy_plan_problem_end(&problem);
     *fits = status == HY_OK && smallest.fits;
     return status;
 }
@@ -127,77 +119,63 @@ static double speed_of(const trial *t) {
     return t->is_there && t->plan->fits ? t->plan->cost.tokens_per_second : 0;
 }
 
-static double fastest_with(const trials *l, int memory) {
-    double best = 0;
-    for (int k = 0; k < TYPES; k++) {
-        double speed = speed_of(&l->at[memory][k]);
-        if (speed > best) best = speed;
-    }
-    return best;
-}
-
 /* If nothing fits: the level that lacks the least device memory, then the least host memory. */
 static void choose_least_short(trials *l) {
     const hy_plan *best = NULL;
-    for (int m = 0; m < MEMORIES; m++) {
-        for (int k = 0; k < TYPES; k++) {
-            const hy_plan *p = l->at[m][k].plan;
-            if (!l->at[m][k].is_there) continue;
-            bool is_less = !best || p->device_short < best->device_short ||
-                           (p->device_short == best->device_short &&
-                            p->host_short + p->disk_short < best->host_short + best->disk_short);
-            if (!is_less) continue;
-            best = p;
-            l->memory = m;
-            l->types = k;
-        }
+    for (int i = 0; i < MEMORIES * TYPES; i++) {
+        const trial *t = &l->at[i / TYPES][i % TYPES];
+        const hy_plan *p = t->plan;
+        bool is_less = !best || p->device_short < best->device_short ||
+                       (p->device_short == best->device_short &&
+                        p->host_short + p->disk_short < best->host_short + best->disk_short);
+        if (!t->is_there || !is_less) continue;
+        best = p;
+        l->memory = i / TYPES;
+        l->types = i % TYPES;
     }
 }
 
 static void choose(trials *l) {
-    double fastest = 0, wanted;
+    /* The highest speed with each prediction level, and of all. */
+    double with[MEMORIES] = {0}, fastest = 0;
     for (int m = 0; m < MEMORIES; m++) {
-        if (fastest_with(l, m) > fastest) fastest = fastest_with(l, m);
+        for (int k = 0; k < TYPES; k++) with[m] = fmax(with[m], speed_of(&l->at[m][k]));
+        fastest = fmax(fastest, with[m]);
     }
     if (fastest == 0) {
         choose_least_short(l);
         return;
     }
-    wanted = fastest * (1 - PREDICTION_PAYS);
-    while (fastest_with(l, l->memory) < wanted) l->memory++;
-    wanted = fastest_with(l, l->memory) * NEARLY_AS_FAST;
+    while (with[l->memory] < fastest * (1 - PREDICTION_PAYS)) l->memory++;
+    double wanted = with[l->memory] * NEARLY_AS_FAST;
     while (speed_of(&l->at[l->memory][l->types]) < wanted) l->types++;
 }
 
 /* ---- why ------------------------------------------------------------------------------------- */
 
-static void add_reason(hy_plan_facts *facts, const char *text) {
-    if (facts->reason_count == HY_PLAN_REASONS) return;
-    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT, "%s", text);
-}
-
-/* What the finer level would have cost. */
+/* Says how much slower the finer level is, or how much memory it lacks. */
 static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
                         hy_text *out) {
     const hy_plan *p = finer->plan;
+    double seconds = taken->plan->cost.seconds;
     if (p->fits) {
-        double seconds = taken->plan->cost.seconds;
         hy_text_addf(out, "the run is %.2f times as fast%s",
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
-    } else if (p->device_short) {
-        hy_text_addf(out, "%s would need %s more device memory", than,
-                     hy_bytes_as_text(p->device_short).text);
-    } else {
-        hy_text_addf(out, "%s would need %s more %s", than,
-                     hy_bytes_as_text(p->host_short ? p->host_short : p->disk_short).text,
-                     p->host_short ? "host memory" : "disk");
+        return;
     }
+    uint64_t lacks = p->device_short ? p->device_short
+                     : p->host_short ? p->host_short
+                                     : p->disk_short;
+    hy_text_addf(out, "%s would need %s more %s", than, hy_bytes_as_text(lacks).text,
+                 p->device_short ? "device memory"
+                 : p->host_short ? "host memory"
+                                 : "disk");
 }
 
 static void explain_types(const trials *l, const hy_settings *s, const trial *finest,
                           hy_plan_facts *facts) {
     const trial *taken = &l->at[l->memory][l->types];
-    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* types alone differ */
+    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* only types differ */
     const hy_precision_level *now = &taken->plan->level, *fine = &finest->plan->level;
     bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
     bool is_exact = taken->plan->optimizer.kind->is_exact;
@@ -213,13 +191,9 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
     }
     if (text.size > 0) {
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
-        hy_text_add(&text, ": ");
-        if (is_asked) {
-            hy_text_add(&text, "your settings require it");
-        } else {
-            say_why_not(finest, taken, "fp32", "", &text);
-        }
-        add_reason(facts, hy_text_string(&text));
+        hy_text_add(&text, is_asked ? ": your settings require it" : ": ");
+        if (!is_asked) say_why_not(finest, taken, "fp32", "", &text);
+        hy_plan_reason(facts, "%s", hy_text_string(&text));
     }
     hy_text_free(&text);
 }
@@ -239,7 +213,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     hy_text text = {0};
     hy_text_add(&text, words[l->memory]);
     say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
-    add_reason(facts, hy_text_string(&text));
+    hy_plan_reason(facts, "%s", hy_text_string(&text));
     if (l->memory == 3)
         snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));
     hy_text_free(&text);
@@ -247,67 +221,56 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* The finest level without streaming and recomputing. */
-static bool is_settled(const hy_plan *plan, const hy_plan_problem *problem) {
-    const hy_plan_choice *c = &plan->choice;
-    bool recomputes = problem->open.recompute && c->recompute != HY_RECOMPUTE_NONE;
-    return plan->fits && !recomputes && !hy_choice_streams(c) && c->activations == HY_DEVICE;
+/* The user has fixed a place. */
+static bool has_fixed_place(const hy_settings *s) {
+    return s->memory.weights_place != HY_PLACE_AUTO || s->memory.master_place != HY_PLACE_AUTO ||
+           s->memory.grads_place != HY_PLACE_AUTO || s->memory.optim_place != HY_PLACE_AUTO ||
+           s->memory.activations_place != HY_PLACE_AUTO;
 }
 
-static bool has_fixed_places(const hy_settings *s) {
-    const hy_place places[] = {s->memory.weights_place, s->memory.master_place,
-                               s->memory.grads_place, s->memory.optim_place,
-                               s->memory.activations_place};
-    bool is_fixed = false;
-    for (int i = 0; i < 5; i++) is_fixed |= places[i] != HY_PLACE_AUTO;
-    return is_fixed;
-}
-
+/* Reasons, the figures that hybrid.h reports, advice, and the offload strategy. */
 static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                         hy_plan_facts *facts) {
-    hy_plan_setup setup;
-    hy_plan_reasons reasons = {0};
+    hy_plan_problem problem;
     hy_plan settled = *plan; /* advice is about the requested strategy */
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    hy_status status = hy_plan_explain(&setup.problem, plan, &reasons);
-    if (status == HY_OK) status = hy_offload_settle(setup.rows, &settled);
-    hy_plan_setup_end(&setup);
-    HY_TRY(status);
-    hy_plan_tell(r, plan, facts);
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
-    if (no_fp8) add_reason(facts, no_fp8);
+    hy_plan_tell(r, plan, facts);
+    if (no_fp8) hy_plan_reason(facts, "%s", no_fp8);
     if (hy_types_have_fp8(&plan->types)) {
         char words[HY_PLAN_TEXT];
         hy_fp8_describe(&r->model->params, &plan->types.fp8, words, sizeof words);
-        add_reason(facts, words);
+        hy_plan_reason(facts, "%s", words);
     }
-    for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
-    if (!plan->fits) {
-        HY_TRY(hy_advise_fit(r, plan, rates, facts));
-    } else if (!r->custom) {
-        HY_TRY(hy_advise_tokens(r, plan, rates, facts));
-    }
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    hy_status status = hy_plan_explain(&problem, plan, facts);
+    if (status == HY_OK) status = hy_offload_settle(problem.sizer->rows, &settled);
+    hy_plan_problem_end(&problem);
+    HY_TRY(status);
+    HY_TRY(plan->fits ? hy_advise_tokens(r, plan, rates, facts)
+                      : hy_advise_fit(r, plan, rates, facts));
     plan->offload = settled.offload;
     return HY_OK;
 }
 
-/* Plans at a level; rates are measured only if the speed is needed, or if not everything fits. */
+/* Plans at the level of `plan`. Rates are measured only if the speed is needed, or if not
+ * everything fits. is_best: the plan fits without streaming and recomputing. */
 static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
                             bool *is_best) {
-    hy_plan_setup setup;
+    hy_plan_problem problem;
     *rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
-    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
-    bool is_kept = setup.problem.keeps_batch || setup.problem.prefers_batch;
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    hy_status status = hy_plan_evaluate(&problem, &problem.base, plan);
+    bool is_kept = problem.keeps_batch || problem.prefers_batch;
     bool needs_rates = r->is_plan || !plan->fits || !is_kept;
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
-        hy_plan_setup_end(&setup); /* its cached seconds used other rates */
-        HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+        hy_plan_problem_end(&problem); /* its cached seconds used other rates */
+        HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     }
-    if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
-    *is_best = is_settled(plan, &setup.problem);
-    hy_plan_setup_end(&setup);
+    if (status == HY_OK) status = hy_plan_choose(&problem, plan);
+    bool recomputes = problem.open.recompute && plan->choice.recompute != HY_RECOMPUTE_NONE;
+    *is_best = plan->fits && !recomputes && hy_choice_is_plain(&plan->choice);
+    hy_plan_problem_end(&problem);
     return status;
 }
 
@@ -316,10 +279,10 @@ static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates 
     int types = allowed_types(r->settings, finest->plan);
     l->at[0][0] = *finest;
     for (int m = 0; m < MEMORIES; m++) {
-        for (int k = 0; k < types; k++) {
-            trial *t = &l->at[m][k];
-            if (m + k > 0) place_level(l, r, m, k);
-            if (m + k > 0 && t->is_there) HY_TRY(plan_level(r, rates, &l->passes, t->plan));
+        for (int k = m == 0; k < types; k++) {
+            place_level(l, r, m, k);
+            if (!l->at[m][k].is_there) continue;
+            HY_TRY(hy_plan_search(r, rates, &l->passes, l->at[m][k].plan));
         }
     }
     choose(l);
@@ -352,7 +315,7 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
     HY_TRY(plan_as_is(r, &rates, &as_is, &is_best));
     *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
-    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_places(r->settings));
+    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r->settings));
     if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
     return finish(r, &rates, plan, facts);
 }
@@ -361,7 +324,8 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
 hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     bool is_open = r->settings->ranks.zero_stage == HY_ZERO_AUTO && !r->fixed.has_stage;
     HY_TRY(make_at_stage(r, plan, facts));
-    if (plan->fits || !is_open || r->ranks.count <= 1 || r->custom) return HY_OK;
+    bool may_shard = is_open && r->ranks.count > 1 && hy_model_has_passes(r->model);
+    if (plan->fits || !may_shard) return HY_OK;
     hy_plan_request sharded = *r;
     sharded.fixed.has_stage = true;
     sharded.fixed.zero_stage = HY_ZERO_WEIGHTS;

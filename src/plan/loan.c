@@ -10,11 +10,10 @@
 #include "plan/sizer.h"
 
 #define MOST_SLICES 32
-#define ENOUGH                                                                                     \
-    4 /* training micro-batches at a time: with as many, optimizer state stays in place */
+#define ENOUGH 4 /* with this many micro-batches at a time, optimizer state stays in place */
 
 typedef struct block {
-    int32_t row; /* or HY_LOAN_AREA; 0: none, because the first row is weights */
+    int32_t row; /* or HY_LOAN_AREA; 0: none (row 0 is never lent) */
     uint64_t bytes;
 } block;
 
@@ -24,7 +23,8 @@ static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, uint64_
     out[1] = (block){0};
     for (int i = 1; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &z->rows->row[i];
-        bool is_codes = i == HY_ROW_GRADS && z->compresses_optim; /* what Predict keeps there */
+        /* Predict keeps compressed optimizer state there. */
+        bool is_codes = i == HY_ROW_GRADS && z->offload == HY_OFFLOAD_COMPRESS;
         block b = {i, row->kind && !is_codes ? hy_row_lent_bytes(row, choice, with_optim) : 0};
         if (b.bytes > out[0].bytes) {
             out[1] = out[0];
@@ -44,7 +44,7 @@ static bool place(const hy_batch_bytes *slice, int32_t slices, const block block
     return workspace <= blocks[0].bytes && (loan[0] == loan[1] || activations <= blocks[1].bytes);
 }
 
-/* Of all types, the most that one slice needs. */
+/* What one slice needs: the maximum over all types. */
 static hy_status slice_bytes(hy_sizer *z, const hy_plan_choice *c, const hy_plan_work *work,
                              hy_batch_bytes *most) {
     *most = (hy_batch_bytes){0};
@@ -63,6 +63,19 @@ static hy_status slice_bytes(hy_sizer *z, const hy_plan_choice *c, const hy_plan
     return HY_OK;
 }
 
+/* With a loan, only the guard's batch works in the training area. */
+static hy_status leave_guard(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work) {
+    hy_sized_pass guard = {.batch = work->guard_batch,
+                           .chunks = c->loss_chunks,
+                           .is_eval = true,
+                           .dtype = z->spec.eval_types[z->spec.eval_type_count - 1]};
+    HY_TRY(hy_sizer_pass(z, &guard));
+    work->eval = (hy_batch_bytes){.activations = hy_align(guard.bytes.activations),
+                                  .workspace = hy_align(guard.bytes.workspace)};
+    work->eval_area = work->eval.activations + work->eval.workspace;
+    return HY_OK;
+}
+
 int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work) {
     int64_t batch = 1;
     if (!spec->lends || spec->eval_batch > 0) return 1;
@@ -73,8 +86,7 @@ int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work) {
     return most < 1 ? 1 : most > MOST_SLICES ? MOST_SLICES : (int32_t)most;
 }
 
-hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work) {
-    hy_sizer *z = sizer;
+hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work) {
     const hy_pass_spec *spec = &z->spec;
     hy_batch_bytes slice;
     hy_plan_state state;
@@ -89,7 +101,7 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
         if (work->eval_batch[i] > batch) batch = work->eval_batch[i];
     }
-    for (int with_optim = 0; with_optim <= z->moves_optim; with_optim++) {
+    for (int with_optim = 0; with_optim <= hy_offload_moves(z->offload); with_optim++) {
         block blocks[2];
         int32_t rows[2] = {0}, slices = most;
         if (with_optim && work->slices * batch >= ENOUGH * c->batch) break;
@@ -103,6 +115,7 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
     if (work->loan[1]) {
         work->lent.activations = (uint64_t)work->slices * slice.activations;
         work->lent.workspace = slice.workspace;
+        HY_TRY(leave_guard(z, c, work));
     }
     work->rows = (uint64_t)c->batch * (uint64_t)spec->seq;
     uint64_t rows = (uint64_t)batch * (uint64_t)work->slices * (uint64_t)spec->seq;

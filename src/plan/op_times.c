@@ -10,16 +10,16 @@
 #include "model/bind.h"
 #include "plan/sizer.h"
 
-#define MATMUL_EFFICIENCY 0.86    /* of a model's shapes compared with one large matmul */
-#define FP8_SPEED 1.75            /* fp8 matmuls compared with bf16, on the same card */
-#define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
+#define MATMUL_EFFICIENCY 0.86    /* rate with a model's shapes, compared with one large matmul */
+#define FP8_SPEED 1.75            /* speed of fp8 matmuls compared with bf16, on the same card */
+#define ATTENTION_EFFICIENCY 0.50 /* with long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
 #define ATTENTION_HALF_SEQ 750    /* tokens at which the rate halves: tiles at the diagonal */
-#define BANDWIDTH_EFFICIENCY 0.80 /* of kernels that read and write rows */
-#define GPU_OP_SECONDS 3e-6       /* launched one after the other from a captured graph */
+#define BANDWIDTH_EFFICIENCY 0.80 /* share that kernels reach which read and write rows */
+#define GPU_OP_SECONDS 3e-6       /* time of an empty op in a captured graph */
 #define CPU_OP_SECONDS 5e-6
 #define FEW_TILES 0.18      /* results per multiprocessor at which the rate halves */
-#define MULTIPROCESSORS 132 /* of a card that is not in the list */
+#define MULTIPROCESSORS 132 /* assumed for a card that is not in the list */
 
 hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
     const hy_card *card = hy_card_find(b->facts.name);

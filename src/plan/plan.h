@@ -33,29 +33,20 @@ static inline int hy_plan_index(hy_dtype dtype) {
 /* The memory of passes: training's activations and workspace, which evaluation and the
  * predictor's rings also use at other times; and data, which all use. */
 typedef struct hy_plan_work {
-    hy_batch_bytes train; /* the most of any training pass */
+    hy_batch_bytes train; /* maximum over all training passes, for each figure */
     hy_batch_bytes eval;  /* maximum over all forward-only passes, for each figure */
     uint64_t eval_area;   /* activations and workspace of the largest forward-only pass */
-    uint64_t activations, workspace, data;          /* of the area */
-    uint64_t rows;                                  /* tokens of the largest micro-batch */
-    uint64_t sums;                                  /* workspace of reductions, in data */
-    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches, */
-    int32_t slices; /* and how many such batches Evaluate takes through each unit at a time */
+    uint64_t activations, workspace, data;          /* bytes of the parts of the area */
+    uint64_t rows;                                  /* tokens of the largest batch */
+    uint64_t sums;                                  /* workspace of reductions; part of data */
+    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
+    int32_t slices; /* number of such batches that Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
     /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
      * activations and workspace; 0: it uses the training area. */
     int32_t loan[2];
     hy_batch_bytes lent;
 } hy_plan_work;
-
-/* What a choice needs: the planner asks, the sizer answers. */
-typedef struct hy_plan_sizes {
-    hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
-    void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
-    hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
-    /* The number of loss chunks for this many bytes of logits at a time. */
-    int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
-} hy_plan_sizes;
 
 /* Available memory in bytes; UINT64_MAX: no limit. */
 typedef struct hy_plan_limits {
@@ -72,26 +63,27 @@ typedef struct hy_plan_network {
     hy_plan_traffic traffic;
 } hy_plan_network;
 
+/* What the planner searches: the open values, the limits, and the speed of the machine. problem.c
+ * makes it from a request. */
 typedef struct hy_plan_problem {
-    const struct hy_plan
-        *basis; /* plans start as a copy of it, with its types and decisions; NULL: {0} */
+    /* plans start as a copy of it, with its types and decisions; NULL: {0} */
+    const struct hy_plan *basis;
     int32_t seq, layers;
-    int64_t step_sequences;          /* of an optimizer step */
+    int64_t step_sequences;          /* sequences in an optimizer step */
     int64_t least_batch, most_batch; /* limits of an open micro-batch; 0: none */
     int64_t window_steps;            /* optimizer steps between two jumps; 0: no jumps */
-    double update_flops;             /* of the optimizer's matmuls, */
-    double update_share;             /* and of a step's passes: hy_optimizer_share */
+    double update_flops;             /* operations of the optimizer's matmuls in a step, */
+    double update_share;             /* also as a share of those of passes */
     bool has_master;
     bool is_fp8;         /* Full uses fp8: its passes read the blocks' quantised weights */
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
     bool keeps_batch;   /* base.batch is split only if nothing else fits */
-    bool prefers_batch; /* it is kept if nothing streams; otherwise the fastest is taken */
+    bool prefers_batch; /* base.batch is kept if nothing streams; otherwise the fastest is taken */
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;
-    const hy_plan_sizes *sizes;
-    void *user; /* of `sizes` */
+    struct hy_sizer *sizer; /* bytes and compute time of a choice */
 } hy_plan_problem;
 
 typedef struct hy_plan_cost {
@@ -106,23 +98,23 @@ typedef struct hy_plan_cost {
     uint64_t disk_read, disk_written;        /* in a step */
 } hy_plan_cost;
 
-/* A value: copied, compared, handed on. */
+/* The plan. It is a value: code copies and compares it. */
 typedef struct hy_plan {
     /* Decided: */
     /* the fastest that fits; if none fits, the one that lacks the least memory */
     hy_plan_choice choice;
-    hy_precision_level level; /* what the types follow from, */
-    hy_types types;           /* with the list of matmuls in fp8 */
+    hy_precision_level level; /* decides the types of the state */
+    hy_types types;           /* including which matmuls use fp8 */
     hy_optimizer optimizer;   /* as configured, with the type of its matmuls */
     hy_predictor predictor;   /* kind none: the run has no prediction */
     hy_offload offload;       /* what happens to the optimizer state in Predict */
-    int32_t zero_stage;       /* of several ranks: what they share */
+    int32_t zero_stage;       /* with several ranks: what is sharded */
     /* What follows: */
     bool fits;
     hy_plan_work work;
     hy_plan_state state;
     hy_plan_cost cost;
-    uint64_t device, host, disk; /* needed in all */
+    uint64_t device, host, disk; /* bytes needed in total */
     uint64_t device_short, host_short, disk_short;
 } hy_plan;
 
@@ -139,11 +131,12 @@ static inline uint64_t hy_plan_host_bytes(const hy_plan *plan) {
     return plan->work.train.host + s->pinned + s->kept_pinned + s->staging + s->moved;
 }
 
-/* HY_OK with fits false if nothing fits; other errors come from the problem's functions. */
+/* Searches for the fastest choice that fits. HY_OK with fits false: nothing fits, and `out` is the
+ * choice that lacks the least memory. Errors come from sizing a choice. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out);
 
-/* Does anything fit? Does not search for the fastest: of the smallest choices it takes the one
- * that needs the least device memory, or host memory. */
+/* Does anything fit? Tries only the smallest choices, and takes the one that needs the least device
+ * memory, or host memory. */
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out);
 
 /* Evaluates one choice, whether it fits or not. */
@@ -154,10 +147,9 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
 void hy_plan_cost_of(const hy_plan_problem *problem, const hy_plan_choice *choice,
                      const hy_plan_work *work, const hy_plan_state *state, hy_plan_cost *out);
 
-/* reasons.c: why, one sentence per choice. */
-typedef struct hy_plan_reasons {
-    int32_t count;
-    char text[HY_PLAN_REASONS][HY_PLAN_TEXT];
-} hy_plan_reasons;
+/* reasons.c: adds why a plan was chosen to facts->reasons, one sentence per decision; and any other
+ * reason. */
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
-                          hy_plan_reasons *out);
+                          hy_plan_facts *facts);
+void hy_plan_reason(hy_plan_facts *facts, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));

@@ -17,9 +17,9 @@ typedef enum group { CHOICES, KEPT, OTHER } group;
 
 typedef struct decision {
     const char *key;
-    group group; /* the object in a file */
+    group group; /* the JSON object */
     kind kind;
-    size_t at; /* in hy_plan */
+    size_t at; /* offset in hy_plan */
 } decision;
 
 #define IN(member) offsetof(hy_plan, member)
@@ -141,7 +141,7 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     HY_TRY(hy_json_int(json, node, "loss_chunks", &split.loss_chunks));
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
-    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split of one rank */
+    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split is that of one rank */
     if (split.batch < 1 || split.accum < 1 || split.batch * split.accum * ranks != asked) {
         return HY_OK;
     }
@@ -156,26 +156,11 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     return HY_OK;
 }
 
-/* The matmuls that use fp8, in a run that has any. */
-static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
-                          hy_plan_fixed *fixed) {
-    const int64_t most = (1 << HY_LINEARS) - 1;
-    int64_t weights, grads;
-    if (!hy_json_get(node, "fp8_weights")) return HY_OK;
-    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
-    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
-    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
-               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
-               (long long)weights, (long long)grads, (long long)most);
-    fixed->fp8.weights = (uint32_t)weights;
-    fixed->fp8.grads = (uint32_t)grads;
-    fixed->has_fp8 = true;
-    return HY_OK;
-}
-
 hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_request *r,
                             int64_t *first_batch) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
+    const int64_t most = (1 << HY_LINEARS) - 1;
+    int64_t weights, grads;
     hy_plan_fixed *fixed = &r->fixed;
     hy_plan plan = {.level = hy_precision_finest(),
                     .choice.prediction_is_disabled = fixed->prediction_is_disabled};
@@ -192,7 +177,17 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     fixed->has_level = true;
     fixed->level = plan.level;
     fixed->prediction_is_disabled = plan.choice.prediction_is_disabled;
-    return node ? read_fp8(json, node, path, fixed) : HY_OK;
+    /* The matmuls that use fp8, in a run that has any. */
+    if (!node || !hy_json_get(node, "fp8_weights")) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
+    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
+    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
+               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
+               (long long)weights, (long long)grads, (long long)most);
+    fixed->fp8.weights = (uint32_t)weights;
+    fixed->fp8.grads = (uint32_t)grads;
+    fixed->has_fp8 = true;
+    return HY_OK;
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -214,7 +209,7 @@ void hy_plan_describe(const hy_plan_request *r, const hy_plan *plan, hy_text *ou
         hy_place_name(place[HY_PLAN_OPTIM]),
         hy_place_name(plan->work.train.host > 0 ? HY_PINNED : HY_DEVICE), c->batch,
         (long long)r->settings->train.seq_len, c->accum, hy_choice_name("recompute", c->recompute),
-        r->custom ? 0 : plan->cost.tokens_per_second);
+        hy_request_tokens_per_second(r, plan));
 }
 
 /* ---- between ranks --------------------------------------------------------------------------- */
@@ -228,8 +223,6 @@ static packed pack(const hy_plan *plan) {
     for (int i = 0; i < DECISIONS; i++) out.value[i] = value_of(plan, &decisions[i]);
     return out;
 }
-
-static bool is_same(const packed *a, const packed *b) { return memcmp(a, b, sizeof *a) == 0; }
 
 /* The plan of this rank: its shard may be larger, or its memory smaller, than another rank's. */
 static hy_status unpack(const hy_plan_request *r, const packed *from, hy_plan *out) {
@@ -246,33 +239,29 @@ hy_status hy_plan_share(hy_team *team, const hy_plan_request *r, hy_plan *plan) 
     return team->who.rank == 0 ? HY_OK : unpack(r, &shared, plan);
 }
 
-static bool has_room_for(const hy_plan_request *r, const packed *decided) {
+/* Does every rank have room for these decisions? */
+static hy_status fits_all(hy_team *team, const hy_plan_request *r, const packed *decided,
+                          bool *out) {
     hy_plan plan;
-    return unpack(r, decided, &plan) == HY_OK && plan.fits && hy_budget_check(r, &plan) == HY_OK;
-}
-
-static hy_status find_plan(hy_team *team, const hy_plan_request *r, const packed *all,
-                           int32_t *chosen) {
     double has_room[HY_RANKS_MOST];
-    int32_t count = team->who.count;
-    *chosen = 0;
-    for (int32_t rank = 0; rank < count; rank++) {
-        bool is_known = false, is_for_all = true;
-        for (int32_t k = 0; k < rank; k++) is_known |= is_same(&all[k], &all[rank]);
-        if (is_known) continue;
-        double own = has_room_for(r, &all[rank]);
-        HY_TRY(hy_control_gather(team->control, &own, 1, has_room));
-        for (int32_t k = 0; k < count; k++) is_for_all &= has_room[k] != 0;
-        if (!is_for_all) continue;
-        *chosen = rank;
-        return HY_OK;
-    }
+    bool fits = unpack(r, decided, &plan) == HY_OK && plan.fits;
+    double own = fits && hy_budget_check(r, &plan) == HY_OK;
+    HY_TRY(hy_control_gather(team->control, &own, 1, has_room));
+    *out = true;
+    for (int32_t k = 0; k < team->who.count; k++) *out &= has_room[k] != 0;
     return HY_OK;
 }
 
 hy_status hy_plan_agree(hy_team *team, const hy_plan_request *r, hy_plan *plan, int32_t *chosen) {
     packed own = pack(plan), all[HY_RANKS_MOST];
+    bool is_found = false;
+    *chosen = 0;
     HY_TRY(hy_control_gather_bytes(team->control, &own, sizeof own, all));
-    HY_TRY(find_plan(team, r, all, chosen));
+    for (int32_t rank = 0; rank < team->who.count && !is_found; rank++) {
+        bool is_known = false;
+        for (int32_t k = 0; k < rank; k++) is_known |= !memcmp(&all[k], &all[rank], sizeof own);
+        if (!is_known) HY_TRY(fits_all(team, r, &all[rank], &is_found));
+        if (is_found) *chosen = rank;
+    }
     return team->who.rank == *chosen ? HY_OK : unpack(r, &all[*chosen], plan);
 }

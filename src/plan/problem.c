@@ -134,7 +134,7 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
                "%lld (batch_size, grad_accum_steps, step_tokens)",
                (long long)p->step_sequences, (long long)ranks, (long long)ranks);
     p->step_sequences /= ranks;
-    bool is_free = asked || ranks > 1; /* how a step is split */
+    bool is_free = asked || ranks > 1; /* the split of a step may change */
     if (is_free && batch > p->step_sequences) batch = p->step_sequences;
     while (is_free && p->step_sequences % batch != 0) batch--;
     if (split->batch * split->accum == p->step_sequences) {
@@ -152,40 +152,37 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     return HY_OK;
 }
 
+/* The wire between ranks: between cards, or through the host. */
+static const hy_plan_wire *wire_of(const hy_plan_request *r) {
+    return hy_plan_wire_of(r->settings->ranks.link,
+                           r->backend->facts.is_gpu && !r->ranks.is_staged);
+}
+
 /* Traffic between ranks in a step of Full. */
-static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, const hy_rows *rows,
-                             hy_plan_problem *p) {
-    const hy_types *types = &basis->types;
-    bool is_gpu = r->backend->facts.is_gpu, is_staged = r->ranks.is_staged;
+static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, hy_plan_problem *p) {
+    const hy_rows *rows = p->sizer->rows;
     p->net.ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
-    p->net.wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
-    p->net.staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->net.traffic));
+    p->net.wire = wire_of(r);
+    p->net.staging = r->ranks.is_staged ? p->rates.copy_both : 0;
+    HY_TRY(hy_plan_traffic_of(rows, r->model, &basis->types, basis->zero_stage, &p->net.traffic));
     bool is_once = r->custom && !r->custom->asks_each;
     if (is_once) hy_plan_reduce_once(&p->net.traffic);
     return HY_OK;
 }
 
-hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, const hy_plan *basis,
-                              const hy_rates *rates, hy_pass_memo *passes) {
+hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, const hy_plan *basis,
+                                const hy_rates *rates, hy_pass_memo *passes) {
     const hy_settings *s = r->settings;
+    const hy_params *params = &r->model->params;
     bool is_gpu = r->backend->facts.is_gpu, may_stream = hy_request_streams(r);
+    bool has_passes = hy_model_has_passes(r->model);
     uint64_t device = hy_budget_device(r), host = hy_budget_host(r);
     uint64_t data = hy_data_bytes(r, s->train.batch_size, s->train.grad_accum_steps);
-    hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
-    hy_rows *rows = calloc(1, sizeof *rows);
-    if (!rows) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
-    *setup = (hy_plan_setup){.rows = rows,
-                             .sizer = {.rows = rows,
-                                       .passes = passes,
-                                       .moves_optim = hy_offload_moves(basis->offload),
-                                       .compresses_optim = basis->offload == HY_OFFLOAD_COMPRESS,
-                                       .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
                            .seq = (int32_t)s->train.seq_len,
-                           .layers = r->custom ? r->model->params.units : r->model->shape.layers,
+                           .layers = has_passes ? r->model->shape.layers : params->units,
                            .window_steps = hy_plan_predicts(basis) ? window : 0,
                            .has_master = basis->types.has_low,
                            .is_fp8 = basis->types.is_fp8[HY_FULL],
@@ -194,36 +191,29 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
                                       .disk = hy_budget_disk(s),
                                       .has_folder = s->memory.offload_folder[0] != 0,
                                       .is_unified = !is_gpu},
-                           .rates = *rates,
-                           .sizes = &hy_sizer_sizes,
-                           .user = &setup->sizer};
-    if (is_gpu && !s->card[0]) { /* no more than can be pinned */
+                           .rates = *rates};
+    if (is_gpu && !s->card[0]) { /* the host's limit is what can be pinned */
         hy_pin_limits pins;
         hy_pin_probe("/proc", "/sys", &pins);
         if (pins.likely_limit < p->limits.host) p->limits.host = pins.likely_limit;
     }
     set_places(s, basis, may_stream, p);
     set_passing(s, may_stream, p);
-    hy_status status = set_batch(r, p);
-    const hy_params *params = &r->model->params;
+    HY_TRY(set_batch(r, p));
+    int64_t tokens = has_passes ? p->step_sequences * s->train.seq_len : 0; /* 0: not known */
     p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
-    int64_t tokens =
-        r->custom ? 0 : p->step_sequences * s->train.seq_len; /* not known of a custom model */
     p->update_share = hy_optimizer_share(&basis->optimizer, params, tokens);
-    hy_pass_spec_init(&setup->sizer.spec, r, basis);
-    hy_rows_spec spec = hy_plan_rows(r, basis);
-    if (status == HY_OK) status = hy_rows_init(rows, params, &spec);
-    if (status == HY_OK) status = set_traffic(r, basis, rows, p);
-    if (status == HY_OK) status = hy_sizer_begin(&setup->sizer);
-    if (status != HY_OK) hy_plan_setup_end(setup);
+    hy_rows_spec rows = hy_plan_rows(r, basis);
+    hy_sizer sizer = {
+        .passes = passes, .offload = basis->offload, .speed = hy_plan_speed_of(r->backend, rates)};
+    hy_pass_spec_init(&sizer.spec, r, basis);
+    HY_TRY(hy_sizer_create(&sizer, &rows, &p->sizer));
+    hy_status status = set_traffic(r, basis, p);
+    if (status != HY_OK) hy_plan_problem_end(p);
     return status;
 }
 
-void hy_plan_setup_end(hy_plan_setup *setup) {
-    hy_sizer_end(&setup->sizer);
-    hy_rows_fini(setup->rows);
-    free(setup->rows);
-}
+void hy_plan_problem_end(hy_plan_problem *p) { hy_sizer_destroy(p->sizer); }
 
 /* ---- the offload strategy -------------------------------------------------------------------- */
 
@@ -261,27 +251,9 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static void tell_ranks(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
-    const hy_plan_cost *cost = &plan->cost;
-    bool is_several = r->ranks.count > 1;
-    bool is_between_cards = r->backend->facts.is_gpu && !r->ranks.is_staged;
-    facts->ranks = is_several ? r->ranks.count : 1;
-    facts->zero_stage = plan->zero_stage;
-    facts->link =
-        is_several ? hy_plan_wire_of(r->settings->ranks.link, is_between_cards)->name : "";
-    facts->link_grads = cost->sent_grads;
-    facts->link_weights = cost->sent_weights;
-    facts->link_bytes = cost->sent;
-    facts->link_seconds = cost->link;
-    facts->compute_seconds = cost->compute;
-    facts->bus_seconds = cost->bus;
-    facts->bound = "compute";
-    if (cost->bus > cost->compute) facts->bound = "bus";
-    if (cost->link > cost->compute && cost->link > cost->bus) facts->bound = "link";
-}
-
 void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;
+    bool is_several = r->ranks.count > 1;
     uint64_t pinned = hy_plan_host_bytes(plan);
     if (plan->offload == HY_OFFLOAD_CPU) pinned -= plan->state.moved; /* pageable */
     facts->fits = plan->fits;
@@ -294,32 +266,52 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     int32_t slices = plan->work.slices > 1 ? plan->work.slices : 1;
     facts->eval_batch_size = slices * plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
     facts->eval_borrows = plan->work.loan[1] != 0;
-    facts->tokens_per_second = r->custom ? 0 : cost->tokens_per_second; /* of passes not known */
+    facts->tokens_per_second = hy_request_tokens_per_second(r, plan);
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;
     facts->bytes_up = cost->up;
     facts->bytes_down = cost->down;
     facts->disk_written = cost->disk_written;
-    tell_ranks(r, plan, facts);
+    facts->ranks = is_several ? r->ranks.count : 1;
+    facts->zero_stage = plan->zero_stage;
+    facts->link = is_several ? wire_of(r)->name : "";
+    facts->link_grads = cost->sent_grads;
+    facts->link_weights = cost->sent_weights;
+    facts->link_bytes = cost->sent;
+    facts->link_seconds = cost->link;
+    facts->compute_seconds = cost->compute;
+    facts->bus_seconds = cost->bus;
+    facts->bound = "compute";
+    if (cost->bus > cost->compute) facts->bound = "bus";
+    if (cost->link > cost->compute && cost->link > cost->bus) facts->bound = "link";
+}
+
+hy_status hy_plan_search(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
+                         hy_plan *plan) {
+    hy_plan_problem problem;
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, passes));
+    hy_status status = hy_plan_choose(&problem, plan);
+    hy_plan_problem_end(&problem);
+    return status;
+}
+
+static hy_status evaluate(const hy_plan_request *r, const hy_plan *basis,
+                          const hy_plan_choice *choice, bool settles, hy_plan *out) {
+    hy_plan_problem problem;
+    hy_rates rates = hy_plan_nominal_rates(r->backend);
+    HY_TRY(hy_plan_problem_begin(&problem, r, basis, &rates, NULL));
+    hy_status status = hy_plan_evaluate(&problem, choice, out);
+    if (status == HY_OK && settles) status = hy_offload_settle(problem.sizer->rows, out);
+    hy_plan_problem_end(&problem);
+    return status;
 }
 
 hy_status hy_plan_with(const hy_plan_request *r, const hy_plan *basis, const hy_plan_choice *choice,
                        hy_plan *out) {
-    hy_plan_setup setup;
-    hy_rates rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates, NULL));
-    hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
-    hy_plan_setup_end(&setup);
-    return status;
+    return evaluate(r, basis, choice, false, out);
 }
 
 hy_status hy_plan_at(const hy_plan_request *r, const hy_plan_choice *choice, hy_plan *out) {
-    hy_plan_setup setup;
-    hy_rates rates = hy_plan_nominal_rates(r->backend);
     HY_TRY(hy_plan_begin(r, &r->fixed.level, out));
-    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates, NULL));
-    hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
-    if (status == HY_OK) status = hy_offload_settle(setup.rows, out);
-    hy_plan_setup_end(&setup);
-    return status;
+    return evaluate(r, out, choice, true, out);
 }

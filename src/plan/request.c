@@ -9,64 +9,29 @@
 
 /* ---- the settings at a precision level ------------------------------------------------------- */
 
-static hy_fp8_use fp8_use(const hy_plan_request *r) {
-    hy_fp8_use use = hy_params_fp8_possible(&r->model->params);
-    if (r->fixed.has_fp8) {
-        use.weights &= r->fixed.fp8.weights;
-        use.grads &= r->fixed.fp8.grads;
-    }
-    use.gradient = (hy_dtype)r->settings->train.fp8_grad;
-    use.is_fast = r->settings->train.fp8_fast;
-    return use;
-}
-
-/* 8-bit predictor state stores differences of limited size: that of AdamW's steps. */
-static hy_status check_slow_groups(const hy_plan_request *r, const hy_plan *plan) {
+/* Checks groups of parameters that have another optimizer than the run; choose_types.c checks the
+ * run's. 8-bit predictor state stores differences of limited size: that of AdamW's steps. State
+ * that is used as a divisor cannot be stored as signed codes. */
+static hy_status check_groups(const hy_plan_request *r, const hy_plan *plan) {
     const hy_params *params = &r->model->params;
-    if (plan->types.slow != HY_U8 || !hy_plan_predicts(plan)) return HY_OK;
+    bool is_slow_8bit = plan->types.slow == HY_U8 && hy_plan_predicts(plan);
+    bool compresses = r->settings->memory.offload_strategy == HY_OFFLOAD_COMPRESS;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
-        bool is_own = p->is_trainable && p->own_optimizer; /* choose_types.c looks at the run's */
-        HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+        if (!p->is_trainable) continue;
+        HY_FAIL_IF(is_slow_8bit && p->own_optimizer && kind != hy_optimizer_kind_of(HY_ADAMW),
+                   HY_ERR_INPUT,
                    "predictor_dtype is 8bit, but the optimizer of %s is %s: the range of the 8-bit "
                    "form is made for AdamW's steps; accepted: adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
                    p->name, kind->name);
-    }
-    return HY_OK;
-}
-
-/* Values used as divisors cannot be stored as signed codes (choose_types.c checks the run's
- * optimizer). */
-static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *plan) {
-    const hy_params *params = &r->model->params;
-    if (r->settings->memory.offload_strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
-    for (int32_t i = 0; i < params->count; i++) {
-        const hy_param *p = &params->list[i];
-        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
-        HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
+        HY_FAIL_IF(compresses && kind->is_exact, HY_ERR_INPUT,
                    "offload_strategy is compress, but the optimizer of %s is %s: its state is "
                    "small and is never compressed; accepted: none, cpu, pinned and drop",
                    p->name, kind->name);
     }
     return HY_OK;
-}
-
-/* bf16, unless the run uses fp32 or the card has no bf16: the range of fp16 is too small for it. */
-static hy_dtype matrix_dtype(const hy_plan_request *r, const hy_types *types) {
-    const hy_device_facts *facts = &r->backend->facts;
-    bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
-    return types->of[HY_FULL] == HY_F32 || !has_bf16 ? HY_F32 : HY_BF16;
-}
-
-/* The largest learning rate gives the longest steps. */
-static double largest_lr_scale(const hy_params *params) {
-    double most = 1;
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].lr_scale > most) most = params->list[i].lr_scale;
-    }
-    return most;
 }
 
 /* Ranks shard optimizer state and gradients unless the settings say otherwise. Sharding less
@@ -83,28 +48,40 @@ static hy_status choose_types(const hy_plan_request *r, const hy_precision_level
                               hy_types *types) {
     if (r->custom) return hy_types_choose_custom(r->settings, level, r->custom, types);
     HY_TRY(hy_types_choose(r->settings, level, &r->backend->facts, types));
-    if (hy_types_have_fp8(types)) types->fp8 = fp8_use(r);
-    for (int i = 0; i < HY_PHASE_COUNT; i++) { /* no matmul is: it is bf16 */
-        types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
+    if (!hy_types_have_fp8(types)) return HY_OK;
+    hy_fp8_use *use = &types->fp8;
+    *use = hy_params_fp8_possible(&r->model->params);
+    if (r->fixed.has_fp8) {
+        use->weights &= r->fixed.fp8.weights;
+        use->grads &= r->fixed.fp8.grads;
     }
+    use->gradient = (hy_dtype)r->settings->train.fp8_grad;
+    use->is_fast = r->settings->train.fp8_fast;
+    if (hy_uses_fp8(use)) return HY_OK;
+    /* No matmul can use fp8, so steps use bf16. */
+    for (int i = 0; i < HY_PHASE_COUNT; i++) types->is_fp8[i] = false;
     return HY_OK;
 }
 
 hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *level, hy_plan *out) {
     const hy_settings *s = r->settings;
+    const hy_params *params = &r->model->params;
     hy_plan p = {.level = *level,
                  .optimizer = hy_optimizer_from_settings(s),
                  .zero_stage = stage_of(r),
                  .choice.prediction_is_disabled = r->fixed.prediction_is_disabled};
-    if (level->predicts) {
-        p.predictor = hy_predictor_from_settings(s, largest_lr_scale(&r->model->params));
+    double lr_scale = 1; /* the largest learning rate gives the longest steps */
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].lr_scale > lr_scale) lr_scale = params->list[i].lr_scale;
     }
+    if (level->predicts) p.predictor = hy_predictor_from_settings(s, lr_scale);
     if (hy_plan_predicts(&p) && !p.choice.prediction_is_disabled)
         p.offload = s->memory.offload_strategy;
     HY_TRY(choose_types(r, level, &p.types));
-    p.optimizer.matrix_dtype = matrix_dtype(r, &p.types);
-    HY_TRY(check_slow_groups(r, &p));
-    HY_TRY(check_exact_groups(r, &p));
+    /* Muon's matmuls use bf16 if the run does not use fp32: the range of fp16 is too small. */
+    bool is_low = p.types.of[HY_FULL] != HY_F32 && hy_has_bf16(&r->backend->facts);
+    p.optimizer.matrix_dtype = is_low ? HY_BF16 : HY_F32;
+    HY_TRY(check_groups(r, &p));
     *out = p;
     return HY_OK;
 }
@@ -123,7 +100,7 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
     if (!r->custom) return rows;
     rows.is_custom = true;
     rows.sums_grads = r->custom->sums_grads;
-    /* Proposed weights are written over the weights, which need another place meanwhile. */
+    /* Proposed weights overwrite the weights, which are kept in the snapshot meanwhile. */
     bool is_tried = rows.slow_count > 0 || rows.has_average;
     rows.has_snapshot |= is_tried && !p->types.has_low;
     return rows;
@@ -148,9 +125,10 @@ static hy_status find_largest_rank(hy_plan_request *r, const hy_plan *plan) {
         HY_TRY(hy_rows_init(&rows, &r->model->params, &spec));
         uint64_t bytes = rows.arriving;
         for (int i = 0; i < HY_ROW_COUNT; i++) bytes += rows.row[i].layout.bytes;
-        if (bytes > most) r->ranks.rank = spec.ranks.rank;
-        if (bytes > most) most = bytes;
         hy_rows_fini(&rows);
+        if (bytes <= most) continue;
+        most = bytes;
+        r->ranks.rank = spec.ranks.rank;
     }
     return HY_OK;
 }
@@ -164,6 +142,6 @@ hy_status hy_plan_request_complete(hy_plan_request *r) {
         HY_TRY(hy_plan_begin(r, &plan.level, &plan));
     }
     if (r->chunk_budget == 0) r->chunk_budget = hy_budget_device(r);
-    bool is_elsewhere = r->is_plan && r->ranks.count > 1; /* ranks that nobody has started */
+    bool is_elsewhere = r->is_plan && r->ranks.count > 1; /* ranks that are not running */
     return is_elsewhere ? find_largest_rank(r, &plan) : HY_OK;
 }

@@ -1,8 +1,8 @@
-/* request.h: what a plan is made for: a plan request, and the functions that plan it.
+/* request.h: plan requests, and the functions that turn a request into a plan.
  *
  * A request holds settings, model, device, ranks, limits, and the decisions that must not change
- * because the run is in progress or resumed. It is made once and then only read: to plan
- * something else, change a copy. hy_plan_make turns it into a plan. Nothing here knows a run. */
+ * because the run is in progress or resumed. It is made once and then only read: to plan something
+ * else, change a copy. Trainer, record and inference use this header. */
 #pragma once
 
 #include "config/settings.h"
@@ -11,6 +11,19 @@
 #include "plan/choose_types.h"
 #include "plan/sizer.h"
 #include "state/rows.h"
+
+/* How hy_plan_make makes a plan:
+ *
+ * 1. request.c: hy_plan_begin decides what does not depend on places: number types, optimizer,
+ *    predictor, offload strategy and ZeRO stage, at one precision level.
+ * 2. problem.c: request and decisions become a problem: which values are open, how much memory
+ *    there is (budget.c), how fast the machine is (rates.c), what ranks send (traffic.c).
+ * 3. search.c tries the open values: micro-batch, recomputation, places, rings. For each choice
+ *    sizer.c counts bytes and cost.c estimates the seconds of a step. The fastest that fits wins.
+ * 4. levels.c repeats this for smaller number types if the finest do not fit without streaming or
+ *    recomputing.
+ * 5. loan.c lends idle memory to validation. reasons.c and advice.c explain the plan. columns.c
+ *    writes its table of places. */
 
 /* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
  * not known. */
@@ -43,26 +56,26 @@ typedef struct hy_plan_request {
     bool is_plan;         /* --plan: limits may be those of another machine */
     hy_plan_fixed fixed;
     /* Limits: */
-    uint64_t chunk_budget;         /* that determine the loss chunks; 0: all of the device */
-    uint64_t device_cap, host_cap; /* the system refused a larger plan; 0: no limit */
-    uint64_t host_held;            /* of a running run: its host memory, which counts as free */
+    uint64_t chunk_budget; /* device bytes that determine the loss chunks; 0: the whole device */
+    uint64_t device_cap, host_cap; /* limits after the system refused a larger plan; 0: none */
+    uint64_t host_held;            /* host memory that a running run holds; it counts as free */
 } hy_plan_request;
 
-/* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it
- * there; in a plan for several ranks, those of the rank with the largest shard. HY_ERR_INPUT:
- * the settings conflict. Afterwards the request is only read. */
+/* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it in
+ * the request. If ranks are only planned (--plan), the request becomes that of the rank with the
+ * largest shard. HY_ERR_INPUT: the settings conflict. Afterwards the request is only read. */
 hy_status hy_plan_request_complete(hy_plan_request *request);
 /* The same request for a run that has a plan: precision level, stage and prediction stay the
  * same. */
 hy_plan_request hy_plan_request_keeping(const hy_plan_request *request, const hy_plan *plan);
 
-/* Decisions before any choice is compared: types, optimizer, predictor, offload strategy and
- * stage at a precision level. HY_ERR_INPUT: the settings conflict with the level. */
+/* Begins a plan: decides types, optimizer, predictor, offload strategy and stage at a precision
+ * level, before any choice is compared. HY_ERR_INPUT: the settings conflict with the level. */
 hy_status hy_plan_begin(const hy_plan_request *request, const hy_precision_level *level,
                         hy_plan *out);
-/* At the fixed level, or else at the finest that the settings allow. */
+/* As above, at the fixed level, or else at the finest that the settings allow. */
 hy_status hy_plan_begin_finest(const hy_plan_request *request, hy_plan *out);
-/* Which rows such a plan has. */
+/* The rows that a run with this plan has. */
 hy_rows_spec hy_plan_rows(const hy_plan_request *request, const hy_plan *plan);
 
 /* May places be chosen? There is a separate device, or a budget that simulates one. */
@@ -70,10 +83,15 @@ static inline bool hy_request_streams(const hy_plan_request *r) {
     return r->backend->facts.is_gpu || r->settings->memory.max_gpu_mem > 0;
 }
 
+/* The planned speed; 0: not known, because the passes of a custom model are not ours. */
+static inline double hy_request_tokens_per_second(const hy_plan_request *r, const hy_plan *plan) {
+    return hy_model_has_passes(r->model) ? plan->cost.tokens_per_second : 0;
+}
+
 /* fp8.c: the matmuls that use fp8: measured if the device is available, else all that it
  * supports; of fixed matmuls, those that this device supports. */
 hy_fp8_use hy_fp8_choose(const hy_plan_request *request, const hy_types *types);
-/* A sentence if fp8 was requested but no matmul uses it; else NULL. */
+/* Why fp8 was requested but no matmul uses it, as a sentence; NULL if that is not so. */
 const char *hy_fp8_why_none(const hy_plan_request *request, const hy_types *types);
 /* A sentence that names the matmuls without fp8. */
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size);
@@ -94,7 +112,7 @@ uint64_t hy_budget_device(const hy_plan_request *request);
 uint64_t hy_budget_host(const hy_plan_request *request);
 uint64_t hy_budget_disk(const hy_settings *settings); /* UINT64_MAX: no limit */
 
-/* The number of micro-batches read ahead, and their pinned bytes. */
+/* The number of micro-batches in memory, with those read ahead, and their pinned bytes. */
 int64_t hy_data_depth(const hy_plan_request *request, int64_t accum);
 uint64_t hy_data_bytes(const hy_plan_request *request, int64_t batch, int64_t accum);
 
@@ -103,33 +121,31 @@ hy_status hy_budget_check(const hy_plan_request *request, const hy_plan *plan);
 
 /* ---- problem.c: planning --------------------------------------------------------------------- */
 
-/* A problem with its sizer and rows; must not be moved in memory. */
-typedef struct hy_plan_setup {
-    hy_rows *rows;
-    hy_sizer sizer;
-    hy_plan_problem problem;
-} hy_plan_setup;
-
 /* The number of loss chunks of Full for a choice. */
 int32_t hy_plan_loss_chunks(const hy_plan_request *request, const hy_plan *basis,
                             const hy_plan_choice *choice);
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *request, const hy_plan *plan);
-/* `basis` has the decisions of hy_plan_begin and outlives the set-up. passes: shared by set-ups
- * of one request with the same rates; NULL: its own. */
-hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *request,
-                              const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
-void hy_plan_setup_end(hy_plan_setup *setup);
+/* Makes the problem of a request, with its sizer. `basis` has the decisions of hy_plan_begin and
+ * outlives the problem. passes: shared by problems of one request with the same rates; NULL: its
+ * own. */
+hy_status hy_plan_problem_begin(hy_plan_problem *problem, const hy_plan_request *request,
+                                const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
+void hy_plan_problem_end(hy_plan_problem *problem);
 
 /* levels.c: the fastest plan that fits, with reasons; if nothing fits, changes that would help. */
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
 /* Does anything fit, including smaller types? HY_ERR_INPUT: the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, bool *fits);
-/* `basis` with another choice: nothing is timed or searched. `out` may be `basis`. */
+/* Searches for the fastest choice that fits, with the decisions of hy_plan_begin in `plan`. passes:
+ * as above. */
+hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
+                         hy_pass_memo *passes, hy_plan *plan);
+/* Evaluates `basis` with another choice; nothing is timed or searched. `out` may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);
-/* The plan with this choice at the request's fixed level and stage, with its offload strategy. */
+/* Evaluates a choice at the request's fixed level and stage, and settles the offload strategy. */
 hy_status hy_plan_at(const hy_plan_request *request, const hy_plan_choice *choice, hy_plan *out);
-/* The plan's figures as hybrid.h reports them. */
+/* Fills in the figures that hybrid.h reports. */
 void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_facts *facts);
 
 /* Checks the offload strategy against the choice of a plan; a strategy without effect becomes
@@ -137,21 +153,21 @@ void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_f
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
 /* columns.c: writes the placement table of a plan to the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
-/* The column of one phase. */
+/* The same for one phase. */
 void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
-/* Device bytes of forward-only passes in a phase: in total, and in borrowed memory. */
+/* Device bytes of forward-only passes in a phase, without borrowed memory. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;
-    uint64_t lent_activations, lent_workspace;
 } hy_forward_area;
 hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase);
 
 /* ---- advice.c: what would save --------------------------------------------------------------- */
 
-/* Writes small sets of changes that make it fit to facts->changes; each was planned. */
+/* Finds small sets of changed settings with which the run fits, and writes them to facts->changes.
+ * Each set was planned. */
 hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts);
 
@@ -159,10 +175,10 @@ hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, con
 hy_status hy_advise_tokens(const hy_plan_request *request, const hy_plan *plan,
                            const hy_rates *rates, hy_plan_facts *facts);
 
-/* The needs of `plan` with other settings and another choice, at its precision level. */
+/* What `plan` would need with other settings and another choice, at its precision level. */
 typedef struct hy_plan_bytes {
     int64_t device, host; /* host: without the device's bytes, even if both share one memory */
-    double seconds;       /* of a step, estimated */
+    double seconds;       /* estimated seconds of a step */
 } hy_plan_bytes;
 hy_status hy_advise_bytes(const hy_plan_request *request, const hy_plan *plan,
                           const hy_settings *settings, const hy_plan_choice *choice,
@@ -174,6 +190,6 @@ typedef struct hy_advice {
     int64_t device_bytes, host_bytes; /* freed */
 } hy_advice;
 #define HY_ADVICE_MAX 16
-/* All such changes. The cheap ones come first: they keep all bits or cost little time. */
+/* Finds all such changes. Cheap ones come first: they keep all bits or cost little time. */
 hy_status hy_advise_less(const hy_plan_request *request, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count);

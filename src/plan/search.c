@@ -1,17 +1,18 @@
 /* search.c: compares all open choices and takes the fastest that fits. See plan.h.
  *
- * Micro-batch, recomputation and the place of activations decide what a pass needs; places,
- * rings and the time of the update decide the rest; layers stay on the device while there is
- * room. A pass that computes longer than the best plan so far is skipped. Disk is tried only if
- * nothing fits without it, and so is splitting a given micro-batch. */
-#include "plan/plan.h"
-
+ * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
+ * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
+ * rings and the time of the update. As many layers as fit stay on the device. consider() counts
+ * bytes and seconds of the choice and compares it with the best so far. A pass that computes longer
+ * than the best plan takes is skipped. Disk is tried only if nothing fits without it, and so is
+ * splitting a given micro-batch. */
 #include <assert.h>
 
 #include "base/error.h"
+#include "plan/sizer.h"
 
 #define MOST_BATCHES 64
-#define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
+#define LAYER_STEPS 4 /* recompute in 1/4, 2/4, 3/4 or all of the layers */
 
 #define RING_DEPTHS 3
 static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
@@ -24,7 +25,7 @@ typedef struct search {
     bool may_use_disk;
     bool is_lean;         /* try only the smallest choices: does anything fit? */
     bool is_about_device; /* minimise device memory; else host memory */
-    bool has_plan;        /* best is set, fitting or not */
+    bool has_plan;        /* best is set, whether it fits or not */
     hy_plan *best;
 } search;
 
@@ -54,9 +55,9 @@ static hy_plan begin(const hy_plan_problem *p, const hy_plan_choice *choice) {
 hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
                            hy_plan *out) {
     hy_plan plan = begin(problem, choice);
-    HY_TRY(problem->sizes->work(problem->user, choice, &plan.work));
-    problem->sizes->state(problem->user, choice, &plan.state);
-    HY_TRY(problem->sizes->lend(problem->user, choice, &plan.work));
+    HY_TRY(hy_sizer_work(problem->sizer, choice, &plan.work));
+    hy_sizer_state(problem->sizer, choice, &plan.state);
+    HY_TRY(hy_sizer_lend(problem->sizer, choice, &plan.work));
     *out = plan;
     complete(problem, out);
     return HY_OK;
@@ -87,7 +88,7 @@ static void consider(search *s, hy_plan *plan) {
 
 static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
     plan->choice.resident_units = resident;
-    s->problem->sizes->state(s->problem->user, &plan->choice, &plan->state);
+    hy_sizer_state(s->problem->sizer, &plan->choice, &plan->state);
     return hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings <=
            s->problem->limits.device;
 }
@@ -95,13 +96,11 @@ static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
 /* As many resident layers as fit: they are not copied and need no host memory. The state is then
  * that of the plan. */
 static void fill_with_layers(const search *s, hy_plan *plan) {
-    int32_t least = 0, most = s->problem->layers;
+    const hy_plan_problem *p = s->problem;
+    int32_t least = 0, most = p->layers;
     bool needs_device_least = s->is_lean && s->is_about_device;
-    bool is_open = s->problem->open.resident_units && !needs_device_least;
-    if (!is_open || !hy_choice_streams(&plan->choice)) {
-        fits_device(s, plan, s->problem->base.resident_units);
-        return;
-    }
+    bool is_open = p->open.resident_units && !needs_device_least;
+    if (!is_open || !hy_choice_streams(&plan->choice)) least = most = p->base.resident_units;
     while (least < most) {
         int32_t middle = (least + most + 1) / 2;
         if (fits_device(s, plan, middle)) {
@@ -113,7 +112,7 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
     fits_device(s, plan, least);
 }
 
-/* Offloaded activations use a ring of the same depth, so it was chosen before. */
+/* If activations are offloaded, try_activations has chosen the depth, because they use it too. */
 static void try_rings(search *s, hy_plan *plan) {
     const hy_plan_problem *p = s->problem;
     hy_plan_choice *c = &plan->choice;
@@ -136,18 +135,13 @@ static void try_rings(search *s, hy_plan *plan) {
 static void try_places(search *s, hy_plan *plan, int cls) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     const hy_plan_problem *p = s->problem;
-    bool is_there = cls != HY_PLAN_MASTER || p->has_master;
     if (cls == HY_PLAN_STATES) {
         try_rings(s, plan);
         return;
     }
-    plan->choice.state[cls] = p->base.state[cls];
-    if (!p->open.state[cls] || !is_there) {
-        try_places(s, plan, cls + 1);
-        return;
-    }
-    for (int i = 0; i < (s->may_use_disk ? 3 : 2); i++) {
-        plan->choice.state[cls] = places[i];
+    bool is_open = p->open.state[cls] && (cls != HY_PLAN_MASTER || p->has_master);
+    for (int i = 0; i < (!is_open ? 1 : s->may_use_disk ? 3 : 2); i++) {
+        plan->choice.state[cls] = is_open ? places[i] : p->base.state[cls];
         try_places(s, plan, cls + 1);
     }
 }
@@ -156,7 +150,7 @@ static void try_places(search *s, hy_plan *plan, int cls) {
 
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = begin(s->problem, choice);
-    HY_TRY(s->problem->sizes->work(s->problem->user, choice, &plan.work));
+    HY_TRY(hy_sizer_work(s->problem->sizer, choice, &plan.work));
     double least = choice->accum * (plan.work.forward + plan.work.backward);
     bool cannot_win = !s->is_lean && s->has_plan && s->best->fits && least >= s->best->cost.seconds;
     if (cannot_win) return HY_OK;
@@ -176,7 +170,7 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
         return try_work(s, choice);
     }
     for (size_t i = s->is_lean ? LOGIT_SIZES - 1 : 0; i < LOGIT_SIZES; i++) {
-        choice->loss_chunks = p->sizes->chunks(p->user, choice->batch, logit_sizes[i]);
+        choice->loss_chunks = hy_sizer_chunks(p->sizer, choice->batch, logit_sizes[i]);
         if (choice->loss_chunks != before) HY_TRY(try_work(s, choice));
         before = choice->loss_chunks;
     }
@@ -235,25 +229,25 @@ static hy_status try_batches(search *s, int64_t most) {
     return HY_OK;
 }
 
-/* First without disk, and first as the user wrote it. */
+/* Tries choices without disk before choices with disk, and the given micro-batch before smaller
+ * ones. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
-    for (int with_disk = 0; with_disk <= p->limits.has_folder; with_disk++) {
-        s->may_use_disk = with_disk;
+    for (int disk = 0; disk <= p->limits.has_folder && !s->best->fits; disk++) {
+        s->may_use_disk = disk;
         if (p->open.batch && !p->keeps_batch) {
             HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
         } else {
             HY_TRY(try_batch(s, p->base.batch));
         }
-        if (s->best->fits) return HY_OK;
-        if (p->open.batch && p->keeps_batch) HY_TRY(try_batches(s, p->base.batch - 1));
-        if (s->best->fits) return HY_OK;
+        bool may_split = p->open.batch && p->keeps_batch && !s->best->fits;
+        if (may_split) HY_TRY(try_batches(s, p->base.batch - 1));
     }
     return HY_OK;
 }
 
-/* Everything open gets the value that is fastest if it fits: no recomputing, and streaming only
- * as requested. */
+/* Are the defaults of all open values the fastest ones, if they fit? That is: no recomputing, and
+ * no streaming. */
 static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
@@ -267,7 +261,7 @@ static bool is_at_best(const hy_plan_problem *p) {
 
 static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
     *best = begin(problem, &(hy_plan_choice){0});
-    best->fits = false; /* nothing was looked at yet */
+    best->fits = false; /* nothing was compared yet */
     return (search){.problem = problem, .best = best};
 }
 
@@ -282,8 +276,8 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = best;
-    HY_TRY(problem->sizes->lend(problem->user, &out->choice, &out->work));
-    complete(problem, out); /* buffers have the length of the batches */
+    HY_TRY(hy_sizer_lend(problem->sizer, &out->choice, &out->work));
+    complete(problem, out); /* data buffers follow the batch */
     return HY_OK;
 }
 

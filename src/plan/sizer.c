@@ -134,7 +134,7 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
     int32_t head = plan->model->params.units - 1;
     for (int32_t unit = 0; unit < head; unit++) {
         int32_t alike = hy_batch_alike(plan, unit);
-        if (alike == 0) continue; /* counted with another */
+        if (alike == 0) continue; /* counted with an equal unit */
         out->forward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_FORWARD, &z->speed);
         out->backward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_BACKWARD, &z->speed);
     }
@@ -222,48 +222,47 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
-static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
-    hy_sizer *z = sizer;
+/* All passes of a choice, training and forward-only. */
+static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
     const hy_pass_spec *spec = &z->spec;
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
-    hy_plan_state state;
-    *out = (hy_plan_work){0};
-    if (!hy_model_has_passes(spec->model)) {
-        hy_rows_need(z->rows, choice, &z->rings, &state);
-        hy_work_close(out, spec, state.work_rings);
-        return HY_OK;
-    }
+    uint64_t ranks = spec->ranks > 1 ? (uint64_t)spec->ranks : 1;
+    uint64_t guarded = hy_guard_sequences(spec->guard_share, choice, spec->ranks);
+    hy_sized_pass sized;
     for (int i = spec->type_count - 1; i >= 0; i--) {
-        hy_sized_pass sized;
         HY_TRY(size_type(z, choice, spec->types[i], &sized));
         add_bytes(out, &sized.bytes, true, rows);
-        out->forward = sized.forward; /* the first type's stays */
+        out->forward = sized.forward; /* the last assignment is the first type's */
         out->backward = sized.backward + sized.head;
     }
     HY_TRY(least_work(z, choice, &most_bytes));
     for (int i = 0; i < spec->eval_type_count; i++) {
-        hy_sized_pass sized;
         HY_TRY(size_eval(z, choice, spec->eval_types[i], most_bytes, &sized));
         add_bytes(out, &sized.bytes, false, (uint64_t)sized.batch * (uint64_t)spec->seq);
         out->eval_batch[hy_plan_index(spec->eval_types[i])] = sized.batch;
         /* The last type is Predict's. */
-        uint64_t ranks = spec->ranks > 1 ? (uint64_t)spec->ranks : 1;
-        uint64_t wanted =
-            (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
+        uint64_t wanted = (guarded + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
     /* Places decide how many slices there will be: data buffers are long enough for the most. */
+    uint64_t slices = (uint64_t)hy_most_slices(spec, out);
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        uint64_t slices = (uint64_t)hy_most_slices(spec, out);
         out->rows = larger(out->rows, slices * (uint64_t)(out->eval_batch[i] * spec->seq));
     }
-    hy_rows_need(z->rows, choice, &z->rings, &state);
-    hy_work_close(out, spec, state.work_rings);
     return HY_OK;
 }
 
-static int32_t size_chunks(void *sizer, int32_t batch, uint64_t logits) {
-    const hy_pass_spec *spec = &((const hy_sizer *)sizer)->spec;
+hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
+    hy_plan_state state;
+    *out = (hy_plan_work){0};
+    if (hy_model_has_passes(z->spec.model)) HY_TRY(size_passes(z, choice, out));
+    hy_rows_need(z->rows, choice, &z->rings, &state);
+    hy_work_close(out, &z->spec, state.work_rings);
+    return HY_OK;
+}
+
+int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits) {
+    const hy_pass_spec *spec = &z->spec;
     uint64_t row = (uint64_t)hy_shape_vocab_rows(&spec->model->shape) *
                    hy_dtype_size(hy_step_activations(spec->types[0]));
     int64_t rows = (int64_t)batch * spec->seq;
@@ -273,33 +272,38 @@ static int32_t size_chunks(void *sizer, int32_t batch, uint64_t logits) {
     return (int32_t)wanted;
 }
 
-static void size_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
-    hy_sizer *z = sizer;
+void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out) {
     hy_rows_need(z->rows, choice, &z->rings, out);
     bool is_here = choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
-    if (z->moves_optim && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
+    if (hy_offload_moves(z->offload) && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
 }
 
-const hy_plan_sizes hy_sizer_sizes = {
-    .work = size_work, .state = size_state, .lend = hy_sizer_lend, .chunks = size_chunks};
+/* ---- creating -------------------------------------------------------------------------------- */
 
-/* ---- life ------------------------------------------------------------------------------------ */
-
-hy_status hy_sizer_begin(hy_sizer *z) {
+hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *spec, hy_sizer **out) {
+    hy_sizer *z = *out = malloc(sizeof *z);
+    if (!z) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    *z = *from;
+    z->rows = calloc(1, sizeof *z->rows);
     z->owns_passes = !z->passes;
     if (!z->passes) z->passes = calloc(1, sizeof *z->passes);
-    bool has_all = z->passes != NULL;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
+    bool has_all = z->passes && z->rows;
+    hy_status status = has_all ? hy_rows_init(z->rows, &z->spec.model->params, spec) : HY_OK;
+    for (int i = 0; i < HY_ROW_COUNT && has_all; i++) {
         if (!z->rows->row[i].kind) continue;
         size_t most = (size_t)z->rows->row[i].layout.unit_count;
         z->rings.of[i] = calloc((HY_RING_MAX + 1) * (most + 1), sizeof *z->rings.of[i]);
-        has_all = has_all && z->rings.of[i];
+        has_all = z->rings.of[i] != NULL;
     }
-    return has_all ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    if (!has_all) status = hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    if (status != HY_OK) hy_sizer_destroy(z);
+    return status;
 }
 
-void hy_sizer_end(hy_sizer *z) {
+void hy_sizer_destroy(hy_sizer *z) {
     for (int i = 0; i < HY_ROW_COUNT; i++) free(z->rings.of[i]);
+    if (z->rows) hy_rows_fini(z->rows);
+    free(z->rows);
     if (z->owns_passes) free(z->passes);
-    *z = (hy_sizer){0};
+    free(z);
 }

@@ -11,7 +11,7 @@
 /* A cached batch plan. */
 #define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
-    int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
+    int32_t batch, chunks, recompute_layers, ring_depth; /* the request */
     hy_recompute recompute;
     bool offloads, is_eval;
     hy_dtype dtype, grad_dtype;
@@ -30,8 +30,8 @@ typedef struct hy_pass_memo {
 typedef struct hy_plan_speed {
     hy_rates rates;
     double fp8;        /* speed of fp8 matmuls relative to bf16 */
-    double few_tiles;  /* results of a matmul that runs at half its rate */
-    double op_seconds; /* that every op costs */
+    double few_tiles;  /* size of a matmul's result, in tiles, at which its rate halves */
+    double op_seconds; /* seconds of an empty op */
 } hy_plan_speed;
 
 /* Properties of passes that no choice changes; the same for the planner and the engine. */
@@ -44,12 +44,12 @@ typedef struct hy_pass_spec {
     uint64_t budget;
     hy_dtype types[HY_PLAN_TYPES]; /* training's compute types; the first is Full's */
     int type_count;
-    hy_dtype eval_types[HY_PLAN_TYPES]; /* that evaluation computes in */
+    hy_dtype eval_types[HY_PLAN_TYPES]; /* compute types of evaluation */
     int eval_type_count;
     hy_dtype grad_dtype;
-    hy_fp8_use fp8;      /* of steps in fp8 */
+    hy_fp8_use fp8;      /* matmuls in fp8 */
     int32_t eval_batch;  /* as requested; 0: as many training batches as fit */
-    double guard_share;  /* share of a step's sequences: a guard pass */
+    double guard_share;  /* share of a step's sequences that the guard measures */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
     bool lends; /* the device has its own memory, which Evaluate may borrow outside of training */
@@ -62,14 +62,14 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 /* Options of the batch plan for a choice; forward-only plans have their own size. */
 hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice *choice,
                                  hy_dtype dtype, bool is_training);
-/* Of one pass, all ranks together. */
+/* The number of sequences that the guard measures in one pass, of all ranks together. */
 uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice, int32_t ranks);
 
-/* The work area, summed up pass by pass: begin with {0}, add every pass, close. */
+/* Counts the work area: begin with {0}, add every pass, close. */
 void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);
 void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
 
-/* The buffers of its data, in order. */
+/* The buffers in the area's data, in order. */
 typedef enum hy_work_buffer {
     HY_BUFFER_TOKENS, /* one value per token: tokens, targets, document starts, losses */
     HY_BUFFER_TARGETS,
@@ -78,34 +78,39 @@ typedef enum hy_work_buffer {
     HY_BUFFER_LOSS_SUM,
     HY_BUFFER_SQUARE_SUM,
     HY_BUFFER_DOTS,
-    HY_BUFFER_CLIP, /* and the seed of dropout */
+    HY_BUFFER_CLIP, /* clip factor, and the seed of dropout */
     HY_BUFFER_FP8,  /* statistics of values in fp8, and largest magnitudes */
     HY_BUFFER_ROPE, /* table of rotations */
     HY_BUFFER_SUMS, /* workspace of reductions */
     HY_BUFFER_COUNT
 } hy_work_buffer;
-/* Their bytes; 0: absent. Only this function knows them. */
+/* The bytes of each buffer; 0: absent. */
 void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
                      uint64_t bytes[HY_BUFFER_COUNT]);
 
 typedef struct hy_sizer {
     hy_pass_spec spec;
-    const hy_rows *rows;
-    bool moves_optim;      /* the optimizer's state moves to the host in Predict */
-    bool compresses_optim; /* it is kept in 8 bits in the memory of the gradients */
+    hy_offload offload; /* what happens to the optimizer's state in Predict */
     hy_plan_speed speed;
-    hy_ring_memo rings;
     hy_pass_memo *passes;
     bool owns_passes;
+    hy_rows *rows;
+    hy_ring_memo rings;
 } hy_sizer;
 
-/* The caller sets spec, rows, moves_optim and speed before; it may set passes, which it keeps. */
-hy_status hy_sizer_begin(hy_sizer *z);
-void hy_sizer_end(hy_sizer *z);
+/* The caller sets spec, offload and speed in `from`; it may set passes, which it keeps. `rows`:
+ * which rows the run has. */
+hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *rows, hy_sizer **out);
+void hy_sizer_destroy(hy_sizer *z);
+/* What a choice needs: bytes and seconds of passes; bytes of the state. */
+hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out);
+void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out);
+/* The number of loss chunks for this many bytes of logits at a time. */
+int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
 /* loan.c: after places are chosen, more slices for Evaluate in memory that only steps need. */
-#define HY_LOAN_AREA HY_ROW_COUNT /* lent by training's area, not by a row */
+#define HY_LOAN_AREA HY_ROW_COUNT /* the lender is training's area, not a row */
 /* Bytes that the training area lends: all that training needs, except the predictor's rings at
  * its end. */
 static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t rings) {
@@ -113,8 +118,7 @@ static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t ring
     return area > rings ? area - rings : 0;
 }
 int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work); /* at least 1 */
-hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *choice, hy_plan_work *work);
-extern const hy_plan_sizes hy_sizer_sizes; /* their user is a hy_sizer */
+hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 
 /* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);

@@ -1,4 +1,8 @@
-/* traffic.c: the traffic between ranks in a step, and its duration. See traffic.h. */
+/* traffic.c: the traffic between ranks in a step, and its duration. See traffic.h.
+ *
+ * problem.c calls it before memory is allocated. The dry run uses the real collectives
+ * (comm/collectives.h), the real ring of gathered units (state/gather.h) and the real walk over
+ * units, with an arena without memory and an exchange that only counts. */
 #include "plan/traffic.h"
 
 #include <stdlib.h>
@@ -39,12 +43,12 @@ enum { TRAINED, FROZEN, SETS };
 typedef struct dry_run {
     const hy_rows *rows;
     const hy_model *model;
-    int weights_row;         /* that passes read */
+    int weights_row;         /* the row that passes read */
     hy_exchange *net;        /* counts */
     hy_arena memory;         /* has none */
     hy_store weights[SETS];  /* read by passes: rings of gathered units, or whole rows */
-    hy_store grads;          /* that backward writes */
-    hy_gather gathers[SETS]; /* whole NULL: passes read a whole row */
+    hy_store grads;          /* the row that backward writes */
+    hy_gather gathers[SETS]; /* `whole` is NULL if passes read a whole row */
     hy_gathering *units;     /* (SETS, units) */
 } dry_run;
 
@@ -58,7 +62,7 @@ static hy_plan_load take_load(dry_run *d) {
 
 /* ---- gradients, and weights that are whole --------------------------------------------------- */
 
-/* In the order of backward: *last is the load of its last unit. */
+/* Exchanges all units in the order of backward. last: the load of the last unit. */
 static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduced,
                               hy_plan_load *sum, hy_plan_load *last) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -80,22 +84,18 @@ static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduce
 /* ---- weights that passes gather -------------------------------------------------------------- */
 
 static hy_status fetch(void *context, hy_stream *stream, int32_t unit) {
-    dry_run *d = context;
-    for (int i = 0; i < SETS; i++) {
-        if (d->gathers[i].whole) HY_TRY(hy_gather_fetch(&d->gathers[i], stream, unit, NULL));
-    }
-    return HY_OK;
+    const hy_gather *g = ((dry_run *)context)->gathers;
+    if (g[TRAINED].whole) HY_TRY(hy_gather_fetch(&g[TRAINED], stream, unit, NULL));
+    return g[FROZEN].whole ? hy_gather_fetch(&g[FROZEN], stream, unit, NULL) : HY_OK;
 }
 
 static hy_status await(void *context, hy_stream *stream, int32_t unit) {
-    dry_run *d = context;
-    for (int i = 0; i < SETS; i++) {
-        if (d->gathers[i].whole) HY_TRY(hy_gather_await(&d->gathers[i], stream, unit));
-    }
-    return HY_OK;
+    const hy_gather *g = ((dry_run *)context)->gathers;
+    if (g[TRAINED].whole) HY_TRY(hy_gather_await(&g[TRAINED], stream, unit));
+    return g[FROZEN].whole ? hy_gather_await(&g[FROZEN], stream, unit) : HY_OK;
 }
 
-/* A micro-batch: bytes sent in forward and in backward. */
+/* Runs one micro-batch: what is sent in forward and in backward. */
 static hy_status walk(dry_run *d, hy_plan_load out[2]) {
     const hy_unit_hook hook = {.context = d, .fetch = fetch, .await = await};
     hy_batch_input input = {.weights = &d->weights[TRAINED],
@@ -136,7 +136,7 @@ static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
     const hy_row *grads = &d->rows->row[HY_ROW_GRADS];
     hy_plan_load before[2];
     d->units = calloc(SETS * (size_t)d->model->params.units, sizeof *d->units);
-    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "no memory to count the bytes that ranks send");
+    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "not enough memory to count the bytes that ranks send");
     HY_TRY(hy_store_init(&d->grads, &d->memory, HY_GRADS, &grads->layout));
     for (int set = 0; set < SETS; set++) HY_TRY(open_weights(d, set));
     HY_TRY(walk(d, before));

@@ -356,7 +356,7 @@ static hy_status load_as_codes(hy_engine *e, const state_source *from,
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {
     /* fp32 numbers, and the bytes of file and store */
     char *staging = malloc(2 * HY_STATE_STAGING);
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "not enough memory to stage a checkpoint");
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
     hy_status status = HY_OK;

@@ -55,7 +55,7 @@ static hy_status make_list(const hy_engine *e, const char *file, listing *out) {
     if (!out->names || !out->entries) {
         drop_list(out);
         *out = (listing){0};
-        return hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to list %s", file);
     }
     for (size_t i = 0; hy_state_next(e, &cursor, &tensor); i++) {
         memcpy(out->names[i], tensor.name, sizeof tensor.name);
@@ -115,7 +115,7 @@ static hy_status write_parts_of(hy_engine *e, const char *folder, const char *fi
     listing list = {0};
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    HY_FAIL_IF(!staging, HY_ERR_MEMORY, "no memory to write %s", file);
+    HY_FAIL_IF(!staging, HY_ERR_MEMORY, "not enough memory to write %s", file);
     hy_status status = hy_path_join(path, sizeof path, folder, file);
     if (status == HY_OK) status = make_list(e, file, &list);
     if (status == HY_OK)

@@ -156,7 +156,7 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
 
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder) {
     int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
-    const hy_settings *s = e->settings;
+    const hy_settings *s = e->request.settings;
     hy_export_plan plan;
     HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->plan->types.master, &plan));
     HY_TRY(hy_update_finish(e));
@@ -166,7 +166,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
                          .scale = samples > 0 ? 1.0 / (double)samples : 1,
                          .room = 1 << 20};
     reader.raw = malloc((size_t)reader.room * WIDEST);
-    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
     hy_merge merge = hy_merge_begin(&e->model->shape, &e->model->params, read_store, &reader);
     bool is_adapter = what == HY_EXPORT_ADAPTER;
     char base[HY_PATH_MAX];

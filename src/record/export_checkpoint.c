@@ -218,7 +218,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     HY_TRY(find_origin(s, options->base, &settings));
     HY_TRY(hy_export_prepare(&settings, dtype, dtype_held(s), &plan));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
-    if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    if (!s->raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
     bool is_merged = options->merge || options->onto, as_files = false;
     bool is_adapter = s->model->shape.adapter.rank > 0 && !is_merged;
     if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, dtype_held(s));

@@ -22,7 +22,7 @@ hy_status hy_rank_figures_init(hy_rank_figures *it, int32_t ranks, int32_t lates
     it->slowest = calloc((size_t)ranks, sizeof *it->slowest);
     if (!it->kept || !it->memory || !it->slowest) {
         hy_rank_figures_fini(it);
-        return hy_fail(HY_ERR_MEMORY, "no memory for the figures of %d ranks", ranks);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for the figures of %d ranks", ranks);
     }
     it->ranks = ranks;
     for (int32_t r = 0; r < ranks; r++) it->memory[r] = NAN;

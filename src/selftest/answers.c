@@ -154,7 +154,7 @@ hy_status hy_selftest_answers(hy_selftest_run *run) {
         test_matmul, test_loss, test_attention, test_norm, test_activations, test_adamw};
     float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
     hy_status status = HY_OK;
-    if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
+    if (!memory) return hy_fail(HY_ERR_MEMORY, "not enough memory for the self-test");
     for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++)
         status = tests[i](run, memory);
     free(memory);

@@ -70,7 +70,8 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
                          const char *text) {
     char message[TEXT];
     hy_finding *all = calloc((size_t)run->team->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the results of %d ranks", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for the results of %d ranks",
+               run->team->who.count);
     hy_status status = hy_control_gather_bytes(run->team->control, mine, sizeof *mine, all);
     if (status == HY_OK) {
         bool is_wrong = describe(run, all, message);
@@ -89,7 +90,8 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
 
 hy_status hy_ranks_largest(hy_ranks_run *run, double *value) {
     double *all = calloc((size_t)run->team->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the numbers of %d ranks", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for the numbers of %d ranks",
+               run->team->who.count);
     hy_status status = hy_control_gather(run->team->control, value, 1, all);
     for (int32_t r = 0; r < run->team->who.count; r++) *value = all[r] > *value ? all[r] : *value;
     free(all);
@@ -98,7 +100,7 @@ hy_status hy_ranks_largest(hy_ranks_run *run, double *value) {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* As a run opens it (engine/device.c), without timing anything. */
+/* As a run opens it (setup/device.c), without timing anything. */
 static hy_status open_device(hy_ranks_run *run) {
     hy_selftest_device *d = &run->device;
     hy_settings *s = &run->settings;

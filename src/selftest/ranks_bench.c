@@ -38,7 +38,7 @@ hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
     HY_TRY(hy_selftest_take(&b->memory, HY_EXCHANGE_NUMBERS * sizeof *b->numbers,
                             (void **)&b->numbers));
     b->host = malloc(HY_BENCH_MOST);
-    HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare exchanged data");
+    HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "not enough memory to compare exchanged data");
     return hy_exchange_connect(&b->net);
 }
 

@@ -94,7 +94,7 @@ static void report_transport(hy_ranks_run *run, const facts *all) {
 hy_status hy_ranks_test_machines(hy_ranks_run *run) {
     facts mine, *all = calloc((size_t)run->team->who.count, sizeof *all);
     bool is_gpu = run->device.backend->facts.is_gpu;
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for %d ranks", run->team->who.count);
     snprintf(run->part, sizeof run->part, "ranks");
     hy_status status =
         hy_rank_count(run->team, is_gpu ? hy_device_card(run->settings.device) : -1, &run->sharers);

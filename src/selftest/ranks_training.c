@@ -99,8 +99,8 @@ static hy_status train(hy_ranks_run *run, case_run *c) {
     hy_config *config;
     HY_TRY(hy_config_create(&config));
     hy_status status = configure(run, c, config);
-    if (status == HY_OK)
-        status = hy_trainer_make_in(config, NULL, c->stage < 0 ? NULL : run->team, &t);
+    hy_making making = {.is_team_lent = true, .team = c->stage < 0 ? NULL : run->team};
+    if (status == HY_OK) status = hy_trainer_make(config, NULL, &making, &t);
     if (status == HY_OK) status = make_steps(t, c);
     hy_trainer_destroy(t);
     hy_config_destroy(config);

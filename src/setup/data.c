@@ -1,5 +1,5 @@
 /* data.c: opens data as configured: the model's folder, the tokenizer and chat template for
- * reading it, and the observer for skipped rows. See engine.h. */
+ * reading it, and the observer for skipped rows. See setup.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void tell_progress(void *user, const char *what, double share) {
 static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
 
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
-    const hy_settings *s = e->settings;
+    const hy_settings *s = e->request.settings;
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));

@@ -1,25 +1,31 @@
-/* initial.c: computes initial weights on the host with several threads and sends them to the
- * device. See engine.h.
+/* initial.c: the weights that a run starts with: random, or from a model's files. See setup.h.
  *
- * Each number is a pure function of the seed and its position, so threads and chunks do not
- * change any bit. */
+ * Random weights are computed on the host with several threads and sent to the device. Each number
+ * is a pure function of the seed and its position, so threads and chunks do not change any bit.
+ * hub/ reads files; here the run reports what was loaded. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "engine/engine.h"
+#include "hub/hf_load.h"
+#include "hub/peft.h"
 #include "kernels/coded.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
 #include "model/coding.h"
 #include "setup/setup.h"
 
-#define CHUNK (16 << 20) /* elements computed at a time, and sent if they are on a device */
+#define CHUNK (16 << 20) /* elements that are computed, and copied to the device, at a time */
 #define BATCH 4096       /* elements that a thread computes before it rounds them */
 #define MOST_THREADS 64
 #define SLOW_ELEMENTS 50e6 /* from this size on, progress is reported */
 
+/* ---- random weights -------------------------------------------------------------------------- */
+
+/* Elements of a parameter that one thread computes. */
 typedef struct share {
     const hy_param *param;
     uint64_t seed;
@@ -72,13 +78,10 @@ static void make_chunk(const share *whole, int threads) {
     }
 }
 
-static int thread_count(const hy_engine *e) {
-    int64_t asked = e->settings->threads ? e->settings->threads : hy_machine_threads();
-    return asked > MOST_THREADS ? MOST_THREADS : (int)asked;
-}
-
 static int threads_for(const hy_engine *e, int64_t count) {
-    return count < CHUNK / 64 ? 1 : thread_count(e);
+    int64_t asked = e->request.settings->threads;
+    if (asked == 0) asked = hy_machine_threads();
+    return count < CHUNK / 64 ? 1 : asked > MOST_THREADS ? MOST_THREADS : (int)asked;
 }
 
 static void tell(const hy_engine *e, int64_t done) {
@@ -87,25 +90,18 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-typedef struct coded_matrix {
-    const hy_param *param;
-    uint64_t seed;
-} coded_matrix;
-
 static hy_status make_numbers(void *context, int64_t first, int64_t count, float *out) {
-    const coded_matrix *matrix = context;
-    hy_param_initial(matrix->param, matrix->seed, first, count, out);
+    const share *s = context;
+    hy_param_initial(s->param, s->seed, first, count, out);
     return HY_OK;
 }
 
-static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) {
-    coded_matrix matrix = {&e->model->params.list[index], (uint64_t)e->settings->seed};
-    const hy_param *param = matrix.param;
-    hy_coding_source from = {&matrix, make_numbers, threads_for(e, param->count)};
-    hy_coding_target to = {
-        .store = store, .stream = e->device.compute, .item = hy_store_item_of(store, index)};
-    HY_TRY(hy_coding_run(param, &store->layout.items[to.item], &from, &to));
-    tell(e, param->first + param->count);
+/* A quantised matrix: its numbers are computed and then encoded. */
+static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t item, share *whole) {
+    hy_coding_source from = {whole, make_numbers, threads_for(e, whole->param->count)};
+    hy_coding_target to = {.store = store, .stream = e->device.compute, .item = item};
+    HY_TRY(hy_coding_run(whole->param, &store->layout.items[item], &from, &to));
+    tell(e, whole->param->first + whole->param->count);
     return HY_OK;
 }
 
@@ -114,21 +110,20 @@ static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) 
 static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
-    if (item < 0 || !hy_store_has_item(store, item)) return HY_OK; /* another row's or rank's */
-    hy_dtype dtype = store->layout.items[item].dtype;
-    if (hy_is_coded(dtype)) return initialise_coded(e, store, index);
-    char *in_place = hy_store_host(store, item);
+    /* It belongs to another row or rank. */
+    if (item < 0 || !hy_store_has_item(store, item)) return HY_OK;
     const hy_layout_item *entry = &store->layout.items[item];
-    int64_t end = entry->begin + entry->count; /* with several ranks it may be a slice */
+    hy_dtype dtype = entry->dtype;
+    share whole = {.param = param, .seed = (uint64_t)e->request.settings->seed, .dtype = dtype};
+    if (hy_is_coded(dtype)) return initialise_coded(e, store, item, &whole);
+    char *in_place = hy_store_host(store, item);
+    int64_t end = entry->begin + entry->count; /* with several ranks, entry may be a slice */
     for (int64_t first = entry->begin; first < end; first += CHUNK) {
         int64_t count = end - first < CHUNK ? end - first : CHUNK;
         uint64_t at = hy_dtype_bytes(dtype, first - entry->begin);
-        share whole = {.param = param,
-                       .seed = (uint64_t)e->settings->seed,
-                       .first = first,
-                       .count = count,
-                       .dtype = dtype,
-                       .out = in_place ? in_place + at : staging};
+        whole.first = first;
+        whole.count = count;
+        whole.out = in_place ? in_place + at : staging;
         make_chunk(&whole, threads_for(e, count));
         at += hy_store_offset(store, item);
         uint64_t bytes = hy_dtype_bytes(dtype, count);
@@ -138,13 +133,13 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     return HY_OK;
 }
 
-static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
+static hy_status initialise_some(hy_engine *e, bool only_adapters) {
     hy_row_changed(e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "not enough memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
-        if (is_adapters_alone && !hy_is_adapter(e->model->params.list[i].kind)) continue;
+        if (only_adapters && !hy_is_adapter(e->model->params.list[i].kind)) continue;
         status = initialise(e, hy_store_of(e, HY_ROW_MASTER), i, staging);
         bool has_frozen = status == HY_OK && hy_has_row(e, HY_ROW_FROZEN);
         if (has_frozen) status = initialise(e, hy_store_of(e, HY_ROW_FROZEN), i, staging);
@@ -157,4 +152,72 @@ hy_status hy_engine_initialise_weights(hy_engine *e) { return initialise_some(e,
 
 hy_status hy_engine_initialise_adapters(hy_engine *e) {
     return e->model->shape.adapter.rank > 0 ? initialise_some(e, true) : HY_OK;
+}
+
+/* ---- from files ------------------------------------------------------------------------------ */
+
+static void tell_progress(void *user, double done) {
+    const hy_engine *e = user;
+    e->observer->on_progress(e->observer->user, "reading weights", done);
+}
+
+static hy_status tell_notes(const hy_engine *e, const char *folder) {
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    char *at = config.notes.data;
+    while (at && *at) {
+        char *end = strchr(at, '\n');
+        if (end) *end = 0;
+        hy_say_to(e->observer, HY_WARNING, "%s", at);
+        at = end ? end + 1 : NULL;
+    }
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+/* Reports how a quantised folder was loaded, so that users know which numbers a run computes
+ * with. */
+static void tell_counts(const hy_engine *e, const char *path, const hy_load_counts *counts) {
+    const hy_params *params = &e->model->params;
+    if (counts->kept > 0) {
+        hy_say_to(e->observer, HY_NOTE,
+                  "%d matrices of %s keep their NF4 codes from bitsandbytes, with scales in %s",
+                  counts->kept, path, params->has_plain_scales ? "fp32" : "8 bits");
+    }
+    if (counts->decoded > 0) {
+        hy_say_to(e->observer, HY_NOTE, "%d NF4 matrices of %s were decoded", counts->decoded,
+                  path);
+    }
+    if (counts->real > 0) {
+        hy_say_to(e->observer, HY_NOTE,
+                  "%s has %d matrices in its blocks that are not quantised; they stay that way",
+                  path, counts->real);
+    }
+}
+
+hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path) {
+    hy_load_counts counts = {0};
+    hy_load_options options = {
+        .threads = (int)e->request.settings->threads, .user = e, .counts = &counts};
+    bool is_slow = (double)e->model->params.elements >= SLOW_ELEMENTS;
+    if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
+    if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
+    HY_TRY(hy_engine_initialise_adapters(e));
+    hy_row_changed(e->state, HY_ROW_MASTER);
+    HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute,
+                              &options));
+    if (hy_has_row(e, HY_ROW_FROZEN)) {
+        hy_store *frozen = hy_store_of(e, HY_ROW_FROZEN);
+        HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->device.compute, &options));
+    }
+    tell_counts(e, path, &counts);
+    hy_say_to(e->observer, HY_NOTE, "the run starts with the weights of %s", path);
+    return HY_OK;
+}
+
+hy_status hy_engine_load_adapter(hy_engine *e, const char *folder) {
+    hy_row_changed(e->state, HY_ROW_MASTER);
+    HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute));
+    hy_say_to(e->observer, HY_NOTE, "the run starts with the adapters of %s", folder);
+    return HY_OK;
 }

@@ -1,5 +1,5 @@
-/* setup_model.c: creates the model of a run from its settings: shape, adapters, trained parameters,
- * and how frozen ones are stored. See engine.h.
+/* model.c: creates the model of a run from its settings: shape, adapters, trained parameters,
+ * and how frozen ones are stored. See setup.h.
  *
  * It is called before anything is planned. Errors name the wrong key. */
 #include "base/error.h"
@@ -44,7 +44,7 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
 }
 
 static hy_status make_model(hy_engine *e) {
-    const hy_settings *s = e->settings;
+    const hy_settings *s = e->request.settings;
     hy_shape shape;
     if (e->custom) return hy_custom_make_model(e);
     HY_TRY(hy_shape_from_settings(s, &shape));
@@ -53,14 +53,14 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_settings_check_adapters(s));
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     HY_TRY(hy_settings_select(s, e->model));
-    if (s->save.resume[0]) return HY_OK; /* it began as it is */
+    if (s->save.resume[0]) return HY_OK; /* the checks were done when the run began */
     hy_status status = hy_adapter_check_beside(&e->model->params);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {
     HY_TRY(make_model(e));
-    hy_status status = hy_groups_apply(e->settings->optimizer.groups, &e->model->params);
+    hy_status status = hy_groups_apply(e->request.settings->optimizer.groups, &e->model->params);
     if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
     hy_model_settle(e->model);
     return HY_OK;

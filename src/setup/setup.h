@@ -1,8 +1,9 @@
 /* setup.h: creates device, model, data and initial weights from the settings, before anything is
  * computed.
  *
- * Training, evaluation and decoding call it. It knows settings, folders and model files; the
- * engine does not. */
+ * Training, evaluation and decoding call it, after they have set e->request.settings and
+ * e->observer. Set-up knows settings, folders and model files. The engine does not: set-up gives it
+ * the values that it needs. */
 #pragma once
 
 #include "config/derived.h"
@@ -12,12 +13,12 @@
 
 /* ---- device.c -------------------------------------------------------------------------------- */
 
-/* Opens the device in the settings, with its streams; for a plan (request.is_plan) it may be a
- * card that is not in this machine. */
+/* Opens the device that the settings name, with its streams. For a plan (request.is_plan) it may be
+ * a card that is not in this machine. */
 hy_status hy_engine_open_device(hy_engine *e);
-void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
+void hy_engine_tell_warning(hy_engine *e); /* reports the device's warning, if it has one, once */
 
-/* ---- setup_model.c: the model ---------------------------------------------------------------- */
+/* ---- model.c: the model ---------------------------------------------------------------------- */
 
 /* Sets which parameters are trained, which are trained whole besides adapters, and how frozen
  * ones are stored. Errors name the key. */
@@ -29,7 +30,7 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* ---- data.c: the data set and the tokenizer -------------------------------------------------- */
 
-/* keeps_rest: see dataset.h. */
+/* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
 /* The model's folder, which has its tokenizer and template; "": none. */
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
@@ -38,11 +39,12 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
 hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
                              char path[HY_PATH_MAX]);
 
-/* ---- initial.c, load.c: initial weights ------------------------------------------------------ */
+/* ---- initial.c: initial weights -------------------------------------------------------------- */
 
-hy_status hy_engine_initialise_weights(hy_engine *e);
+hy_status hy_engine_initialise_weights(hy_engine *e); /* random, from the seed */
 /* Replaces the adapters by those of a PEFT folder. */
 hy_status hy_engine_load_adapter(hy_engine *e, const char *folder);
 /* Initialises only the adapters, if there are any: model files do not have them. */
 hy_status hy_engine_initialise_adapters(hy_engine *e);
+/* Reads the weights of a model's files. */
 hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path);

@@ -23,7 +23,8 @@ static void parts_of(const hy_gather *g, int32_t unit, hy_comm_part *out) {
     }
 }
 
-/* The part is not held during the transfer, because its ring may be small. */
+/* Copies this rank's part to the ring. The part is not held during the transfer, because its own
+ * ring may be small. */
 static hy_status copy_own(const hy_gather *g, hy_stream *stream, int32_t unit, char *to,
                           uint64_t bytes) {
     if (!g->from || bytes == 0) return HY_OK;

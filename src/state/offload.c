@@ -20,7 +20,7 @@ hy_status hy_offload_take(hy_state *s, hy_offload strategy) {
     hy_place place = strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
     bool moves = hy_offload_moves(strategy);
     if (host->data && (!moves || host->place != place)) {
-        HY_TRY(hy_offload_await(s)); /* it may be there now */
+        HY_TRY(hy_offload_await(s)); /* the state may be in this memory now */
         HY_TRY(s->device->backend->stream_sync(s->device->moves));
         hy_arena_fini(host);
     }
@@ -33,13 +33,14 @@ static void book(hy_state *s, hy_place place, uint64_t bytes, bool is_live) {
     (is_live ? hy_ledger_take : hy_ledger_give)(&s->ledger, HY_OPTIM, place, bytes);
 }
 
-/* Marks its device bytes as live, or as free. */
+/* Marks the device bytes of the optimizer's state as live, or as free. */
 static void book_here(hy_state *s, bool is_live) {
     book(s, HY_DEVICE, hy_rows_optim_bytes(s->rows), is_live);
 #ifdef HY_POISON
     for (int k = 0; k < s->rows->optim_count && !is_live && !s->device->backend->facts.is_gpu;
          k++) {
-        memset(optim_store(s, k)->data, 0xff, optim_store(s, k)->layout.bytes); /* read as NaN */
+        /* A wrong read gives NaN. */
+        memset(optim_store(s, k)->data, 0xff, optim_store(s, k)->layout.bytes);
     }
 #endif
 }
@@ -71,8 +72,8 @@ static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bo
     return s->device->backend->enqueue(s->device->compute, &call);
 }
 
-/* Every array of every parameter. The gradients' memory is large enough: 4 bytes per element,
- * while each array needs slightly more than one (hy_offload_settle). */
+/* Converts every array of every parameter. The gradients' memory is large enough: it has 4 bytes
+ * per element, and each array needs slightly more than one (hy_offload_settle checks it). */
 static hy_status convert(hy_state *s, bool to_codes) {
     char *at = s->rows->row[HY_ROW_GRADS].store.data;
     for (int k = 0; k < s->rows->optim_count; k++) {
@@ -87,7 +88,7 @@ static hy_status convert(hy_state *s, bool to_codes) {
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Unit by unit, so that the first copies start while other units still wait. */
+/* Copies unit by unit, so that the first copies start early. */
 static hy_status copy_units(hy_state *s, bool to_host) {
     int32_t units = s->rows->row[HY_ROW_OPTIM].layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
@@ -112,41 +113,37 @@ hy_status hy_offload_wait_away(hy_state *s) {
     return HY_OK;
 }
 
-/* The host's copy is live when the transfer starts; the device's until it has ended. */
-static hy_status send_to_host(hy_state *s) {
-    HY_TRY(copy_units(s, true));
-    book_host(s, true);
-    s->offload.where = HY_OPTIM_LEAVING;
-    return s->offload.lookahead > 0 ? HY_OK : hy_offload_wait_away(s);
-}
-
-static hy_status compress(hy_state *s) {
-    HY_TRY(convert(s, true));
-    HY_TRY(s->device->backend->stream_sync(s->device->compute));
-    book_here(s, false);
-    book_compressed(s, true);
-    s->offload.where = HY_OPTIM_COMPRESSED;
-    return HY_OK;
-}
-
 hy_status hy_offload_begin(hy_state *s, hy_offload strategy) {
-    if (strategy == HY_OFFLOAD_NONE || s->offload.where != HY_OPTIM_HERE) return HY_OK;
-    HY_TRY(s->device->backend->stream_sync(s->device->compute)); /* it leaves on another stream */
-    if (hy_offload_moves(strategy)) return send_to_host(s);
-    if (strategy == HY_OFFLOAD_COMPRESS) return compress(s);
+    hy_optim_where *where = &s->offload.where;
+    if (strategy == HY_OFFLOAD_NONE || *where != HY_OPTIM_HERE) return HY_OK;
+    /* Another stream copies the state, so compute must be idle. */
+    HY_TRY(s->device->backend->stream_sync(s->device->compute));
+    if (hy_offload_moves(strategy)) {
+        /* The host's copy is live when the transfer starts; the device's until it has ended. */
+        HY_TRY(copy_units(s, true));
+        book_host(s, true);
+        *where = HY_OPTIM_LEAVING;
+        return s->offload.lookahead > 0 ? HY_OK : hy_offload_wait_away(s);
+    }
+    bool is_compressed = strategy == HY_OFFLOAD_COMPRESS;
+    if (is_compressed) {
+        HY_TRY(convert(s, true));
+        HY_TRY(s->device->backend->stream_sync(s->device->compute));
+    }
     book_here(s, false);
-    s->offload.where = HY_OPTIM_DROPPED;
+    if (is_compressed) book_compressed(s, true);
+    *where = is_compressed ? HY_OPTIM_COMPRESSED : HY_OPTIM_DROPPED;
     return HY_OK;
 }
 
 /* ---- coming back ----------------------------------------------------------------------------- */
 
-/* Before it is needed, on its own stream. */
+/* Starts the return before the state is needed, on its own stream. */
 static hy_status prefetch(hy_state *s) {
     if (s->offload.where != HY_OPTIM_AWAY) return HY_OK;
     HY_TRY(copy_units(s, false));
     HY_TRY(s->device->backend->event_record(s->offload.is_back, s->device->moves));
-    s->offload.where = HY_OPTIM_COMING; /* once all of it is on its way */
+    s->offload.where = HY_OPTIM_COMING; /* set when all copies have started */
     book_host(s, false);
     book_here(s, true);
     return HY_OK;

@@ -32,23 +32,28 @@ static inline bool hy_choice_streams(const hy_plan_choice *c) {
     return false;
 }
 
+/* Nothing streams, and activations stay on the device. */
+static inline bool hy_choice_is_plain(const hy_plan_choice *c) {
+    return !hy_choice_streams(c) && c->activations == HY_DEVICE;
+}
+
 /* The needs of the state's rows (rows.h), and the bytes that stream through the device in one
  * walk over all units. */
 typedef struct hy_plan_state {
-    uint64_t device;                /* rows that live there */
-    uint64_t rings;                 /* on the device: rings of streamed rows, and resident layers */
-    uint64_t step_rings;            /* of rings, what Predict does without */
-    uint64_t work_rings;            /* and scratch memory of the predictor: in the work area */
-    uint64_t pinned;                /* streamed rows in pinned memory, without the predictor's */
-    uint64_t kept, kept_pinned;     /* of the predictor, and the part in pinned memory */
-    uint64_t disk, staging;         /* in the file, and pinned buffers for it */
-    uint64_t moved;                 /* on the host: the optimizer's state in Predict */
-    uint64_t bytes[HY_PLAN_STATES]; /* all bytes of a class, wherever they are */
-    uint64_t streamed[HY_PLAN_STATES]; /* streams from the host or from disk */
-    uint64_t frozen, frozen_streamed;  /* of the weights: not part of an update */
-    uint64_t forward_only;             /* of these: backward does not reach them */
-    uint64_t fp8, fp8_streamed;        /* the blocks' weights in fp8, not counted above, */
-    uint64_t blocks_streamed;          /* and the blocks' weights that passes do not need then */
+    uint64_t device;            /* rows that live there */
+    uint64_t rings;             /* on the device: rings of streamed rows, and resident layers */
+    uint64_t step_rings;        /* part of rings that only steps need */
+    uint64_t work_rings;        /* in the work area: rings and scratch memory of the predictor */
+    uint64_t pinned;            /* streamed rows in pinned memory, without the predictor's */
+    uint64_t kept, kept_pinned; /* state of the predictor, and its part in pinned memory */
+    uint64_t disk, staging;     /* bytes in the file, and pinned buffers for it */
+    uint64_t moved;             /* the optimizer's state on the host in Predict */
+    uint64_t bytes[HY_PLAN_STATES];    /* all bytes of a class, wherever they are */
+    uint64_t streamed[HY_PLAN_STATES]; /* bytes that stream from the host or from disk */
+    uint64_t frozen, frozen_streamed;  /* frozen weights, which an update does not read */
+    uint64_t forward_only;             /* frozen weights that stream only in forward */
+    uint64_t fp8, fp8_streamed;        /* the blocks' fp8 copy, not counted above */
+    uint64_t blocks_streamed;          /* the blocks' weights, which fp8 passes do not read */
     /* with several ranks: the fp8 copy, which every pass computes again */
     uint64_t fp8_gathered;
 } hy_plan_state;

@@ -1,4 +1,7 @@
-/* rows.c: the rows of a run, and what a choice of places means for them. See rows.h. */
+/* rows.c: which rows a run has, and how many bytes they need in a choice of places. See rows.h.
+ *
+ * hy_rows_init derives every row from its kind (kinds.c) and hy_rows_spec. hy_rows_need counts the
+ * bytes of a choice. The planner compares choices by these bytes, and state.c allocates them. */
 #include "state/rows.h"
 
 #include <assert.h>
@@ -15,7 +18,7 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     case HY_SHARDED_STATE: return spec->ranks.stage > 0;
     case HY_SHARDED_WEIGHTS: return spec->ranks.stage > 2;
     case HY_SHARDED_BYTES:
-        return spec->ranks.stage > 2 && !spec->is_custom; /* its passes are not ours */
+        return spec->ranks.stage > 2 && !spec->is_custom; /* its passes cannot gather */
     }
     return false;
 }
@@ -34,39 +37,45 @@ static const char *tensor_prefix(hy_row_id id, const hy_state_kind *kind,
     return kind == &hy_state_kinds[HY_KIND_SLOW] ? buffers[id - HY_ROW_SLOW] : kind->name;
 }
 
-/* All of it, in units. */
-static hy_status lay_out_whole(const hy_params *params, const hy_rows_spec *spec, hy_row_id id,
-                               const hy_row *row, hy_layout *out) {
-    if (id == HY_ROW_FP8) return hy_params_fp8_layout(params, &spec->types.fp8, out);
+/* What hy_rows_init works on. */
+typedef struct maker {
+    hy_rows *rows;
+    const hy_params *params;
+    const hy_rows_spec *spec;
+} maker;
+
+/* The layout of a whole row, in units. */
+static hy_status lay_out_whole(const maker *m, hy_row_id id, const hy_row *row, hy_layout *out) {
+    const hy_rows_spec *spec = m->spec;
+    if (id == HY_ROW_FP8) return hy_params_fp8_layout(m->params, &spec->types.fp8, out);
     if (row->kind->cls == HY_OPTIM) {
-        return hy_optimizer_layout(&spec->optimizer, params, id - HY_ROW_OPTIM, row->dtype, out);
+        return hy_optimizer_layout(&spec->optimizer, m->params, id - HY_ROW_OPTIM, row->dtype, out);
     }
-    return hy_params_layout(params, row->kind->set, row->dtype, out);
+    return hy_params_layout(m->params, row->kind->set, row->dtype, out);
 }
 
-static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
-                         hy_row_id id) {
-    hy_row *row = &rows->row[id];
+static hy_status lay_out(const maker *m, hy_row_id id) {
+    hy_row *row = &m->rows->row[id];
     if (row->kind->is_tiled) {
-        return hy_tiles_layout(&rows->tiles, params, row->dtype, row->block, &row->layout);
+        return hy_tiles_layout(&m->rows->tiles, m->params, row->dtype, row->block, &row->layout);
     }
-    if (!row->is_sharded) return lay_out_whole(params, spec, id, row, &row->layout);
-    HY_TRY(lay_out_whole(params, spec, id, row, &row->whole));
+    if (!row->is_sharded) return lay_out_whole(m, id, row, &row->layout);
+    HY_TRY(lay_out_whole(m, id, row, &row->whole));
     if (row->kind->sharding != HY_SHARDED_BYTES) {
-        return hy_shard_layout(&rows->shard, params, &row->whole, &row->layout);
+        return hy_shard_layout(&m->rows->shard, m->params, &row->whole, &row->layout);
     }
     HY_TRY(hy_layout_copy(&row->layout, &row->whole));
-    return hy_layout_cut(&row->layout, spec->ranks.rank, spec->ranks.count);
+    return hy_layout_cut(&row->layout, m->spec->ranks.rank, m->spec->ranks.count);
 }
 
 /* Derives everything about a row that depends on the run. */
-static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
-                         hy_row_id id, hy_state_kind_id kind_id, hy_dtype dtype) {
+static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id, hy_dtype dtype) {
     const hy_state_kind *kind = &hy_state_kinds[kind_id];
+    const hy_rows_spec *spec = m->spec;
     bool is_optim = kind_id == HY_KIND_OPTIM, is_sum = kind_id == HY_KIND_GRADS && spec->sums_grads;
     /* 8-bit slow weights are differences to the weights; the other buffers have scales. */
     bool has_scales = kind_id == HY_KIND_SLOW && id > HY_ROW_SLOW && dtype == HY_U8;
-    rows->row[id] =
+    m->rows->row[id] =
         (hy_row){.kind = kind,
                  .dtype = dtype,
                  .block = has_scales ? HY_QUANT_BLOCK : 0,
@@ -75,33 +84,31 @@ static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_s
                  .is_callers = kind->is_callers && spec->is_custom && !is_sum,
                  .is_optional = is_optional(id, kind, spec),
                  .name = tensor_prefix(id, kind, spec),
-                 .version = 1}; /* derived rows have version 0: not computed yet */
-    return lay_out(rows, params, spec, id);
+                 .version = 1}; /* made_of is 0: derived rows are not computed yet */
+    return lay_out(m, id);
 }
 
-static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    const hy_types *t = &spec->types;
-    HY_TRY(add_row(rows, params, spec, HY_ROW_MASTER, t->has_low ? HY_KIND_MASTER : HY_KIND_WEIGHTS,
-                   t->master));
-    if (t->has_low) HY_TRY(add_row(rows, params, spec, HY_ROW_WORKING, HY_KIND_WORKING, t->low));
+static hy_status add_state(const maker *m) {
+    const hy_types *t = &m->spec->types;
+    HY_TRY(add_row(m, HY_ROW_MASTER, t->has_low ? HY_KIND_MASTER : HY_KIND_WEIGHTS, t->master));
+    if (t->has_low) HY_TRY(add_row(m, HY_ROW_WORKING, HY_KIND_WORKING, t->low));
+    bool is_gathered = is_sharded(&hy_state_kinds[HY_KIND_WORKING], m->spec);
     if (hy_types_have_fp8(t)) {
-        bool is_gathered = is_sharded(&hy_state_kinds[HY_KIND_WORKING], spec);
-        HY_TRY(add_row(rows, params, spec, HY_ROW_FP8,
-                       is_gathered ? HY_KIND_FP8_GATHERED : HY_KIND_FP8, HY_E4M3));
+        HY_TRY(add_row(m, HY_ROW_FP8, is_gathered ? HY_KIND_FP8_GATHERED : HY_KIND_FP8, HY_E4M3));
     }
-    HY_TRY(add_row(rows, params, spec, HY_ROW_GRADS, HY_KIND_GRADS, t->grads));
-    for (int i = 0; i < rows->optim_count; i++) {
-        HY_TRY(add_row(rows, params, spec, HY_ROW_OPTIM + i, HY_KIND_OPTIM, t->optim));
+    HY_TRY(add_row(m, HY_ROW_GRADS, HY_KIND_GRADS, t->grads));
+    for (int i = 0; i < m->rows->optim_count; i++) {
+        HY_TRY(add_row(m, HY_ROW_OPTIM + i, HY_KIND_OPTIM, t->optim));
     }
     bool has_frozen = false;
-    for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
+    for (int32_t i = 0; i < m->params->count; i++) has_frozen |= !m->params->list[i].is_trainable;
     if (!has_frozen) return HY_OK;
-    /* In Full's compute type; passes of another type read it through a cast. */
-    return add_row(rows, params, spec, HY_ROW_FROZEN,
-                   spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN, t->of[HY_FULL]);
+    /* Frozen weights have Full's compute type; passes of another type cast them. */
+    hy_state_kind_id kind = m->spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN;
+    return add_row(m, HY_ROW_FROZEN, kind, t->of[HY_FULL]);
 }
 
-/* Memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */
+/* Plans memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */
 static void plan_scratch(hy_rows *rows) {
     int64_t largest = 0;
     rows->piece = HY_TILE_ELEMENTS;
@@ -118,54 +125,33 @@ static void plan_scratch(hy_rows *rows) {
     }
 }
 
-static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+static hy_status add_predictor(const maker *m) {
+    const hy_rows_spec *spec = m->spec;
     const hy_types *t = &spec->types;
     for (int i = 0; i < spec->slow_count; i++) {
-        HY_TRY(add_row(rows, params, spec, HY_ROW_SLOW + i, HY_KIND_SLOW, t->slow));
+        HY_TRY(add_row(m, HY_ROW_SLOW + i, HY_KIND_SLOW, t->slow));
     }
-    plan_scratch(rows);
-    if (spec->has_average) {
-        HY_TRY(add_row(rows, params, spec, HY_ROW_AVERAGE, HY_KIND_AVERAGE, HY_F32));
-    }
-    if (spec->has_snapshot) {
-        HY_TRY(add_row(rows, params, spec, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
-    }
+    plan_scratch(m->rows);
+    if (spec->has_average) HY_TRY(add_row(m, HY_ROW_AVERAGE, HY_KIND_AVERAGE, HY_F32));
+    if (spec->has_snapshot) HY_TRY(add_row(m, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
     bool is_tried = spec->slow_count > 0 || spec->has_average;
-    if (!is_tried || spec->is_custom)
-        return HY_OK; /* a custom model reads it in place of the weights */
+    /* A custom model reads proposed weights in the memory of its weights. */
+    if (!is_tried || spec->is_custom) return HY_OK;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
-    return add_row(rows, params, spec, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE,
-                   is_low ? t->low : HY_F32);
+    return add_row(m, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE, is_low ? t->low : HY_F32);
 }
 
-/* ---- of several ranks ------------------------------------------------------------------------ */
+/* ---- several ranks --------------------------------------------------------------------------- */
 
-static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    const hy_rank_spec *r = &spec->ranks;
+static hy_status cut_params(const maker *m) {
+    const hy_rank_spec *r = &m->spec->ranks;
     if (r->count == 0) return HY_OK;
-    bool *is_whole = calloc((size_t)params->count, sizeof *is_whole);
-    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "no memory for the shards of %d ranks", r->count);
-    hy_optimizer_mark_whole(&spec->optimizer, params, is_whole);
-    hy_status status = hy_shard_init(&rows->shard, params, is_whole, r->rank, r->count);
+    bool *is_whole = calloc((size_t)m->params->count, sizeof *is_whole);
+    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "not enough memory for the shards of %d ranks", r->count);
+    hy_optimizer_mark_whole(&m->spec->optimizer, m->params, is_whole);
+    hy_status status = hy_shard_init(&m->rows->shard, m->params, is_whole, r->rank, r->count);
     free(is_whole);
     return status;
-}
-
-/* A pass in some phase reads sharded weights. */
-static bool gathers_weights(const hy_rows *rows, const hy_types *t) {
-    bool is_gathered = false;
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        is_gathered |= rows->row[hy_weights_row(t, t->of[i])].is_sharded;
-    }
-    return is_gathered;
-}
-
-static uint64_t largest_unit(const hy_layout *layout) {
-    uint64_t most = 0;
-    for (int32_t u = 0; u < layout->unit_count; u++) {
-        if (layout->unit_bytes[u] > most) most = layout->unit_bytes[u];
-    }
-    return most;
 }
 
 /* The largest exchange: a unit of gradients with the parts received for it, or a unit of
@@ -178,55 +164,62 @@ static uint64_t wire_staging(const hy_rows *rows) {
         if (!row->kind || row->kind->is_tiled || i == HY_ROW_FP8) continue;
         bool is_whole = !row->is_sharded || is_alone;
         bool is_moved = hy_row_is_exchanged(row) || row->kind->set == HY_SET_TRAINABLE;
-        uint64_t bytes = is_whole && is_moved ? largest_unit(&row->layout) : 0;
-        if (bytes > most) most = bytes;
+        for (int32_t u = 0; u < row->layout.unit_count && is_whole && is_moved; u++) {
+            if (row->layout.unit_bytes[u] > most) most = row->layout.unit_bytes[u];
+        }
     }
     return hy_align(is_alone ? 2 * most : most + rows->arriving / 2);
 }
 
-/* A single rank sums its gradients in place. */
-static hy_status add_partial(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    int32_t table = hy_params_tied_table(params);
-    if (rows->shard.count == 1) return HY_OK;
-    HY_TRY(add_row(rows, params, spec, HY_ROW_PARTIAL, HY_KIND_PARTIAL, spec->types.grads));
-    hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
+/* Where a micro-batch leaves its gradients. A single rank sums its gradients in place. */
+static hy_status add_partial(const maker *m) {
+    int32_t table = hy_params_tied_table(m->params);
+    const hy_shard *shard = &m->rows->shard;
+    if (shard->count == 1) return HY_OK;
+    HY_TRY(add_row(m, HY_ROW_PARTIAL, HY_KIND_PARTIAL, m->spec->types.grads));
+    hy_layout *partial = &m->rows->row[HY_ROW_PARTIAL].layout;
     /* A tied head starts the sum of the table, which is completed at the end of the pass. */
-    partial->keeps_first = table >= 0 && params->list[table].is_trainable;
-    rows->arriving =
-        2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    partial->keeps_first = table >= 0 && m->params->list[table].is_trainable;
+    m->rows->arriving =
+        2 * (uint64_t)(shard->count - 1) * hy_shard_largest(shard, m->params, partial);
     return HY_OK;
 }
 
-static hy_status add_exchanged(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    const hy_types *t = &spec->types;
-    if (!hy_rows_shard(rows)) return HY_OK;
-    HY_TRY(add_partial(rows, params, spec));
-    if (rows->row[HY_ROW_FROZEN].is_sharded) {
-        HY_TRY(add_row(rows, params, spec, HY_ROW_GATHERED_FROZEN, HY_KIND_GATHERED_FROZEN,
-                       rows->row[HY_ROW_FROZEN].dtype));
-        rows->row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
+static hy_status add_exchanged(const maker *m) {
+    const hy_types *t = &m->spec->types;
+    hy_row *row = m->rows->row;
+    if (!hy_rows_shard(m->rows)) return HY_OK;
+    HY_TRY(add_partial(m));
+    if (row[HY_ROW_FROZEN].is_sharded) {
+        hy_dtype dtype = row[HY_ROW_FROZEN].dtype;
+        HY_TRY(add_row(m, HY_ROW_GATHERED_FROZEN, HY_KIND_GATHERED_FROZEN, dtype));
+        row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
     }
-    /* A custom model's tensors are separate and are copied through it unit by unit. */
-    if (!gathers_weights(rows, t) && !spec->is_custom) return HY_OK;
-    bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_custom);
-    for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
-    HY_TRY(add_row(rows, params, spec, HY_ROW_GATHERED, HY_KIND_GATHERED,
-                   is_low ? t->low : t->master));
-    rows->row[HY_ROW_GATHERED].layout.has_small = true;
+    /* A custom model's tensors are separate: its units are copied through this row. */
+    bool is_gathered = m->spec->is_custom;
+    bool is_low = t->has_low && (row[HY_ROW_WORKING].is_sharded || m->spec->is_custom);
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        is_gathered |= row[hy_weights_row(t, t->of[i])].is_sharded; /* a pass reads it */
+        is_low &= t->of[i] != t->master;
+    }
+    if (!is_gathered) return HY_OK;
+    HY_TRY(add_row(m, HY_ROW_GATHERED, HY_KIND_GATHERED, is_low ? t->low : t->master));
+    row[HY_ROW_GATHERED].layout.has_small = true;
     return HY_OK;
 }
 
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const maker m = {rows, params, spec};
     *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer, params),
                       .slow_count = spec->slow_count};
     for (int32_t i = params->count - 1; i >= 0; i--) {
         if (params->list[i].is_trainable) rows->lowest_trained = params->list[i].unit;
     }
-    hy_status status = cut_params(rows, params, spec);
+    hy_status status = cut_params(&m);
     if (status == HY_OK) status = hy_tiles_init(&rows->tiles, params, hy_rows_shard(rows));
-    if (status == HY_OK) status = add_state(rows, params, spec);
-    if (status == HY_OK) status = add_predictor(rows, params, spec);
-    if (status == HY_OK) status = add_exchanged(rows, params, spec);
+    if (status == HY_OK) status = add_state(&m);
+    if (status == HY_OK) status = add_predictor(&m);
+    if (status == HY_OK) status = add_exchanged(&m);
     if (status == HY_OK && spec->ranks.is_staged) rows->wire_staging = wire_staging(rows);
     if (status != HY_OK) hy_rows_fini(rows);
     return status;
@@ -280,7 +273,7 @@ uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *c, bool has_
     return hy_row_step_ring(row, &ring);
 }
 
-/* Comparing choices needs the same plans again and again. */
+/* The ring of a row, cached: the search asks for the same rings many times. */
 static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
                             hy_ring_memo *memo) {
     const hy_row *row = &rows->row[id];
@@ -322,7 +315,8 @@ static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
         return;
     }
     *(is_fp8 ? &out->fp8_streamed : &out->streamed[row->kind->state]) += streamed;
-    bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]); /* to make the fp8 copy */
+    /* Passes that make the fp8 copy themselves read the weights. */
+    bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]);
     bool is_weights = row->kind->state == HY_PLAN_WEIGHTS && !is_frozen && !is_fp8;
     if (is_weights && !is_read) out->blocks_streamed = share_of_blocks(row, streamed);
     if (is_frozen) {
@@ -361,20 +355,14 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
-/* Elements of all trained parameters; each of several ranks has tiles of them. */
-static int64_t trained_elements(const hy_rows *rows) {
+/* Bytes of a row in a checkpoint, which holds the parts of all ranks. */
+static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
     const hy_row *master = &rows->row[HY_ROW_MASTER];
     const hy_layout *layout = master->is_sharded ? &master->whole : &master->layout;
-    int64_t count = 0;
-    for (int32_t i = 0; i < layout->item_count; i++) count += layout->items[i].count;
-    return count;
-}
-
-/* All ranks together have it once. */
-static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
+    int64_t elements = 0; /* of all trained parameters */
     if (row->is_sharded) return row->whole.bytes;
     if (!row->kind->is_tiled || !hy_rows_shard(rows)) return row->layout.bytes;
-    int64_t elements = trained_elements(rows);
+    for (int32_t i = 0; i < layout->item_count; i++) elements += layout->items[i].count;
     uint64_t scales = row->block ? (uint64_t)(elements / row->block) * sizeof(float) : 0;
     return hy_dtype_bytes(row->dtype, elements) + scales;
 }

@@ -33,7 +33,7 @@ void hy_state_book_steps(hy_state *s, bool is_live) {
         const hy_row *row = &s->rows->row[i];
         if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
         book(&s->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
-        if (row->kind->cls == HY_OPTIM) continue; /* offload.c books it */
+        if (row->kind->cls == HY_OPTIM) continue; /* offload.c books optimizer state */
         book(&s->ledger, row->kind->cls, row->store.place, live_bytes(row));
     }
 }
@@ -89,7 +89,7 @@ static uint64_t find_room(const hy_state *s, uint64_t bytes) {
 
 static hy_status take_on_disk(hy_state *s, hy_row *row, hy_arena *device,
                               const hy_ring_options *options, const hy_ring_plan *ring) {
-    if (!row->staging.data) { /* else it stays */
+    if (!row->staging.data) { /* else the row stays in the file */
         row->disk_at = find_room(s, ring->disk_bytes);
         HY_TRY(take_file(s, row->disk_at + ring->disk_bytes));
     }
@@ -102,7 +102,7 @@ static hy_status take_on_disk(hy_state *s, hy_row *row, hy_arena *device,
     return hy_store_init_disk(&row->store, &disk, device, row->kind->cls, &row->layout, options);
 }
 
-/* `device` is for its ring if that is in the work area. */
+/* Allocates a row. `device`: memory of its ring, if the ring is in the work area. */
 static hy_status take_row(hy_state *s, hy_row *row, const hy_plan_choice *choice,
                           hy_arena *device) {
     hy_class cls = row->kind->cls;
@@ -129,7 +129,7 @@ static hy_status take_row(hy_state *s, hy_row *row, const hy_plan_choice *choice
     return hy_store_init_ring(&row->store, &row->backing, device, cls, &row->layout, &options);
 }
 
-static hy_status take_rows(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
+hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_row *row = &s->rows->row[i];
         bool is_due = hy_row_rings_in_work(row) == (work_rings != NULL);
@@ -141,18 +141,14 @@ static hy_status take_rows(hy_state *s, const hy_plan_choice *choice, hy_arena *
 }
 
 hy_status hy_state_take(hy_state *s, const hy_plan_choice *choice, uint64_t disk) {
-    HY_TRY(take_file(s, disk)); /* all of it at once */
-    return take_rows(s, choice, NULL);
-}
-
-hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings) {
-    return take_rows(s, choice, work_rings);
+    HY_TRY(take_file(s, disk)); /* reserved at once */
+    return hy_state_take_in_work(s, choice, NULL);
 }
 
 void hy_state_release(hy_state *s) {
     for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&s->rows->row[i]);
     hy_arena_fini(&s->offload.host);
-    (void)hy_spill_close(s->spill); /* a failure there was reported when it mattered */
+    (void)hy_spill_close(s->spill); /* an error of its writes was reported already */
     s->spill = NULL;
     hy_rows_fini(s->rows);
 }
@@ -188,7 +184,7 @@ static hy_status move_row(hy_state *s, hy_row *row, const hy_plan_choice *choice
     hy_row *gone = status == HY_OK ? row : &fresh;
     if (status == HY_OK && was_there) book_row(s, row, hy_ledger_give);
     if (status == HY_OK && is_used) book_row(s, &fresh, hy_ledger_take);
-    if (stays) gone->backing = gone->staging = (hy_arena){0}; /* both have the same */
+    if (stays) gone->backing = gone->staging = (hy_arena){0}; /* old and new row share it */
     s->bytes_moved += gone->store.bytes_moved + (is_brought ? row->layout.bytes : 0);
     release_row(gone);
     if (status != HY_OK) return status;

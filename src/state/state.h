@@ -18,13 +18,13 @@ typedef enum hy_optim_where {
     HY_OPTIM_AWAY,       /* on the host */
     HY_OPTIM_COMING,     /* on its way back */
     HY_OPTIM_COMPRESSED, /* in 8 bits, in the memory of the gradients */
-    HY_OPTIM_DROPPED     /* forgotten: it begins anew as zeros */
+    HY_OPTIM_DROPPED     /* discarded: it starts at zero again */
 } hy_optim_where;
 
 typedef struct hy_offload_state {
     hy_optim_where where;
-    hy_arena host;     /* memory that it moves to, if the strategy moves it */
-    hy_event *is_back; /* it is on the device again */
+    hy_arena host;     /* host memory for the state, if the strategy moves it */
+    hy_event *is_back; /* recorded when the state is back on the device */
     /* the return starts this many forward passes before Predict ends; 0: after it */
     int64_t lookahead;
     int64_t batches_left; /* forward passes left in this Predict step */
@@ -51,17 +51,17 @@ hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_ar
 /* Frees all memory; the device stays open. */
 void hy_state_release(hy_state *s);
 
-/* Another choice, between steps: rows move if their place or ring changes. If one fails, every
- * row is complete, at its old or its new place. Then the same for rows with rings in the work
- * area, which is a new one now. */
+/* Changes to another choice, between steps: moves the rows that get another place or ring. After a
+ * failure every row is complete, at its old or its new place. Then hy_state_move_in_work does the
+ * same for rows with rings in the work area, which was allocated again. */
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice);
 hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings);
 
 /* Marks rows that Predict does not need as live, or as free. */
 void hy_state_book_steps(hy_state *s, bool is_live);
-/* Device memory of a row that only steps need, outside of training: an arena that records what
- * is allocated in it. Call hy_state_vacate before: it writes back what the row's ring changed,
- * and empties the ring. */
+/* Lends the device memory of a row that only steps need, outside of training: returns an arena that
+ * books what is pushed there. Call hy_state_vacate before: it writes back what the row's ring
+ * changed, and empties the ring. */
 hy_arena hy_state_lent(hy_state *s, int row);
 hy_status hy_state_vacate(hy_state *s, int row);
 /* Writes back what rings in the work area changed, because other code will use that memory. */
@@ -93,7 +93,7 @@ hy_status hy_row_zero(hy_state *s, int row); /* on the device: enqueued */
 
 /* Allocates host memory for what the strategy moves; frees memory of another kind. */
 hy_status hy_offload_take(hy_state *s, hy_offload strategy);
-hy_status hy_offload_begin(hy_state *s, hy_offload strategy); /* Predict begins: it leaves */
+hy_status hy_offload_begin(hy_state *s, hy_offload strategy); /* Predict begins: the state leaves */
 hy_status hy_offload_wait_away(hy_state *s);                  /* waits until it has left */
 /* One forward pass of Predict is done: the return starts when few enough are left. */
 hy_status hy_offload_count_down(hy_state *s);

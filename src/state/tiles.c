@@ -8,7 +8,7 @@
 hy_status hy_tiles_init(hy_tiles *tiles, const hy_params *params, const hy_shard *shard) {
     *tiles = (hy_tiles){.shard = shard};
     tiles->first = malloc(((size_t)params->count + 1) * sizeof *tiles->first);
-    if (!tiles->first) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tiles");
+    if (!tiles->first) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of tiles");
     for (int32_t i = 0; i < params->count; i++) {
         tiles->first[i] = tiles->count;
         int64_t count = hy_tiles_slice(tiles, params, i).count;
@@ -26,8 +26,8 @@ void hy_tiles_fini(hy_tiles *tiles) {
 hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
                           int32_t block, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)tiles->count + 1, sizeof *items);
-    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout of tiles");
-    int32_t unit = 0, last = -1; /* of the store; of the model, whose tile came last */
+    if (!items) return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout of tiles");
+    int32_t unit = 0, last = -1; /* unit of the store; model unit of the last tile */
     int64_t in_unit = 0;
     for (int32_t i = 0; i < params->count; i++) {
         for (int32_t tile = tiles->first[i]; tile < tiles->first[i + 1]; tile++) {

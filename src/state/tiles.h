@@ -12,7 +12,7 @@
 #include "model/shard.h"
 
 #define HY_TILE_ELEMENTS (1 << 24) /* copying a tile takes a millisecond or two */
-#define HY_TILE_PIECE (1 << 22)    /* maximum of a tile's codes that is decoded at a time */
+#define HY_TILE_PIECE (1 << 22)    /* elements of a tile that are decoded at a time, at most */
 
 typedef struct hy_tiles {
     int32_t *first; /* (parameters + 1): item of a parameter's first tile */
@@ -27,14 +27,14 @@ void hy_tiles_fini(hy_tiles *tiles);
 hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
                           int32_t block, hy_layout *out);
 
-/* What tiles have of a parameter. */
+/* The slice of a parameter that the tiles cover. */
 static inline hy_slice hy_tiles_slice(const hy_tiles *tiles, const hy_params *params,
                                       int32_t param) {
     if (!params->list[param].is_trainable) return (hy_slice){0};
     return hy_shard_own(tiles->shard, params, param);
 }
 
-/* Where a tile begins, from the start of that. */
+/* Where a tile begins in that slice. */
 static inline int64_t hy_tile_begin(const hy_tiles *tiles, int32_t param, int32_t tile) {
     return (int64_t)(tile - tiles->first[param]) * HY_TILE_ELEMENTS;
 }

@@ -31,7 +31,7 @@ wrong_usage_is_code_2() {
         --base-rows:3 --rows:rows.jsonl --bogus:1
 }
 
-what_is_missing_is_said() {
+missing_requirements_are_reported() {
     measure x --arms full,lora --program /nowhere/hybrid-train
     [ $? -eq 2 ] && grep -q 'make bin' "$scratch/x.err" || return 1
     HYBRID_TOKENS='' HYBRID_DATA='' python3 "$root/bench/adapter_value.py" --device cpu --out "$scratch/x" --rows a \
@@ -41,9 +41,9 @@ what_is_missing_is_said() {
 
 arms_are_measured_and_compared() {
     measure a --arms full,lora || { cat "$scratch/a.err"; return 1; }
-    # the base as it is, (3 rates + 1 more seed) of each arm
+    # the base before fine-tuning, (3 rates + 1 more seed) of each arm
     [ "$(wc -l < "$scratch/a/runs.jsonl")" -eq 9 ] || { wc -l "$scratch/a/runs.jsonl"; return 1; }
-    has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base as it is: held-out loss' \
+    has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base before fine-tuning: held-out loss' \
         '^  full  *0.2  *0.001: [0-9.]* *0.003: ' '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' \
         'Best rate over that of full' '^lora: its held-out loss is .* within 2 %' || return 1
     python3 - "$scratch/a" << 'END'
@@ -132,7 +132,7 @@ a_stopped_measurement_goes_on() {
 check figures_are_those_worked_out_by_hand
 check help_teaches
 check wrong_usage_is_code_2
-check what_is_missing_is_said
+check missing_requirements_are_reported
 check arms_are_measured_and_compared
 check finished_runs_are_not_made_again
 check runs_at_a_time_give_the_same_losses

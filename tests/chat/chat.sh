@@ -55,7 +55,7 @@ test_every_line_is_answered() {
     expect_same "$(wc -c < "$stdout" | tr -d ' ')" 10 "bytes: two answers of 4"
 }
 
-test_reset_forgets_what_was_said() {
+test_reset_forgets_the_conversation() {
     make_model
     run_chat_with 'ab\n/reset\nab\n' --model model --max-tokens 8 --temperature 0
     expect_code 0
@@ -70,7 +70,7 @@ test_commands_are_obeyed() {
     expect_same "$(grep -c 'tokens' "$stdout")" 0 "answers after /exit"
 }
 
-test_unknown_commands_end_what_no_person_types() {
+test_unknown_commands_end_a_chat_without_a_terminal() {
     make_model
     run_chat_with '/nonsense\nab\n' --model model
     expect_code 2
@@ -111,7 +111,7 @@ test_a_conversation_from_a_file_is_answered() {
     expect_chat_error "--system cannot be used with --messages"
 }
 
-test_a_template_that_cannot_be_rendered_is_told() {
+test_a_template_that_cannot_be_rendered_is_reported() {
     make_model
     printf 'a\n{%% include "x" %%}\n' > model/model/chat_template.jinja
     run_chat --model model/model --prompt ab --max-tokens 4
@@ -119,7 +119,7 @@ test_a_template_that_cannot_be_rendered_is_told() {
     expect_err "the chat template, line 2: {% include %} is not supported; messages are joined without a template"
 }
 
-test_a_long_message_is_told() {
+test_a_long_message_is_reported() {
     make_model
     run_chat --model model --context 32 --prompt "$(printf '%064d' 0)"
     expect_chat_error "64 tokens" "context of 32"
@@ -134,7 +134,7 @@ test_an_interrupt_ends_waiting() {
     expect_same "$?" 75 "exit code"
 }
 
-test_a_model_of_another_tool_tells_its_story() {
+test_a_model_of_another_tool_generates_its_story() {
     stories=${HYBRID_DATA:-$here/../../../shared/data}/weights/stories260K
     [ -d "$stories" ] || skip "no weights/stories260K in HYBRID_DATA or ../shared/data"
     run_chat --model "$stories" --prompt "" --temperature 0 --max-tokens 40

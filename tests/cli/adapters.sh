@@ -271,7 +271,7 @@ test_a_model_that_is_a_run_or_an_adapter() {
     expect_refusal "flag --model: unknown model nobody"
 }
 
-test_an_alpha_out_of_range_is_told_by_its_file() {
+test_an_alpha_out_of_range_is_reported_with_its_file() {
     make_base
     run_lora --out tuned
     cp -r tuned/adapter bad

@@ -106,7 +106,7 @@ test_pipes_devices_and_endless_files_are_refused() {
 }
 
 # OpenBLAS asked again and again for what it did not get, deaf to every signal.
-test_little_address_space_is_said_at_once() {
+test_little_address_space_is_reported_at_once() {
     [ "${VARIANT:-release}" = release ] || skip "a sanitizer needs more"
     (ulimit -v 140000 && timeout -k 1 10 "$program" $tiny --threads 1 --out out > "$stdout" 2> "$stderr")
     expect_same "$?" 1 "exit code: $(head -c 300 "$stderr")"
@@ -290,7 +290,7 @@ await() {
 }
 
 # Another run had the name by then: from its second save on the first one wrote there, without a lock.
-test_a_run_whose_folder_was_replaced_goes_on_beside_it() {
+test_a_run_with_a_replaced_folder_continues_in_another() {
     make_run other
     # shellcheck disable=SC2086 # the words of $tiny are arguments
     "$program" $tiny --out out --steps 100000 --save-every 300 --sample-tokens 0 > log 2>&1 &

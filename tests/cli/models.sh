@@ -124,7 +124,7 @@ test_a_preset_becomes_a_folder() {
     [ ! -e without/model ] || fail "without/model was written"
 }
 
-test_a_shape_that_transformers_lacks_is_told() {
+test_a_shape_that_transformers_lacks_is_reported() {
     run_tiny --out out --norm layernorm
     expect_code 0
     expect_err "out/model is not written"

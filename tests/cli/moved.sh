@@ -22,7 +22,7 @@ test_resume_of_a_copy_leaves_the_original_alone() {
     [ ! -e run/checkpoint-8 ] || fail "run was continued although --out says third"
 }
 
-test_a_run_that_went_back_goes_on_from_its_own_branch() {
+test_a_run_that_went_back_continues_from_its_branch() {
     run_tiny --out out --save-every 2 --keep 2
     expect_code 0
     expect_file out/checkpoint-6
@@ -144,7 +144,7 @@ test_changed_data_is_refused_on_resume() {
     expect_code 0
 }
 
-test_changed_held_out_data_is_said_on_resume() {
+test_changed_held_out_data_is_reported_on_resume() {
     make_text text.txt 1
     make_text held.txt 2
     run_tiny --data text.txt --val-data held.txt --out out --steps 2

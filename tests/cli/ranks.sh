@@ -138,7 +138,7 @@ test_two_ranks_train_what_one_does_and_rank_0_prints() {
         "" "losses that differ"
 }
 
-test_ranks_are_told_at_the_begin_at_the_end_and_in_the_record() {
+test_ranks_are_shown_at_the_start_at_the_end_and_in_the_record() {
     run_tiny --ranks 1 --out one
     expect_code 0
     expect_lines "$stdout" "ranks " 0
@@ -272,7 +272,7 @@ test_ranks_with_other_settings_are_refused() {
 }
 
 # By the rank that had it first, and by rank 0.
-test_a_failure_of_all_is_not_said_by_all() {
+test_a_failure_of_all_ranks_is_printed_once() {
     run_tiny --ranks 4 --out out
     expect_code 2
     [ "$(grep -c "hybrid-train: error: " "$stderr")" -le 2 ] || fail "$(cat "$stderr")"

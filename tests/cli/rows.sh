@@ -8,7 +8,7 @@ rows() { # COUNT: sums, one a line
     done
 }
 
-test_rows_are_trained_on_and_their_count_is_told() {
+test_rows_are_trained_on_and_their_count_is_printed() {
     rows 40 > sums.jsonl
     run_tiny --data sums.jsonl --out out
     expect_code 0
@@ -16,7 +16,7 @@ test_rows_are_trained_on_and_their_count_is_told() {
     expect_file out/summary.json
 }
 
-test_malformed_rows_are_told_and_skipped() {
+test_malformed_rows_are_reported_and_skipped() {
     { rows 20; echo '{"question": "cut off'; echo '{"question": "no answer"}'; rows 20; } > sums.jsonl
     run_tiny --data sums.jsonl --out out
     expect_code 0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run-small-card.sh: ops whose kernels depend on the shared memory of a block, as on an RTX 5080 (99 KB).
 #
-# Started by `make test-gpu` after a build, on any card: the backend is told to use no more than that.
+# Started by `make test-gpu` after a build, on any card: a variable limits the backend to that amount.
 # Ends with the line "N passed, N failed".
 out=${HYBRID_BUILD:-build}
 export HYBRID_GPU_TESTS_SHARED=101376 CK_VERBOSITY=minimal

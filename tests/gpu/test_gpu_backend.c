@@ -2,7 +2,7 @@
  *
  * Work that takes milliseconds (fills of a large block) holds a stream up, so that an order that
  * only happens to hold fails. A kernel that faults ends the process's CUDA context; that is looked
- * at in a process of its own, this program started with --fault. */
+ * at in a separate process, this program started with --fault. */
 #include "gpu_rig.h"
 
 #include <stdatomic.h>
@@ -73,7 +73,7 @@ START_TEST(a_stream_waits_for_an_event_of_another) {
     hy_stream *producer = stream("producer"), *consumer = stream("consumer");
     hy_event *full = event(), *empty = event();
     for (int i = 0; i < 40; i++) {
-        must(cuda->stream_wait(producer, empty)); /* never recorded at first: goes on at once */
+        must(cuda->stream_wait(producer, empty)); /* never recorded at first: continues at once */
         if (i % 8 == 0) hold_up(producer);
         fill(producer, device, 1, (float)(i + 1));
         must(cuda->event_record(full, producer));
@@ -559,7 +559,7 @@ END_TEST
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-START_TEST(the_backend_tells_what_it_is) {
+START_TEST(the_backend_describes_itself) {
     const hy_device_facts *facts = &cuda->facts;
     ck_assert(facts->is_gpu && facts->name[0] && facts->detail[0]);
     ck_assert_int_eq(facts->threads, 0);
@@ -629,7 +629,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, wrong_calls_are_refused_in_words);
     tcase_add_test(all, an_op_without_its_workspace_is_an_error_and_not_a_crash);
     tcase_add_test(all, a_kernel_that_faults_is_reported_at_the_sync);
-    tcase_add_test(all, the_backend_tells_what_it_is);
+    tcase_add_test(all, the_backend_describes_itself);
     tcase_add_test(all, a_device_that_is_not_there_is_named);
     tcase_add_test(all, a_large_matmul_is_timed_when_asked_for);
     tcase_add_test(all, how_fast_bytes_move_is_measured);

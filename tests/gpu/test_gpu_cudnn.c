@@ -1,7 +1,7 @@
 /* test_gpu_cudnn.c: attention by cuDNN against the double-precision reference and our own kernels.
  *
  * Two backends on one card: one that was asked for cuDNN, one that was not. Where cuDNN is not
- * found the tests of what it computes are left out with a line, and asking for it must give a
+ * found the tests of what it computes are skipped with a message, and asking for it must give a
  * warning and our own kernels' bits. */
 #include "gpu_rig.h"
 
@@ -21,7 +21,7 @@ static const heads_case left[] = {
     {2, 70, 4, 2, 64, 0, true}, {1, 130, 2, 2, 128, 40, false}, {1, 90, 2, 1, 40, 0, false}};
 enum { SERVED = sizeof served / sizeof served[0], LEFT = sizeof left / sizeof left[0] };
 
-/* ---- the two backends ----------------------------------------------------------------------- */
+/* ---- the two backends ------------------------------------------------------------------------ */
 
 typedef struct pair {
     hy_backend *backend;
@@ -51,7 +51,7 @@ static void close_both(void) {
     other.backend->destroy(other.backend);
 }
 
-/* ---- trials --------------------------------------------------------------------------------- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 static int64_t rows_of(const heads_case *h) { return (int64_t)h->B * h->T; }
 static int64_t packed_width(const heads_case *h) { return (int64_t)(h->H + 2 * h->K) * h->D; }
@@ -149,11 +149,11 @@ static void check_same_bits(const trial *t, int at) {
     free(mine.data);
 }
 
-/* ---- tests ---------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static const hy_dtype types[] = {HY_BF16, HY_F16};
 
-START_TEST(forward_agrees_with_the_reference_and_with_our_own) {
+START_TEST(forward_agrees_with_the_reference_and_with_our_kernels) {
     for (int i = 0; !absent[0] && i < 2 * SERVED; i++) {
         const heads_case *h = &served[i / 2];
         if (gpu_leaves_out(rows_of(h) * packed_width(h))) continue;
@@ -170,7 +170,7 @@ START_TEST(forward_agrees_with_the_reference_and_with_our_own) {
 }
 END_TEST
 
-START_TEST(backward_agrees_with_the_reference_and_with_our_own) {
+START_TEST(backward_agrees_with_the_reference_and_with_our_kernels) {
     for (int i = 0; !absent[0] && i < 2 * SERVED; i++) {
         const heads_case *h = &served[i / 2];
         if (gpu_leaves_out(rows_of(h) * packed_width(h))) continue;
@@ -217,7 +217,7 @@ START_TEST(backward_of_many_tiles_gives_the_same_bits_each_time) {
 }
 END_TEST
 
-START_TEST(what_cudnn_does_not_serve_is_our_own) {
+START_TEST(our_kernels_serve_what_cudnn_does_not_support) {
     for (int i = 0; i < LEFT; i++) {
         trial f = forward_trial(&left[i], HY_BF16), b = backward_trial(&left[i], HY_BF16);
         ck_assert(!is_served(&f.call) && !is_served(&b.call));
@@ -230,7 +230,7 @@ START_TEST(what_cudnn_does_not_serve_is_our_own) {
         trial_end(&f);
         trial_end(&b);
     }
-    /* The first reason is told: an older cuDNN has one of its own. */
+    /* The first reason is reported: an older cuDNN has another one. */
     const char *told = other.backend->facts.warning;
     bool is_old = strstr(told, "need cuDNN") != NULL;
     ck_assert_msg(is_old || strstr(told, absent[0] ? "cuDNN" : "document"), "%s", told);
@@ -280,10 +280,10 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: cuDNN");
     TCase *all = tcase_create("cuDNN");
     tcase_add_unchecked_fixture(all, open_both, close_both);
-    tcase_add_test(all, forward_agrees_with_the_reference_and_with_our_own);
-    tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_own);
+    tcase_add_test(all, forward_agrees_with_the_reference_and_with_our_kernels);
+    tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_kernels);
     tcase_add_test(all, backward_of_many_tiles_gives_the_same_bits_each_time);
-    tcase_add_test(all, what_cudnn_does_not_serve_is_our_own);
+    tcase_add_test(all, our_kernels_serve_what_cudnn_does_not_support);
     tcase_add_test(all, a_captured_graph_gives_the_bits_of_the_calls_themselves);
     suite_add_tcase(suite, all);
     return suite;

@@ -293,7 +293,7 @@ static char *chosen(hy_tune tune, const char *cache, const char *table) {
     return text;
 }
 
-START_TEST(a_table_keeps_whose_attention_was_chosen) {
+START_TEST(a_table_keeps_which_attention_was_chosen) {
     if (!gpu.backend->facts.is_gpu) return;
     char *first = chosen(HY_TUNE_FAST, NULL, NULL);
     ck_assert_ptr_nonnull(strstr(first, "attention-forward/2x256/4-2x64/bf16 "));
@@ -359,7 +359,7 @@ START_TEST(what_a_table_says_is_what_runs) {
 }
 END_TEST
 
-START_TEST(without_tuning_attention_is_our_own) {
+START_TEST(without_tuning_our_attention_is_used) {
     if (!gpu.backend->facts.is_gpu) return;
     char *text = chosen(HY_TUNE_OFF, NULL, NULL);
     ck_assert_ptr_nonnull(strstr(text, "/bf16 own 0.0 0.0\n"));
@@ -471,9 +471,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_backward_has_the_same_bits_in_rounds);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
     tcase_add_test(all, attention_left_to_the_clock_agrees_with_the_reference);
-    tcase_add_test(all, a_table_keeps_whose_attention_was_chosen);
+    tcase_add_test(all, a_table_keeps_which_attention_was_chosen);
     tcase_add_test(all, what_a_table_says_is_what_runs);
-    tcase_add_test(all, without_tuning_attention_is_our_own);
+    tcase_add_test(all, without_tuning_our_attention_is_used);
     tcase_add_test(all, the_cache_spares_timing_attention_again);
     tcase_add_test(all, workspace_is_the_same_before_and_after_the_choice);
     tcase_add_test(all, nothing_is_timed_while_a_graph_is_captured);

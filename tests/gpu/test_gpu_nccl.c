@@ -3,7 +3,7 @@
  *
  * One card holds one rank of NCCL, so this is what a machine with a single card can say about the
  * real library: it opens, its groups run on our streams, and a run whose gradients and weights go
- * through it learns the same. Where NCCL is not found everything is left out with a line. To try
+ * through it learns the same. Where NCCL is not found everything is skipped with a message. To try
  * the tests themselves without a card: HYBRID_GPU_TESTS_DEVICE=cpu with HYBRID_TEST_NCCL, and
  * HYBRID_NCCL naming the library that stands in (tests/standin). */
 #include "gpu_rig.h"

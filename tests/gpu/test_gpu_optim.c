@@ -167,7 +167,7 @@ static void close_cpu(void) { rig_destroy(&cpu); }
 static hy_tensor run_here_and_there(const hy_op_call *call, int at) {
     hy_op_call there = *call;
     there.t[at] = copy_tensor(&call->t[at]);
-    for (int i = 0; i < HY_OP_TENSORS; i++) { /* what shares memory goes on sharing it */
+    for (int i = 0; i < HY_OP_TENSORS; i++) { /* what shares memory continues sharing it */
         if (i != at && call->t[i].data == call->t[at].data) there.t[i].data = there.t[at].data;
     }
     rig_run(&cpu, &there);

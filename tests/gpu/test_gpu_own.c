@@ -1,7 +1,7 @@
-/* test_gpu_own.c: a caller's own loop whose weights and gradients lie on the card.
+/* test_gpu_own.c: a custom loop with weights and gradients on the card.
  *
- * The caller computes on the host and copies, on the default stream: what is tried is the library's
- * side. */
+ * The caller computes on the host and copies on the default stream; the library's side is
+ * tested. */
 #include "gpu/gpu_harness.h"
 
 #include "own_rig.h"

@@ -164,7 +164,7 @@ END_TEST
 
 /* Heads of 64 are served by our own attention and by cuDNN; which was faster may differ from one
  * time to the next. */
-START_TEST(resume_keeps_whose_attention_was_timed_faster) {
+START_TEST(resume_keeps_the_attention_that_was_timed_faster) {
     static const char *const whose[] = {"auto", "own", "cudnn"};
     for (int i = 0; i < 3; i++) {
         check_resume(models[i % 2], card(),
@@ -479,7 +479,7 @@ static Suite *make_suite(void) {
     tcase_add_test(exact, the_same_run_twice_gives_the_same_bits);
     tcase_add_test(exact, recomputation_changes_no_bit);
     tcase_add_test(exact, resume_gives_the_same_losses_bit_for_bit);
-    tcase_add_test(exact, resume_keeps_whose_attention_was_timed_faster);
+    tcase_add_test(exact, resume_keeps_the_attention_that_was_timed_faster);
     tcase_add_test(exact, a_stopped_run_resumes_from_its_folder_alone);
     tcase_add_test(exact, a_checkpoint_moves_between_card_and_cpu);
     tcase_add_test(exact, a_bf16_checkpoint_moves_between_card_and_cpu);

@@ -1,11 +1,10 @@
-/* test_ranks_overlap.c: what goes between ranks goes beside compute.
+/* test_ranks_overlap.c: communication between ranks overlaps with compute.
  *
- * Two ranks train over a wire that takes half, three quarters, once, one and a half times and twice
- * as long as a step computes. A step takes at most 1.15 of the longer of the two, but where both
- * take equally long and most of the bytes belong to one pass (docs/performance.md, "Several
- * ranks"). Both are measured here: compute by the same ranks over loopback, the wire by the bytes
- * that they send. A machine that is busy with other things may fail it: each figure has three
- * tries. */
+ * Two ranks train over a link that takes 0.5, 0.75, 1, 1.5 and 2 times as long as the compute of a
+ * step. A step takes at most 1.15 times the longer of the two, except where both take equally long
+ * and most bytes belong to one pass (docs/performance.md, "Several ranks"). Both are measured here:
+ * compute by the same ranks over loopback, the link by the bytes that they send. A busy machine may
+ * fail the test, so each figure has three tries. */
 #include "../ranks_rig.h"
 
 #define MOST 1.15

@@ -1,9 +1,9 @@
-/* faults.c: the wrappers around what the library calls to get something of the system. See
+/* faults.c: wrappers around the calls with which the library gets resources of the system. See
  * faults.h.
  *
- * Live blocks stand in a table of open addressing under one lock; a removed entry leaves a mark
- * that later ones may take. A free of a block that is not in the table (made by the C library for
- * us, or before arming) passes through. */
+ * Live blocks are stored in a hash table with open addressing under one lock; a removed entry
+ * leaves a mark that later entries may reuse. A free of a block that is not in the table (allocated
+ * by the C library, or before arming) passes through. */
 #include "faults.h"
 
 #include <dirent.h>
@@ -101,7 +101,7 @@ static bool fails(fault_kind kind, size_t bytes) {
     if (!is_chosen() && !is_over_budget(bytes)) return false;
     if (plan.signal) {
         kill(getpid(), plan.signal);
-        return false; /* it was stopped and goes on */
+        return false; /* it was stopped and continues */
     }
     if (counts.failed++ == 0) {
         counts.first_failed_bytes = bytes;

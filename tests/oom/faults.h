@@ -55,7 +55,7 @@ typedef struct fault_counts {
 } fault_counts;
 
 void fault_arm(const fault_plan *plan); /* counts from zero; blocks before it do not count */
-void fault_spare(void);                 /* nothing fails from here on; counting goes on */
+void fault_spare(void);                 /* nothing fails from here on; counting continues */
 void fault_read(fault_counts *out);
 /* A line per address, as far as names are known. */
 void fault_print_stack(const fault_stack *stack, const char *indent);

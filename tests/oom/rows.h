@@ -1,4 +1,4 @@
-/* rows.h: what the two programs share that refuse allocations: the short one and the long one. */
+/* rows.h: shared by the short and the long test that refuse allocations. */
 #ifndef HY_TESTS_OOM_ROWS_H
 #define HY_TESTS_OOM_ROWS_H
 

@@ -14,8 +14,8 @@ typedef struct refusals {
     int64_t every;     /* of those after it; 0: none */
     int64_t most;      /* trials of those after it, further apart then; 0: any number */
     int64_t times;     /* refused in a row; 0 counts as 1 */
-    uint64_t shortage; /* instead: from there on only so many bytes more can be had */
-    bool cannot_save;  /* nothing can be had any more: there need be no checkpoint */
+    uint64_t shortage; /* instead: from there on only this many more bytes are available */
+    bool cannot_save;  /* no memory is left: a checkpoint is not required */
     bool must_go_on;   /* stopping is not enough where a step had been made */
 } refusals;
 

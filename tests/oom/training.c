@@ -1,8 +1,9 @@
-/* training.c: the training runs that allocations are refused to. See trial.h; uses.c has the rest.
+/* training.c: training runs in which allocations are refused. See trial.h; uses.c has the other
+ * uses.
  *
- * A run that stops is begun again once there is memory: from its checkpoint when it had made a
- * step, from the start when it had not. The losses of both sittings are noted as one run's, so the
- * judge compares them with an undisturbed one as it does everywhere. */
+ * A run that stops is started again when there is memory: from its checkpoint if it had made a
+ * step, else from the start. The losses of both parts are recorded as one run, so they can be
+ * compared with an undisturbed run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,7 +119,7 @@ static hy_status look(hy_trainer *t, outcome *out) {
 }
 
 /* To its end, or a few steps, the optimizer's state in another place, and then to its end. Where
- * that cannot be had the run goes on as it is, or is saved and may stop. */
+ * that cannot be had the run continues as it is, or is saved and may stop. */
 static hy_status run(hy_trainer *trainer, notes *n) {
     bool is_replanned = n->replans_at > 0 && n->out->sittings == 1;
     hy_status status = HY_OK;

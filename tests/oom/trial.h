@@ -1,9 +1,9 @@
-/* trial.h: a piece of work run in a process of its own, with one allocation of it refused.
+/* trial.h: runs a piece of work in a separate process, with one of its allocations refused.
  *
- * The child works on a scenario in a fresh folder and notes what came of it in memory it shares
- * with the parent, which judges and counts. The parent itself calls nothing of the library that
- * starts a thread, so that it may fork. A child that does not end in time or dies by a signal is a
- * crash of the library. */
+ * The child works on a scenario in a fresh folder and writes its results to memory that it shares
+ * with the parent, which judges and counts. The parent calls no library function that starts a
+ * thread, so that it may fork. A child that does not end in time or dies by a signal is a crash of
+ * the library. */
 #ifndef HY_TESTS_OOM_TRIAL_H
 #define HY_TESTS_OOM_TRIAL_H
 

@@ -1,7 +1,7 @@
-/* uses.c: what the library is used for beside training. See uses.h.
+/* uses.c: uses of the library other than training. See uses.h.
  *
- * Each does all of its work, and notes numbers that tell whether it came out right: hashes of texts
- * and of files. Whatever fails is told, everything that was opened is closed. */
+ * Each does all of its work and records numbers that show whether the result is correct: hashes of
+ * texts and of files. A failure is reported, and everything that was opened is closed. */
 #include "uses.h"
 
 #include <math.h>
@@ -236,7 +236,7 @@ hy_status use_tokenizers(const char *folder, outcome *out) {
     return status;
 }
 
-/* ---- loops of one's own ---------------------------------------------------------------------- */
+/* ---- loops of the caller --------------------------------------------------------------------- */
 
 #define NUMBERS 6
 
@@ -377,7 +377,7 @@ hy_status use_report(const char *folder, outcome *out) {
 #define KEPT_LINE "{\"step\":1,\"spent\":1}\n"
 #define LATER_LINE "{\"step\":3,\"spent\":3}\n"
 
-/* A run that goes on drops the lines past its checkpoint, and no other. */
+/* A run that continues drops the lines past its checkpoint, and no other. */
 static hy_status use_record(const char *folder, outcome *out) {
     static const char before[] = KEPT_LINE KEPT_LINE LATER_LINE KEPT_LINE;
     hy_record record = {0};

@@ -1,4 +1,4 @@
-/* uses.h: what the library is used for, each as a scenario's work. See trial.h. */
+/* uses.h: the uses of the library, each as the work of a scenario. See trial.h. */
 #ifndef HY_TESTS_OOM_USES_H
 #define HY_TESTS_OOM_USES_H
 
@@ -10,7 +10,7 @@ hy_status use_config(const char *words, const char *folder, hy_config **out);
 /* A run to its end, in one sitting or two. */
 hy_status use_training(const char *words, const char *folder, outcome *out);
 
-hy_status use_replan(const char *folder, outcome *out); /* a plan that needs less in mid-run */
+hy_status use_replan(const char *folder, outcome *out); /* a plan that needs less during the run */
 hy_status use_moves(const char *folder, outcome *out);
 hy_status use_8bit(const char *folder, outcome *out); /* the predictor keeps 8 bits */
 hy_status use_forks(const char *folder, outcome *out);

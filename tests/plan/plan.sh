@@ -52,7 +52,7 @@ test_what_the_user_says_stays() {
     expect_same "$(value_of 'choices\.activations_place')" device "activations_place"
 }
 
-test_what_does_not_fit_is_told_with_changes_that_do() {
+test_a_plan_that_does_not_fit_suggests_changes_that_do() {
     # shellcheck disable=SC2086
     run --plan $seven --precision bf16
     expect_code 0
@@ -186,7 +186,7 @@ test_a_budget_on_the_cpu_is_kept() {
 }
 
 # 1.5 billion parameters of one's own whose state has to leave the card.
-test_shapes_of_ones_own_are_planned() {
+test_shapes_of_a_custom_model_are_planned() {
     { echo "# a table, and layers" && echo "table 151936 1536"
       for i in 1 2 3 4 5 6 7 8; do echo "layer.$i.w 160000 1024"; done; echo "norm 1536"; } > shapes
     run --plan-shapes shapes --precision bf16 --card rtx5080 --cpu-mem 40GiB --max-gpu-mem 2GiB \
@@ -202,7 +202,7 @@ test_shapes_of_ones_own_are_planned() {
     run --plan-shapes -
     expect_code 0
     grep -q "^model *own, 1,544,095,232 parameters" "$stdout" || fail "the parameters are not counted"
-    grep -q "^steps *1,000$" "$stdout" || fail "the steps are not told alone"
+    grep -q "^steps *1,000$" "$stdout" || fail "the steps are not printed alone"
     grep -q "tokens" "$stdout" && fail "tokens that nobody knows"
     return 0
 }

@@ -49,7 +49,7 @@ help_teaches() {
         grep -q -e '--verify' "$scratch/help" && grep -q 'smoke' "$scratch/help"
 }
 
-wrong_usage_is_told_and_runs_nothing() {
+wrong_usage_is_reported_and_runs_nothing() {
     local wrong named
     while read -r wrong named; do
         # shellcheck disable=SC2086 # an option and its value
@@ -166,7 +166,7 @@ the_table_has_a_column_for_each_optimizer() {
         [ "$(wc -l < "$scratch/t/table.md")" -eq 5 ] && grep -q '^| outer |' "$scratch/t.out"
 }
 
-an_edge_of_the_grid_is_told() { # of a single rate there is none; the least of these is far too low
+an_edge_of_the_grid_is_reported() { # of a single rate there is none; the least of these is far too low
     table u --optimizers adamw --lrs adamw=1e-5,8e-3 --arms outer || return 1
     grep -q '^| alone.* (0.008) edge |' "$scratch/u/table.md" && grep -q '^| outer .* edge |' "$scratch/u/table.md" &&
         ! grep -q '^| outer | [^|]*edge' "$scratch/t/table.md"
@@ -208,7 +208,7 @@ the_table_stops_and_goes_on() {
 }
 
 check help_teaches
-check wrong_usage_is_told_and_runs_nothing
+check wrong_usage_is_reported_and_runs_nothing
 check a_measurement_leaves_table_json_and_curves
 check finished_runs_are_not_run_again
 check a_repeated_run_has_the_same_bits
@@ -220,7 +220,7 @@ check an_arm_may_have_other_windows
 check a_stopped_measurement_goes_on
 check a_budget_that_a_control_misses_fails
 check the_table_has_a_column_for_each_optimizer
-check an_edge_of_the_grid_is_told
+check an_edge_of_the_grid_is_reported
 check a_table_that_is_there_runs_nothing
 check the_table_refuses_wrong_usage_and_skips_what_is_not_there
 check the_table_stops_and_goes_on

@@ -238,20 +238,20 @@ class WrongUse(InFolder):
         big = w.astype(">f4")
         one = {"w": w}
         for array, words in (
-            (w.astype(np.float64), "w is of float64"),
+            (w.astype(np.float64), "w has type float64"),
             (np.zeros((4, 8), np.float32)[:, ::2], "w is not contiguous"),
             (frozen, "w is read-only"),
-            (big, "w is of >f4"),
+            (big, "w has type >f4"),
             (np.zeros((0, 3), np.float32), "w is empty"),
             (np.zeros((1,) * 9, np.float32), "w has 9 dimensions"),
             ([1.0, 2.0], "w is a list"),
         ):
             self.refused(words, {"w": array}, one)
         self.refused("a and b share memory", {"a": w, "b": w[1:]}, {"a": w, "b": w})
-        self.refused("b is of fp16 and a of fp32", {"a": w, "b": w.astype(np.float16)}, {"a": w})
+        self.refused("b has type fp16, but a has fp32", {"a": w, "b": w.astype(np.float16)}, {"a": w})
         self.refused("no parameter to train", {}, {})
         self.refused("cannot be read", 3, one)
-        self.refused("two parameters are called 'a'", [("a", w), ("a", w.copy())], [w, w])
+        self.refused("two parameters have the name 'a'", [("a", w), ("a", w.copy())], [w, w])
         with self.assertRaisesRegex(ht.InputError, "gradients="):
             ht.Loop(one, steps=3, lr=0.1)
 
@@ -264,7 +264,7 @@ class WrongUse(InFolder):
             def __dlpack__(self, **_):
                 raise BufferError("it is on the moon")
 
-        self.refused("gave no capsule", {"w": Bad()}, {})
+        self.refused("did not return a tensor capsule", {"w": Bad()}, {})
         self.refused("on the moon", {"w": Broken()}, {})
         self.refused("not contiguous", {"w": Exported(np.zeros((4, 8), np.float32)[:, ::2])}, {})
 
@@ -274,7 +274,7 @@ class WrongUse(InFolder):
         self.refused("stepss", stepss=3)
         self.refused("device is cuda", device="cuda")
         self.refused("'x'", gradients={"x": np.zeros(3, np.float32)})
-        self.refused("1 gradients and 2 parameters", gradients=[np.zeros(3, np.float32)])
+        self.refused("1 gradients, but 2 parameters", gradients=[np.zeros(3, np.float32)])
         self.refused("out=FOLDER", resume=True)
 
     def test_gradients(self):
@@ -297,7 +297,7 @@ class WrongUse(InFolder):
         after(lambda t: t.grads.pop("b"), "b has no gradient")
         after(lambda t: t.grads.update(w=None), "w has no gradient")
         after(lambda t: t.grads.update(w=np.zeros(3, np.float32)), "gradient of parameter w has shape")
-        after(lambda t: t.grads.update(w=np.zeros(FEATURES)), "gradient of parameter w is of float64")
+        after(lambda t: t.grads.update(w=np.zeros(FEATURES)), "gradient of parameter w has type float64")
         after(lambda t: t.grads.update(w=np.zeros(2 * FEATURES, np.float32)[::2]), "w is not contiguous")
         after(lambda t: t.grads.update(w="text"), "gradient of parameter w is a str")
 
@@ -315,8 +315,8 @@ class WrongUse(InFolder):
                 with self.assertRaisesRegex(ht.InputError, words):
                     loop.step(loss)
 
-        after(lambda t: t.weights.update(w=t.weights["w"].copy()), "w is another array")
-        after(lambda t: t.weights.pop("w"), "w is another array")
+        after(lambda t: t.weights.update(w=t.weights["w"].copy()), "w is not the array")
+        after(lambda t: t.weights.pop("w"), "w is not the array")
         after(lambda t: setattr(t.weights["w"], "shape", (2, 5)), "shape or type of parameter w has changed")
 
         def resized(task):
@@ -394,7 +394,7 @@ class WrongUse(InFolder):
 
     def test_an_iteration_without_answers(self):
         with loop_over(Regression(), steps=2) as loop:
-            with self.assertRaisesRegex(ht.StateError, "gradients and got no answer"):
+            with self.assertRaisesRegex(ht.StateError, "gradients, but the question was not answered"):
                 for _ in loop:
                     pass
 

@@ -192,7 +192,7 @@ class Library(unittest.TestCase):
             capture_output=True,
             text=True,
         )
-        self.assertIn("before interfaces had numbers", done.stderr)
+        self.assertIn("a version without an interface number", done.stderr)
 
     @unittest.skipUnless(COMPILER, "there is no C compiler")
     def test_a_library_of_another_interface_is_refused_with_both_numbers(self):

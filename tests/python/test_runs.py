@@ -33,7 +33,7 @@ class Configurations(InFolder):
             ht.Config(stepss=3)
         with self.assertRaisesRegex(ht.InputError, "lr"):
             ht.Config(lr="fast")
-        with self.assertRaisesRegex(ht.InputError, "lr is .* a list"):
+        with self.assertRaisesRegex(ht.InputError, "lr is .*a list"):
             ht.Config(lr=[1])
         with self.assertRaisesRegex(ht.InputError, "zero byte"):
             ht.Config(name="a\0b")
@@ -73,7 +73,7 @@ class Configurations(InFolder):
 
 
 class Training(InFolder):
-    def test_train_runs_to_the_end_and_tells(self):
+    def test_train_runs_to_the_end_and_reports(self):
         steps, evals, saves = [], [], []
         summary = ht.train(
             SMALL, out="run", on_step=steps.append, on_eval=evals.append, on_save=lambda *a: saves.append(a)
@@ -161,7 +161,7 @@ class Training(InFolder):
         plan = ht.plan(model="qwen2.5-7b", card="rtx5080", cpu_mem="2GiB")
         self.assertFalse(plan["fits"])
 
-    def test_a_plan_of_ones_own_parameters(self):
+    def test_a_plan_of_custom_parameters(self):
         plan = ht.plan_parameters({"w": (1000, 1000), "b": (1000,)}, dtype="bf16", predictor="none", device="cpu")
         self.assertEqual(plan["parameters"], 1_001_000)
         classes = plan["phases"]["full"]["classes"]

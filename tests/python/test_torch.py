@@ -268,7 +268,7 @@ class InTurn(InFolder):
         self.assertEqual(self.train(lambda m: [m[1], m[2]]), expected)
         self.assertEqual(self.used[:4], [11, 3, 5, -1])
 
-    def test_questions_of_ones_own_find_all_weights_as_they_should_be(self):
+    def test_manual_questions_find_the_right_weights(self):
         def by_hand(loop, module):
             for step in loop:
                 module.zero_grad(set_to_none=False)
@@ -320,13 +320,13 @@ class WrongUse(InFolder):
         self.refused("no parameter to train", [])
         self.refused("all are frozen", make().requires_grad_(False))
         self.refused(
-            "b is of fp16 and a of fp32",
+            "b has type fp16, but a has fp32",
             [("a", nn.Parameter(torch.ones(2))), ("b", nn.Parameter(torch.ones(2).half()))],
         )
-        self.refused("of torch.float64", nn.Linear(2, 2).double())
+        self.refused("has type torch.float64", nn.Linear(2, 2).double())
         self.refused("not contiguous", [nn.Parameter(torch.ones(2, 4).t())])
         self.refused("is on meta", nn.Linear(2, 2, device="meta"))
-        self.refused("no leaf", [torch.ones(2, requires_grad=True) * 2])
+        self.refused("not a leaf", [torch.ones(2, requires_grad=True) * 2])
         self.refused("torch.sparse_coo", [torch.eye(2).to_sparse().requires_grad_()])
         both = torch.zeros(4)
         self.refused("share memory", [nn.Parameter(both[:3]), nn.Parameter(both[2:])])
@@ -420,9 +420,9 @@ class WrongUse(InFolder):
         with ht.Loop(module, steps=9, lr=0.01, **PLAIN) as loop:
             for wrong, words in (
                 (lambda batch: module(batch_of(batch)[0]), "shape \\(16, 1\\)"),
-                (lambda batch: 1.0, "gave a float"),
+                (lambda batch: 1.0, "returned a float"),
                 (lambda batch: loss_of(module, batch).detach(), "does not depend"),
-                (lambda batch: None, "gave a NoneType"),
+                (lambda batch: None, "returned a NoneType"),
             ):
                 with self.assertRaisesRegex(ht.InputError, words):
                     loop.step(wrong)

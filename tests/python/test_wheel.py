@@ -104,7 +104,7 @@ class FromTheTree(InFolder):
         self.assertIn("into/hybrid_train", done.stdout, done.stderr)
         self.assertIn("True", done.stdout)
 
-    def test_a_library_that_is_missing_and_cannot_be_built_is_said(self):
+    def test_a_missing_library_that_cannot_be_built_is_reported(self):
         command = [sys.executable, str(ROOT / "python" / "builder" / "hybrid_build.py"), "out"]
         done = subprocess.run(
             command,

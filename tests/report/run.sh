@@ -54,7 +54,7 @@ a_run_leaves_its_report() {
         grep -q '>finished<' run/report.html && grep -q -- '--eval-every 40' run/report.html
 }
 
-a_run_told_not_to_leaves_none() {
+a_run_with_report_off_writes_none() {
     train --steps 3 --set save.report=false --out without && [ ! -e without/report.html ]
 }
 
@@ -98,7 +98,7 @@ a_run_in_progress_is_reported_as_far_as_it_came() {
         grep -q '>in progress<' going.html
 }
 
-wrong_usage_is_told() {
+wrong_usage_is_reported() {
     expect_code 2 report && grep -q 'folder is missing' err &&
         expect_code 2 report nowhere && grep -q 'nowhere' err &&
         expect_code 2 report run --fast && grep -q -- '--fast' err &&
@@ -108,7 +108,7 @@ wrong_usage_is_told() {
         expect_code 0 report --help && grep -q 'Usage' out && expect_code 0 report --version
 }
 
-lines_that_cannot_be_read_are_told() {
+unreadable_lines_are_reported() {
     mkdir -p broken
     { cat going/metrics.jsonl; printf '\nnonsense\n'; } > broken/metrics.jsonl
     expect_code 0 report broken && grep -q '2 lines could not be read' err
@@ -224,7 +224,7 @@ no_request_leaves_the_page() {
 
 # What shows that the count above would see a request: the same page with requests put in and its policy
 # taken out. With the policy in place the same requests are not made.
-a_request_would_be_seen_and_the_policy_stops_it() {
+a_request_would_be_noticed_and_the_policy_stops_it() {
     cat unguarded.requests
     local seen
     seen="$(grep -c 'hybrid.invalid' unguarded.requests)"
@@ -297,14 +297,14 @@ look_at_pages() {
 }
 
 check a_run_leaves_its_report
-check a_run_told_not_to_leaves_none
+check a_run_with_report_off_writes_none
 check a_report_that_cannot_be_written_is_a_warning
 check a_stopped_run_leaves_its_report
 check one_run_is_written_into_its_folder
 check several_runs_are_written_here
 check a_run_in_progress_is_reported_as_far_as_it_came
-check wrong_usage_is_told
-check lines_that_cannot_be_read_are_told
+check wrong_usage_is_reported
+check unreadable_lines_are_reported
 
 if [ -z "$browser" ]; then
     echo "skipped: no chromium, chromium-browser or google-chrome here to open the page in"
@@ -318,7 +318,7 @@ else
     check nothing_is_wider_than_the_window
     check the_script_has_no_complaints
     check no_request_leaves_the_page
-    check a_request_would_be_seen_and_the_policy_stops_it
+    check a_request_would_be_noticed_and_the_policy_stops_it
     check the_page_answers_pointer_keys_and_buttons
     check names_of_runs_stay_text
     check a_hundred_thousand_steps_open_in_two_seconds

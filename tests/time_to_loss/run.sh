@@ -51,13 +51,13 @@ a_run_that_diverges_has_a_code_of_its_own() {
     [ $? -eq 3 ]
 }
 
-what_is_missing_is_said() {
+missing_requirements_are_reported() {
     HYBRID_TOKENS='' measure x --model lab || return 1
     grep -q 'skipped, there are no train.bin and val.bin in HYBRID_TOKENS/lab' "$scratch/x.out" || return 1
     measure x --program /nowhere/gpu_loss
     [ $? -eq 2 ] && grep -q 'make build/bench/gpu_loss' "$scratch/x.err" || return 1
     measure x --arms ac --python /nowhere/python --fractions none || return 1
-    grep -q '^note: arm a left out: /nowhere/python has no PyTorch' "$scratch/x.out"
+    grep -q '^note: arm a omitted: /nowhere/python has no PyTorch' "$scratch/x.out"
 }
 
 wrong_usage_is_code_2() {
@@ -68,7 +68,7 @@ wrong_settings_of_an_arm_are_found_before_anything_long() {
     measure z --arms cd --d no_such_key=1
     [ $? -eq 1 ] && grep -q no_such_key "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ] || return 1
     measure z --arms cd --d batch_size=4
-    [ $? -eq 1 ] && grep -q 'tokens a step' "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ]
+    [ $? -eq 1 ] && grep -q 'tokens per step' "$scratch/z.err" && [ ! -s "$scratch/z/runs.jsonl" ]
 }
 
 our_arms_are_measured_and_compared() {
@@ -115,7 +115,7 @@ check figures_are_those_worked_out_by_hand
 check help_teaches
 check held_out_losses_on_the_way_cost_no_training_time_and_change_nothing
 check a_run_that_diverges_has_a_code_of_its_own
-check what_is_missing_is_said
+check missing_requirements_are_reported
 check wrong_usage_is_code_2
 check wrong_settings_of_an_arm_are_found_before_anything_long
 check our_arms_are_measured_and_compared

@@ -92,7 +92,7 @@ a_page_holds_the_runs_numbers() {
         "memory is normal again" "memory is critical" "the guard rejected a jump"
 }
 
-# A run of the caller's own: two micro-batches in a step of 0.5 s, each told as so many tokens.
+# A custom run: two micro-batches in a step of 0.5 s, each with this many tokens.
 make_own_run() { # FOLDER TOKENS [MORE OF THE START]
     mkdir -p "$1"
     { printf '%s' '{"event":"start","step":0,"spent":0,"elapsed":0,"time":1700000000,"model":"own"'
@@ -103,17 +103,17 @@ make_own_run() { # FOLDER TOKENS [MORE OF THE START]
     } > "$1/metrics.jsonl"
 }
 
-a_run_of_ones_own_is_counted_in_steps() {
+a_custom_run_is_counted_in_steps() {
     local older=',"tokens_per_step":2,"seq_len":1,"batch_size":1' page
     make_own_run own 1
     make_own_run own-older 1 "$older"
-    make_own_run own-told 1000
+    make_own_run own-tokens 1000
     for page in own own-older; do
         once "$page" --width 120 > page
         shows "own, 1.23M parameters" "2 steps/s" "2 micro-batches per step" "0.5 s per step" < page || return 1
         ! grep -E 'tokens|micro-batch 1' page || return 1
     done
-    once own-told --width 120 > page
+    once own-tokens --width 120 > page
     shows "4000 tokens/s" "40.0k tokens" "2 micro-batches per step" < page || return 1
     ! grep 'tokens per step' page || return 1
     once own mine --width 200 | shows "2 steps/s" "2004 tok/s"
@@ -148,7 +148,7 @@ ranks_have_a_row_each_and_the_slowest_is_marked() {
 }
 
 # NCCL's exchanges are not timed.
-a_link_that_nobody_timed_is_not_shown_as_idle() {
+a_link_that_was_not_timed_is_not_shown_as_idle() {
     make_ranks untimed 2
     sed -i 's/"rank_exchanged":[[][^]]*]/"rank_exchanged":[null,null]/' untimed/metrics.jsonl
     once untimed --width 120 > page
@@ -208,7 +208,7 @@ a_rejected_move_and_the_phases_are_in_the_strip() {
     once mine --width 100 | shows "fffffPccffff" "xcc" "last 70 lines"
 }
 
-events_and_what_steps_tell_stand_together_newest_first() {
+events_and_notes_of_steps_are_listed_together_newest_first() {
     once mine --width 120 --height 40 | sed -n '/^Events/,$s/.* step \([0-9]*\) *\([a-z]*\).*/\1 \2/p' > found
     printf '%s\n' "180 rejected" "120 rejected" "60 rejected" "31 memory" "30 batch" "0 start" | diff - found
 }
@@ -437,16 +437,16 @@ a_dumb_terminal_gets_one_page() {
 
 check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
-check a_run_of_ones_own_is_counted_in_steps
+check a_custom_run_is_counted_in_steps
 check ranks_have_a_row_each_and_the_slowest_is_marked
-check a_link_that_nobody_timed_is_not_shown_as_idle
+check a_link_that_was_not_timed_is_not_shown_as_idle
 check many_ranks_are_summed_up
 check ranks_beyond_reason_are_no_obstacle
 check the_training_loss_is_smoothed_as_hybrid_train_does
 check bars_are_as_long_as_their_share
 check the_plan_is_shaded_and_what_exceeds_it_is_marked
 check a_rejected_move_and_the_phases_are_in_the_strip
-check events_and_what_steps_tell_stand_together_newest_first
+check events_and_notes_of_steps_are_listed_together_newest_first
 check without_a_card_there_is_no_row_for_it
 check ascii_is_ascii
 check output_that_is_no_terminal_gets_one_page_without_codes

@@ -25,7 +25,7 @@ seed="${1:?usage: torture.sh SEED [MINUTES [TRIAL]]}"
 minutes="${2:-2}"
 only="${3:-}"
 jobs="${HYBRID_TORTURE_JOBS:-$((2 * $(nproc 2> /dev/null || echo 2)))}"
-# Memory, where it can be had as a file system: trials would wait for the disk most of their time.
+# A file system in memory, if there is one: otherwise trials would mostly wait for the disk.
 memory=/dev/shm
 [ -d $memory ] && [ -w $memory ] || memory=/tmp
 root="$(mktemp -d "${TMPDIR:-$memory}/hybrid-torture-XXXXXX")"
@@ -279,7 +279,7 @@ trial_rival() {
     for rival in 1 2; do
         [ "$(cut -d ' ' -f 1 report.$rival)" = 2 ] || wrong "rival $rival ended with $(cat report.$rival)"
         grep -q "in use: process $live on host $(hostname)" std.$rival ||
-            wrong "rival $rival was told $(tail -n 1 std.$rival)"
+            wrong "rival $rival got the message $(tail -n 1 std.$rival)"
     done
     after=$(find out | sort | while read -r f; do [ -d "$f" ] && echo "$f" || cksum "$f"; done)
     [ "$before" = "$after" ] || wrong "the live run's folder changed"

@@ -34,7 +34,7 @@ phases() { # phases NAME [OPTION ...]: files NAME.out .err .json .svg
 }
 
 # More layers and tokens: what training keeps has to be more than the rings that Predict has there.
-climb() { # climb NAME [OPTION ...]: files NAME.out .err .json
+ladder() { # ladder NAME [OPTION ...]: files NAME.out .err .json
     local name="$scratch/$1"
     shift
     timeout -k 5 200 "$bench/ladder" "${tiny[@]}" --batch-size 4 --seq-len 64 --set layers=16 \
@@ -68,7 +68,7 @@ check() { # check NAME: the function of that name must succeed
 
 # ---- vram_phases -----------------------------------------------------------------------------------
 
-wrong_usage_is_told() {
+wrong_usage_is_reported() {
     local program wrong named
     while read -r program wrong named; do
         # shellcheck disable=SC2086 # an option and its value
@@ -87,7 +87,7 @@ vram_phases --types:fp64 optimizer,gradients
 vram_phases --ways:dora full,lora,qlora
 vram_phases --set:steps KEY=VALUE
 vram_phases --set:no_such_key=1 no_such_key
-ladder --rungs:3 --rungs
+ladder --rows:3 --rows
 ladder --batch-size:0 batch_size
 gpu_phases --row:ax accepted
 hold_memory --leave:much usage
@@ -186,8 +186,8 @@ the_picture_has_a_piece_for_every_cell() {
     tail -n 1 "$scratch/a.svg" | grep -q '^</svg>$'
 }
 
-# Each rung of types keeps less than the one before, as it was asked to, and to its plan.
-types_are_rungs() {
+# Each precision level needs less memory than the one before, has the requested types, and fits its plan.
+each_precision_level_needs_less_memory() {
     phases t --profiles aggressive --types all || { cat "$scratch/t.out" "$scratch/t.err"; return 1; }
     grep -q '^nano  *aggressive  *predictor .*weights bf16, gradients bf16, m and v 8-bit, predictor 8-bit$' \
         "$scratch/t.out" || { cat "$scratch/t.out"; return 1; }
@@ -235,7 +235,7 @@ ways_stand_beside_each_other() {
 }
 
 # On a device that is too small for fp32 each profile takes what it may: nothing smaller, so that
-# prediction stands aside; the optimizer's state; and, where that is not enough, all of it.
+# prediction is disabled; the optimizer's state; and, if that is not enough, everything.
 each_profile_shows_the_types_it_chose() {
     phases w --profiles conservative,balanced --max-gpu-mem 3600KiB &&
         grep -q '^nano  *conservative  *chosen .*m and v fp32, predictor aside' "$scratch/w.out" &&
@@ -284,15 +284,15 @@ what_lives_on_disk_is_found_there() {
         if (v[at "disk.measured_bytes"] < v[at "classes.optim.planned_bytes"]) wrong("too little on disk")'
 }
 
-a_device_budget_that_is_too_small_is_told() {
+a_device_budget_that_is_too_small_is_reported() {
     phases c --profiles balanced --max-gpu-mem 100k
     [ $? -eq 2 ] && grep -q 'max_gpu_mem' "$scratch/c.err" && [ ! -e "$scratch/c.json" ]
 }
 
 # ---- ladder ----------------------------------------------------------------------------------------
 
-rungs_come_in_order() {
-    climb l || { cat "$scratch/l.out" "$scratch/l.err"; return 1; }
+rows_come_in_order() {
+    ladder l || { cat "$scratch/l.out" "$scratch/l.err"; return 1; }
     cat > "$scratch/expected" << 'END'
 fp32
 bf16
@@ -326,20 +326,20 @@ conservative
 balanced
 aggressive
 END
-    values l | sed -n 's/^\.rungs\.[0-9]*\.name\t//p' | diff "$scratch/expected" - || return 1
+    values l | sed -n 's/^\.rows\.[0-9]*\.name\t//p' | diff "$scratch/expected" - || return 1
     # the table has a row for each, below six lines of heading; what a profile chose is indented
     sed -n '7,$p' "$scratch/l.out" | grep -v '^ \|^$\|^PASS' | cut -c 1-20 | sed 's/ *$//' | diff "$scratch/expected" -
 }
 
-# What is asked of rungs is said by name: i["bf16"] is the path of that rung.
-over_rungs() {
+# Checks name rows: i["bf16"] is the path of that row.
+over_rows() {
     over l '
-        for (path in v) if (path ~ /^\.rungs\.[0-9]+\.name$/) i[v[path]] = substr(path, 1, length(path) - 5)
+        for (path in v) if (path ~ /^\.rows\.[0-9]+\.name$/) i[v[path]] = substr(path, 1, length(path) - 5)
         '"$1"
 }
 
 memory_falls_where_it_must() {
-    over_rungs '
+    over_rows '
         n = split("recompute norm<bf16|recompute attention<recompute norm|" \
                   "recompute mlp<recompute norm|recompute all<recompute attention|" \
                   "recompute all<recompute mlp|bf16 gradients<recompute all|" \
@@ -364,7 +364,7 @@ memory_falls_where_it_must() {
 }
 
 what_leaves_the_device_is_found_elsewhere() {
-    over_rungs '
+    over_rows '
         p = i["Predict: pinned"]
         if (v[p ".change.pinned_bytes"] != -v[p ".change.predict_bytes"]) wrong("pinned is not what left")
         if (v[p ".change.pinned_bytes"] == 0) wrong("nothing left")
@@ -377,11 +377,11 @@ what_leaves_the_device_is_found_elsewhere() {
         }'
 }
 
-changes_are_against_the_rung_below() {
-    over_rungs '
+changes_are_against_the_row_that_a_row_is_based_on() {
+    over_rows '
         for (name in i) {
-            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # stand on none
-            on = i[v[i[name] ".stands_on"]]
+            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # based on none
+            on = i[v[i[name] ".based_on"]]
             split("full predict", phase, " ")
             for (p in phase) {
                 d = v[i[name] "." phase[p] ".measured_bytes"] - v[on "." phase[p] ".measured_bytes"]
@@ -391,22 +391,22 @@ changes_are_against_the_rung_below() {
             }
         }
         if (v[i["aggressive"] ".types"] !~ /^weights fp32.*m and v fp32/) wrong("small types without need")
-        if (v[i["Predict: cpu"] ".stands_on"] != "recompute all") wrong("Predict: cpu stands elsewhere")'
+        if (v[i["Predict: cpu"] ".based_on"] != "recompute all") wrong("Predict: cpu is based on another row")'
 }
 
-exact_rungs_keep_the_loss_and_lossy_ones_do_not() {
-    over_rungs '
+exact_rows_keep_the_loss_and_lossy_ones_do_not() {
+    over_rows '
         for (name in i) {
-            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # stand on none
+            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # based on none
             is_exact = name ~ /recompute|pinned$|cpu$|lookahead$|streamed$|gather$/
-            same = v[i[name] ".val_loss"] == v[i[v[i[name] ".stands_on"]] ".val_loss"]
+            same = v[i[name] ".val_loss"] == v[i[v[i[name] ".based_on"]] ".val_loss"]
             if (same != is_exact) wrong(name (same ? " changed nothing" : " changed the loss"))
             if ((v[i[name] ".has_same_loss"] == "true") != same) wrong(name " says otherwise")
         }'
 }
 
 a_ladder_without_predict_fails() {
-    climb m --steps 3
+    ladder m --steps 3
     [ $? -eq 1 ] && grep -q '^FAIL  fp32: Full or Predict did not occur' "$scratch/m.out"
 }
 
@@ -437,7 +437,7 @@ rows_of_gpu_phases_are_made() {
 
 # ---- hold_memory -----------------------------------------------------------------------------------
 
-hold_memory_takes_nothing_unless_told() {
+hold_memory_takes_nothing_by_default() {
     "$bench/hold_memory" > "$scratch/said" && grep -q '^usage: hold_memory --leave MIB' "$scratch/said"
 }
 
@@ -485,36 +485,36 @@ a_pipe_that_is_closed_ends_it() {
     [ "${PIPESTATUS[*]}" = "0 0" ] && grep -q 'all given back' "$scratch/p.log"
 }
 
-a_card_that_is_not_there_is_told() {
+a_missing_card_is_reported() {
     make_driver || return 1
     (hold n --leave 1 --device 3)
     [ $? -eq 1 ] && grep -q 'there is no card with this number' "$scratch/n.err"
 }
 
-check wrong_usage_is_told
+check wrong_usage_is_reported
 check every_phase_of_every_profile_is_measured
 check sums_of_classes_are_the_totals
 check plans_hold_within_three_percent
 check predict_gives_up_gradients_and_moves_the_optimizer
 check the_picture_has_a_piece_for_every_cell
-check types_are_rungs
+check each_precision_level_needs_less_memory
 check ways_stand_beside_each_other
 check each_profile_shows_the_types_it_chose
 check a_phase_that_did_not_occur_fails
 check a_smaller_device_changes_places_and_no_bit
 check what_lives_on_disk_is_found_there
-check a_device_budget_that_is_too_small_is_told
-check rungs_come_in_order
+check a_device_budget_that_is_too_small_is_reported
+check rows_come_in_order
 check memory_falls_where_it_must
 check what_leaves_the_device_is_found_elsewhere
-check changes_are_against_the_rung_below
-check exact_rungs_keep_the_loss_and_lossy_ones_do_not
+check changes_are_against_the_row_that_a_row_is_based_on
+check exact_rows_keep_the_loss_and_lossy_ones_do_not
 check a_ladder_without_predict_fails
 check rows_of_gpu_phases_are_made
-check hold_memory_takes_nothing_unless_told
+check hold_memory_takes_nothing_by_default
 check all_but_the_rest_is_held_until_sigterm
 check a_pipe_that_is_closed_ends_it
-check a_card_that_is_not_there_is_told
+check a_missing_card_is_reported
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -127,7 +127,8 @@ static hy_status post(const hy_transfer *transfer, bool is_receive) {
         uint64_t left = transfer->bytes - done;
         int bytes = (int)(left < MOST_AT_ONCE ? left : MOST_AT_ONCE), error;
         char *data = (char *)transfer->data + done;
-        if (!make_room(used + 1)) return fail(HY_ERR_MEMORY, "no memory for %d messages", used + 1);
+        if (!make_room(used + 1))
+            return fail(HY_ERR_MEMORY, "not enough memory for %d messages", used + 1);
         if (is_receive)
             error = MPI_Irecv(data, bytes, MPI_BYTE, transfer->peer, TAG, comm, &requests[used]);
         else

@@ -1,10 +1,10 @@
-/* rungs.c: the table of rows, and the figures of a finished row. See rungs.h. */
-#include "ladder/rungs.h"
+/* variants.c: the table of rows, and the figures of a finished row. See variants.h. */
+#include "ladder/variants.h"
 
 /* The first row sets everything that a later row changes, so that no profile, preset or planner
  * affects it. Attention never keeps a matrix of scores. Validation batches have a fixed size: the
  * library would enlarge them if there is room, and sums in another order have other bits. */
-static const rung rungs[] = {
+static const variant variants[] = {
     {"fp32", NULL, false, {{"precision", "fp32"},           {"precision_correct", "same"},
                            {"precision_predict", "same"},   {"recompute", "none"},
                            {"grad_accum_steps", "1"},       {"grad_dtype", "fp32"},
@@ -43,40 +43,41 @@ static const rung rungs[] = {
     {"Predict: lookahead", "Predict: pinned", true, {{"lookahead", "2"}}},
     {"Predict: compress", "recompute all", false, {{"offload_strategy", "compress"}}},
     {"Predict: drop", "recompute all", false, {{"offload_strategy", "drop"}}},
-    {"conservative", RUNG_GROUND, false, {{"profile", "conservative"}}},
-    {"balanced", RUNG_GROUND, false, {{"profile", "balanced"}}},
-    {"aggressive", RUNG_GROUND, false, {{"profile", "aggressive"}}},
+    {"conservative", VARIANT_ALONE, false, {{"profile", "conservative"}}},
+    {"balanced", VARIANT_ALONE, false, {{"profile", "balanced"}}},
+    {"aggressive", VARIANT_ALONE, false, {{"profile", "aggressive"}}},
 };
 
-enum { RUNG_COUNT = sizeof rungs / sizeof rungs[0] };
-_Static_assert(RUNG_COUNT <= RUNGS_MAX, "a ladder has room for every rung");
+enum { VARIANT_COUNT = sizeof variants / sizeof variants[0] };
+_Static_assert(VARIANT_COUNT <= VARIANTS_MAX, "all variants fit into a ladder");
 
-bool rung_is_profile(const rung *r) {
-    return r->stands_on && strcmp(r->stands_on, RUNG_GROUND) == 0;
+bool variant_is_profile(const variant *v) {
+    return v->based_on && strcmp(v->based_on, VARIANT_ALONE) == 0;
 }
 
-const rung *rung_at(int i) { return i < RUNG_COUNT ? &rungs[i] : NULL; }
+const variant *variant_at(int i) { return i < VARIANT_COUNT ? &variants[i] : NULL; }
 
-int rung_below(int i) {
-    if (!rungs[i].stands_on) return i - 1;
-    if (rung_is_profile(&rungs[i])) return -1;
-    int below = i - 1;
-    while (strcmp(rungs[below].name, rungs[i].stands_on) != 0) below--;
-    return below;
+int variant_base(int i) {
+    if (!variants[i].based_on) return i - 1;
+    if (variant_is_profile(&variants[i])) return -1;
+    int base = i - 1;
+    while (strcmp(variants[base].name, variants[i].based_on) != 0) base--;
+    return base;
 }
 
-hy_status rung_configure(hy_config *config, int i) {
+hy_status variant_configure(hy_config *config, int i) {
     if (i < 0) return HY_OK;
-    HY_TRY(rung_configure(config, rung_below(i)));
-    for (int k = 0; k < RUNG_PAIRS_MAX && rungs[i].pairs[k][0]; k++) {
-        HY_TRY(hy_config_set(config, rungs[i].pairs[k][0], rungs[i].pairs[k][1], HY_FROM_CALLER));
+    HY_TRY(variant_configure(config, variant_base(i)));
+    for (int k = 0; k < VARIANT_PAIRS_MAX && variants[i].pairs[k][0]; k++) {
+        HY_TRY(hy_config_set(config, variants[i].pairs[k][0], variants[i].pairs[k][1],
+                             HY_FROM_CALLER));
     }
     return HY_OK;
 }
 
 /* ---- reading results ------------------------------------------------------------------------- */
 
-uint64_t climbed_most(const climbed *c, hy_place place) {
+uint64_t result_most(const result *c, hy_place place) {
     uint64_t most = 0;
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         uint64_t bytes = phase_measured(&c->run.summary.phases[p], place);
@@ -85,12 +86,12 @@ uint64_t climbed_most(const climbed *c, hy_place place) {
     return most;
 }
 
-bool climbed_has_same_loss(const ladder *l, const climbed *c) {
-    return c->on >= 0 &&
-           memcmp(&c->run.val_loss, &l->rungs[c->on].run.val_loss, sizeof c->run.val_loss) == 0;
+bool result_has_same_loss(const ladder *l, const result *c) {
+    return c->base >= 0 &&
+           memcmp(&c->run.val_loss, &l->results[c->base].run.val_loss, sizeof c->run.val_loss) == 0;
 }
 
-bool climbed_is_planned(const climbed *c) {
+bool result_is_planned(const result *c) {
     static const hy_phase phases[] = {HY_FULL, HY_PREDICT};
     for (int i = 0; i < 2; i++) {
         const hy_phase_summary *p = &c->run.summary.phases[phases[i]];
