@@ -85,13 +85,13 @@ $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o 
 endif
 
 # ---- torture ---------------------------------------------------------------------------------
-# For tests/torture/torture.sh: a library that makes calls fail, and two small programs.
+# For tests/torture/torture.sh: a library that makes calls fail, and three small programs.
 TORTURE_OUT := $(OUT)/tests/torture
-TORTURE_TOOLS := $(addprefix $(TORTURE_OUT)/,faults.so guard mutate)
+TORTURE_TOOLS := $(addprefix $(TORTURE_OUT)/,faults.so guard mutate strangers)
 $(TORTURE_OUT)/faults.so: tests/torture/faults.c
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -fPIC -shared -o $@ $< -ldl
-$(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate: $(TORTURE_OUT)/%: $(OBJ)/tests/torture/%.o $(STATIC_LIB) \
+$(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate $(TORTURE_OUT)/strangers: $(TORTURE_OUT)/%: $(OBJ)/tests/torture/%.o $(STATIC_LIB) \
     $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
@@ -143,7 +143,7 @@ fuzz: fuzz-programs ## every parser on damaged files for SECONDS (60) each, unde
 # A new seed, unless one is given.
 SEED ?= $(shell date +%s)
 MINUTES ?= 2
-torture: lib bin $(TORTURE_TOOLS) fuzz-programs ## kills, faults, damaged input, odd environments for MINUTES (2), by SEED
+torture: lib bin $(TORTURE_TOOLS) fuzz-programs ## kills, faults, damaged input, odd environments, strangers for MINUTES (2), by SEED
 	@HYBRID_BUILD="$(abspath $(OUT))" HYBRID_FUZZ_TARGETS="$(abspath $(FUZZ_TARGETS))" \
 	    tests/torture/torture.sh $(SEED) $(MINUTES)
 

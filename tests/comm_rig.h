@@ -80,12 +80,14 @@ static inline hy_ranks rig_ranks(int count) {
                       .source = HY_RANKS_LAUNCHER,
                       .address = "127.0.0.1",
                       .port = rig_port(),
-                      .job = (uint64_t)getpid() << 20 | jobs++};
+                      .job = (uint64_t)getpid() << 20 | jobs++,
+                      .secret = {.bytes = "known to the ranks of a rig", .from = "the rig"}};
     return ranks;
 }
 
-static inline rig rig_start(int count, rig_body body, const void *user) {
-    rig it = {.count = count, .ranks = rig_ranks(count)};
+static inline rig rig_start_as(const hy_ranks *of_rank_0, rig_body body, const void *user) {
+    int count = of_rank_0->count;
+    rig it = {.count = count, .ranks = *of_rank_0};
     it.results = mmap(NULL, sizeof *it.results * RIG_MOST, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(it.results, MAP_FAILED);
@@ -101,6 +103,11 @@ static inline rig rig_start(int count, rig_body body, const void *user) {
         _exit(0);
     }
     return it;
+}
+
+static inline rig rig_start(int count, rig_body body, const void *user) {
+    hy_ranks ranks = rig_ranks(count);
+    return rig_start_as(&ranks, body, user);
 }
 
 /* Collects the ranks that have ended; how many are still there. */

@@ -1,4 +1,4 @@
-/* test_base_sha.c: SHA-256 and SHA-1 against the examples of FIPS 180 and against git. */
+/* test_base_sha.c: SHA-256, SHA-1 and HMAC against the examples of FIPS 180, RFC 4231 and git. */
 #include "harness.h"
 
 #include "base/sha.h"
@@ -45,11 +45,35 @@ START_TEST(how_bytes_are_cut_into_pieces_does_not_matter) {
 }
 END_TEST
 
+/* RFC 4231, cases 1 and 2. */
+START_TEST(keyed_hashes_are_those_of_the_rfc) {
+    static const struct {
+        const char *key, *data, *expected;
+    } cases[] = {
+        {"\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b",
+         "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+        {"Jefe", "what do ya want for nothing?",
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t found[HY_SHA256_BYTES], other[HY_SHA256_BYTES];
+        char text[HY_SHA_HEX];
+        hy_hmac(cases[i].key, strlen(cases[i].key), cases[i].data, strlen(cases[i].data), found);
+        for (size_t k = 0; k < sizeof found; k++) snprintf(text + 2 * k, 3, "%02x", found[k]);
+        ck_assert_str_eq(text, cases[i].expected);
+        memcpy(other, found, sizeof other);
+        ck_assert(hy_hmac_is_equal(found, other));
+        other[31] ^= 1;
+        ck_assert(!hy_hmac_is_equal(found, other));
+    }
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("base_sha");
     TCase *tests = tcase_create("sha");
     tcase_add_test(tests, known_texts_have_their_known_hashes);
     tcase_add_test(tests, how_bytes_are_cut_into_pieces_does_not_matter);
+    tcase_add_test(tests, keyed_hashes_are_those_of_the_rfc);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -734,10 +734,17 @@ END_TEST
 START_TEST(what_ranks_must_have_alike_is_all_but_what_a_machine_has) {
     static const struct {
         const char *key, *value;
-    } local[] = {{"device", "cuda:3"},        {"threads", "5"},         {"tune_cache", "none"},
-                 {"num_workers", "2"},        {"cpu_mem", "5GiB"},      {"max_gpu_mem", "8GiB"},
-                 {"offload_folder", "/fast"}, {"offload_size", "9GiB"}, {"host_reserve", "1GiB"},
-                 {"buffer_size", "1MiB"}};
+    } local[] = {{"device", "cuda:3"},
+                 {"threads", "5"},
+                 {"tune_cache", "none"},
+                 {"num_workers", "2"},
+                 {"cpu_mem", "5GiB"},
+                 {"max_gpu_mem", "8GiB"},
+                 {"offload_folder", "/fast"},
+                 {"offload_size", "9GiB"},
+                 {"host_reserve", "1GiB"},
+                 {"buffer_size", "1MiB"},
+                 {"rank_secret_file", "/etc/secret"}};
     static const char *const alike[][2] = {
         {"seed", "2"},        {"lr", "0.5"},        {"data", "x.txt"},
         {"zero_stage", "2"},  {"transport", "mpi"}, {"out", "y"},

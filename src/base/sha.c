@@ -1,9 +1,10 @@
-/* sha.c: SHA-256 and SHA-1, written from FIPS 180-4. See sha.h.
+/* sha.c: SHA-256, SHA-1 and HMAC, written from FIPS 180-4 and RFC 2104. See sha.h.
  *
  * Both process blocks of 64 bytes as sixteen big-endian words, which are then expanded. The rest of
  * the last block stays in `block`: total % 64 bytes. */
 #include "base/sha.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,14 +100,49 @@ void hy_sha_add(hy_sha *sha, const void *data, size_t size) {
     }
 }
 
-void hy_sha_text(const hy_sha *sha, char out[HY_SHA_HEX]) {
+/* Adds a one bit, zeros up to eight bytes before the end of a block, and the number of bits. */
+static hy_sha padded(const hy_sha *sha) {
+    static const uint8_t padding[BLOCK] = {0x80};
     hy_sha end = *sha;
     uint64_t bits = htobe64(sha->total * 8);
-    /* A one bit, zeros up to eight bytes before the end of a block, and the number of bits. */
-    static const uint8_t padding[BLOCK] = {0x80};
     size_t held = sha->total % BLOCK;
     hy_sha_add(&end, padding, held < 56 ? 56 - held : 120 - held);
     hy_sha_add(&end, &bits, sizeof bits);
+    return end;
+}
+
+void hy_sha_text(const hy_sha *sha, char out[HY_SHA_HEX]) {
+    hy_sha end = padded(sha);
     for (int i = 0; i < (sha->kind == HY_SHA1 ? 5 : 8); i++)
         snprintf(out + (size_t)8 * (size_t)i, 9, "%08x", end.state[i]);
+}
+
+void hy_sha256_bytes(const hy_sha *sha, uint8_t out[HY_SHA256_BYTES]) {
+    hy_sha end = padded(sha);
+    for (int i = 0; i < 8; i++) end.state[i] = htobe32(end.state[i]);
+    memcpy(out, end.state, HY_SHA256_BYTES);
+}
+
+/* ---- HMAC ------------------------------------------------------------------------------------ */
+
+void hy_hmac(const void *key, size_t key_size, const void *data, size_t size,
+             uint8_t out[HY_SHA256_BYTES]) {
+    static const uint8_t masks[2] = {0x36, 0x5c}; /* of the inner and the outer hash */
+    assert(key_size <= BLOCK);
+    for (int pass = 0; pass < 2; pass++) {
+        uint8_t block[BLOCK] = {0};
+        hy_sha sha;
+        memcpy(block, key, key_size);
+        for (int i = 0; i < BLOCK; i++) block[i] ^= masks[pass];
+        hy_sha_init(&sha, HY_SHA256);
+        hy_sha_add(&sha, block, BLOCK);
+        hy_sha_add(&sha, pass == 0 ? data : out, pass == 0 ? size : HY_SHA256_BYTES);
+        hy_sha256_bytes(&sha, out);
+    }
+}
+
+bool hy_hmac_is_equal(const uint8_t a[HY_SHA256_BYTES], const uint8_t b[HY_SHA256_BYTES]) {
+    uint8_t differing = 0;
+    for (int i = 0; i < HY_SHA256_BYTES; i++) differing |= (uint8_t)(a[i] ^ b[i]);
+    return differing == 0;
 }

@@ -45,7 +45,8 @@ static const example examples[] = {
     {"Show what this machine can train: all parameters, LoRA or QLoRA", "hybrid-train --doctor"},
 };
 
-#define RANK_FLAGS "--gpus --ranks --zero-stage --transport --link --rank-timeout --restarts"
+#define RANK_FLAGS                                                                                 \
+    "--gpus --ranks --zero-stage --transport --link --rank-timeout --rank-secret-file --restarts"
 
 static const struct {
     const char *title, *flags;

@@ -65,6 +65,8 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
     *out = NULL;
     HY_FAIL_IF(ranks->count > 1 && !ranks->address[0], HY_ERR_INPUT,
                "the address of rank 0 is not known: set HYBRID_ADDRESS=host:port");
+    HY_FAIL_IF(ranks->count > 1 && !ranks->secret.from[0] && !hy_net_is_loopback(ranks->address),
+               HY_ERR_INPUT, "ranks at %s need a secret: set HYBRID_SECRET", ranks->address);
     hy_control *c = calloc(1, sizeof *c);
     HY_FAIL_IF(!c, HY_ERR_MEMORY, "not enough memory for the control channel");
     *c = (hy_control){.ranks = *ranks,
@@ -72,6 +74,9 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
                       .wake_fd = -1,
                       .failure_fd = -1,
                       .failed_rank = -1};
+    /* The key: jobs that share a secret do not take each other's ranks. */
+    hy_hmac(ranks->secret.bytes, sizeof ranks->secret.bytes, &ranks->job, sizeof ranks->job,
+            c->ranks.secret.bytes);
     hy_control_options *o = &c->options;
     if (o->timeout <= 0) o->timeout = standard.timeout;
     if (o->open_timeout <= 0) o->open_timeout = standard.open_timeout;
@@ -126,6 +131,27 @@ int32_t hy_control_rank(const hy_control *c) { return c->ranks.rank; }
 int32_t hy_control_count(const hy_control *c) { return c->ranks.count; }
 double hy_control_timeout(const hy_control *c) { return c->options.timeout; }
 const hy_member *hy_control_member(const hy_control *c, int32_t rank) { return &c->members[rank]; }
+
+const hy_observer *hy_control_observer(const hy_control *c) { return &c->options.observer; }
+
+void hy_control_sign(const hy_control *c, const void *data, size_t size,
+                     uint8_t out[HY_SHA256_BYTES]) {
+    hy_hmac(c->ranks.secret.bytes, sizeof c->ranks.secret.bytes, data, size, out);
+}
+
+void hy_control_own_address(const hy_control *c, char *out, size_t size) {
+    char other[sizeof c->members->address];
+    bool is_one = true;
+    out[0] = 0;
+    for (int32_t r = 0; r < c->ranks.count; r++) {
+        if (c->lines[r].fd < 0) continue;
+        hy_net_own(c->lines[r].fd, other, sizeof other);
+        if (hy_net_is_loopback(other)) continue; /* a rank of this machine */
+        is_one = is_one && (!out[0] || strcmp(out, other) == 0);
+        snprintf(out, size, "%s", other);
+    }
+    if (!is_one) out[0] = 0;
+}
 
 void hy_control_local(const hy_control *c, int32_t *rank, int32_t *count) {
     uint64_t machine = c->members[c->ranks.rank].machine;

@@ -38,9 +38,10 @@ typedef struct hy_member {
     int32_t reserved;
 } hy_member;
 
-/* Waits until all ranks are connected. HY_ERR_INPUT if they do not match: another version, other
- * settings, another count, a rank twice; HY_ERR_IO if some do not connect, with their numbers.
- * Options are copied. */
+/* Waits until all ranks are connected and have proven that they know ranks->secret; what others
+ * send counts for nothing. HY_ERR_INPUT if ranks do not match: another version, other settings,
+ * another count, a rank twice; HY_ERR_IO if some do not connect, with their numbers. Options are
+ * copied. */
 hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *options,
                           hy_control **out);
 /* Closes the connection. Rank 0 waits for the others to close theirs, unless something failed.
@@ -54,6 +55,14 @@ const hy_member *hy_control_member(const hy_control *control, int32_t rank);
 /* Position and number of ranks on this machine, counted here instead of taken from the
  * environment. */
 void hy_control_local(const hy_control *control, int32_t *rank, int32_t *count);
+
+/* The keyed hash of some bytes, with a key that only the ranks of this job know. */
+void hy_control_sign(const hy_control *control, const void *data, size_t size,
+                     uint8_t out[HY_SHA256_BYTES]);
+/* The address of this rank on the network that connects it to rank 0; "": it is not one address,
+ * or the ranks are on one machine. */
+void hy_control_own_address(const hy_control *control, char *out, size_t size);
+const hy_observer *hy_control_observer(const hy_control *control);
 
 /* ---- failure --------------------------------------------------------------------------------- */
 

@@ -1,9 +1,16 @@
 /* control_open.c: connects the ranks. See control.h.
  *
- * Rank 0 listens on the first free port of a fixed range; the others try the same range. The
- * accepting side sends first and names the job, so nothing is sent to a foreign port and two
- * jobs on one machine do not mix. A rank then identifies itself; when all have done so, every
- * rank gets the list of all ranks. */
+ * Rank 0 listens on the first free port of a fixed range; the others try the same range. Both sides
+ * prove that they know the job's secret before anything else they say counts:
+ *
+ *   rank 0   greeting: a nonce and its keyed hash, by which ranks recognise the job's port.
+ *            Strangers learn nothing from it, and a rank sends nothing to a foreign port.
+ *   a rank   answer: its own nonce, who it is, and the keyed hash of both nonces and that.
+ *   rank 0   welcome: another keyed hash of the same; then either the list of all ranks, when all
+ *            have connected, or an error.
+ *
+ * Without a secret, ranks of one machine meet at a Unix socket instead of a port, where the system
+ * says which user is at the other end; the key is then the job's number, which is no secret. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,12 +23,14 @@
 #include "base/text.h"
 #include "comm/control_parts.h"
 #include "comm/net.h"
+#include "comm/pending.h"
 #include "hybrid.h"
 
 #define GREETING_SECONDS 1.0 /* after this a silent port is assumed to be another program's */
+#define WELCOME_SECONDS 10.0 /* longer: the port has sent the job's greeting */
 #define CONNECT_SECONDS 2.0
 #define AGAIN_SECONDS 0.1 /* between two attempts */
-#define PENDING 256       /* connections that have not identified themselves yet */
+#define ACCEPTED_MOST 64  /* connections at once, before rank 0 reads from those it has */
 #define NAMED_MISSING 4
 #define REFUSING_SECONDS 3.0 /* after a failed start, rank 0 waits this long to inform late ranks */
 
@@ -31,6 +40,60 @@ typedef struct hello {
     uint64_t agreed, machine;
     char version[32], host[64];
 } hello;
+
+typedef uint8_t hash[HY_SHA256_BYTES];
+
+typedef struct greeting {
+    hy_wire_head head;
+    uint64_t protocol;
+    hash nonce, tag;
+} greeting;
+
+typedef struct answer {
+    hy_wire_head head;
+    hash nonce;
+    hello hello;
+    hash tag;
+} answer;
+_Static_assert(sizeof(answer) <= HY_PROOF_MOST, "pending.h keeps a whole answer");
+
+typedef struct welcome {
+    hy_wire_head head;
+    hash tag;
+} welcome;
+
+/* The keyed hash in a message. `second` and `h` are NULL in a greeting. */
+static void sign(const hy_control *c, hy_wire_kind kind, const hash first, const uint8_t *second,
+                 const hello *h, hash out) {
+    struct {
+        uint64_t kind;
+        hash nonces[2];
+        hello hello;
+    } said = {.kind = kind};
+    memcpy(said.nonces[0], first, sizeof(hash));
+    if (second) memcpy(said.nonces[1], second, sizeof(hash));
+    if (h) said.hello = *h;
+    hy_control_sign(c, &said, sizeof said, out);
+}
+
+static hy_wire_head head_of(hy_wire_kind kind, size_t whole) {
+    return (hy_wire_head){.magic = HY_WIRE_MAGIC,
+                          .kind = (uint16_t)kind,
+                          .size = (uint32_t)(whole - sizeof(hy_wire_head))};
+}
+
+static bool is_head_of(const hy_wire_head *head, hy_wire_kind kind, size_t whole) {
+    hy_wire_head expected = head_of(kind, whole);
+    return memcmp(head, &expected, sizeof expected) == 0;
+}
+
+/* Where ranks of one machine meet without a secret, in place of the i-th port. */
+static void name_place(const hy_ranks *ranks, int i, char *out, size_t size) {
+    snprintf(out, size, "hybrid-train-%d-%016llx-%d", (int)geteuid(),
+             (unsigned long long)ranks->job, ranks->port + i);
+}
+
+static bool meets_at_port(const hy_control *c) { return c->ranks.secret.from[0] != 0; }
 
 rank_name hy_control_name(const hy_control *c, int32_t rank) {
     rank_name name;
@@ -88,7 +151,7 @@ typedef struct reception {
     hy_control *c;
     int listener;
     struct pollfd *polled; /* the listener, lines 1 .. count - 1, then `pending` */
-    line pending[PENDING]; /* connections that have not identified themselves; fd -1: free */
+    hy_pending pending;
     hy_status refusal; /* not HY_OK: the start failed, and ranks that connect now get this error */
     int32_t refused;   /* ranks that got the error before they identified themselves */
 } reception;
@@ -112,11 +175,32 @@ static void name_missing(const hy_control *c, char *out, size_t size) {
     snprintf(out + used, size - (size_t)used, " of %d", c->ranks.count);
 }
 
-static hy_status listen_somewhere(const hy_ranks *ranks, int *fd) {
+/* The numeric address that rank 0 listens on; "": all interfaces, where the host name does not say
+ * which one the other machines reach. */
+static hy_status choose_interface(const hy_control *c, char *out, size_t size) {
+    const hy_ranks *ranks = &c->ranks;
+    HY_TRY(hy_net_find_own(ranks->address, out, size));
+    bool is_local = hy_net_is_loopback(ranks->address) || ranks->local_count == ranks->count;
+    bool is_useless = hy_net_is_loopback(out) && !is_local;
+    if (out[0] && !is_useless) return HY_OK;
+    hy_say_to(&c->options.observer, HY_WARNING,
+              "rank 0 listens on all interfaces, because %s is %s%s here: set HYBRID_ADDRESS to an "
+              "address of this machine to use only that",
+              ranks->address, is_useless ? "only " : "no address of this machine", out);
+    out[0] = 0;
+    return HY_OK;
+}
+
+static hy_status listen_somewhere(const hy_control *c, int *fd) {
+    const hy_ranks *ranks = &c->ranks;
     bool is_taken = true;
+    char name[96] = "";
     hy_status status = HY_ERR_IO;
+    if (meets_at_port(c)) HY_TRY(choose_interface(c, name, sizeof name));
     for (int i = 0; i < HY_PORTS && is_taken && ranks->port + i <= 65535; i++) {
-        status = hy_net_listen(ranks->address, (uint16_t)(ranks->port + i), fd, &is_taken);
+        if (!meets_at_port(c)) name_place(ranks, i, name, sizeof name);
+        status = meets_at_port(c) ? hy_net_listen(name, (uint16_t)(ranks->port + i), fd, &is_taken)
+                                  : hy_net_listen_here(name, fd, &is_taken);
         if (status == HY_OK) return HY_OK;
     }
     return hy_fail_context(status, "rank 0 found no free port from %d to %d", ranks->port,
@@ -157,81 +241,92 @@ static bool refuse(hy_control *c, line *l, hy_status status) {
     return is_open;
 }
 
-/* Reads from a connection that has not identified itself. A rank becomes a line, or is refused if
- * the start failed; the connection of another program is closed. */
-static hy_status identify(reception *r, line *l) {
+/* A rank has proven itself: it becomes a line, or gets the error if it does not fit or if the start
+ * has failed. */
+static hy_status let_in(reception *r, line *l, const hello *h) {
     hy_control *c = r->c;
-    hy_wire_message m;
-    hello h;
-    bool is_open = hy_line_read(l);
-    hy_wire_found found = hy_wire_take(&l->in, &m);
-    bool is_hello = found == HY_WIRE_ONE && m.head.kind == HY_WIRE_HELLO && m.head.size == sizeof h;
-    if (found == HY_WIRE_NONE && is_open) return HY_OK;
-    if (is_hello && r->refusal != HY_OK) r->refused += refuse(c, l, r->refusal);
-    if (!is_hello) hy_line_close(l);
-    if (l->fd < 0) return HY_OK;
-    memcpy(&h, m.data, sizeof h);
-    h.version[sizeof h.version - 1] = h.host[sizeof h.host - 1] = 0;
-    HY_TRY(check_hello(c, &h));
-    enter(c, &h);
-    hy_net_peer(l->fd, c->members[h.rank].address, sizeof c->members[h.rank].address);
-    if (hy_net_is_loopback(c->members[h.rank].address)) c->members[h.rank].address[0] = 0;
-    c->lines[h.rank] = *l;
-    c->lines[h.rank].state = LINE_OPEN;
-    *l = (line){.fd = -1};
+    hy_status status = r->refusal != HY_OK ? r->refusal : check_hello(c, h);
+    if (status != HY_OK) {
+        r->refused += refuse(c, l, status);
+        return r->refusal != HY_OK ? HY_OK : status;
+    }
+    enter(c, h);
+    hy_net_peer(l->fd, c->members[h->rank].address, sizeof c->members[h->rank].address);
+    if (hy_net_is_loopback(c->members[h->rank].address)) c->members[h->rank].address[0] = 0;
+    l->state = LINE_OPEN;
+    c->lines[h->rank] = *l;
     return HY_OK;
 }
 
-static void accept_connections(reception *r) {
-    uint32_t protocol = HY_WIRE_PROTOCOL;
-    hy_wire_head head = {.magic = HY_WIRE_MAGIC,
-                         .kind = HY_WIRE_GREETING,
-                         .size = sizeof protocol,
-                         .number = r->c->ranks.job};
-    for (int i = 0; i < PENDING; i++) {
-        line *l = &r->pending[i];
-        if (l->fd >= 0) continue;
-        int fd = hy_net_accept(r->listener);
-        if (fd < 0) return;
-        *l = (line){.fd = fd, .heard = hy_clock()};
-        if (hy_wire_add(&l->out, &head, &protocol)) hy_line_flush(l);
+/* Checks a newcomer's answer. A stranger is dropped. */
+static hy_status identify(reception *r, hy_newcomer *one) {
+    hy_control *c = r->c;
+    answer a;
+    hash expected;
+    welcome w = {.head = head_of(HY_WIRE_WELCOME, sizeof w)};
+    memcpy(&a, one->proof, sizeof a);
+    sign(c, HY_WIRE_HELLO, one->nonce, a.nonce, &a.hello, expected);
+    if (!is_head_of(&a.head, HY_WIRE_HELLO, sizeof a) || !hy_hmac_is_equal(a.tag, expected)) {
+        hy_pending_drop(&r->pending, one, "it does not prove the job's secret");
+        return HY_OK;
     }
+    sign(c, HY_WIRE_WELCOME, one->nonce, a.nonce, &a.hello, w.tag);
+    line l = {.fd = hy_pending_take(&r->pending, one), .heard = hy_clock()};
+    if (hy_wire_add(&l.out, &w.head, w.tag)) hy_line_flush(&l);
+    a.hello.version[sizeof a.hello.version - 1] = a.hello.host[sizeof a.hello.host - 1] = 0;
+    return let_in(r, &l, &a.hello);
+}
+
+static hy_status accept_connections(reception *r) {
+    greeting g = {.head = head_of(HY_WIRE_GREETING, sizeof g), .protocol = HY_WIRE_PROTOCOL};
+    for (int i = 0; i < ACCEPTED_MOST; i++) {
+        hy_newcomer *one = hy_pending_accept(&r->pending, r->listener);
+        if (!one) break;
+        HY_TRY(hy_random_bytes(g.nonce, sizeof g.nonce));
+        memcpy(one->nonce, g.nonce, sizeof g.nonce);
+        sign(r->c, HY_WIRE_GREETING, g.nonce, NULL, NULL, g.tag);
+        (void)hy_net_send(one->fd, &g, sizeof g, 0); /* it fails if the newcomer is gone */
+    }
+    return HY_OK;
 }
 
 /* Polls all connections once. */
 static hy_status poll_once(reception *r) {
     hy_control *c = r->c;
     int32_t n = c->ranks.count;
-    for (int32_t i = 0; i < n + PENDING; i++) {
-        int fd = i == 0 ? r->listener : i < n ? c->lines[i].fd : r->pending[i - n].fd;
+    hy_newcomer *one;
+    for (int32_t i = 0; i <= n; i++) {
+        int fd = i == 0 ? r->listener : i < n ? c->lines[i].fd : r->pending.fd;
         r->polled[i] = (struct pollfd){.fd = fd, .events = POLLIN};
     }
-    poll(r->polled, (nfds_t)n + PENDING, (int)(1e3 * AGAIN_SECONDS));
-    if (r->polled[0].revents) accept_connections(r);
+    poll(r->polled, (nfds_t)n + 1, (int)(1e3 * AGAIN_SECONDS));
+    if (r->polled[0].revents) HY_TRY(accept_connections(r));
     for (int32_t i = 1; i < n; i++) {
         HY_FAIL_IF(r->polled[i].revents && !hy_line_read(&c->lines[i]), HY_ERR_IO,
                    "%s ended before all ranks were connected", hy_control_name(c, i).text);
     }
-    for (int i = 0; i < PENDING; i++) {
-        line *l = &r->pending[i];
-        if (r->polled[n + i].fd >= 0 && r->polled[n + i].revents) HY_TRY(identify(r, l));
-        if (l->fd >= 0 && hy_clock() - l->heard > 10 * CONNECT_SECONDS) hy_line_close(l);
-    }
+    while ((one = hy_pending_next(&r->pending))) HY_TRY(identify(r, one));
     return HY_OK;
 }
 
 static hy_status wait_for_all(reception *r, patience *wait) {
     const hy_control *c = r->c;
-    char who[128];
+    char who[128], why[128] = "";
     for (;;) {
         HY_TRY(poll_once(r));
         if (missing_count(c) == 0) return HY_OK;
         double waited = is_due(wait);
         name_missing(c, who, sizeof who);
+        if (r->pending.silent > 0 && meets_at_port(c))
+            snprintf(why, sizeof why,
+                     "; %lld connections ended at the greeting: do all ranks have "
+                     "the secret of rank 0?",
+                     (long long)r->pending.silent);
         if (waited > 0)
-            hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s", who, waited);
-        HY_FAIL_IF(hy_clock() > wait->deadline, HY_ERR_IO, "%s did not connect within %.0f s", who,
-                   c->options.open_timeout);
+            hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s%s", who, waited,
+                      why);
+        HY_FAIL_IF(hy_clock() > wait->deadline, HY_ERR_IO, "%s did not connect within %.0f s%s",
+                   who, c->options.open_timeout, why);
     }
 }
 
@@ -242,7 +337,6 @@ static void refuse_all(reception *r, hy_status status, double deadline) {
     double until = hy_clock() + REFUSING_SECONDS;
     r->refusal = status;
     for (int32_t i = 1; i < c->ranks.count; i++) refuse(c, &c->lines[i], status);
-    for (int i = 0; i < PENDING; i++) r->refused += refuse(c, &r->pending[i], status);
     if (hy_clock() >= deadline) return;
     while (r->refused < missing_count(c) && hy_clock() < until) (void)poll_once(r);
 }
@@ -250,10 +344,10 @@ static void refuse_all(reception *r, hy_status status, double deadline) {
 static hy_status receive_ranks(hy_control *c) {
     reception r = {.c = c, .listener = -1};
     patience wait = begin_to_wait(c);
-    for (int i = 0; i < PENDING; i++) r.pending[i].fd = -1;
-    r.polled = calloc((size_t)c->ranks.count + PENDING, sizeof *r.polled);
+    r.polled = calloc((size_t)c->ranks.count + 1, sizeof *r.polled);
     HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "not enough memory to wait for %d ranks", c->ranks.count);
-    hy_status status = listen_somewhere(&c->ranks, &r.listener);
+    hy_status status = hy_pending_init(&r.pending, sizeof(answer), &c->options.observer);
+    if (status == HY_OK) status = listen_somewhere(c, &r.listener);
     if (status == HY_OK) {
         status = wait_for_all(&r, &wait);
         if (status != HY_OK) refuse_all(&r, status, wait.deadline);
@@ -262,7 +356,7 @@ static hy_status receive_ranks(hy_control *c) {
                            .size = (uint32_t)(sizeof *c->members * (size_t)c->ranks.count)};
     for (int32_t i = 1; i < c->ranks.count && status == HY_OK; i++)
         hy_line_send(c, i, &roster, c->members);
-    for (int i = 0; i < PENDING; i++) hy_line_close(&r.pending[i]);
+    hy_pending_fini(&r.pending);
     hy_net_close(&r.listener);
     free(r.polled);
     return status;
@@ -270,36 +364,60 @@ static hy_status receive_ranks(hy_control *c) {
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* Connects to this port. HY_ERR_IO: rank 0 of this job does not listen there, or not yet. */
-static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
-    struct {
-        hy_wire_head head;
-        uint32_t protocol;
-    } said;
+/* Greeting, answer and welcome on a new connection. false: this is not rank 0 of this job;
+ * *is_other: it is rank 0 of another job, or has another secret. */
+static bool prove(const hy_control *c, int fd, bool *is_other) {
+    greeting g;
+    answer a = {.head = head_of(HY_WIRE_HELLO, sizeof a), .hello = own_hello(c)};
+    welcome w;
+    hash expected;
+    bool is_greeted = hy_net_receive(fd, &g, sizeof g, hy_clock() + GREETING_SECONDS) &&
+                      is_head_of(&g.head, HY_WIRE_GREETING, sizeof g);
+    if (!is_greeted) return false;
+    sign(c, HY_WIRE_GREETING, g.nonce, NULL, NULL, expected);
+    *is_other = !hy_hmac_is_equal(g.tag, expected);
+    if (*is_other || hy_random_bytes(a.nonce, sizeof a.nonce) != HY_OK) return false;
+    sign(c, HY_WIRE_HELLO, g.nonce, a.nonce, &a.hello, a.tag);
+    sign(c, HY_WIRE_WELCOME, g.nonce, a.nonce, &a.hello, expected);
+    double deadline = hy_clock() + WELCOME_SECONDS;
+    return hy_net_send(fd, &a, sizeof a, deadline) && hy_net_receive(fd, &w, sizeof w, deadline) &&
+           is_head_of(&w.head, HY_WIRE_WELCOME, sizeof w) && hy_hmac_is_equal(w.tag, expected);
+}
+
+/* Connects to the i-th port. HY_ERR_IO: rank 0 of this job does not listen there, or not yet. */
+static hy_status try_port(hy_control *c, int i, double deadline, bool *is_other) {
+    const hy_ranks *ranks = &c->ranks;
     line *l = &c->lines[0];
-    double now = hy_clock(), until = now + CONNECT_SECONDS;
-    HY_TRY(hy_net_connect(c->ranks.address, port, until < deadline ? until : deadline, &l->fd));
-    bool is_heard =
-        hy_net_receive(l->fd, &said.head, sizeof said.head, hy_clock() + GREETING_SECONDS);
-    bool is_ours =
-        is_heard && said.head.magic == HY_WIRE_MAGIC && said.head.kind == HY_WIRE_GREETING &&
-        said.head.size == sizeof said.protocol && said.head.number == c->ranks.job &&
-        hy_net_receive(l->fd, &said.protocol, sizeof said.protocol, hy_clock() + GREETING_SECONDS);
-    if (!is_ours) hy_net_close(&l->fd);
-    HY_FAIL_IF(!is_ours, HY_ERR_IO, "port %d of %s does not belong to rank 0", port,
-               c->ranks.address);
+    char name[96];
+    double until = hy_clock() + CONNECT_SECONDS;
+    name_place(ranks, i, name, sizeof name);
+    *is_other = false;
+    HY_TRY(meets_at_port(c) ? hy_net_connect(ranks->address, (uint16_t)(ranks->port + i),
+                                             until < deadline ? until : deadline, &l->fd)
+                            : hy_net_connect_here(name, &l->fd));
+    bool is_rank0 = prove(c, l->fd, is_other);
+    if (!is_rank0) hy_net_close(&l->fd);
+    HY_FAIL_IF(!is_rank0, HY_ERR_IO, "port %d of %s does not belong to rank 0", ranks->port + i,
+               ranks->address);
     return HY_OK;
 }
 
 static hy_status find_rank0(hy_control *c) {
     patience wait = begin_to_wait(c);
     const hy_ranks *ranks = &c->ranks;
-    for (;;) {
-        for (int i = 0; i < HY_PORTS && ranks->port + i <= 65535; i++) {
-            if (try_port(c, (uint16_t)(ranks->port + i), wait.deadline) == HY_OK) return HY_OK;
-            if (hy_clock() > wait.deadline) break;
+    for (int other = 0;;) {
+        bool is_late = false, is_other;
+        for (int i = 0; i < HY_PORTS && ranks->port + i <= 65535 && !is_late; i++) {
+            if (try_port(c, i, wait.deadline, &is_other) == HY_OK) return HY_OK;
+            if (is_other) other = ranks->port + i;
+            is_late = hy_clock() > wait.deadline;
         }
-        if (hy_clock() > wait.deadline)
+        HY_FAIL_IF(is_late && other, HY_ERR_IO,
+                   "rank %d found no rank 0 at %s, port %d, in %.0f s: port %d answers, but for "
+                   "another job or with another secret than %s here",
+                   ranks->rank, ranks->address, ranks->port, c->options.open_timeout, other,
+                   meets_at_port(c) ? ranks->secret.from : "none");
+        if (is_late)
             return hy_fail_context(HY_ERR_IO, "rank %d found no rank 0 at %s, port %d, in %.0f s",
                                    ranks->rank, ranks->address, ranks->port,
                                    c->options.open_timeout);
@@ -333,12 +451,9 @@ static hy_status take_roster(hy_control *c, const hy_wire_message *m) {
 
 static hy_status join_ranks(hy_control *c) {
     line *l = &c->lines[0];
-    hello h = own_hello(c);
     hy_wire_message m;
-    hy_wire_head head = {.kind = HY_WIRE_HELLO, .size = sizeof h};
     HY_TRY(find_rank0(c));
     l->state = LINE_OPEN;
-    hy_line_send(c, 0, &head, &h);
     double deadline = hy_clock() + c->options.open_timeout + CONNECT_SECONDS;
     for (bool is_open = true; hy_clock() < deadline;) {
         hy_wire_found found = hy_wire_take(&l->in, &m);

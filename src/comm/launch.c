@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,7 +51,7 @@ typedef struct launcher {
     int32_t first_failed; /* -1: none */
     stage stage;
     double deadline; /* of the stage */
-    char address[64], job[24];
+    char address[64], job[24], secret[HY_SHA_HEX];
 } launcher;
 
 /* ---- output of ranks ------------------------------------------------------------------------- */
@@ -117,10 +116,11 @@ static void read_rank(launcher *l, int32_t rank) {
  * the fork, because few functions may be called after it. */
 static char **make_environment(const launcher *l, int32_t rank) {
     static const char *const names[] = {"HYBRID_RANK",        "HYBRID_RANKS",   "HYBRID_LOCAL_RANK",
-                                        "HYBRID_LOCAL_RANKS", "HYBRID_ADDRESS", "HYBRID_JOB"};
+                                        "HYBRID_LOCAL_RANKS", "HYBRID_ADDRESS", "HYBRID_JOB",
+                                        "HYBRID_SECRET"};
     enum { OWN = sizeof names / sizeof names[0], ROOM = 128 };
     char own[12], all[12];
-    const char *values[OWN] = {own, all, own, all, l->address, l->job};
+    const char *values[OWN] = {own, all, own, all, l->address, l->job, l->secret};
     size_t count = 0, used = OWN;
     snprintf(own, sizeof own, "%d", rank);
     snprintf(all, sizeof all, "%d", l->options->count);
@@ -182,7 +182,7 @@ static hy_status start_rank(launcher *l, int32_t rank) {
     return HY_OK;
 }
 
-/* Chooses rank 0's port and the job's number. */
+/* Chooses rank 0's port, the job's number and its secret. */
 static hy_status choose_address(launcher *l) {
     int fd;
     bool is_taken;
@@ -190,10 +190,9 @@ static hy_status choose_address(launcher *l) {
     HY_TRY(hy_net_listen("127.0.0.1", 0, &fd, &is_taken));
     snprintf(l->address, sizeof l->address, "127.0.0.1:%d", hy_net_port(fd));
     hy_net_close(&fd); /* if another process takes the port, rank 0 takes the next one */
-    HY_FAIL_IF(getrandom(&number, sizeof number, 0) != sizeof number, HY_ERR_IO,
-               "cannot read random bytes from the system");
+    HY_TRY(hy_random_bytes(&number, sizeof number));
     snprintf(l->job, sizeof l->job, "%016llx", (unsigned long long)number);
-    return HY_OK;
+    return hy_secret_make_text(l->secret);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */

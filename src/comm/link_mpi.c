@@ -52,15 +52,20 @@ hy_status hy_mpi_start(int32_t rank, int32_t count) {
 bool hy_mpi_is_running(void) { return is_running; }
 
 hy_status hy_mpi_find_address(hy_ranks *ranks) {
-    char host[HY_ADDRESS_MAX] = "";
+    struct {
+        char host[HY_ADDRESS_MAX];
+        hy_secret secret;
+    } first = {.secret = ranks->secret};
     if (ranks->count == 1 || ranks->address[0]) return HY_OK;
     HY_TRY(hy_mpi_start(ranks->rank, ranks->count));
     HY_FAIL_IF(
-        ranks->rank == 0 && gethostname(host, sizeof host - 1) != 0, HY_ERR_IO,
+        ranks->rank == 0 && gethostname(first.host, sizeof first.host - 1) != 0, HY_ERR_IO,
         "this machine has no host name: set HYBRID_ADDRESS=host:port to the address of rank 0");
-    HY_TRY(mpi.share(host, sizeof host, SHARE_SECONDS));
-    host[sizeof host - 1] = 0;
-    snprintf(ranks->address, sizeof ranks->address, "%s", host);
+    if (!first.secret.from[0]) HY_TRY(hy_secret_make(&first.secret));
+    HY_TRY(mpi.share(&first, sizeof first, SHARE_SECONDS));
+    first.host[sizeof first.host - 1] = first.secret.from[sizeof first.secret.from - 1] = 0;
+    snprintf(ranks->address, sizeof ranks->address, "%s", first.host);
+    ranks->secret = first.secret;
     return HY_OK;
 }
 

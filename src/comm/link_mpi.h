@@ -8,7 +8,8 @@
 #include "comm/link.h"
 
 /* Asks MPI for the address of rank 0 if it is not known: if MPI started ranks on several machines
- * and no variable sets it (ranks.h). All ranks call it. */
+ * and no variable sets it (ranks.h). The ranks then also get rank 0's secret, or a new one. All
+ * ranks call it. */
 hy_status hy_mpi_find_address(hy_ranks *ranks);
 
 /* Opens the shared object. HY_ERR_DEVICE: it or MPI is missing. Does not start MPI: a rank that

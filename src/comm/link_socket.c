@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -19,12 +18,14 @@
 #include "base/error.h"
 #include "comm/link_kind.h"
 #include "comm/net.h"
+#include "comm/pending.h"
 
 #define TRANSFER_MAGIC 0x31504b48u
 #define BUFFER_BYTES (4 << 20) /* requested; the system may give less */
 #define OPEN_SECONDS 60.0
 #define NAP_SECONDS 1
-#define MOST_LATE 5e-4                   /* seconds by which a sleeping thread wakes up late */
+#define ACCEPTED_MOST 64 /* connections at once, before those that are there are read */
+#define MOST_LATE 5e-4   /* seconds by which a sleeping thread wakes up late */
 #define MOST_AT_ONCE ((uint64_t)1 << 30) /* bytes per system call */
 
 typedef struct transfer_head {
@@ -233,23 +234,27 @@ static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The address of a rank. It is sent over the control channel, so only ranks know the secret. */
+/* The address of a rank, which it sends over the control channel. */
 typedef struct endpoint {
-    uint64_t secret;
+    uint8_t nonce[HY_SHA256_BYTES];
     uint16_t port;
-    char name[54];
+    char address[62]; /* that it listens on; "": all */
+    char name[64];    /* of its Unix socket, which every user can see */
 } endpoint;
 
-/* The first bytes on a new connection. */
-typedef struct greeting {
-    uint64_t secret; /* of the rank that accepts */
+/* The first bytes on a new connection. The nonces of both ranks are new and came over the control
+ * channel, so one message is enough, and proves nothing later. The rank that accepts proves itself
+ * at the barrier: it is reached when it has the connections of all its peers. */
+typedef struct proof {
     int32_t rank, reserved;
-} greeting;
+    uint8_t tag[HY_SHA256_BYTES];
+} proof;
 
 typedef struct opening {
     socket_link *link;
     endpoint *endpoints; /* (count) */
     int here, tcp;       /* listeners, or -1 */
+    hy_pending pending;
     double deadline;
 } opening;
 
@@ -261,26 +266,43 @@ static bool is_on_same_machine(const opening *o, int32_t peer) {
 
 static hy_status listen_for_peers(opening *o, endpoint *mine) {
     hy_link *link = &o->link->base;
-    bool uses_tcp = o->link->options.is_tcp, needs_unix = false, needs_tcp = uses_tcp, is_taken;
+    bool needs_others = false, needs_here = false, is_taken;
     for (int32_t r = 0; r < link->count; r++) {
-        if (r == link->rank) continue;
-        needs_unix = needs_unix || (!uses_tcp && is_on_same_machine(o, r));
-        needs_tcp = needs_tcp || !is_on_same_machine(o, r);
+        needs_here = needs_here || (r != link->rank && is_on_same_machine(o, r));
+        needs_others = needs_others || !is_on_same_machine(o, r);
     }
-    HY_FAIL_IF(getrandom(&mine->secret, sizeof mine->secret, 0) != sizeof mine->secret, HY_ERR_IO,
-               "cannot read random bytes from the system");
-    snprintf(mine->name, sizeof mine->name, "hybrid-train-%d-%016llx", (int)getpid(),
-             (unsigned long long)mine->secret);
-    if (needs_unix) HY_TRY(hy_net_listen_here(mine->name, &o->here));
-    if (needs_tcp) HY_TRY(hy_net_listen("", 0, &o->tcp, &is_taken));
+    bool uses_tcp = o->link->options.is_tcp, needs_tcp = uses_tcp || needs_others;
+    bool needs_unix = needs_here && !uses_tcp;
+    uint64_t number;
+    HY_TRY(hy_random_bytes(mine->nonce, sizeof mine->nonce));
+    HY_TRY(hy_random_bytes(&number, sizeof number));
+    snprintf(mine->name, sizeof mine->name, "hybrid-train-link-%d-%016llx", (int)getpid(),
+             (unsigned long long)number);
+    hy_control_own_address(link->control, mine->address, sizeof mine->address);
+    if (!needs_others && !mine->address[0])
+        snprintf(mine->address, sizeof mine->address, "127.0.0.1");
+    if (needs_unix) HY_TRY(hy_net_listen_here(mine->name, &o->here, &is_taken));
+    if (needs_tcp) HY_TRY(hy_net_listen(mine->address, 0, &o->tcp, &is_taken));
     if (needs_tcp) mine->port = hy_net_port(o->tcp);
     return HY_OK;
 }
 
+/* The tag of a connection from a rank to another. */
+static void sign(const opening *o, int32_t from, int32_t to, uint8_t out[HY_SHA256_BYTES]) {
+    struct {
+        char purpose[8];
+        int32_t from, to;
+        uint8_t nonces[2][HY_SHA256_BYTES];
+    } said = {.purpose = "link", .from = from, .to = to};
+    memcpy(said.nonces[0], o->endpoints[from].nonce, HY_SHA256_BYTES);
+    memcpy(said.nonces[1], o->endpoints[to].nonce, HY_SHA256_BYTES);
+    hy_control_sign(o->link->base.control, &said, sizeof said, out);
+}
+
 /* Unix sockets get larger buffers; TCP chooses better sizes by itself. */
-static void enlarge_buffers(int fd, bool is_unix) {
+static void enlarge_buffers(int fd) {
     int bytes = BUFFER_BYTES;
-    if (!is_unix) return;
+    if (!hy_net_is_unix(fd)) return;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
@@ -289,34 +311,40 @@ static hy_status connect_to(opening *o, int32_t peer) {
     const hy_link *link = &o->link->base;
     const endpoint *to = &o->endpoints[peer];
     bool is_here = is_on_same_machine(o, peer), is_unix = is_here && !o->link->options.is_tcp;
-    const char *address = is_here ? "127.0.0.1" : hy_control_member(link->control, peer)->address;
-    greeting g = {.secret = to->secret, .rank = link->rank};
+    const char *here = to->address[0] ? to->address : "127.0.0.1";
+    const char *address = is_here ? here : hy_control_member(link->control, peer)->address;
+    proof p = {.rank = link->rank};
     int *fd = &o->link->connections[peer].fd;
     hy_status status = is_unix ? hy_net_connect_here(to->name, fd)
                                : hy_net_connect(address, to->port, o->deadline, fd);
-    if (status == HY_OK && !hy_net_send(*fd, &g, sizeof g, o->deadline))
+    sign(o, link->rank, peer, p.tag);
+    if (status == HY_OK && !hy_net_send(*fd, &p, sizeof p, o->deadline))
         status = hy_fail(HY_ERR_IO, "the connection broke");
     if (status != HY_OK)
         return hy_fail_context(status, "rank %d cannot reach rank %d", link->rank, peer);
-    enlarge_buffers(*fd, is_unix);
+    enlarge_buffers(*fd);
     return HY_OK;
 }
 
-/* Accepts a connection if its greeting has the secret. */
-static void accept_peer(opening *o, int listener) {
+/* Makes a newcomer the connection of a peer if its proof is right. */
+static void take_peer(opening *o, hy_newcomer *one) {
     const hy_link *link = &o->link->base;
-    greeting g;
-    int fd = hy_net_accept(listener);
-    if (fd < 0) return;
-    bool is_peer = hy_net_receive(fd, &g, sizeof g, hy_clock() + 1) &&
-                   g.secret == o->endpoints[link->rank].secret && g.rank > link->rank &&
-                   g.rank < link->count && o->link->connections[g.rank].fd < 0;
-    if (!is_peer) {
-        close(fd);
+    uint8_t expected[HY_SHA256_BYTES];
+    proof p;
+    memcpy(&p, one->proof, sizeof p);
+    bool is_peer = p.rank > link->rank && p.rank < link->count;
+    if (is_peer) sign(o, p.rank, link->rank, expected);
+    if (!is_peer || !hy_hmac_is_equal(p.tag, expected) || o->link->connections[p.rank].fd >= 0) {
+        hy_pending_drop(&o->pending, one, "it does not prove the job's secret");
         return;
     }
-    o->link->connections[g.rank].fd = fd;
-    enlarge_buffers(fd, listener == o->here);
+    int fd = hy_pending_take(&o->pending, one);
+    o->link->connections[p.rank].fd = fd;
+    enlarge_buffers(fd);
+}
+
+static void accept_peers(opening *o, int listener) {
+    for (int i = 0; i < ACCEPTED_MOST && hy_pending_accept(&o->pending, listener); i++) continue;
 }
 
 static int32_t missing_peer(const socket_link *s) {
@@ -335,13 +363,16 @@ static hy_status connect_all(opening *o) {
         HY_FAIL_IF(hy_clock() > o->deadline, HY_ERR_IO,
                    "rank %d did not connect to rank %d within %.0f s", missing, link->rank,
                    OPEN_SECONDS);
-        struct pollfd polled[3] = {{.fd = o->here, .events = POLLIN},
+        struct pollfd polled[4] = {{.fd = o->here, .events = POLLIN},
                                    {.fd = o->tcp, .events = POLLIN},
-                                   {.fd = hy_control_failure_fd(link->control), .events = POLLIN}};
-        poll(polled, 3, 1000 * NAP_SECONDS);
+                                   {.fd = hy_control_failure_fd(link->control), .events = POLLIN},
+                                   {.fd = o->pending.fd, .events = POLLIN}};
+        hy_newcomer *one;
+        poll(polled, 4, 1000 * NAP_SECONDS);
         HY_TRY(hy_control_check(link->control));
-        if (polled[0].revents) accept_peer(o, o->here);
-        if (polled[1].revents) accept_peer(o, o->tcp);
+        if (polled[0].revents) accept_peers(o, o->here);
+        if (polled[1].revents) accept_peers(o, o->tcp);
+        while ((one = hy_pending_next(&o->pending))) take_peer(o, one);
     }
     return HY_OK;
 }
@@ -355,13 +386,16 @@ static hy_status open_mesh(socket_link *s) {
                  .deadline = hy_clock() + OPEN_SECONDS};
     HY_FAIL_IF(!o.endpoints, HY_ERR_MEMORY, "not enough memory to open a link of %d ranks",
                s->base.count);
-    hy_status status = listen_for_peers(&o, &mine);
+    hy_status status =
+        hy_pending_init(&o.pending, sizeof(proof), hy_control_observer(s->base.control));
+    if (status == HY_OK) status = listen_for_peers(&o, &mine);
     if (status == HY_OK)
         status = hy_control_gather_bytes(s->base.control, &mine, sizeof mine, o.endpoints);
     if (status == HY_OK) status = connect_all(&o);
     if (status == HY_OK) status = hy_control_barrier(s->base.control);
     hy_net_close(&o.here);
     hy_net_close(&o.tcp);
+    hy_pending_fini(&o.pending);
     free(o.endpoints);
     return status;
 }

@@ -60,18 +60,69 @@ static int bind_to(const struct sockaddr *address, socklen_t size) {
     return -1;
 }
 
+/* Finds addresses, IPv4 first: rank 0 and the others must choose the same one. */
+static hy_status find_addresses(const char *host, uint16_t port, struct addrinfo **out) {
+    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *later = NULL, **v4 = out, **v6 = &later;
+    char service[8];
+    snprintf(service, sizeof service, "%d", port);
+    int error = getaddrinfo(host, service, &wanted, out);
+    HY_FAIL_IF(error != 0, HY_ERR_INPUT, "the host \"%s\" has no address: %s", host,
+               gai_strerror(error));
+    for (struct addrinfo *a = *out; a; a = a->ai_next) {
+        struct addrinfo ***end = a->ai_family == AF_INET ? &v4 : &v6;
+        **end = a;
+        *end = &a->ai_next;
+    }
+    *v6 = NULL;
+    *v4 = later;
+    return HY_OK;
+}
+
+static bool name_address(const struct sockaddr *address, socklen_t size, char *out, size_t room) {
+    char text[NI_MAXHOST] = "";
+    bool is_named = getnameinfo(address, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0;
+    /* A socket for both versions shows IPv4 addresses in this form. */
+    bool is_mapped = is_named && strncmp(text, "::ffff:", 7) == 0;
+    snprintf(out, room, "%s", text + (is_mapped ? 7 : 0));
+    return is_named;
+}
+
+hy_status hy_net_find_own(const char *host, char *out, size_t size) {
+    struct addrinfo *found;
+    char one[INET6_ADDRSTRLEN + 32];
+    out[0] = 0;
+    HY_TRY(find_addresses(host, 0, &found));
+    for (struct addrinfo *a = found; a; a = a->ai_next) {
+        int fd = bind_to(a->ai_addr, a->ai_addrlen);
+        bool is_better = fd >= 0 && name_address(a->ai_addr, a->ai_addrlen, one, sizeof one) &&
+                         (!out[0] || (hy_net_is_loopback(out) && !hy_net_is_loopback(one)));
+        if (is_better) snprintf(out, size, "%s", one);
+        hy_net_close(&fd);
+    }
+    freeaddrinfo(found);
+    return HY_OK;
+}
+
 hy_status hy_net_listen(const char *address, uint16_t port, int *fd, bool *is_taken) {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    bool is_local = hy_net_is_loopback(address), is_v6 = !is_local || strchr(address, ':');
-    v4.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
-    v6.sin6_addr = is_local ? in6addr_loopback : in6addr_any;
-    *fd = is_v6 ? bind_to((struct sockaddr *)&v6, sizeof v6) : -1;
-    /* Without IPv6, or for an IPv4 address; otherwise the IPv6 socket serves both. */
-    if (*fd < 0 && !(is_v6 && errno == EADDRINUSE))
-        *fd = bind_to((struct sockaddr *)&v4, sizeof v4);
-    *is_taken = *fd < 0 && (errno == EADDRINUSE || errno == EACCES);
-    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot listen on port %d: %s", port, strerror(errno));
+    struct addrinfo *found = NULL;
+    *fd = -1;
+    *is_taken = false;
+    if (address[0]) {
+        HY_TRY(find_addresses(address, port, &found));
+        *fd = bind_to(found->ai_addr, found->ai_addrlen);
+    } else {
+        /* The IPv6 socket serves both versions. */
+        *fd = bind_to((struct sockaddr *)&v6, sizeof v6);
+        if (*fd < 0 && errno != EADDRINUSE) *fd = bind_to((struct sockaddr *)&v4, sizeof v4);
+    }
+    int error = errno;
+    if (found) freeaddrinfo(found);
+    *is_taken = *fd < 0 && (error == EADDRINUSE || error == EACCES);
+    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot listen on port %d%s%s: %s", port,
+               address[0] ? " of " : "", address, strerror(error));
     return HY_OK;
 }
 
@@ -94,10 +145,11 @@ static socklen_t unix_name(const char *name, struct sockaddr_un *out) {
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-hy_status hy_net_listen_here(const char *name, int *fd) {
+hy_status hy_net_listen_here(const char *name, int *fd, bool *is_taken) {
     struct sockaddr_un address;
     socklen_t size = unix_name(name, &address);
     *fd = bind_to((struct sockaddr *)&address, size);
+    *is_taken = *fd < 0 && errno == EADDRINUSE;
     HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot listen as \"%s\": %s", name, strerror(errno));
     return HY_OK;
 }
@@ -129,16 +181,12 @@ static int connect_to(const struct sockaddr *address, socklen_t size, double dea
 }
 
 hy_status hy_net_connect(const char *address, uint16_t port, double deadline, int *fd) {
-    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
-    char service[8];
+    struct addrinfo *found;
     *fd = -1;
-    snprintf(service, sizeof service, "%d", port);
-    int error = getaddrinfo(address, service, &wanted, &found);
-    HY_FAIL_IF(error != 0, HY_ERR_INPUT, "the host \"%s\" has no address: %s", address,
-               gai_strerror(error));
+    HY_TRY(find_addresses(address, port, &found));
     for (struct addrinfo *a = found; a && *fd < 0; a = a->ai_next)
         *fd = connect_to(a->ai_addr, a->ai_addrlen, deadline);
-    error = errno;
+    int error = errno;
     freeaddrinfo(found);
     HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot connect to %s, port %d: %s", address, port,
                strerror(error));
@@ -148,8 +196,12 @@ hy_status hy_net_connect(const char *address, uint16_t port, double deadline, in
 hy_status hy_net_connect_here(const char *name, int *fd) {
     struct sockaddr_un address;
     socklen_t size = unix_name(name, &address);
+    int user;
     *fd = connect_to((struct sockaddr *)&address, size, 0);
     HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot connect to \"%s\": %s", name, strerror(errno));
+    bool is_own = hy_net_is_own_user(*fd, &user);
+    if (!is_own) hy_net_close(fd);
+    HY_FAIL_IF(!is_own, HY_ERR_IO, "user %d listens as \"%s\"", user, name);
     return HY_OK;
 }
 
@@ -177,16 +229,31 @@ bool hy_net_receive(int fd, void *data, size_t size, double deadline) {
 
 /* ---- who is where ---------------------------------------------------------------------------- */
 
-void hy_net_peer(int fd, char *out, size_t size) {
+static void name_end(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *out,
+                     size_t size) {
     struct sockaddr_storage name = {0};
     socklen_t bytes = sizeof name;
     out[0] = 0;
-    if (getpeername(fd, (struct sockaddr *)&name, &bytes) != 0 || name.ss_family == AF_UNIX) return;
-    if (getnameinfo((struct sockaddr *)&name, bytes, out, (socklen_t)size, NULL, 0,
-                    NI_NUMERICHOST) != 0)
-        out[0] = 0;
-    /* A socket for both versions shows IPv4 addresses in this form. */
-    if (strncmp(out, "::ffff:", 7) == 0) memmove(out, out + 7, strlen(out + 7) + 1);
+    if (get(fd, (struct sockaddr *)&name, &bytes) == 0 && name.ss_family != AF_UNIX)
+        name_address((struct sockaddr *)&name, bytes, out, size);
+}
+
+void hy_net_peer(int fd, char *out, size_t size) { name_end(fd, getpeername, out, size); }
+void hy_net_own(int fd, char *out, size_t size) { name_end(fd, getsockname, out, size); }
+
+bool hy_net_is_unix(int fd) {
+    int family = 0;
+    socklen_t size = sizeof family;
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_UNIX;
+}
+
+bool hy_net_is_own_user(int fd, int *user) {
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t size = sizeof peer;
+    if (!hy_net_is_unix(fd)) return true;
+    bool is_known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    *user = (int)peer.uid;
+    return is_known && peer.uid == geteuid();
 }
 
 uint64_t hy_net_machine(void) {

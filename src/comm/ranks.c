@@ -214,9 +214,9 @@ static hy_status find_address(hy_ranks *out) {
                "HYBRID_RANK is set, but HYBRID_ADDRESS is not: set it to host:port of rank 0");
     if (out->source == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR"))
         return address_from_master(out);
-    if (out->source == HY_RANKS_SLURM) return address_from_slurm(out);
     if (out->local_count == out->count) snprintf(out->address, sizeof out->address, "127.0.0.1");
-    return HY_OK;
+    bool is_known = out->address[0] || out->source != HY_RANKS_SLURM;
+    return is_known ? HY_OK : address_from_slurm(out);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 
+#include "comm/secret.h"
 #include "hybrid_types.h"
 
 #define HY_ADDRESS_MAX 256
@@ -39,6 +40,9 @@ typedef struct hy_ranks {
     char address[HY_ADDRESS_MAX];
     uint16_t port;
     uint64_t job; /* equal on all ranks of a job, and very likely different in other jobs */
+    /* What ranks prove to each other; hy_ranks_find leaves it empty. Without it all ranks must be
+     * on this machine. */
+    hy_secret secret;
 } hy_ranks;
 
 #define HY_PORTS 16

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/link_mpi.h"
+#include "comm/net.h"
 
 #define TEST_LINK "HYBRID_TEST_LINK"
 
@@ -102,12 +103,23 @@ static hy_status connect_ranks(hy_team *t, const hy_team_options *o) {
     return HY_OK;
 }
 
-static hy_status open_team(hy_team *t, const hy_team_options *o) {
-    hy_status status = hy_mpi_find_address(&t->who);
+/* The address of rank 0 and the secret. Ranks of one machine need no secret (control_open.c). */
+static hy_status find_rendezvous(hy_ranks *who, const hy_team_options *o) {
+    if (who->count == 1) return HY_OK;
+    HY_TRY(hy_secret_find_given(o->secret_file, &who->secret));
+    hy_status status = hy_mpi_find_address(who);
     if (status != HY_OK)
         return hy_fail_context(status, "the ranks run on several machines and "
                                        "HYBRID_ADDRESS=host:port is not set, so MPI must find the "
                                        "address of rank 0");
+    if (who->secret.from[0] || hy_net_is_loopback(who->address)) return HY_OK;
+    HY_TRY(hy_secret_find_own(&who->secret));
+    hy_say_to(&o->observer, HY_NOTE, "only ranks with the secret in %s can join", who->secret.from);
+    return HY_OK;
+}
+
+static hy_status open_team(hy_team *t, const hy_team_options *o) {
+    HY_TRY(find_rendezvous(&t->who, o));
     hy_control_options control = {.timeout = o->timeout,
                                   .agreed = o->agreed,
                                   .agreed_name = o->agreed_name,

@@ -36,6 +36,7 @@ typedef struct hy_team_options {
     double timeout;          /* seconds of silence after which a rank is lost (control.h); 0: 60 */
     uint64_t agreed;         /* must be equal on all ranks: a hash of the settings */
     const char *agreed_name; /* its name in messages; NULL: "settings" */
+    const char *secret_file; /* with the secret of the ranks (secret.h); NULL, "": none */
     hy_link_options link_options;
     hy_observer observer; /* messages while ranks connect */
 } hy_team_options;

@@ -10,19 +10,20 @@
 #include "hybrid_types.h"
 
 #define HY_WIRE_MAGIC 0x31545948u /* "HYT1" */
-#define HY_WIRE_PROTOCOL 1
+#define HY_WIRE_PROTOCOL 2
 #define HY_WIRE_MOST ((uint32_t)64 << 20)
 
 typedef enum hy_wire_kind {
     HY_WIRE_GREETING = 1, /* rank 0 sends first: nothing is ever sent to a foreign port */
-    HY_WIRE_HELLO = 2,
+    HY_WIRE_HELLO = 2,    /* the answer; control_open.c says what the first messages contain */
     HY_WIRE_ROSTER = 3,
     HY_WIRE_BEAT = 4,
     HY_WIRE_CALL = 5,
     HY_WIRE_RESULT = 6,
     HY_WIRE_FAILURE = 7,
     HY_WIRE_BYE = 8,
-    HY_WIRE_KINDS = 9
+    HY_WIRE_WELCOME = 9,
+    HY_WIRE_KINDS = 10
 } hy_wire_kind;
 
 typedef struct hy_wire_head {
@@ -31,7 +32,7 @@ typedef struct hy_wire_head {
     uint16_t what;   /* CALL, RESULT: which call; FAILURE: hy_status */
     uint32_t rank;   /* FAILURE: the rank that failed */
     uint32_t size;   /* bytes after the head */
-    uint64_t number; /* CALL, RESULT: number of the call; GREETING: the job */
+    uint64_t number; /* CALL, RESULT: number of the call */
 } hy_wire_head;
 
 typedef struct hy_wire_message {

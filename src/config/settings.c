@@ -619,6 +619,11 @@ static const hy_setting table[] = {
     {NUMBER(ranks.rank_timeout, "--rank-timeout", 1, 86400, "60",
             "A rank that is silent for this many seconds is considered lost, and all other ranks "
             "stop.")},
+    {TEXT(ranks.rank_secret_file, "--rank-secret-file", "a file, or empty", "",
+          "File with a secret that every rank must know to join, for ranks on several machines. "
+          "Mode 0600; made if it does not exist. Empty: HYBRID_SECRET, MPI or "
+          "~/.config/hybrid-train/rank-secret."),
+     .is_local = true},
 };
 
 enum { SETTINGS = sizeof table / sizeof table[0], GROUPS = sizeof groups / sizeof groups[0] };

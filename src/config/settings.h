@@ -231,6 +231,7 @@ typedef struct hy_settings {
         hy_link_choice transport;
         hy_wire_choice link; /* assumed by a plan */
         double rank_timeout; /* seconds without a message after which a rank is lost */
+        char rank_secret_file[HY_TEXT_MAX];
     } ranks;
 } hy_settings;
 

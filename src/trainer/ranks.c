@@ -26,6 +26,7 @@ hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
     const uint64_t agreed[] = {hy_settings_agreed(s), hy_provider_agreed(provider)};
     hy_team_options options = {.link = s->ranks.transport,
                                .timeout = s->ranks.rank_timeout,
+                               .secret_file = s->ranks.rank_secret_file,
                                .agreed = hy_hash_bytes(agreed, sizeof agreed, 0),
                                .agreed_name =
                                    provider && provider->memory ? "settings or parameters" : NULL};

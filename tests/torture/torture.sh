@@ -11,6 +11,7 @@
 #   inputs        a file of a run is damaged; and the fuzz targets, under their sanitizer, with the seed
 #   environments  closed streams, limits, locales, odd names, a folder that is gone
 #   rivals        --resume and --overwrite at once, of a run that another process works on
+#   strangers     two ranks, and processes that are none at their ports and sockets (strangers.c)
 # After each: no signal but the one that was sent, no file outside the run's folder changed, at most 2 GB and
 # 20 s; and the run goes on, resumed where it has a checkpoint and begun anew where it has none, to the
 # losses of an undisturbed one. The last lines are counts; exit code 1 when anything failed.
@@ -291,6 +292,39 @@ trial_rival() {
     [ ! -e out/.lock ] || wrong "its lock is left"
 }
 
+# Two ranks meet and train while strangers call them; with a secret at a port, without it at a Unix socket.
+trial_stranger() {
+    local port=$((15000 + $1 % 900 * 16)) secret="" options strangers second
+    draw 2
+    [ "$drawn" = 0 ] || secret="the secret of trial $1 of $seed"
+    draw 500
+    what="two ranks, secret '$secret', rank 1 after $drawn ms"
+    read -r -a options <<< "${arguments[0]//$'\n'/ } --out out"
+    rank() { # RANK REPORT
+        env HYBRID_RANK="$1" HYBRID_RANKS=2 HYBRID_LOCAL_RANK="$1" HYBRID_LOCAL_RANKS=2 \
+            HYBRID_ADDRESS="127.0.0.1:$port" HYBRID_JOB="torture-$seed-$trial" HYBRID_SECRET="$secret" \
+            "$tools/guard" "$2" "$bin/hybrid-train" "${options[@]}" < /dev/null
+    }
+    local trial=$1 delay
+    delay=$(printf '0.%03d' "$drawn")
+    "$tools/strangers" $((seed * 1000000 + $1)) $port &
+    strangers=$!
+    { sleep "$delay"; rank 1 report.1 > std.1 2>&1; } &
+    second=$!
+    rank 0 report.0 > stdout 2> stderr
+    wait $second
+    kill $strangers 2> /dev/null || wrong "the strangers ended by themselves"
+    wait $strangers 2> /dev/null
+    for rank in 0 1; do
+        read -r code ended_by kib ms < report.$rank || wrong "rank $rank left no report"
+        [ "$code $ended_by" = "0 0" ] ||
+            wrong "rank $rank ended with code $code (signal $ended_by): $(tail -qn 1 std.1 stderr | tr '\n' ' ')"
+        [ "$ms" -lt 20000 ] && [ "$kib" -le 2097152 ] || wrong "rank $rank took $ms ms, $kib KiB"
+    done
+    [ "$(grep -c 'no rank of this job' stderr)" -le 2 ] || wrong "strangers are named more than once"
+    [ "$(losses out)" = "$(losses "$root/two-ranks/out")" ] || wrong "the losses are others"
+}
+
 # trial NUMBER: one line in $root/done-KIND, and one in $root/failed when something was wrong.
 trial() {
     local kind what="" folder="$root/trial-$1"
@@ -300,6 +334,7 @@ trial() {
     5) kind=environment ;;
     6 | 7 | 8) kind=input ;;
     9 | 29) kind=rival ;;
+    19 | 39) kind=stranger ;;
     *) kind=fault ;;
     esac
     set_up "$folder"
@@ -340,6 +375,11 @@ for config in 0 1 2; do
     done
 done
 
+set_up "$root/two-ranks"
+# shellcheck disable=SC2086
+guarded "$bin/hybrid-train" ${arguments[0]} --ranks 2 --out out
+[ "$code" = 0 ] || { echo "two undisturbed ranks ended with code $code: $(cat stderr)"; exit 1; }
+
 if [ -n "$only" ]; then
     trial "$only"
     echo "its folder: $root/trial-$only"
@@ -370,9 +410,10 @@ wait
 
 count() { cat "$root/done-$1" 2> /dev/null | wc -l; }
 echo "seed $seed: $(count kill) kills, $(count fault) faults, $((inputs + $(count input))) inputs," \
-    "$(count environment) environments, $(count rival) rivals in $((SECONDS - began)) s"
+    "$(count environment) environments, $(count rival) rivals, $(count stranger) with strangers in" \
+    "$((SECONDS - began)) s"
 failed=$(grep -c '^FAILED' "$root/failed")
-all=$(($(count kill) + $(count fault) + $(count input) + $(count environment) + $(count rival)))
+all=$(($(count kill) + $(count fault) + $(count input) + $(count environment) + $(count rival) + $(count stranger)))
 echo "$((all - failed)) passed, $failed failed"
 [ "$failed" -eq 0 ] || echo "their folders are in $root"
 [ "$failed" -eq 0 ]
