@@ -311,7 +311,8 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
 
 hy_status hy_loop_save(hy_loop *loop) {
     HY_TRY(enter(loop, "hy_loop_save", false));
-    if (loop->is_over) return leave(loop, hy_fail(HY_ERR_STATE, "the run is over: it was saved"));
+    if (loop->is_over)
+        return leave(loop, hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
     give_order(loop, ORDER_SAVE);
     return leave(loop, hy_error_restore(&loop->ordered));
 }

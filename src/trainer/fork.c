@@ -168,6 +168,7 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine->progress.backward_passes = passes;
     if (status == HY_ERR_NUMERIC) { /* the arm with jumps failed, which is also a result */
         hy_confidence_fork(&t->progress->confidence, NAN, 0);
+        close_test(t);
         return HY_OK;
     }
     if (can_skip(t, status)) return skip_fork(t, error.text);
@@ -209,9 +210,10 @@ static hy_status close_fork(hy_trainer *t) {
     p->forks.gain_steps += in_steps;
     close_test(t);
     hy_say(t, HY_NOTE,
-           "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
-           "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
-           (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
+           "paired test at step %lld: with jumps the loss of unseen training sequences is %s by "
+           "%.4f +- %.4f nats (%.1f steps); confidence in prediction changes from %.2f to %.2f",
+           (long long)p->step, gain < 0 ? "higher" : "lower", fabs(gain), error, fabs(in_steps),
+           before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 

@@ -280,6 +280,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_fields(t, fields, LENGTH(fields), 0, &w);
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->jumps.is_residual_due);
+    hy_json_put_int(&w, "skipped_in_a_row", t->engine->progress.skipped_in_a_row);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
     hy_json_put_int(&w, "steps_above", p->bound.above);
     hy_json_put_double(&w, "first_loss", p->bound.first);
@@ -398,6 +399,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(t->engine->progress.has_snapshot && !hy_has_row(t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
+    int64_t skipped = 0; /* older checkpoints lack it */
+    (void)hy_json_as_int(hy_json_get(root, "skipped_in_a_row"), &skipped);
+    t->engine->progress.skipped_in_a_row = skipped > 0 ? skipped : 0;
     int64_t exponent = 0; /* older checkpoints lack it, and have no slow weights in 8 bits */
     (void)hy_json_as_int(hy_json_get(root, "slow_exponent"), &exponent);
     HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
