@@ -26,7 +26,7 @@ struct hy_loop {
     order order;
     hy_error ordered;            /* the result of the order */
     const hy_loop_step *request; /* NULL: no request is open */
-    hy_answer given;
+    hy_program_answer given;
     bool is_over;
     hy_error result;     /* result of the run, once it is over */
     hy_step_info *last;  /* the newest step; step 0: none yet */
@@ -86,7 +86,7 @@ static void give_order(hy_loop *loop, order what) {
 /* ---- the run's side -------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
-    HY_FAIL_IF(loop->trainer->loop->is_in_fork, HY_ERR_STATE,
+    HY_FAIL_IF(loop->trainer->schedule->is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
     HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
@@ -95,7 +95,7 @@ static hy_status save_here(hy_loop *loop) {
     return hy_trainer_save(loop->trainer);
 }
 
-static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_program_answer *out) {
     hy_loop *loop = user;
     loop->request = request;
     for (;;) {
@@ -237,10 +237,10 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                    "answer",
                    side->params[i].name);
     }
-    loop->given = (hy_answer){.loss_sum = loss * (double)tokens,
-                              .counted = (double)tokens,
-                              .tokens = tokens,
-                              .is_mean = true};
+    loop->given = (hy_program_answer){.loss_sum = loss * (double)tokens,
+                                      .counted = (double)tokens,
+                                      .tokens = tokens,
+                                      .is_mean = true};
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);

@@ -56,7 +56,7 @@ hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing) {
         return (hy_held_out){(uint64_t)t->progress->best.sequences,
                              (uint64_t)t->progress->best.stride};
     }
-    double steps = (double)t->loop->steps_total;
+    double steps = (double)t->schedule->steps_total;
     double between = every > 0 ? (double)every : steps / USUAL;
     double tokens = SHARE / FORWARD * between * step_tokens(t);
     tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
@@ -86,7 +86,7 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
-    double steps = (double)t->loop->steps_total;
+    double steps = (double)t->schedule->steps_total;
     double each =
         (double)hy_trainer_held_out(t, false).count * (double)t->settings->train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);

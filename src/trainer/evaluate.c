@@ -62,7 +62,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     t->progress->val_loss = probe.mean;
     t->progress->val_step = t->progress->step;
     t->held_out.val_tokens = probe.counted;
-    t->loop->is_closed = is_final;
+    t->schedule->is_closed = is_final;
     *info = (hy_eval_info){.size = sizeof *info,
                            .step = t->progress->step,
                            .loss = probe.mean,

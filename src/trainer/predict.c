@@ -155,7 +155,7 @@ static hy_status commit(hy_trainer *t, proposal *p) {
 
 /* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
  * the run in it. */
-static hy_status weigh(hy_trainer *t, proposal *p) {
+static hy_status test_proposal(hy_trainer *t, proposal *p) {
     /* First, so that its memory is free when passes begin. */
     HY_TRY(hy_engine_begin_offload(t->engine));
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
@@ -166,7 +166,7 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     bool is_line = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE;
     int64_t batches =
         (is_line ? 4 : 2) * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
-    if (t->loop->is_validation_due) {
+    if (t->schedule->is_validation_due) {
         batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
     }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
@@ -184,7 +184,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     hy_progress before = *t->progress;
     hy_engine_progress engine = t->engine->progress;
     hy_status status;
-    while ((status = weigh(t, p)) != HY_OK) {
+    while ((status = test_proposal(t, p)) != HY_OK) {
         bool is_measured = before.jumps.is_residual_due && !t->progress->jumps.is_residual_due;
         *t->progress = before;
         t->engine->progress = engine;
@@ -202,11 +202,11 @@ static hy_status decide(hy_trainer *t, proposal *p) {
 /* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     double loss;
-    bool is_due = t->loop->is_validation_due && hy_trainer_can_validate(t);
-    if (!is_due || t->loop->is_in_fork) return HY_OK;
+    bool is_due = t->schedule->is_validation_due && hy_trainer_can_validate(t);
+    if (!is_due || t->schedule->is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &loss);
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (!t->loop->is_validation_due) return status;
+    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
+    if (!t->schedule->is_validation_due) return status;
     hy_trainer_defer_error(t, status);
     return HY_OK;
 }
@@ -228,13 +228,13 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     HY_TRY(validate_here(t));
     HY_TRY(hy_trainer_retry(t, end_predict));
     bool is_accepted = p.verdict == HY_ACCEPTED;
-    if (!is_accepted && !t->loop->is_in_fork) {
+    if (!is_accepted && !t->schedule->is_in_fork) {
         hy_say(t, HY_NOTE,
                "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
                "from %.4f to %.4f",
                (long long)t->progress->step, p.predicted_steps, p.before, p.after);
     }
-    HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
+    HY_TRY(hy_trainer_choose_phase(t, NAN, NAN, p.verdict));
     t->progress->phases.steps[HY_PREDICT]++;
     hy_account_close(t, &account);
     hy_trainer_describe(t, &was, &account, info);
@@ -242,5 +242,5 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     info->predicted_steps = is_accepted ? p.predicted_steps : 0;
     info->was_rejected = !is_accepted;
     t->progress->jumps.is_residual_due = is_accepted;
-    return hy_trainer_end_step(t);
+    return hy_trainer_deferred_error(t);
 }

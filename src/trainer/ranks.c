@@ -164,7 +164,7 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
 }
 
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status) {
-    if (t->steering.is_saved_from_system) return true;
+    if (t->steering.all_ranks_end) return true;
     return status != HY_OK && hy_error_origin_of(status) == HY_ERROR_AGREED;
 }
 

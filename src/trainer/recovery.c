@@ -64,7 +64,7 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
     (void)hy_engine_settle_again(t->engine);
 }
 
-hy_status hy_trainer_end_step(hy_trainer *t) {
+hy_status hy_trainer_deferred_error(hy_trainer *t) {
     /* The step is done: the next failure counts as the first in a row. */
     t->engine->retries.in_a_row = 0;
     hy_status status = hy_error_restore(&t->status.deferred);
@@ -121,7 +121,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
     /* One of several ranks cannot save alone. */
-    bool is_together = !t->team || t->steering.is_saved_from_system;
+    bool is_together = !t->team || t->steering.all_ranks_end;
     bool can_be_saved =
         t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
     t->engine->retries.in_a_row = 0;

@@ -12,7 +12,7 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *));
 /* Part of a step after its update failed: the step is completed, so that the run can be saved,
  * and then ends with the current error. */
 void hy_trainer_defer_error(hy_trainer *t, hy_status status);
-hy_status hy_trainer_end_step(hy_trainer *t); /* the last thing a step or jump does */
+hy_status hy_trainer_deferred_error(hy_trainer *t); /* the last thing a step or jump does */
 /* Saves the run if possible; the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 /* Another program changed a data file. The run itself is complete up to its last step and is

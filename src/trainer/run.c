@@ -65,18 +65,18 @@ static hy_status save_or_warn(hy_trainer *t) {
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     bool is_predict_near = obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
-    bool waits = !t->loop->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
+    bool waits = !t->schedule->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
-    t->loop->is_validation_due = false;
+    t->schedule->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
     /* An interrupted validation is done after a resume. */
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
+    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
     return status;
 }
 
 static hy_status ask_forks(hy_trainer *t) {
     HY_TRY(hy_trainer_consider_fork(t));
-    t->loop->is_rest_owed = false;
+    t->schedule->is_rest_owed = false;
     return HY_OK;
 }
 
@@ -115,20 +115,20 @@ static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
     bool is_jump = t->progress->machine.phase == HY_PREDICT;
-    bool was_due = t->loop->is_validation_due;
+    bool was_due = t->schedule->is_validation_due;
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
     /* The step is complete, even if something fails below, and will be in the checkpoint. */
     if (t->provider->ops->on_step) t->provider->ops->on_step(t->provider, &info);
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
+    if (is_jump && was_due && !t->schedule->is_validation_due) val_loss = t->progress->val_loss;
     /* A jump is not a step, but it changes the weights, so the last save no longer has them;
      * they may be the best. */
     if (is_jump) t->status.saved_step = -1;
-    t->loop->is_rest_owed = !is_jump;
+    t->schedule->is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) {
-        t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
+        t->schedule->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
         status = validate_if_due(t, &val_loss);
     }
     /* Before other ranks wait for the figures of this step. */
@@ -255,7 +255,7 @@ static void report_early_stop(hy_trainer *t) {
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
     double val_loss;
-    bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
+    bool is_early = hy_trainer_is_stopped_early(t) && !t->schedule->is_closed;
     if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         /* A finished run that was resumed may have no validation yet. */
@@ -291,7 +291,7 @@ static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
-        hy_status status = t->loop->is_rest_owed ? catch_up(t) : one_step(t);
+        hy_status status = t->schedule->is_rest_owed ? catch_up(t) : one_step(t);
         if (is_stopped_by_provider(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress->bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");

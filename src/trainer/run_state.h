@@ -100,10 +100,10 @@ typedef struct hy_steering {
     int trials, at, steps;     /* number of trials (0: none), the current one, its steps so far */
     int64_t patience, grow_at; /* checks until the next growth; the step of that growth */
     bool is_begun;
-    double first_share;        /* share of the budget that the run held at its start */
-    bool is_at_end;            /* a plan with less memory was already looked for */
-    int near_end;              /* steps in a row in which the machine was out of memory */
-    bool is_saved_from_system; /* the run ends between steps, on all ranks */
+    double first_share;      /* share of the budget that the run held at its start */
+    bool has_replanned;      /* a plan with less memory was already looked for */
+    int steps_out_of_memory; /* steps in a row in which the machine was out of memory */
+    bool all_ranks_end;      /* the run ends between steps, on all ranks */
 } hy_steering;
 
 /* Where training's sequences come from. */
@@ -116,8 +116,8 @@ typedef struct hy_run_data {
 } hy_run_data;
 
 /* The course of a run: its length, learning rate and phases. */
-typedef struct hy_loop_state {
-    hy_schedule schedule;
+typedef struct hy_run_schedule {
+    hy_schedule lr_schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
     hy_regime regime;
@@ -128,7 +128,7 @@ typedef struct hy_loop_state {
     bool is_validation_due;
     bool is_rest_owed; /* work after the last step (validation, paired test) was interrupted */
     bool is_closed;    /* the closing validation is done */
-} hy_loop_state;
+} hy_run_schedule;
 
 /* Speed and waiting of recent steps. */
 typedef struct hy_throughput {

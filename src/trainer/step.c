@@ -55,7 +55,7 @@ double hy_trainer_loss_limit(const hy_trainer *t) {
 static hy_status sample_average(hy_trainer *t) {
     bool is_due = hy_trainer_share_done(t) > 1 - t->settings->phases.tail_share &&
                   t->progress->step % SAMPLE_EVERY == 0;
-    if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->loop->is_in_fork) return HY_OK;
+    if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->schedule->is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
     t->engine->progress.average_samples = 0;
@@ -92,7 +92,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_progress *progress = t->progress;
     hy_phase_state was = progress->machine;
-    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)progress->spent);
+    double lr = hy_schedule_rate(&t->schedule->lr_schedule, (int64_t)progress->spent);
     hy_provider *p = t->provider;
     hy_step_report report = {0};
     progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;
@@ -109,7 +109,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     progress->sequences += hy_step_sequences(t->engine);
     progress->tokens += report.tokens;
     HY_TRY(sample_average(t));
-    HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
+    HY_TRY(hy_trainer_choose_phase(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
     progress->phases.steps[was.phase]++;
     t->status.life = HY_LIFE_READY;
     hy_account_close(t, &account);
@@ -121,5 +121,5 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
     describe_fp8(t, info);
-    return hy_trainer_end_step(t);
+    return hy_trainer_deferred_error(t);
 }

@@ -35,7 +35,7 @@ struct hy_trainer {
     hy_team *team;         /* NULL: this process is alone */
     hy_ranks_state ranks;
     hy_run_data data;
-    hy_loop_state *loop;
+    hy_run_schedule *schedule;
     hy_progress *progress;
     hy_throughput throughput;
     hy_run_status status;

@@ -10,6 +10,6 @@ hy_status hy_trainer_set_slow_weights(hy_trainer *t); /* to the weights; may be 
  * prediction. Measured at the start of the next step. */
 hy_status hy_trainer_measure_residual(hy_trainer *t);
 /* Decides the next phase from the measurements, and undoes a jump if necessary. */
-hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
+hy_status hy_trainer_choose_phase(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
 /* Restores the weights from before the last jump, if they are kept. */
 hy_status hy_trainer_roll_back(hy_trainer *t);
