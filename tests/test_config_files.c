@@ -224,7 +224,7 @@ START_TEST(an_include_is_refused_and_harmless_in_strings_and_comments) {
                                           "\n@"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         must_refuse(hy_config_load(config, file_with("x.cfg", refused[i])),
-                    "x.cfg:2: @include is not accepted");
+                    "x.cfg:2: @ is not accepted here; there is no @include");
     }
     must(hy_config_load(config, file_with("x.cfg", "prompt = \"a\n@include \\\"y.cfg\\\"\n\\@\";\n"
                                                    "/*\n@include \"y.cfg\"\n*/ keep = 7;\n"

@@ -1,7 +1,7 @@
 /* ranks.h: hybrid-train as one of several processes: who starts the others, and who prints.
  *
- * --gpus and --ranks start the ranks with the same command; mpirun, srun and torchrun start them
- * before. Rank 0 prints; other ranks print only errors. */
+ * --gpus and --ranks start the ranks with the same command; mpirun, srun and torchrun
+ * have already started them. Rank 0 prints; other ranks print only errors. */
 #pragma once
 
 #include "cli/options.h"

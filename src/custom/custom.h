@@ -1,8 +1,8 @@
 /* custom.h: a program's own model or training loop as a provider; inside this module only.
  *
- * A provider sends its program requests (hy_loop_step) for micro-batches by number: for a step, for
- * the guard and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
- * answer: they read weights and write gradients in the program's memory. */
+ * A provider sends requests (hy_loop_step) to its program: gradients of micro-batches by number,
+ * their losses for the guard and paired tests, and the held-out loss. Callbacks (model.c) or the
+ * program's loop (loop.c) answer: they read weights and write gradients in the program's memory. */
 #pragma once
 
 #include "hybrid.h"
@@ -12,7 +12,7 @@
 
 typedef struct hy_program_answer {
     double loss_sum;
-    double counted; /* number of targets in the sum, or 1 if loss_sum is a mean */
+    double counted; /* number of targets in the sum */
     int64_t tokens; /* tokens of the passes */
     bool is_mean;   /* gradients are of the mean loss; else of the sum */
 } hy_program_answer;

@@ -2,8 +2,8 @@
  *
  * The run has its own thread and sends requests; the caller's thread takes a request and returns
  * the answer. One of the two always waits, so they never access shared data at the same time,
- * and the lock guards only the turn. The run is created, stepped and destroyed in its own
- * thread, because that thread has the device. */
+ * and the lock guards only the turn. The run is created, stepped and destroyed in its own thread;
+ * only hy_loop_use calls its engine from the caller's thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ struct hy_loop {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turned;
-    bool is_runs_turn; /* guarded by the lock, like everything below */
+    bool
+        is_runs_turn; /* guarded by the lock; what follows belongs to the thread whose turn it is */
     order order;
     hy_error ordered;            /* the result of the order */
     const hy_loop_step *request; /* NULL: no request is open */
@@ -294,7 +295,8 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
     return leave(loop, status);
 }
 
-/* The run waits meanwhile, so this thread may use its engine. */
+/* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the caller's
+ * thread has the same current device, because its weights are there. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
     const hy_custom_side *side = &loop->custom.side;
     HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,

@@ -116,7 +116,7 @@ typedef struct hy_param {
      * the shape of the whole (param_list.h); all but the last have `part` elements. */
     int32_t whole;         /* index of the caller's parameter that this is, or is a part of */
     int64_t part, part_at; /* elements of a part, and before this part; 0: not a part */
-    /* Number of matrices stacked in this one: q, k and v; gate and up. 0: one. */
+    /* Number of matrices stacked in this one: q, k and v; gate and up. 0: not stacked. */
     int32_t pieces;
     int64_t piece_rows[HY_PARAM_PIECES];
     bool is_hidden;        /* a matrix inside the model: neither a token table nor a head */

@@ -38,12 +38,12 @@ typedef struct hy_moment {
     double spent, elapsed;
 } hy_moment;
 
-/* A line with "event": the micro-batch, the memory status or the plan changed, or a step was
- * repeated. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
+/* A line with "event": the micro-batch, the memory status or the plan changed, a step was repeated,
+ * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
 typedef struct hy_event_line {
-    const char *event;                      /* "batch", "memory", "recovery", "plan" */
-    const char *text;                       /* one sentence of what happened */
-    const char *reason;                     /* batch: why */
+    const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
+    const char *text;   /* one sentence of what happened */
+    const char *reason; /* batch: why */
     int64_t batch_size, grad_accum;         /* batch: from now on */
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */

@@ -2,13 +2,15 @@
  *
  *   weights.safetensors    every parameter by name: fp32, or bf16 if bf16 is the master; frozen ones
  *                          as in the run; quantised ones with their scales <name>.scale: fp32, or
- *                          the bytes of two-level scales
+ *                          the bytes of two-level scales. If adapters train on a base model in a
+ *                          folder: only the trained parameters
  *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; if 8-bit, also m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>, if they exist;
  *                          if 8-bit, slot0 relative to the weights (kernels/grid.h) and
  *                          slot1.<name>.scale
  *   trainer.json           progress, data position, inputs of the run
  *   config.cfg             the configuration as printed
+ *   caller.bin             the bytes that the program of a custom model or loop saves, if any
  *   matmul-algorithms      on a GPU: the algorithm of each matmul, as the backend writes it
  *
  * Saving and restoring visit a file's tensors in the same order. They pass through a staging block

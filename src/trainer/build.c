@@ -174,7 +174,8 @@ static void add_changes(const hy_trainer *t, hy_status status) {
     hy_text_free(&text);
 }
 
-/* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
+/* Fills in the rest of the plan request; later only resize.c changes it. Rank 0 times the
+ * fp8 matmuls for all ranks. */
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = t->engine;
     e->request.model = e->model;
@@ -273,7 +274,7 @@ static hy_status find_resumed(hy_trainer *t) {
 }
 
 static hy_status read_checkpoint(hy_trainer *t) {
-    HY_TRY(hy_progress_read(t)); /* first, because it lists the tensors */
+    HY_TRY(hy_progress_read(t)); /* first: it says which tensors exist (has_snapshot) */
     if (t->engine->base_is_named) {
         hy_model_files kind;
         char base[HY_HF_PATH_MAX];

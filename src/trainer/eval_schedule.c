@@ -25,8 +25,8 @@ static double step_tokens(const hy_trainer *t) {
 
 static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
-/* A run that was extended keeps its validation sequences, so that losses can be compared. The
- * sequences of a closing validation have no stride: they are too many to keep. */
+/* A run that was extended keeps its validation sequences, so that losses can be compared. Stride 0
+ * marks the sequences of a closing validation: too many to reuse. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     double each = (double)t->settings->train.seq_len, tokens = (double)best->sequences * each;
@@ -94,9 +94,9 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* While the average is evaluated, the weights of a provider with its own memory are kept in the
- * snapshot. While that is needed to undo a jump, a copy is necessary, which only
- * hy_trainer_evaluate makes. */
+/* While the average is evaluated, the snapshot row holds the weights of a provider with its own
+ * memory. If a jump may still be undone, the snapshot is in use, so validation waits. A
+ * hy_trainer_evaluate of the caller does not wait: it copies the snapshot (provider_weights.c). */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine->progress;
     bool waits_there =

@@ -2,8 +2,8 @@
  * phases/confidence.h.
  *
  * When confidence is below its threshold and a window is complete, the run's state is copied to
- * the host and a few windows are trained with jumps. Losses are measured on sequences that
- * neither arm trains on, and the copy is restored. The run then trains on the same data without
+ * the host and a few windows are trained with jumps. Losses are measured on training sequences
+ * that neither arm has reached, and the copy is restored. The run then trains on the same data without
  * jumps: it is the other arm. At the same step the same sequences are measured again, and
  * confidence is updated. The discarded arm counts as compute of the run; fork_budget limits it. */
 #include "trainer/fork.h"

@@ -1,4 +1,4 @@
-/* make.c: creates a trainer from a configuration and retries with less memory. See trainer.h.
+/* make.c: creates a trainer from a configuration and retries with less memory. See make.h.
  *
  * The system may provide less memory than it reported as free. A run that does not get its
  * planned memory is destroyed and built again with a smaller plan, a few times. */
@@ -99,7 +99,8 @@ static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, re
     return HY_OK;
 }
 
-/* A run on several ranks, planned or started: checks the data, and meets the other ranks. */
+/* For a run on several ranks, planned or started: meets the other ranks, then refuses standard
+ * input, which only one process can read. */
 static hy_status join(const hy_config *config, const hy_observer *observer, hy_making *m) {
     const hy_settings *s = hy_config_settings(config);
     if (!m->is_plan && !m->is_team_lent) HY_TRY(hy_team_for(s, m->provider, observer, &m->team));
@@ -168,10 +169,12 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
         hy_provider_release(m->provider);
         return status;
     }
+    /* Only a refusal of memory is tried again. If the smaller plan of the next attempt fits no
+     * budget, that attempt counts as the same refusal once more. */
     while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
         if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* others do not try again */
-        /* No plan fits the lower caps. */
+        /* After a refusal of memory, HY_ERR_INPUT means that no plan fits the lower caps. */
         bool does_not_fit = refused.status != HY_OK && status == HY_ERR_INPUT;
         if (does_not_fit) status = hy_error_restore(&refused);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;

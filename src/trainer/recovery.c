@@ -1,9 +1,9 @@
-/* recovery.c: handles a run that runs out of memory. See trainer.h.
+/* recovery.c: handles a run that runs out of memory. See recovery.h.
  *
- * Memory is allocated before the first step, so a later shortage comes from outside: a driver
- * that cannot load what it needs, another program, the machine. The failed step has changed
- * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
- * smaller micro-batches, then with everything recomputed. After too many failures in a row the
+ * Memory is allocated before the first step, except that of paired tests, so a later shortage comes
+ * from outside: a driver that cannot load what it needs, another program, the machine. The failed
+ * step has changed nothing yet, or knows how far its update is, so it is repeated: first unchanged,
+ * then with smaller micro-batches, then with everything recomputed. After too many failures in a row the
  * run saves itself and says what to change. */
 #include "trainer/recovery.h"
 

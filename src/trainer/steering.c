@@ -4,8 +4,8 @@
  * step; at the smallest size, layers recompute everything, and in an emergency the run is
  * planned again. When memory is free again, the micro-batch grows back one size at a time. With
  * step_tokens, the first steps of a run on a card time a few sizes and keep the fastest. All of
- * these steps count: sizes differ in speed, not in the result. Several ranks vote, and all
- * follow the rank with the least memory. */
+ * these steps count: the results differ only by rounding. Several ranks vote, and all follow the
+ * rank with the least memory. */
 #include "trainer/steering.h"
 
 #include <math.h>
