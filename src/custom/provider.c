@@ -66,7 +66,7 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_error_save(&kept, unused);
     HY_TRY(hy_update_finish(e));
     if (unused == HY_OK) return HY_OK;
-    t->status.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
+    t->status.life = HY_LIFE_FAILED; /* the pending update's gradients may be overwritten */
     return hy_error_restore(&kept);
 }
 
@@ -200,7 +200,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
         e->progress.backward_passes += e->plan->choice.accum;
         g->answered_in = t->progress->step;
     }
-    if (e->update.is_pending) { /* its gradients may be overwritten by now */
+    if (e->update.is_pending) { /* the pending update's gradients may be overwritten */
         t->status.life = HY_LIFE_FAILED;
         return unused_left(t);
     }

@@ -82,10 +82,10 @@ int32_t hy_shape_pieces(const hy_shape *shape, hy_param_kind matrix, int64_t row
 
 /* The pieces of a matrix that have their own adapters. */
 typedef struct hy_adapter_pieces {
-    int32_t count;                  /* of the matrix, 1 to HY_PARAM_PIECES */
-    int32_t adapted;                /* of these, with an adapter; 0: the matrix has none */
+    int32_t count;                  /* pieces of the matrix, 1 to HY_PARAM_PIECES */
+    int32_t adapted;                /* pieces with an adapter; 0: none */
     int64_t rows[HY_PARAM_PIECES];  /* of each piece */
-    bool is_there[HY_PARAM_PIECES]; /* which have one */
+    bool is_there[HY_PARAM_PIECES]; /* whether the piece has an adapter */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
 /* The hy_adapter_part of a matrix's first piece; the bits of its other pieces follow. */

@@ -1,4 +1,4 @@
-/* build.c: from settings to a run that can take its first step. See trainer.h.
+/* build.c: builds a run from its settings, up to its first step. See build.h.
  *
  * Everything that can be wrong is checked before anything is written: shape, data, device,
  * memory, the run's folder, the checkpoint to resume. */

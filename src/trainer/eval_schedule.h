@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-/* Held-out sequences: every stride-th, so many of them. */
+/* `count` held-out sequences: every stride-th. */
 typedef struct hy_held_out {
     uint64_t count, stride;
 } hy_held_out;

@@ -171,8 +171,8 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
 }
 
-/* Describes parameters in a provider's memory, as far as tensors do not, for plans
- * (custom/trainer_plan.c). */
+/* For plans (custom/trainer_plan.c): what the tensors do not say about parameters in a provider's
+ * memory. */
 static void write_own(const hy_provider *p, hy_json_writer *w) {
     const hy_custom_side *m = p->memory;
     if (!m) return;

@@ -1,4 +1,4 @@
-/* ranks.c: what several ranks of one run agree on. See trainer.h.
+/* ranks.c: what several ranks of one run agree on. See ranks.h.
  *
  * Every rank makes the same steps and decisions, because these depend on losses and norms of all
  * ranks. Values that only one process knows (its clock, a stop request, free memory) are shared

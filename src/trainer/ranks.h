@@ -8,8 +8,8 @@
 /* Joins the other ranks of this run; *out is NULL if this process is alone. */
 hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
-/* After a failure that ranks have not agreed on: the others do not know of it, so no more
- * exchanges are possible. */
+/* Whether `status` is a failure that ranks have not agreed on: the others do not know of it, so no
+ * more exchanges are possible. */
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
 /* Every rank gets rank 0's data. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);

@@ -158,7 +158,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     return out;
 }
 
-/* Takes the plan's memory. Another program may free what it took, so there are a few attempts. */
+/* Allocates the plan's memory, in a few attempts: another program may free memory meanwhile. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings->memory.recovery_tries;
     hy_status status;
