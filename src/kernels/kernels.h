@@ -495,7 +495,7 @@ struct hy_backend {
     hy_device_facts facts;
     void *self;
 
-    /* Memory, aligned to at least 256 bytes. Allocation happens only before step 0. */
+    /* Memory, aligned to at least 256 bytes. Not allocated inside a step. */
     hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
     void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
     /* Whether the device can access this memory of the caller; HY_ERR_INPUT says where it is
