@@ -225,7 +225,7 @@ START_TEST(an_include_is_refused_and_harmless_in_strings_and_comments) {
                                           "\n@"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         must_refuse(hy_config_load(config, file_with("x.cfg", refused[i])),
-                    "x.cfg:2: @include is not accepted");
+                    "x.cfg:2: @ is not accepted here; there is no @include");
     }
     must(hy_config_load(config, file_with("x.cfg", "prompt = \"a\n@include \\\"y.cfg\\\"\n\\@\";\n"
                                                    "/*\n@include \"y.cfg\"\n*/ keep = 7;\n"
@@ -308,7 +308,7 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
         {"keep = 1,\n\"a\";", {"x.cfg:2: this string has no KEY =", "", ""}},
         {"keep = [1, 2.0];", {"x.cfg:1: mismatched element type in array", "", ""}},
         {"\n\n/* open", {"x.cfg:3: the comment that starts here is not closed", "", ""}},
-        {"\n @include \"y.cfg\"\n", {"x.cfg:2: @include is not accepted", "", ""}},
+        {"\n @include \"y.cfg\"\n", {"x.cfg:2: @ is not accepted here", "", ""}},
         {"profile = \"balancd\";", {"x.cfg:1: profile = balancd", "did you mean balanced?", ""}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -73,7 +73,7 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {"*: frozen, frozen", "group 1 sets frozen twice"},
         {"*: frozen maybe", "frozen \"maybe\" is not accepted; accepted: true, false, or no value"},
         {"*: optimizer", "optimizer \"\" is not accepted; accepted: adamw, sgd"},
-        {"*: optimizer adamw8bit", "its state uses optim_dtype and optim_place of the run"},
+        {"*: optimizer adamw8bit", "optim_dtype and optim_place of the run apply to its state"},
         {"*: optimizer paged_adamw", "is not accepted"},
         {"last:1", "\"1\" is unknown"},
     };

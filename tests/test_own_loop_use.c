@@ -66,6 +66,50 @@ START_TEST(twenty_skipped_updates_in_a_row_end_the_run) {
 }
 END_TEST
 
+/* The limit does not start over when the run is resumed. */
+START_TEST(skipped_updates_before_and_after_a_resume_count_together) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer", "out", path_in("run")));
+    for (int i = 0; i < 12; i++) {
+        gradient.bias[0] = INFINITY;
+        must(hy_loop_answer(loop, 1, BATCH));
+    }
+    must(hy_loop_stop(loop));
+    hy_loop_destroy(loop);
+    loop = new_loop(KEYS("predictor", "outer", "resume", path_in("run")));
+    for (int i = 0; i < 7; i++) {
+        gradient.bias[0] = INFINITY;
+        must(hy_loop_answer(loop, 1, BATCH));
+    }
+    must_fail(hy_loop_answer(loop, 1, BATCH), HY_ERR_NUMERIC, "20 steps in a row");
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "nothing more can be saved");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* The arm with jumps is the only one with gradients that are not finite. The wait before the next
+ * test begins at the step of this one. */
+START_TEST(after_a_paired_test_that_failed_the_run_waits_for_the_next) {
+    hy_loop_options options = usual;
+    options.can_rewind = true;
+    hy_loop *loop =
+        loop_with(&options, KEYS("predictor", "outer", "regime", "fine-tuning", "fork_budget",
+                                 "0.5", "fork_steps", "24", "steps", "300"));
+    int64_t first = run_until(loop, HY_PREDICT).step, second = -1;
+    for (bool is_in_arm = true; second < 0;) {
+        hy_loop_step step = next_step(loop);
+        ck_assert(!step.is_over);
+        double loss = loss_of(&step);
+        if (is_in_arm && step.todo == HY_DO_GRADIENTS) gradient.bias[0] = INFINITY;
+        must(hy_loop_answer(loop, loss, BATCH));
+        hy_loop_step next = next_step(loop);
+        if (next.step < step.step) is_in_arm = false; /* the arm's steps are discarded */
+        if (!is_in_arm && next.phase == HY_PREDICT) second = next.step;
+    }
+    ck_assert_int_ge(second, first + 100);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 /* ---- folders --------------------------------------------------------------------------------- */
 
 typedef struct blob {
@@ -333,6 +377,8 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, numbers_that_are_not_finite_skip_the_update);
     tcase_add_test(tests, a_divergence_in_correct_takes_the_last_jump_back);
     tcase_add_test(tests, twenty_skipped_updates_in_a_row_end_the_run);
+    tcase_add_test(tests, skipped_updates_before_and_after_a_resume_count_together);
+    tcase_add_test(tests, after_a_paired_test_that_failed_the_run_waits_for_the_next);
     tcase_add_loop_test(tests, a_stopped_loop_goes_on_to_the_same_bits, 0, 3);
     tcase_add_test(tests, a_loop_is_saved_between_steps);
     tcase_add_test(tests, nothing_is_written_unless_a_folder_is_named);

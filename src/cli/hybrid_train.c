@@ -349,10 +349,12 @@ static bool is_for_ranks(const hy_cli_options *options) {
     bool is_right = !is_set || action == HY_CLI_IS_KEY || action == HY_CLI_IS_PLAN ||
                     action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP ||
                     action == HY_CLI_IS_SELFTEST;
+    hy_cli_flag flag = {0};
+    for (size_t i = 0; hy_cli_flag_at(i, &flag) && flag.meaning != action;) i++;
     if (!is_right)
-        hy_cli_error("%s cannot be used with this action; it works with training, --plan, "
-                     "--print-config and --selftest",
-                     options->gpus > 0 ? "--gpus" : "--ranks");
+        hy_cli_error("%s cannot be used with %s; it works with training, --plan, --print-config "
+                     "and --selftest",
+                     options->gpus > 0 ? "--gpus" : "--ranks", flag.flag);
     return is_right;
 }
 

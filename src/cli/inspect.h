@@ -23,13 +23,13 @@ hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *
 /* Prints a line with the name of a fact and the fact. */
 void hy_cli_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The name of the CPU without the word that the library puts before it. */
+/* The name of the CPU, without the library's prefix "CPU: ". */
 const char *hy_cli_cpu_name(const hy_machine *machine);
 
 /* Each function prints to the terminal's stream and returns the exit code of the program. */
 int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
 int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
-                  hy_config *config); /* is changed */
+                  hy_config *config); /* changes the configuration */
 /* selftest.c: the ops of one device; or, as one of several ranks, their communication. Rank 0 then
  * writes OUT/selftest.txt if `out` is set. */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
@@ -37,7 +37,7 @@ int hy_cli_selftest_ranks(const hy_cli_terminal *terminal, const hy_config *conf
                           const hy_rank_info *who);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 /* The same actions with --json, and the configuration (inspect_json.c). */
-int hy_cli_doctor_json(hy_config *config); /* is changed */
+int hy_cli_doctor_json(hy_config *config); /* changes the configuration */
 int hy_cli_list_models_json(void);
 int hy_cli_config_json(const hy_config *config);
 int hy_cli_complete(FILE *out);

@@ -2,7 +2,8 @@
  * options.h.
  *
  * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag" or
- * "--flag=false"; a value may begin with a dash unless it is a flag; there are no other arguments.
+ * "--flag=false"; a value may begin with a dash unless it is a flag, and with two dashes only if it is free text;
+ * there are no other arguments.
  * Every error names the argument and says what is expected. */
 #include "cli/options.h"
 

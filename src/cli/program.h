@@ -74,7 +74,7 @@ typedef struct hy_cli_row {
 
 typedef struct hy_cli_program {
     const char *name;
-    const char *before, *after; /* heading of the flags in --help */
+    const char *before, *after; /* texts before and after the flags in --help */
     const hy_cli_row *rows;     /* --help, --version and --complete are always accepted */
     size_t row_count;
     /* Positional arguments: their name ("RUN"), "folder" or "path", and a description; NULL:
@@ -82,12 +82,12 @@ typedef struct hy_cli_program {
     const char *word, *word_type, *word_help;
 } hy_cli_program;
 
-#define HY_CLI_GO_ON (-1)
+#define HY_CLI_GO_ON (-1) /* not an exit code: the program continues */
 
 /* Parses argv into `options`. Positional arguments move to argv[1] and following; *argc counts them
  * and the program name. Returns HY_CLI_GO_ON, or the exit code if help was printed or an error was
  * reported. */
 int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *options);
 
-/* Prints an error message, followed by the wrong value and a hint to --help. HY_EXIT_USAGE. */
+/* Prints an error message, followed by the wrong value and a hint to --help. Returns HY_EXIT_USAGE. */
 int hy_cli_wrong_usage(const char *what, const char *value);

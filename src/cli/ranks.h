@@ -1,7 +1,7 @@
 /* ranks.h: hybrid-train as one of several processes: who starts the others, and who prints.
  *
- * --gpus and --ranks start the ranks with the same command; mpirun, srun and torchrun start them
- * before. Rank 0 prints; other ranks print only errors. */
+ * --gpus and --ranks start the ranks with the same command; mpirun, srun and torchrun
+ * have already started them. Rank 0 prints; other ranks print only errors. */
 #pragma once
 
 #include "cli/options.h"
@@ -25,5 +25,5 @@ hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal);
 /* Whether this process prints warnings about the command line: only one of the ranks does. */
 bool hy_cli_prints_warnings(void);
 
-/* Like hy_cli_fail. Only that rank and rank 0 print the failure of another rank. */
+/* Like hy_cli_fail, but a failure of another rank is printed only by that rank and by rank 0. */
 int hy_cli_fail_as(const hy_rank_info *who, hy_status status);

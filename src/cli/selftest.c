@@ -179,7 +179,7 @@ static void clear_progress(report *r) {
     if (r->terminal->is_tty && o.on_progress) o.on_progress(o.user, "", 1);
 }
 
-/* Numbers keep their columns; longer texts are wrapped. */
+/* Text that fits in the line is printed as it is, with its columns; longer text is wrapped. */
 static void write_text(FILE *out, const char *text, int indent, int columns) {
     if (indent + (int)strlen(text) <= columns)
         fprintf(out, "%s\n", text);

@@ -323,11 +323,12 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
     FILE *out = terminal->out;
     if (strcmp(summary->predictor, "none") == 0) return;
     hy_cli_section(terminal, "prediction");
-    fprintf(
-        out,
-        "  %s: %lld jumps accepted, %lld rejected; %lld predicted steps, %lld optimizer steps\n",
-        summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
-        (long long)summary->predicted_steps, (long long)summary->steps);
+    fprintf(out,
+            "  %s: %lld jumps accepted, %lld rejected; %lld optimizer steps, and jumps that "
+            "replaced about "
+            "%lld more\n",
+            summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
+            (long long)summary->steps, (long long)summary->predicted_steps);
     if (summary->moves == 0 && summary->rejected_moves == 0 && summary->why_not[0])
         hy_cli_printf(out, "  no jumps: %s\n", summary->why_not);
     if (!is_verbose) return;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 typedef enum hy_top_key {
-    HY_TOP_NO_KEY = 0, /* the time is over */
+    HY_TOP_NO_KEY = 0, /* no key within the time */
     HY_TOP_RESIZED,    /* the screen has a new size or must be redrawn */
     HY_TOP_END,        /* a signal requests the end, or the terminal is gone */
     HY_TOP_NEXT,       /* arrows right and down, Tab */

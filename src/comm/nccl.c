@@ -166,11 +166,14 @@ static hy_status check_versions(hy_nccl *n, int version) {
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "not enough memory for %d ranks", count);
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
+        char theirs[16], first[16];
+        write_version((int)all[r], theirs);
+        write_version((int)all[0], first);
         if (all[r] != all[0])
             status = hy_fail(HY_ERR_DEVICE,
-                             "rank %d has NCCL version %.0f, but rank 0 has %.0f: use the same "
-                             "version on all ranks",
-                             r, all[r], all[0]);
+                             "rank %d has NCCL %s, but rank 0 has NCCL %s: use the same version on "
+                             "all ranks",
+                             r, theirs, first);
     }
     free(all);
     return status;

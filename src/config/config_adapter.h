@@ -1,7 +1,7 @@
 /* config_adapter.h: how adapters affect a configuration.
  *
- * The values in their folders, the defaults that lora and qlora change, and the checks of
- * combinations that are not allowed. */
+ * config.c reads the values in adapter folders here, asks for the defaults that lora and qlora
+ * change, and checks that settings can be combined with adapters. */
 #pragma once
 
 #include "config/config_file.h"

@@ -111,8 +111,9 @@ static hy_status add_sign(guard *g, const char *begin, const char **at) {
     g->depth += is_one_of(*begin, "{[(") - is_one_of(*begin, "}])");
     g->settings += is_one_of(*begin, "=:");
     if (*begin == '@')
-        return refuse(g, begin,
-                      "@include is not accepted; pass several configuration files instead");
+        return refuse(
+            g, begin,
+            "@ is not accepted here; there is no @include: pass several configuration files");
     if (g->depth > DEPTH_MAX)
         return refuse(g, begin, "groups or lists are nested more than 8 levels deep");
     if (g->settings > SETTINGS_MAX) return refuse(g, begin, "the file has more than 1024 settings");

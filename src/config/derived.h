@@ -11,8 +11,8 @@
 #include "phases/divergence.h"
 #include "phases/machine.h"
 
-/* The completed shape; HY_ERR_INPUT if the values of the shape group cannot be combined. And the
- * reverse: the values of the shape group that give this shape. */
+/* hy_shape_from_settings returns the completed shape; HY_ERR_INPUT if the values of the shape group
+ * cannot be combined. hy_shape_to_settings writes the values that give a shape. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 void hy_shape_to_settings(const hy_shape *shape, hy_settings *out);
 
@@ -25,10 +25,10 @@ hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *k
 /* The files of the frozen weights: those of lora.base, or of `model`. */
 hy_status hy_settings_base_files(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);
-/* The initial weights come from a model's files, even if these no longer exist. */
+/* Whether the initial weights come from a model's files, even if these no longer exist. */
 bool hy_settings_bring_files(const hy_settings *settings);
-
-bool hy_settings_bring_weights(const hy_settings *settings); /* as above, or from init_from */
+/* Whether they come from such files or from init_from. */
+bool hy_settings_bring_weights(const hy_settings *settings);
 
 /* The card of cuda and cuda:N; -1 for auto and cpu. */
 int hy_device_card(hy_device_choice device);
@@ -44,8 +44,8 @@ const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
 hy_optimizer hy_optimizer_from_settings(const hy_settings *settings);
 hy_schedule hy_schedule_from_settings(const hy_settings *settings, int64_t total);
 
-/* Rules for phases; `lr_scale` is the largest of all parameters, `warmup` the length of Warmup in
- * steps. */
+/* The rules of prediction and phases; `lr_scale`: the largest lr_scale of any group of parameters;
+ * `warmup`: the length of Warmup in steps. */
 hy_predictor hy_predictor_from_settings(const hy_settings *settings, double lr_scale);
 hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmup);
 hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);

@@ -256,8 +256,8 @@ static const hy_setting table[] = {
     {INTEGER(train.recompute_layers, "--recompute-layers", 0, 1024, "0",
              "Number of layers that recompute, evenly spread; 0: all.")},
     {INTEGER(train.step_tokens, "--step-tokens", 0, 1000000000000, "0",
-             "Tokens per optimizer step. batch_size and grad_accum_steps are then chosen "
-             "automatically; 0: not used.")},
+             "Tokens per optimizer step; 0: not set. If set, batch_size and grad_accum_steps are "
+             "chosen automatically.")},
     {CHOICE(train.micro_batch, "--micro-batch", "auto",
             "How a step is split into micro-batches. given: use batch_size if it fits. open: the "
             "fastest split when state is streamed, with the same tokens per step. auto: given if a "

@@ -27,7 +27,7 @@ typedef struct hy_kept_origin {
     char weights[17];            /* hash of the weights in hexadecimal; "": no weights */
 } hy_kept_origin;
 
-/* Whether the user sets values that otherwise come from the folders of lora.adapter. */
+/* Which values the user has set; the others come from the folders of lora.adapter. */
 typedef struct hy_adapter_said {
     bool alpha, rslora;
 } hy_adapter_said;
@@ -101,7 +101,7 @@ typedef struct hy_settings {
         hy_dtype_choice frozen_dtype; /* of frozen weights: auto (as passes), fp8, int8, nf4 */
         int64_t recompute_layers;     /* layers that recompute, spread evenly; 0: all */
         int64_t step_tokens;          /* 0: from batch_size and grad_accum_steps */
-        int64_t min_batch_size, max_batch_size; /* max_batch_size 0: as given */
+        int64_t min_batch_size, max_batch_size; /* max_batch_size 0: the size at the start */
         int64_t batch_check_every;              /* steps */
     } train;
 
@@ -155,8 +155,8 @@ typedef struct hy_settings {
 
     /* eval */
     struct {
-        int64_t eval_every;      /* steps; 0: only at the end; -1: chosen in trainer/evaluate.c */
-        int64_t eval_batches;    /* 0: all held-out data; -1: chosen there */
+        int64_t eval_every;   /* steps; 0: only at the end; -1: chosen in trainer/eval_schedule.c */
+        int64_t eval_batches; /* 0: all held-out data; -1: chosen there */
         int64_t eval_batch_size; /* 0: as batch_size */
         int64_t early_stop;      /* validations without a lower loss; 0: never */
         double early_stop_delta;
@@ -190,7 +190,7 @@ typedef struct hy_settings {
         double outer_mu, outer_eta;
         double guard_share; /* tokens of a guard pass as a share of a step's */
         double fork_budget; /* share of the compute budget for paired tests */
-        int64_t fork_steps; /* optimizer steps of each half; 0: half a window */
+        int64_t fork_steps; /* optimizer steps of each arm; 0: half a window */
         bool snapshot;      /* keep the weights before a jump if memory allows, to undo it later */
         bool was_ema;       /* the user asked for the removed predictor ema; outer is used */
         double tail_share;  /* last share of the run to average; 0: none */
@@ -301,8 +301,8 @@ bool hy_setting_is_same_name(const char *a, const char *b); /* '-' equals '_' */
  * none. *alias (may be NULL) is the alias if it is a switch or a removed key, else NULL. */
 const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **alias);
 
-/* The setting most similar to `name`, or NULL; and the error for an unknown key, which begins with
- * `where` and suggests that setting. */
+/* The setting most similar to `name`, or NULL. hy_setting_unknown returns the error for an unknown
+ * key, which begins with `where` and suggests that setting. */
 const hy_setting *hy_setting_nearest(const char *name);
 hy_status hy_setting_unknown(const char *where, const char *name);
 
@@ -319,8 +319,8 @@ const char *hy_setting_word(const hy_setting *setting, const char *text);
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,
                            char canonical[HY_TEXT_MAX]);
 
-/* Stores a text that passes the check in its field; and returns a field's value as canonical
- * text. */
+/* hy_setting_store writes a text that passes the check to its field; hy_setting_format returns a
+ * field's value as canonical text. */
 void hy_setting_store(const hy_setting *setting, const char *text, hy_settings *settings);
 const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
                               char text[HY_TEXT_MAX]);

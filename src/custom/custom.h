@@ -1,8 +1,8 @@
 /* custom.h: a program's own model or training loop as a provider; inside this module only.
  *
- * A provider sends its program requests (hy_loop_step) for micro-batches by number: for a step, for
- * the guard and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
- * answer: they read weights and write gradients in the program's memory. */
+ * A provider sends requests (hy_loop_step) to its program: gradients of micro-batches by number,
+ * their losses for the guard and paired tests, and the held-out loss. Callbacks (model.c) or the
+ * program's loop (loop.c) answer: they read weights and write gradients in the program's memory. */
 #pragma once
 
 #include "hybrid.h"
@@ -10,12 +10,12 @@
 #include "trainer/provider.h"
 #include "trainer/trainer.h"
 
-typedef struct hy_answer {
+typedef struct hy_program_answer {
     double loss_sum;
-    double counted; /* number of targets in the sum, or 1 if loss_sum is a mean */
+    double counted; /* number of targets in the sum */
     int64_t tokens; /* tokens of the passes */
     bool is_mean;   /* gradients are of the mean loss; else of the sum */
-} hy_answer;
+} hy_program_answer;
 
 /* A custom provider and everything that it points to. */
 typedef struct hy_custom_provider {
@@ -26,10 +26,10 @@ typedef struct hy_custom_provider {
     void *user;
     /* Answers a request. HY_STOPPED ends the run and saves its state after the last step; other
      * failures end it too. */
-    hy_status (*answer)(void *user, const hy_loop_step *request, hy_answer *answer);
+    hy_status (*answer)(void *user, const hy_loop_step *request, hy_program_answer *answer);
     bool zeroes_grads; /* gradients are set to zero before each request; else the program does it */
     int64_t answered_in; /* optimizer step for which `last` was given; -1: none */
-    hy_answer last;
+    hy_program_answer last;
     /* The program's own file in each checkpoint; either may be NULL. */
     void *file_user;
     hy_status (*save)(void *user, void **bytes, size_t *size); /* the library frees `bytes` */
@@ -46,5 +46,5 @@ hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_paramet
                                   bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
-/* plan_resumed.c: HY_ERR_INPUT if a plan cannot have so many ranks. */
+/* trainer_plan.c: HY_ERR_INPUT if a plan cannot have so many ranks. */
 hy_status hy_planned_ranks_check(int32_t count);

@@ -2,8 +2,8 @@
  *
  * The run has its own thread and sends requests; the caller's thread takes a request and returns
  * the answer. One of the two always waits, so they never access shared data at the same time,
- * and the lock guards only the turn. The run is created, stepped and destroyed in its own
- * thread, because that thread has the device. */
+ * and the lock guards only the turn. The run is created, stepped and destroyed in its own thread;
+ * only hy_loop_use calls its engine from the caller's thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -22,11 +22,12 @@ struct hy_loop {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turned;
-    bool is_runs_turn; /* guarded by the lock, like everything below */
+    bool
+        is_runs_turn; /* guarded by the lock; what follows belongs to the thread whose turn it is */
     order order;
     hy_error ordered;            /* the result of the order */
     const hy_loop_step *request; /* NULL: no request is open */
-    hy_answer given;
+    hy_program_answer given;
     bool is_over;
     hy_error result;     /* result of the run, once it is over */
     hy_step_info *last;  /* the newest step; step 0: none yet */
@@ -86,7 +87,7 @@ static void give_order(hy_loop *loop, order what) {
 /* ---- the run's side -------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
-    HY_FAIL_IF(loop->trainer->loop->is_in_fork, HY_ERR_STATE,
+    HY_FAIL_IF(loop->trainer->schedule->is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
     HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
@@ -95,7 +96,7 @@ static hy_status save_here(hy_loop *loop) {
     return hy_trainer_save(loop->trainer);
 }
 
-static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_program_answer *out) {
     hy_loop *loop = user;
     loop->request = request;
     for (;;) {
@@ -237,10 +238,10 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                    "answer",
                    side->params[i].name);
     }
-    loop->given = (hy_answer){.loss_sum = loss * (double)tokens,
-                              .counted = (double)tokens,
-                              .tokens = tokens,
-                              .is_mean = true};
+    loop->given = (hy_program_answer){.loss_sum = loss * (double)tokens,
+                                      .counted = (double)tokens,
+                                      .tokens = tokens,
+                                      .is_mean = true};
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);
@@ -294,7 +295,8 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
     return leave(loop, status);
 }
 
-/* The run waits meanwhile, so this thread may use its engine. */
+/* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the caller's
+ * thread has the same current device, because its weights are there. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
     const hy_custom_side *side = &loop->custom.side;
     HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
@@ -311,7 +313,8 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
 
 hy_status hy_loop_save(hy_loop *loop) {
     HY_TRY(enter(loop, "hy_loop_save", false));
-    if (loop->is_over) return leave(loop, hy_fail(HY_ERR_STATE, "the run is over: it was saved"));
+    if (loop->is_over)
+        return leave(loop, hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
     give_order(loop, ORDER_SAVE);
     return leave(loop, hy_error_restore(&loop->ordered));
 }

@@ -32,14 +32,14 @@ static hy_status check_answer(const char *which, const hy_loop_step *request, hy
     return HY_OK;
 }
 
-static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_program_answer *out) {
     const callbacks *m = user;
     const hy_custom_model *o = &m->model;
     double sum = 0;
     int64_t counted = 0;
     if (request->todo == HY_DO_EVALUATE) {
         HY_TRY(check_answer("evaluate", request, o->evaluate(o->user, &sum, &counted), counted));
-        *out = (hy_answer){.loss_sum = sum, .counted = (double)counted, .tokens = counted};
+        *out = (hy_program_answer){.loss_sum = sum, .counted = (double)counted, .tokens = counted};
         return HY_OK;
     }
     for (int64_t i = 0; i < request->count; i++) {

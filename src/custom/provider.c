@@ -66,11 +66,11 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_error_save(&kept, unused);
     HY_TRY(hy_update_finish(e));
     if (unused == HY_OK) return HY_OK;
-    t->status.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
+    t->status.life = HY_LIFE_FAILED; /* the pending update's gradients may be overwritten */
     return hy_error_restore(&kept);
 }
 
-static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_answer *answer) {
+static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_program_answer *answer) {
     hy_custom_provider *g = of(t->provider);
     hy_dtype_choice choice = hy_settings_precision(t->settings, t->progress->machine.phase);
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
@@ -81,7 +81,7 @@ static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_answer *a
     request->reason = hy_phase_reason_text(t->progress->machine.reason);
     request->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
     request->confidence = hy_confidence_value(&t->progress->confidence);
-    *answer = (hy_answer){0};
+    *answer = (hy_program_answer){0};
     HY_TRY(hy_custom_lend(t->engine));
     hy_status status = g->answer(g->user, request, answer);
     HY_TRY(use_the_rest(t, status));
@@ -101,7 +101,7 @@ static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_answer *a
 static int32_t rank_of(const hy_trainer *t) { return t->engine->request.ranks.rank; }
 static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(t->engine); }
 
-static void add(hy_answer *sum, const hy_answer *one) {
+static void add(hy_program_answer *sum, const hy_program_answer *one) {
     sum->loss_sum += one->loss_sum;
     sum->counted += one->counted;
     sum->tokens += one->tokens;
@@ -109,17 +109,17 @@ static void add(hy_answer *sum, const hy_answer *one) {
 
 /* Adds up the answers of all ranks, in the order of ranks. If a program failed, all ranks return
  * the first failure. */
-static hy_status share(hy_trainer *t, hy_status mine, hy_answer *answer) {
+static hy_status share(hy_trainer *t, hy_status mine, hy_program_answer *answer) {
     struct {
         int64_t status;
-        hy_answer answer;
+        hy_program_answer answer;
     } own = {.status = mine, .answer = *answer}, all[HY_RANKS_MOST];
     if (!t->team) return mine;
     /* A failure of the exchange would replace the program's message, which is needed below. */
     hy_error own_error;
     hy_error_save(&own_error, mine);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
-    *answer = (hy_answer){0};
+    *answer = (hy_program_answer){0};
     bool is_well = true;
     for (int32_t r = 0; r < ranks_of(t); r++) {
         is_well &= all[r].status == HY_OK;
@@ -161,7 +161,7 @@ static hy_status request_all(hy_trainer *t, hy_loop_step *request) {
  * means. */
 static hy_status request_each(hy_trainer *t, hy_loop_step *request) {
     hy_custom_provider *g = of(t->provider);
-    hy_answer sum = {0}, one;
+    hy_program_answer sum = {0}, one;
     int64_t count = request->count, first = request->batch;
     bool is_weighed = t->settings->train.normalize;
     request->count = 1;
@@ -200,7 +200,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
         e->progress.backward_passes += e->plan->choice.accum;
         g->answered_in = t->progress->step;
     }
-    if (e->update.is_pending) { /* its gradients may be overwritten by now */
+    if (e->update.is_pending) { /* the pending update's gradients may be overwritten */
         t->status.life = HY_LIFE_FAILED;
         return unused_left(t);
     }
@@ -219,7 +219,8 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 /* Adds the answer for one micro-batch of a probe. */
-static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_answer *sum) {
+static void add_answer(hy_probe *probe, uint64_t i, const hy_program_answer *answer,
+                       hy_program_answer *sum) {
     if (probe->each)
         probe->each[i] = answer->counted > 0 ? answer->loss_sum / answer->counted : NAN;
     add(sum, answer);
@@ -227,11 +228,12 @@ static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_
 
 /* Requests the losses of this rank's micro-batches; ranks take them in turn. A single rank adds
  * them up at once, several keep them to share them. */
-static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_answer *sum) {
+static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_program_answer *kept,
+                            hy_program_answer *sum) {
     for (uint64_t i = 0; i < probe->count; i++) {
         hy_loop_step request = {
             .todo = HY_DO_LOSS, .batch = (int64_t)(probe->first + i), .count = 1, .loss_scale = 1};
-        hy_answer answer;
+        hy_program_answer answer;
         HY_TRY(hy_offload_count_down(t->engine->state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
         HY_TRY(send_request(t, &request, &answer));
@@ -248,14 +250,14 @@ static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_
 #define SENT_AT_ONCE 192
 
 /* Collects the answers of all ranks, in the order of micro-batches. */
-static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
+static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_program_answer *sum) {
     size_t ranks = (size_t)ranks_of(t);
-    hy_answer *own = calloc(probe->count + SENT_AT_ONCE * ranks, sizeof *own), none = {0};
+    hy_program_answer *own = calloc(probe->count + SENT_AT_ONCE * ranks, sizeof *own), none = {0};
     HY_FAIL_IF(!own, HY_ERR_MEMORY, "not enough memory for the losses of %d ranks", (int)ranks);
     hy_status status = share(t, own_losses(t, probe, own, NULL), &none);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SENT_AT_ONCE) {
         uint64_t left = probe->count - first, count = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;
-        hy_answer *all = own + probe->count;
+        hy_program_answer *all = own + probe->count;
         status = hy_control_gather_bytes(t->team->control, own + first, count * sizeof *own, all);
         for (uint64_t i = 0; i < count && status == HY_OK; i++) {
             add_answer(probe, first + i, &all[(first + i) % ranks * count + i], sum);
@@ -268,7 +270,7 @@ static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
 static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
     (void)p;
     (void)plan;
-    hy_answer sum = {0};
+    hy_program_answer sum = {0};
     HY_TRY(t->team ? losses_of_all(t, probe, &sum) : own_losses(t, probe, NULL, &sum));
     HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT,
                "micro-batches from number %lld on contain no target tokens",
@@ -280,7 +282,7 @@ static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_p
 
 static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     (void)p;
-    hy_answer answer;
+    hy_program_answer answer;
     hy_loop_step request = {.todo = HY_DO_EVALUATE, .loss_scale = 1};
     hy_status status = send_request(t, &request, &answer);
     HY_TRY(share(t, status, &answer));

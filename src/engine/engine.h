@@ -3,7 +3,7 @@
  * The engine gets a plan, a phase and batches. It does not know folders, model files, or why a
  * phase begins; settings reach it only through the plan request and set-up (src/setup). Training
  * (src/trainer), evaluation and decoding (src/infer) use it. All memory is allocated before the
- * first step. Everything that lives from step to step is a row of the state (state/rows.h). */
+ * first step, except that of paired tests. Everything that lives from step to step is a row of the state (state/rows.h). */
 #pragma once
 
 #include "base/clock.h"

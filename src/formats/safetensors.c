@@ -126,7 +126,9 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT, "its shape has more than 2^64 bytes");
+    HY_FAIL_IF(
+        !bytes_of(entry, at, &needed), HY_ERR_INPUT,
+        "shape and dtype do not give a valid size (a negative dimension, or more than 2^64 bytes)");
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
                "shape and dtype need %llu bytes, but data_offsets has %llu", (ull)needed,
                (ull)entry->bytes);

@@ -118,7 +118,8 @@ static hy_status name_adapter(const hy_hf_name *matrix, bool is_a, char out[HY_H
     int length = (int)(strlen(matrix->name) - strlen(".weight"));
     int used = snprintf(out, HY_HF_NAME_MAX, PREFIX "%.*s.lora_%c.weight", length, matrix->name,
                         is_a ? 'A' : 'B');
-    HY_FAIL_IF(used >= HY_HF_NAME_MAX, HY_ERR_INPUT, "the name of %s is too long", matrix->name);
+    HY_FAIL_IF(used >= HY_HF_NAME_MAX, HY_ERR_INPUT, "the adapter's tensor name for %s is too long",
+               matrix->name);
     return HY_OK;
 }
 

@@ -1,4 +1,4 @@
-/* requantise.c: reproduces the weights of training. See requantise.h.
+/* requantise.c: reproduces the quantised weights that training computed with. See requantise.h.
  *
  * Export wraps its reader of weights with it. Parameters that were not quantised in training pass
  * unchanged. */

@@ -19,7 +19,8 @@ static value look_up_name(hy_jinja_run *run, const char *name) {
         }
     }
     const hy_jinja_function *function = hy_jinja_global(name);
-    if (!function && strcmp(name, "self") == 0) { /* its blocks; there are none */
+    if (!function &&
+        strcmp(name, "self") == 0) { /* `self` has the blocks of the template; there are none */
         return (value){HY_JINJA_NAMESPACE, hy_jinja_dict_new(run).as};
     }
     if (!function) return hy_jinja_undefined(name);

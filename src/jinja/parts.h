@@ -33,7 +33,7 @@ typedef struct hy_jinja_string {
     size_t size;
     const uint16_t *marks; /* one per byte; NULL: `mark` for all */
     uint16_t mark;
-    bool is_safe; /* marked by the filter safe: + escapes HTML in what it adds */
+    bool is_safe; /* marked by the filter safe: the operator + escapes HTML in text added to it */
 } hy_jinja_string;
 
 typedef struct hy_jinja_list {

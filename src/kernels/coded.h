@@ -31,7 +31,7 @@ static inline int32_t hy_coded_block(hy_dtype dtype, int64_t rows, int64_t width
     return dtype == HY_I8 ? (int32_t)width : 0;
 }
 
-/* The most blocks that may share a pair, if scales can have two levels; 0: scales are fp32. */
+/* If scales can have two levels: the most blocks in a group (hy_quant); 0: scales are fp32. */
 static inline int32_t hy_coded_most(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_NESTED : 0; }
 
 /* Whether a matrix with this many blocks can have this group size. Every type supports 0, fp32

@@ -495,7 +495,7 @@ struct hy_backend {
     hy_device_facts facts;
     void *self;
 
-    /* Memory, aligned to at least 256 bytes. Allocation happens only before step 0. */
+    /* Memory, aligned to at least 256 bytes. Not allocated inside a step. */
     hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
     void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
     /* Whether the device can access this memory of the caller; HY_ERR_INPUT says where it is
@@ -572,8 +572,8 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
  * many. */
 typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_tune;
 
-/* Which kernels compute 16-bit attention: our own; cuDNN if it is present and supports the shape,
- * otherwise with a warning; the faster of both, measured for each shape. */
+/* Which kernels compute 16-bit attention: our own; cuDNN's, or our own with a warning if cuDNN is
+ * missing or does not support the shape; the faster of both, measured for each shape. */
 typedef enum hy_attention_choice {
     HY_ATTENTION_OWN,
     HY_ATTENTION_CUDNN,

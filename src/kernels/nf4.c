@@ -49,7 +49,8 @@ float hy_nf4_map(uint8_t code) {
     return code > 127 ? upper_map[code - 128] : -upper_map[126 - code];
 }
 
-/* How many borders between two numbers of the map are below x, after x is rounded to a grid. */
+/* The code of the map's number nearest to x: counts the midpoints between neighbours below x, which
+ * is first rounded to a grid. */
 static uint8_t nearest_in_map(float x) {
     float clamped = x < -1 ? -1 : x > 1 ? 1 : x;
     float place = fmaf(clamped + 1, HY_NF4_STEPS / 2, 0.5f);

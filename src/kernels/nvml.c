@@ -1,7 +1,7 @@
 /* nvml.c: queries the driver's management library, which is opened at run time. See nvml.h.
  *
- * Only functions that every version since 2013 has are used, with the few declarations below; newer
- * functions are used only for the memory of a process. The library may number cards differently
+ * Except for the memory of a process, only functions that every version since 2013 has are used,
+ * with the few declarations below. The library may number cards differently
  * from CUDA, so the card is found by its name; among several with one name, by CUDA_VISIBLE_DEVICES
  * and the number. */
 #include "kernels/nvml.h"

@@ -1,6 +1,6 @@
 /* arena.h: one block of memory in one place, allocated once and divided into parts.
  *
- * An arena is allocated from the backend before step 0 and never grows. Blocks are pushed one after
+ * An arena is allocated from the backend between steps and never grows. Blocks are pushed one after
  * another and released together. Each belongs to a class, and the ledger records when it becomes
  * live and when it is released. In debug builds (HY_POISON), released device memory is filled with
  * a pattern that reads as NaN, so a use after release shows. */

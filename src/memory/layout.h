@@ -18,7 +18,7 @@ typedef struct hy_layout_item {
     int64_t count;   /* number of elements */
     int64_t begin;   /* with several ranks: first element of the parameter; otherwise 0 */
     int32_t block;   /* quantised: elements that share a scale; the scales follow the values */
-    int32_t group;   /* as in hy_quant: 0 for fp32 */
+    int32_t group;   /* as in hy_quant; 0: the scales are fp32 */
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 

@@ -174,7 +174,9 @@ hy_status hy_rates_host(double *bandwidth) {
     if (available && available / 4 < bytes) bytes = available / 4;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     char *memory = malloc(bytes);
-    if (!memory) return hy_fail(HY_ERR_MEMORY, "not enough memory to measure host memory");
+    if (!memory)
+        return hy_fail(HY_ERR_MEMORY,
+                       "not enough memory for the buffer that measures the speed of host memory");
     hy_status status = run_copiers(memory, bytes, threads, bandwidth);
     free(memory);
     return status;

@@ -118,7 +118,7 @@ static inline void hy_store_place_outside(hy_store *store, int32_t item, void *a
 }
 
 /* Backed by the arena `backing` (pinned or host), with the ring's buffers from `device`. Resident
- * units begin with the content of their buffers, so they must be written before they are read. */
+ * units have no copy in `backing`, so they are undefined until written. */
 hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                              const hy_layout *layout, const hy_ring_options *ring);
 /* As above, without resident units. */

@@ -78,8 +78,8 @@ typedef struct hy_coding_target {
  * must be those of the whole matrix. */
 hy_status hy_coding_fill(hy_coding *coding, int64_t first, int64_t count,
                          const hy_coding_source *from, const hy_coding_target *to);
-/* The scales to their place, behind the codes. */
+/* Writes the scales to their place, after the codes. */
 hy_status hy_coding_put_scales(hy_coding *coding, const hy_coding_target *to);
-/* All of it: begin, fill, scales, end. */
+/* Does all of this for a parameter: begin, fill, scales, end. */
 hy_status hy_coding_run(const hy_param *param, const hy_layout_item *item,
                         const hy_coding_source *from, const hy_coding_target *to);

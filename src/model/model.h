@@ -59,7 +59,7 @@ typedef struct hy_batch_options {
     bool is_training;    /* false: only evaluation and logits */
     bool has_doc_starts; /* document masks will be given */
     bool is_sizing;      /* only for bytes and op lists: nothing is prepared, it cannot run */
-    bool has_any_rows;   /* passes may have fewer rows: no op that needs a round number */
+    bool has_any_rows;   /* passes may have fewer rows, so no op is used that needs a full batch */
     uint64_t budget;     /* device bytes available, which decide the chunks; 0: all */
     hy_fp8_use fp8;      /* training: fp8 matmuls in the blocks; dtype is then bf16 */
 } hy_batch_options;

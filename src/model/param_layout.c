@@ -48,7 +48,7 @@ static hy_layout_item *new_items(const hy_params *p) {
     return calloc((size_t)p->count, sizeof(hy_layout_item));
 }
 
-/* Lays out the items of parameters with elements, and frees the list. */
+/* Makes a layout of the items that have elements, and frees `items`. */
 static hy_status lay_out(const hy_params *p, hy_layout_item *items, hy_layout *out) {
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
     int32_t count = 0;

@@ -82,10 +82,10 @@ int32_t hy_shape_pieces(const hy_shape *shape, hy_param_kind matrix, int64_t row
 
 /* The pieces of a matrix that have their own adapters. */
 typedef struct hy_adapter_pieces {
-    int32_t count;                  /* of the matrix, 1 to HY_PARAM_PIECES */
-    int32_t adapted;                /* of these, with an adapter; 0: the matrix has none */
+    int32_t count;                  /* pieces of the matrix, 1 to HY_PARAM_PIECES */
+    int32_t adapted;                /* pieces with an adapter; 0: none */
     int64_t rows[HY_PARAM_PIECES];  /* of each piece */
-    bool is_there[HY_PARAM_PIECES]; /* which have one */
+    bool is_there[HY_PARAM_PIECES]; /* whether the piece has an adapter */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
 /* The hy_adapter_part of a matrix's first piece; the bits of its other pieces follow. */
@@ -116,7 +116,7 @@ typedef struct hy_param {
      * the shape of the whole (param_list.h); all but the last have `part` elements. */
     int32_t whole;         /* index of the caller's parameter that this is, or is a part of */
     int64_t part, part_at; /* elements of a part, and before this part; 0: not a part */
-    /* Number of matrices stacked in this one: q, k and v; gate and up. 0: one. */
+    /* Number of matrices stacked in this one: q, k and v; gate and up. 0: not stacked. */
     int32_t pieces;
     int64_t piece_rows[HY_PARAM_PIECES];
     bool is_hidden;        /* a matrix inside the model: neither a token table nor a head */

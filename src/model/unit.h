@@ -152,8 +152,8 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 typedef struct hy_low_rank {
     int8_t a, b, a_grad, b_grad;
     int8_t low, dlow; /* (N, P r) */
-    /* B with its pieces side by side, in forward and recomputed in backward, and its gradient;
-     * none if the matrix is one piece. */
+    /* The pieces of B as a block-diagonal matrix: in forward, recomputed in backward, and its
+     * gradient; HY_NO_SLOT if the matrix is one piece. */
     int8_t spread, spread_again, spread_grad;
     hy_spread_attr pieces;
     float scale, dropout;

@@ -65,8 +65,8 @@ static hy_status read_optimizer(const said *s, int32_t *out) {
         snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", name);
     }
     return hy_fail(HY_ERR_INPUT,
-                   "group %d: optimizer \"%.*s\" is not accepted; accepted: %s; its state uses "
-                   "optim_dtype and optim_place of the run",
+                   "group %d: optimizer \"%.*s\" is not accepted; accepted: %s; optim_dtype "
+                   "and optim_place of the run apply to its state",
                    s->group->number, shown(s->value), s->value.at, names);
 }
 

@@ -3,8 +3,8 @@
  * The momentum (Nesterov's by default) is scaled to norm one. A few Newton-Schulz steps then bring
  * it near the closest orthogonal matrix: x becomes a x + b (x x^T) x + c (x x^T)^2 x, which moves
  * every singular value towards 1 (roughly: these coefficients are chosen for speed). A packed
- * matrix is treated as separate pieces; a tall matrix is transposed, so that squares have the
- * smaller side. Updates are scaled to the size of AdamW's, an rms of 0.2: times 0.2 sqrt(larger
+ * matrix is treated as separate pieces; a tall matrix is transposed, so that x x^T is as small as
+ * possible. Updates are scaled to the size of AdamW's, an rms of 0.2: times 0.2 sqrt(larger
  * side), after Liu et al. 2025, so learning rates and decay carry over between widths.
  *
  * Every coefficient is a factor of a matmul: with x = s y,
@@ -16,8 +16,8 @@
  * Momentum rises over the first updates (as in the NanoGPT speedruns), because early gradients are
  * outdated sooner.
  *
- * Small matrices do not fill a GPU, so all matrices of one shape in a window are multiplied
- * together. The algorithm is chosen for a batch size that depends only on the shape, so the bits of
+ * Small matrices do not fill a GPU, so all matrices of one shape in a window (consecutive
+ * parameters updated together) are multiplied together. The algorithm is chosen for a batch size that depends only on the shape, so the bits of
  * a matrix do not depend on the other matrices, nor on what stays in memory.
  *
  * AdamW updates everything that is not a matrix, and token embeddings and heads. */
@@ -72,8 +72,8 @@ typedef struct plan {
     int64_t first[HY_WINDOW_PARAMS];
     group groups[GROUPS_MAX];
     int group_count;
-    /* The matrices of the window come first; those of a group are at `turns` in every second
-     * step. */
+    /* Newton-Schulz steps alternate between two buffers: the window's own, which comes first, and the
+     * one at `turns`. */
     uint64_t turns, square, next_square, ops; /* square: p, followed by q */
 } plan;
 
@@ -163,11 +163,12 @@ static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int co
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* The matrices of a group, or their squares. */
+/* The matrices of a group as one tensor. */
 static hy_tensor matrices_at(const hy_optimizer *o, void *data, const group *g) {
     return hy_tensor_2d(data, o->matrix_dtype, g->count * g->rows, g->cols);
 }
 
+/* Their products x x^T, or polynomials of these. */
 static hy_tensor squares_at(const hy_optimizer *o, void *data, const group *g) {
     return hy_tensor_2d(data, o->matrix_dtype, g->count * g->side, g->side);
 }

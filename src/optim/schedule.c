@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* How far a step is from `begin` to the end, in [0, 1]. */
+/* The fraction of the way from `begin` to the end that is done at a step. */
 static double part_of(const hy_schedule *s, double begin, int64_t step) {
     double span = (double)s->total - begin;
     double part = span > 0 ? ((double)step - begin) / span : 1;

@@ -3,7 +3,7 @@
  * The gain of one jump is far below the noise of one loss, so single jumps show nothing. Confidence
  * begins with a prior by regime and optimizer, measured on other runs (from scratch with AdamW: it
  * pays; with Muon, or in fine-tuning: probably not). Paired tests (forks) update it: the same
- * windows of data with and without jumps, compared on held-out tokens. */
+ * windows of data with and without jumps, compared on unseen training sequences. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -20,5 +20,6 @@ typedef struct hy_confidence {
 hy_confidence hy_confidence_prior(hy_regime regime, double from_scratch);
 double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
 
-/* Adds the result of a fork: mean gain in nats on held-out tokens, and its standard error. */
+/* Adds the result of a fork: mean gain in nats on unseen training sequences, and its standard error.
+ * A gain that is not finite: the arm with jumps diverged. */
 void hy_confidence_fork(hy_confidence *confidence, double gain, double error);

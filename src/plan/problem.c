@@ -80,7 +80,8 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
         p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
         p->open.state[HY_PLAN_OPTIM] = false;
     }
-    /* drop frees its device memory; compress stores it in the memory of the gradients. */
+    /* drop frees the device memory of the optimizer's state; compress stores the state in the memory
+     * of the gradients. */
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;

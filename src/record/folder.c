@@ -174,7 +174,7 @@ static hy_status lock_folder(hy_record *r) {
     return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock);
 }
 
-/* The folder holds no run, but a file that a run would replace. */
+/* HY_ERR_INPUT if a folder without a run holds a file that a run would replace. */
 static hy_status check_files(const char *path) {
     for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
         char inside[HY_PATH_MAX];

@@ -100,17 +100,17 @@ static hy_status write_waiting(hy_record *r) {
 
 void hy_record_flush(hy_record *r) {
     hy_tensorboard_flush(r);
-    bool is_late = write_waiting(r) != HY_OK;
-    if (is_late && r->waiting.size > MOST_WAITING) {
+    bool has_failed = write_waiting(r) != HY_OK;
+    if (has_failed && r->waiting.size > MOST_WAITING) {
         hy_say_to(&r->observer, HY_WARNING, "%s; the run continues without metrics",
                   hy_error_message());
         r->has_metrics = false;
-    } else if (is_late && !r->is_late) {
+    } else if (has_failed && !r->has_write_failed) {
         hy_say_to(&r->observer, HY_WARNING,
                   "%s; the run continues and writes these lines later, when it can",
                   hy_error_message());
     }
-    r->is_late = is_late;
+    r->has_write_failed = has_failed;
 }
 
 /* Writes the finished line to the file, at once or within a second. */
@@ -127,7 +127,7 @@ static void close_line(hy_record *r, hy_json_writer *w, bool is_urgent) {
         hy_say_to(&r->observer, HY_WARNING, "out of memory: a line of metrics.jsonl is missing");
         r->waiting.has_failed = false;
     }
-    bool is_full = !r->is_late && r->waiting.size >= WAITING_ROOM - LINE_ROOM;
+    bool is_full = !r->has_write_failed && r->waiting.size >= WAITING_ROOM - LINE_ROOM;
     if (is_urgent || is_full || hy_clock() - r->flushed >= FLUSH_SECONDS) hy_record_flush(r);
 }
 

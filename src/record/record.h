@@ -26,10 +26,10 @@ typedef struct hy_record {
     unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: they hold for all lines */
     hy_tfevents *tensorboard;
     bool has_metrics;      /* metrics.jsonl is written */
-    bool is_late;          /* the last write failed */
+    bool has_write_failed; /* the last one; the lines wait for the next */
     uint64_t written;      /* bytes of metrics.jsonl that are in the file */
     hy_text line, waiting; /* the current line, and complete lines that are not written yet */
-    double flushed;
+    double flushed;        /* time of the last write */
 } hy_record;
 
 /* When an event happened; a resumed run compares it with its checkpoint. */
@@ -38,12 +38,12 @@ typedef struct hy_moment {
     double spent, elapsed;
 } hy_moment;
 
-/* A line with "event": the micro-batch, the memory status or the plan changed, or a step was
- * repeated. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
+/* A line with "event": the micro-batch, the memory status or the plan changed, a step was repeated,
+ * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
 typedef struct hy_event_line {
-    const char *event;                      /* "batch", "memory", "recovery", "plan" */
-    const char *text;                       /* one sentence of what happened */
-    const char *reason;                     /* batch: why */
+    const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
+    const char *text;   /* one sentence of what happened */
+    const char *reason; /* batch: why */
     int64_t batch_size, grad_accum;         /* batch: from now on */
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */
@@ -55,9 +55,9 @@ typedef struct hy_event_line {
  * that holds a run is an error unless it is resumed, overwritten or ours, and it must be
  * writable. An existing run is locked; it is an error if another process uses it. */
 hy_status hy_record_choose_folder(hy_record *record, const hy_settings *settings);
-/* Creates it, removes the run that is overwritten, and writes config.cfg. */
+/* Creates the folder, removes the run that is overwritten, and writes config.cfg. */
 hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
-/* A file of the folder, written whole. */
+/* Writes a whole file of the folder. */
 hy_status hy_record_write(const hy_record *record, const char *name, const char *text);
 
 /* ---- origin.c ---- */

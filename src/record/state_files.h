@@ -2,17 +2,19 @@
  *
  *   weights.safetensors    every parameter by name: fp32, or bf16 if bf16 is the master; frozen ones
  *                          as in the run; quantised ones with their scales <name>.scale: fp32, or
- *                          the bytes of two-level scales
+ *                          the bytes of two-level scales. If adapters train on a base model in a
+ *                          folder: only the trained parameters
  *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; if 8-bit, also m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>, if they exist;
  *                          if 8-bit, slot0 relative to the weights (kernels/grid.h) and
  *                          slot1.<name>.scale
  *   trainer.json           progress, data position, inputs of the run
  *   config.cfg             the configuration as printed
+ *   caller.bin             the bytes that the program of a custom model or loop saves, if any
  *   matmul-algorithms      on a GPU: the algorithm of each matmul, as the backend writes it
  *
- * Saving and restoring visit a file's tensors in the same order. They pass through a staging block
- * on the host, wherever their backing store is. fp32, 16-bit and quantised values are converted
+ * Saving and restoring visit a file's tensors in the same order. Tensors pass through a staging
+ * block on the host, wherever their backing store is. fp32, 16-bit and quantised values are converted
  * into each other if a run uses another type. */
 #pragma once
 
@@ -74,7 +76,7 @@ hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
-/* Reads its config.cfg. The names of the starting model and adapter are returned separately,
+/* Reads the config.cfg of a checkpoint. The names of the starting model and adapter are returned separately,
  * because their files may be gone. */
 typedef struct hy_saved_config {
     hy_config *config;
@@ -89,11 +91,11 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char
  * loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
-/* Does the checkpoint hold only trained parameters, because its base model is in files? Its
+/* Whether the checkpoint holds only trained parameters, because its base model is in files. Its
  * trainer.json says so; for older checkpoints the tensor names decide. */
 #define HY_LACKS_BASE "lacks_base"
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
-/* It belongs to a run that trains adapters. */
+/* Whether the checkpoint belongs to a run that trains adapters. */
 hy_status hy_checkpoint_has_adapters(const char *path, bool *out);
 /* The weights as in OUT/model: their average if the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);

@@ -46,8 +46,8 @@ static const struct {
  * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
  * nf4 with two levels of scales, l nf4 with fp32 scales, e and g fp8 (e4m3 and e5m2) with one
  * scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s starts of
- * documents, c cosines and sines, u quantised values, 3 the number 3, which is a little below the
- * largest normal number. */
+ * documents, c cosines and sines, u quantised values, 3 the number 3, which is a little
+ * below the largest of the random numbers (n). */
 typedef struct call_row {
     hy_op_kind kind;
     const char *tensors; /* without an activation: the op exists only in these types */

@@ -75,8 +75,9 @@ typedef struct hy_state_kind {
     const char *file, *name; /* in a checkpoint: file and prefix of tensor names; NULL: not saved */
 } hy_state_kind;
 
-/* A row id may have one of several kinds: without a copy, passes read the master, and every pass
- * computes the fp8 copy of gathered weights again. */
+/* One row id may have several kinds. Without a working copy, passes read the master
+ * (HY_KIND_WEIGHTS). If weights are gathered from other ranks, every pass computes their fp8 copy
+ * again (HY_KIND_FP8_GATHERED). */
 typedef enum hy_state_kind_id {
     HY_KIND_WEIGHTS, /* HY_ROW_MASTER, where passes read it */
     HY_KIND_MASTER,  /* HY_ROW_MASTER beside a working copy */

@@ -120,7 +120,7 @@ typedef struct hy_added {
 typedef struct hy_added_node {
     uint32_t low, high; /* its children, sorted by byte */
     uint32_t fallback;  /* state of the longest shorter suffix that also matches */
-    uint32_t longest;   /* longest token that begins here, + 1; 0: none */
+    uint32_t longest;   /* number of the longest token that begins here, plus 1; 0: none */
     uint8_t byte;       /* the byte that leads here */
 } hy_added_node;
 

@@ -31,7 +31,8 @@ static inline hy_unicode_class hy_unicode_class_of(uint32_t code) {
 /* \w: letters, marks, digits, connecting punctuation. */
 static inline bool hy_unicode_is_word(uint32_t code) { return hy_unicode_bits(code) & 4; }
 
-/* Reads the character at p; `left` bytes (at least 1) are available. Returns its length. */
+/* Reads the first character of `text`; `left` bytes (at least 1) are available. Returns its
+ * length. */
 static inline size_t hy_unicode_next(const char *text, size_t left, uint32_t *code) {
     const uint8_t *p = (const uint8_t *)text;
     int length = hy_utf8_length(p, left);

@@ -1,4 +1,4 @@
-/* build.c: from settings to a run that can take its first step. See trainer.h.
+/* build.c: builds a run from its settings, up to its first step. See build.h.
  *
  * Everything that can be wrong is checked before anything is written: shape, data, device,
  * memory, the run's folder, the checkpoint to resume. */
@@ -49,16 +49,16 @@ static hy_status choose_length(hy_trainer *t) {
     }
     HY_FAIL_IF(steps < 1 || steps > 1e12, HY_ERR_INPUT,
                "the run would have %g steps; check steps, tokens and epochs", steps);
-    t->loop->steps_total = (int64_t)steps;
+    t->schedule->steps_total = (int64_t)steps;
     return HY_OK;
 }
 
 static void set_schedule(hy_trainer *t) {
     const hy_settings *s = t->settings;
-    hy_loop_state *c = t->loop;
-    c->schedule = hy_schedule_from_settings(s, c->steps_total);
-    if (s->train.scale_lr) c->schedule.lr *= (double)s->train.grad_accum_steps;
-    c->rules = hy_rules_from_settings(s, c->schedule.warmup);
+    hy_run_schedule *c = t->schedule;
+    c->lr_schedule = hy_schedule_from_settings(s, c->steps_total);
+    if (s->train.scale_lr) c->lr_schedule.lr *= (double)s->train.grad_accum_steps;
+    c->rules = hy_rules_from_settings(s, c->lr_schedule.warmup);
     c->limits = hy_limits_from_settings(s);
     bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
                      (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
@@ -80,7 +80,7 @@ static void report_disabled(const hy_trainer *t) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
     } else if (is_asked_for && plan->choice.prediction_is_disabled) {
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
-               t->loop->regime == HY_FINE_TUNING
+               t->schedule->regime == HY_FINE_TUNING
                    ? "in fine-tuning it needs a paired test that shows a benefit"
                : hy_settings_optimizer(t->settings) != hy_optimizer_kind_of(HY_ADAMW)
                    ? "with this optimizer it needs a paired test that shows a benefit"
@@ -122,7 +122,7 @@ static void report_optimizer(const hy_trainer *t) {
     int64_t tokens = hy_trainer_batch_size(t) * c->accum * t->settings->train.seq_len;
     double share = hy_optimizer_share(o, &t->engine->model->params, tokens);
     double most = hy_muon_share_most(&t->engine->model->params);
-    bool is_new_tuning = t->loop->regime == HY_FINE_TUNING && !t->resumed[0];
+    bool is_new_tuning = t->schedule->regime == HY_FINE_TUNING && !t->resumed[0];
     const char *scratch_lr = o->kind->lr;
     if (is_new_tuning && scratch_lr && t->settings->optimizer.lr == strtod(scratch_lr, NULL)) {
         hy_say(t, HY_WARNING,
@@ -174,7 +174,8 @@ static void add_changes(const hy_trainer *t, hy_status status) {
     hy_text_free(&text);
 }
 
-/* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
+/* Fills in the rest of the plan request; later only resize.c changes it. Rank 0 times the
+ * fp8 matmuls for all ranks. */
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = t->engine;
     e->request.model = e->model;
@@ -185,7 +186,7 @@ static hy_status complete_request(hy_trainer *t) {
     if (t->ranks.planned.count > 0) hy_ranks_plan_sharers(t);
     if (!t->resumed[0]) {
         e->request.fixed.prediction_is_disabled =
-            t->loop->rules.has_predictor && hy_fork_must_ask(t);
+            t->schedule->rules.has_predictor && hy_fork_must_ask(t);
     }
     if (hy_trainer_leads(t)) HY_TRY(hy_plan_request_complete(&e->request));
     HY_TRY(hy_ranks_share_fp8(t));
@@ -201,7 +202,7 @@ static hy_status make_plan(hy_trainer *t) {
     *e->plan = plan;
     const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan->types);
     if (no_fp8) hy_say(t, HY_WARNING, "%s", no_fp8);
-    t->loop->rules.has_predictor = hy_plan_predicts(e->plan);
+    t->schedule->rules.has_predictor = hy_plan_predicts(e->plan);
     HY_TRY(hy_engine_lay_out(e));
     hy_trainer_complete_facts(t);
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
@@ -223,7 +224,7 @@ static bool uses_half(const hy_trainer *t) {
 }
 
 static void begin_progress(hy_trainer *t) {
-    *t->progress = (hy_progress){.machine = hy_phase_begin(&t->loop->rules),
+    *t->progress = (hy_progress){.machine = hy_phase_begin(&t->schedule->rules),
                                  .confidence = hy_trainer_prior(t),
                                  .jumps.residual_cosine = NAN,
                                  .jumps.residual_length = NAN,
@@ -273,7 +274,7 @@ static hy_status find_resumed(hy_trainer *t) {
 }
 
 static hy_status read_checkpoint(hy_trainer *t) {
-    HY_TRY(hy_progress_read(t)); /* first, because it lists the tensors */
+    HY_TRY(hy_progress_read(t)); /* first: it says which tensors exist (has_snapshot) */
     if (t->engine->base_is_named) {
         hy_model_files kind;
         char base[HY_HF_PATH_MAX];
@@ -306,7 +307,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
     if (!uses_half(t)) *scale = (hy_loss_scale){.scale = 1};
     if (uses_half(t) && was_without) scale->scale = FIRST_LOSS_SCALE;
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
-           (long long)t->progress->step, (long long)t->loop->steps_total);
+           (long long)t->progress->step, (long long)t->schedule->steps_total);
     return HY_OK;
 }
 

@@ -1,4 +1,5 @@
-/* build.h: from settings to a run that can take its first step, or to a plan; and its end. */
+/* build.h: builds a run from its settings, up to the first step or only to a plan, and tears it
+ * down. */
 #pragma once
 
 #include "trainer/trainer.h"

@@ -25,8 +25,8 @@ static double step_tokens(const hy_trainer *t) {
 
 static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
-/* A run that was extended keeps its validation sequences, so that losses can be compared. The
- * sequences of a closing validation have no stride: they are too many to keep. */
+/* A run that was extended keeps its validation sequences, so that losses can be compared. Stride 0
+ * marks the sequences of a closing validation: too many to reuse. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     double each = (double)t->settings->train.seq_len, tokens = (double)best->sequences * each;
@@ -56,7 +56,7 @@ hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing) {
         return (hy_held_out){(uint64_t)t->progress->best.sequences,
                              (uint64_t)t->progress->best.stride};
     }
-    double steps = (double)t->loop->steps_total;
+    double steps = (double)t->schedule->steps_total;
     double between = every > 0 ? (double)every : steps / USUAL;
     double tokens = SHARE / FORWARD * between * step_tokens(t);
     tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
@@ -87,7 +87,7 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (held_out(t) == 0) return 0;
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
-    double steps = (double)t->loop->steps_total;
+    double steps = (double)t->schedule->steps_total;
     double each =
         (double)hy_trainer_held_out(t, false).count * (double)t->settings->train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
@@ -95,9 +95,9 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* While the average is evaluated, the weights of a provider with its own memory are kept in the
- * snapshot. While that is needed to undo a jump, a copy is necessary, which only
- * hy_trainer_evaluate makes. */
+/* While the average is evaluated, the snapshot row holds the weights of a provider with its own
+ * memory. If a jump may still be undone, the snapshot is in use, so validation waits. A
+ * hy_trainer_evaluate of the caller does not wait: it copies the snapshot (provider_weights.c). */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine->progress;
     bool waits_there =

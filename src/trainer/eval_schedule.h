@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-/* Held-out sequences: every stride-th, so many of them. */
+/* `count` held-out sequences: every stride-th. */
 typedef struct hy_held_out {
     uint64_t count, stride;
 } hy_held_out;
@@ -11,6 +11,7 @@ typedef struct hy_held_out {
 hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing);
 /* Steps between validations; 0: there is only the closing one. */
 int64_t hy_trainer_eval_every(const hy_trainer *t);
-bool hy_trainer_can_validate(const hy_trainer *t); /* before the run's end: else it waits */
+bool hy_trainer_can_validate(
+    const hy_trainer *t); /* false: validation waits; only before the end */
 /* For a resumed run: its lowest losses stay valid if later validations use the same sequences. */
 void hy_trainer_fit_best(hy_trainer *t, bool has_other_data);

@@ -37,7 +37,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     bool is_final = hy_trainer_is_over(t);
     hy_held_out usual = hy_trainer_held_out(t, false), here = hy_trainer_held_out(t, is_final);
     hy_probe probe, again;
-    /* The weights that a checkpoint would hold now are measured. */
+    /* The weights that OUT/model would get: the average if there is one. */
     bool uses_average =
         hy_has_row(t->engine, HY_ROW_AVERAGE) && t->engine->progress.average_samples > 0;
     if (is_final && uses_average) {
@@ -62,7 +62,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     t->progress->val_loss = probe.mean;
     t->progress->val_step = t->progress->step;
     t->held_out.val_tokens = probe.counted;
-    t->loop->is_closed = is_final;
+    t->schedule->is_closed = is_final;
     *info = (hy_eval_info){.size = sizeof *info,
                            .step = t->progress->step,
                            .loss = probe.mean,
@@ -109,7 +109,7 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     bool has_data = hy_trainer_data(t)->sequences[HY_VAL] > 0;
     if (!t->provider->facts.can_evaluate || !has_data) return HY_OK;
     hy_status status = hy_trainer_measure_held_out(t, &info, &comparable);
-    bool can_go_on = !t->engine->work->is_gone && !t->team; /* else the error was reported */
+    bool can_go_on = !t->engine->work->is_gone && !t->team; /* else the error is returned */
     if (status == HY_ERR_MEMORY && can_go_on) {
         hy_say(t, HY_WARNING,
                "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less "

@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-/* Measures it. `comparable`, if not NULL, becomes the loss of the sequences that all validations of
+/* Measures the held-out loss. `comparable`, if not NULL, becomes the loss of the sequences that all validations of
  * the run use. */
 hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double *comparable);
 /* A validation of the run itself: updates best and patience, and informs observers. The loss is NaN

@@ -2,8 +2,8 @@
  * phases/confidence.h.
  *
  * When confidence is below its threshold and a window is complete, the run's state is copied to
- * the host and a few windows are trained with jumps. Losses are measured on sequences that
- * neither arm trains on, and the copy is restored. The run then trains on the same data without
+ * the host and a few windows are trained with jumps. Losses are measured on training sequences
+ * that neither arm has reached, and the copy is restored. The run then trains on the same data without
  * jumps: it is the other arm. At the same step the same sequences are measured again, and
  * confidence is updated. The discarded arm counts as compute of the run; fork_budget limits it. */
 #include "trainer/fork.h"
@@ -21,7 +21,7 @@
 #define FIRST_WAIT 100 /* optimizer steps between two tests; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
-    return hy_engine_copy_forked(t->engine, t->loop->fork_state.data, true);
+    return hy_engine_copy_forked(t->engine, t->schedule->fork_state.data, true);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -34,13 +34,13 @@ static hy_status take_for_fork(hy_trainer *t) {
     uint64_t bytes = hy_rows_forked_bytes(e->state->rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
-        status = hy_arena_init(&t->loop->fork_state, e->device.backend, &e->state->ledger, HY_HOST,
-                               bytes, "the state before a paired test");
+        status = hy_arena_init(&t->schedule->fork_state, e->device.backend, &e->state->ledger,
+                               HY_HOST, bytes, "the state before a paired test");
     }
     status = hy_ranks_agree(t, status);
     void *data;
-    if (status == HY_OK) return hy_arena_push(&t->loop->fork_state, HY_SNAPSHOT, bytes, &data);
-    hy_arena_fini(&t->loop->fork_state); /* another rank may have had no room */
+    if (status == HY_OK) return hy_arena_push(&t->schedule->fork_state, HY_SNAPSHOT, bytes, &data);
+    hy_arena_fini(&t->schedule->fork_state); /* another rank may have had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
     double can_work = !e->work->is_gone; /* becomes 0 if one rank cannot work */
     hy_error kept;
@@ -57,14 +57,14 @@ static hy_status take_for_fork(hy_trainer *t) {
  * frees it. */
 static hy_status settle_memory(hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
-    const hy_phase_rules *rules = &t->loop->rules;
+    const hy_phase_rules *rules = &t->schedule->rules;
     double share = hy_trainer_share_done(t);
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
-    if (!rules->has_predictor || !begins || hy_fork_is_sure(t) || t->loop->fork.is_open)
+    if (!rules->has_predictor || !begins || hy_fork_is_sure(t) || t->schedule->fork.is_open)
         return HY_OK;
     if (hy_fork_is_allowed(t, hy_fork_window(t)))
-        return t->loop->fork_state.data ? HY_OK : take_for_fork(t);
+        return t->schedule->fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
         !t->engine->plan->choice.prediction_is_disabled && !t->engine->progress.has_snapshot;
@@ -75,7 +75,7 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_dtype dtype = t->engine->plan->types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
-                      .first = (uint64_t)t->loop->fork.first,
+                      .first = (uint64_t)t->schedule->fork.first,
                       .count = (uint64_t)hy_fork_sequences(t),
                       .dtype = dtype,
                       .each = each};
@@ -105,7 +105,8 @@ static hy_status put_back(hy_trainer *t) {
     hy_status status;
     /* An update of the arm may be pending. */
     t->engine->update.is_pending = t->engine->update.is_new = false;
-    while ((status = hy_engine_copy_forked(t->engine, t->loop->fork_state.data, false)) != HY_OK) {
+    while ((status = hy_engine_copy_forked(t->engine, t->schedule->fork_state.data, false)) !=
+           HY_OK) {
         if (hy_engine_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;
         hy_error_save(&t->status.failure, status);
@@ -123,7 +124,7 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
 /* The next test comes after twice the wait. */
 static void close_test(hy_trainer *t) {
     hy_fork_figures *f = &t->progress->forks;
-    t->loop->fork.is_open = false;
+    t->schedule->fork.is_open = false;
     f->next = t->progress->step + f->wait;
     f->wait *= 2;
 }
@@ -144,11 +145,11 @@ static hy_status open_fork(hy_trainer *t) {
     hy_status kept = hy_trainer_retry(t, keep_state);
     if (can_skip(t, kept)) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
-    t->loop->fork.first = t->progress->sequences + (steps + 1) * per_step;
-    t->loop->is_in_fork = true;
+    t->schedule->fork.first = t->progress->sequences + (steps + 1) * per_step;
+    t->schedule->is_in_fork = true;
     hy_status status = run_arm(t);
-    if (status == HY_OK) status = compare_pass(t, t->loop->fork.with);
-    t->loop->is_in_fork = false;
+    if (status == HY_OK) status = compare_pass(t, t->schedule->fork.with);
+    t->schedule->is_in_fork = false;
     double spent = t->progress->spent - before.spent;
     double seconds = t->progress->seconds;
     int64_t passes = t->engine->progress.backward_passes;
@@ -168,12 +169,13 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine->progress.backward_passes = passes;
     if (status == HY_ERR_NUMERIC) { /* the arm with jumps failed, which is also a result */
         hy_confidence_fork(&t->progress->confidence, NAN, 0);
+        close_test(t);
         return HY_OK;
     }
     if (can_skip(t, status)) return skip_fork(t, error.text);
     HY_TRY(status);
-    t->loop->fork.is_open = true;
-    t->loop->fork.compare_at = before.step + steps;
+    t->schedule->fork.is_open = true;
+    t->schedule->fork.compare_at = before.step + steps;
     return HY_OK;
 }
 
@@ -198,9 +200,9 @@ static hy_status close_fork(hy_trainer *t) {
     hy_status status = compare_pass(t, without);
     if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
-    for (int i = 0; i < count; i++) gain += (without[i] - t->loop->fork.with[i]) / count;
+    for (int i = 0; i < count; i++) gain += (without[i] - t->schedule->fork.with[i]) / count;
     for (int i = 0; i < count; i++) {
-        double off = without[i] - t->loop->fork.with[i] - gain;
+        double off = without[i] - t->schedule->fork.with[i] - gain;
         square += off * off / (count - 1);
     }
     double error = sqrt(square / count);
@@ -209,19 +211,20 @@ static hy_status close_fork(hy_trainer *t) {
     p->forks.gain_steps += in_steps;
     close_test(t);
     hy_say(t, HY_NOTE,
-           "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
-           "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
-           (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
+           "paired test at step %lld: with jumps the loss of unseen training sequences is %s by "
+           "%.4f +- %.4f nats (%.1f steps); confidence in prediction changes from %.2f to %.2f",
+           (long long)p->step, gain < 0 ? "higher" : "lower", fabs(gain), error, fabs(in_steps),
+           before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
     /* Only low confidence prevents a jump. */
-    bool is_wanted = t->loop->fork_state.data && m->phase == HY_FULL &&
+    bool is_wanted = t->schedule->fork_state.data && m->phase == HY_FULL &&
                      m->window >= hy_fork_window(t) && hy_fork_is_allowed(t, 0) &&
                      hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
-    if (t->loop->fork.is_open && t->progress->step >= t->loop->fork.compare_at) {
+    if (t->schedule->fork.is_open && t->progress->step >= t->schedule->fork.compare_at) {
         HY_TRY(close_fork(t));
         if (hy_fork_is_sure(t)) hy_fork_release(t); /* no further test is needed */
     } else if (is_wanted) {
@@ -233,6 +236,6 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 
 hy_status hy_fork_begin(hy_trainer *t) {
     bool is_coming = !t->engine->plan->choice.prediction_is_disabled && !hy_fork_is_sure(t) &&
-                     !t->loop->fork.is_open;
-    return t->loop->rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
+                     !t->schedule->fork.is_open;
+    return t->schedule->rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }

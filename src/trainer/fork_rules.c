@@ -7,7 +7,7 @@
 #include <math.h>
 
 int64_t hy_fork_window(const hy_trainer *t) {
-    return t->loop->rules.full_steps + t->loop->rules.correct_steps;
+    return t->schedule->rules.full_steps + t->schedule->rules.correct_steps;
 }
 
 static double sequences_per_step(const hy_trainer *t) {
@@ -36,31 +36,32 @@ static double cost(const hy_trainer *t) {
 }
 
 bool hy_fork_is_sure(const hy_trainer *t) {
-    return hy_confidence_value(&t->progress->confidence) >= t->loop->rules.confidence_threshold;
+    return hy_confidence_value(&t->progress->confidence) >= t->schedule->rules.confidence_threshold;
 }
 
 /* The test must end before predict_until and fit in fork_budget. */
 bool hy_fork_is_allowed(const hy_trainer *t, int64_t ahead) {
     const hy_progress *p = t->progress;
-    double total = (double)t->loop->steps_total;
+    double total = (double)t->schedule->steps_total;
     double ends_at = (p->spent + (double)ahead + cost(t) + (double)hy_fork_arm_steps(t)) / total;
-    return !t->loop->fork.is_open && p->step + ahead >= p->forks.next &&
+    return !t->schedule->fork.is_open && p->step + ahead >= p->forks.next &&
            p->forks.spent + cost(t) <= t->settings->phases.fork_budget * total &&
-           ends_at <= t->loop->rules.predict_until;
+           ends_at <= t->schedule->rules.predict_until;
 }
 
 hy_confidence hy_trainer_prior(const hy_trainer *t) {
-    return hy_confidence_prior(t->loop->regime, hy_settings_optimizer(t->settings)->prior);
+    return hy_confidence_prior(t->schedule->regime, hy_settings_optimizer(t->settings)->prior);
 }
 
 bool hy_fork_must_ask(const hy_trainer *t) {
     hy_confidence prior = hy_trainer_prior(t);
-    return hy_confidence_value(&prior) < t->loop->rules.confidence_threshold;
+    return hy_confidence_value(&prior) < t->schedule->rules.confidence_threshold;
 }
 
 bool hy_fork_is_possible(const hy_trainer *t) {
-    const hy_phase_rules *rules = &t->loop->rules;
-    double total = (double)t->loop->steps_total, budget = t->settings->phases.fork_budget * total;
+    const hy_phase_rules *rules = &t->schedule->rules;
+    double total = (double)t->schedule->steps_total,
+           budget = t->settings->phases.fork_budget * total;
     double first = fmax(rules->predict_from * total, (double)rules->warmup_steps);
     double ends_at = (first + (double)(hy_fork_window(t) + hy_fork_arm_steps(t)) + cost(t)) / total;
     return rules->has_predictor && cost(t) <= budget && ends_at <= rules->predict_until;
@@ -76,9 +77,9 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
     return bytes;
 }
 
-void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->loop->fork_state); }
+void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->schedule->fork_state); }
 
 void hy_fork_end(hy_trainer *t) {
     hy_fork_release(t);
-    t->progress->forks.next = t->loop->steps_total + 1;
+    t->progress->forks.next = t->schedule->steps_total + 1;
 }

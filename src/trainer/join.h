@@ -15,13 +15,13 @@ void hy_rank_settle(hy_settings *settings, const hy_team *team);
 /* As above, for one of `count` planned ranks of this machine: `device` stays. */
 void hy_rank_plan(hy_settings *settings, int32_t count);
 
-/* The number of ranks on this rank's machine and on its card, including itself. All ranks call
- * it; card -1: it computes on the CPU. */
+/* The number of ranks on this rank's machine and on its card, including itself. */
 typedef struct hy_rank_sharers {
     int32_t machine, card;
     bool has_cards; /* every rank of the team has one */
 } hy_rank_sharers;
 
+/* All ranks call it together; card -1: this rank computes on the CPU. */
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out);
 
 /* HY_OK: this rank can use NCCL; else the error says why not. For tests, HYBRID_TEST_NCCL allows a
@@ -36,5 +36,5 @@ typedef struct hy_rank_place {
 } hy_rank_place;
 
 /* Cards without an explicit number are assigned: card local_rank, starting over if there are
- * fewer. Cores are divided unless `threads` or `num_workers` does it. */
+ * fewer. Cores are divided between the ranks unless `threads` or `num_workers` is set. */
 void hy_rank_fit(hy_settings *settings, const hy_rank_place *place);

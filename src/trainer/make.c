@@ -1,4 +1,4 @@
-/* make.c: creates a trainer from a configuration and retries with less memory. See trainer.h.
+/* make.c: creates a trainer from a configuration and retries with less memory. See make.h.
  *
  * The system may provide less memory than it reported as free. A run that does not get its
  * planned memory is destroyed and built again with a smaller plan, a few times. */
@@ -25,7 +25,7 @@ typedef struct retry_state {
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               const hy_making *m, const retry_state *known) {
     *t->settings = *hy_config_settings(config);
-    *t->loop = (hy_loop_state){0};
+    *t->schedule = (hy_run_schedule){0};
     *t->progress = (hy_progress){0};
     *t->facts = (hy_plan_facts){0};
     *t->record = (hy_record){.is_out_ours = known->is_out_ours};
@@ -34,7 +34,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     t->engine->request.fixed = known->fixed;
     *t = (hy_trainer){.settings = t->settings,
                       .engine = t->engine,
-                      .loop = t->loop,
+                      .schedule = t->schedule,
                       .progress = t->progress,
                       .facts = t->facts,
                       .record = t->record,
@@ -99,7 +99,8 @@ static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, re
     return HY_OK;
 }
 
-/* A run on several ranks, planned or started: checks the data, and meets the other ranks. */
+/* For a run on several ranks, planned or started: meets the other ranks, then refuses standard
+ * input, which only one process can read. */
 static hy_status join(const hy_config *config, const hy_observer *observer, hy_making *m) {
     const hy_settings *s = hy_config_settings(config);
     if (!m->is_plan && !m->is_team_lent) HY_TRY(hy_team_for(s, m->provider, observer, &m->team));
@@ -116,7 +117,7 @@ hy_status hy_trainer_alloc(hy_trainer **out) {
     struct { /* the parts in one block */
         hy_trainer trainer;
         hy_settings settings;
-        hy_loop_state loop;
+        hy_run_schedule schedule;
         hy_progress progress;
         hy_plan_facts facts;
         hy_record record;
@@ -125,7 +126,7 @@ hy_status hy_trainer_alloc(hy_trainer **out) {
     HY_FAIL_IF(!block, HY_ERR_MEMORY, "not enough memory for a trainer");
     hy_trainer *t = &block->trainer;
     t->settings = &block->settings;
-    t->loop = &block->loop;
+    t->schedule = &block->schedule;
     t->progress = &block->progress;
     t->facts = &block->facts;
     t->record = &block->record;
@@ -157,7 +158,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
                       hy_trainer **out) {
     hy_trainer *t;
     retry_state known = {0};
-    hy_error first = {0};
+    hy_error refused = {0}; /* the latest refusal of memory */
     int64_t tries = m->is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status = hy_trainer_alloc(&t);
     if (status == HY_OK) {
@@ -168,15 +169,17 @@ static hy_status make(const hy_config *config, const hy_observer *observer, hy_m
         hy_provider_release(m->provider);
         return status;
     }
+    /* Only a refusal of memory is tried again. If the smaller plan of the next attempt fits no
+     * budget, that attempt counts as the same refusal once more. */
     while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
         if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* others do not try again */
-        /* No plan fits the lower caps. */
-        bool does_not_fit = first.status != HY_OK && status == HY_ERR_INPUT;
-        if (does_not_fit) status = hy_error_restore(&first);
+        /* After a refusal of memory, HY_ERR_INPUT means that no plan fits the lower caps. */
+        bool does_not_fit = refused.status != HY_OK && status == HY_ERR_INPUT;
+        if (does_not_fit) status = hy_error_restore(&refused);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
-        hy_error_save(&first, status);
-        if (!is_over) status = learn(t, first.text, does_not_fit, &known);
+        hy_error_save(&refused, status);
+        if (!is_over) status = learn(t, refused.text, does_not_fit, &known);
         if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;

@@ -1,13 +1,14 @@
 /* monitor.h: watches the placement table during a run.
  *
  * monitor_look.c collects figures from the ledger, the driver and the system; monitor.c checks
- * once a step and reports changes; monitor_savings.c reports what the run saves. A step never waits
+ * once a step and reports changes; monitor_savings.c reports what saves memory. A step never waits
  * for the driver. */
 #pragma once
 
 #include "trainer/monitor_look.h"
 
-/* After memory was taken, and at the end; t->monitor is NULL with memory.monitor = off. */
+/* hy_monitor_open is called after the run's memory is allocated, hy_monitor_close at the end.
+ * t->monitor is NULL with memory.monitor = off. */
 hy_status hy_monitor_open(hy_trainer *t);
 void hy_monitor_close(hy_trainer *t);
 

@@ -35,7 +35,7 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        /* Its loss chunks were chosen for its batch. */
+        /* The run's number of loss chunks holds only for its own batch size. */
         const hy_plan_choice *planned = &t->engine->plan->choice;
         int64_t asked = t->settings->train.loss_chunks;
         bool is_planned = asked == 0 && batch == planned->batch;

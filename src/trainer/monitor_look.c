@@ -119,7 +119,7 @@ bool hy_trainer_is_short(const hy_trainer *t) {
 
 /* ---- the table with advice ------------------------------------------------------------------- */
 
-/* The bytes that count: of the memory that is short. */
+/* The bytes of the memory that is short: device or host. */
 static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {
     if (state->is_unified && !state->device.budget) return device + host;
     return state->host.status > state->device.status ? host : device;

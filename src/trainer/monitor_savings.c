@@ -132,7 +132,7 @@ static void add_offload(savings *s) {
     const hy_cell *full = &s->engine->state->ledger.cell[HY_OPTIM][HY_FULL];
     const hy_cell *predict = &s->engine->state->ledger.cell[HY_OPTIM][HY_PREDICT];
     hy_offload strategy = s->engine->plan->offload;
-    if (!s->t->loop->rules.has_predictor || full->place != HY_DEVICE) return;
+    if (!s->t->schedule->rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
     hy_saving *it = add(s, "optimizer state off the device in Predict", "offload_strategy",
                         hy_choice_name("offload_strategy", (int)strategy), is_on);
@@ -149,7 +149,7 @@ static void add_offload(savings *s) {
 /* Predict keeps no gradients and nothing for a backward pass. */
 static void add_predict(savings *s) {
     const hy_ledger *l = &s->engine->state->ledger;
-    if (!s->t->loop->rules.has_predictor) return;
+    if (!s->t->schedule->rules.has_predictor) return;
     hy_saving *it = add(s, "forward only in Predict", "", "on", true);
     it->phase = HY_PREDICT;
     it->is_measured = has_predicted(s);

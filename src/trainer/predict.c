@@ -4,8 +4,8 @@
  * in a ring. Only an accepted jump is written, after the old weights are copied to the snapshot
  * (if there is one), so that a later divergence can undo it bit for bit. Gradients and training
  * activations are not live here; the optimizer's state is where its strategy puts it. With
- * lookahead that state leaves during the guard's passes and returns during validation or the
- * next step. */
+ * memory.lookahead above 0 that state leaves during the guard's passes and returns during validation
+ * or the next step. */
 #include "trainer/predict.h"
 
 #include <math.h>
@@ -140,6 +140,8 @@ static hy_status accept(hy_trainer *t, proposal *p) {
     return status;
 }
 
+/* Accepted: keeps the old weights in the snapshot and writes the new ones. Rejected: a new window
+ * begins at the current weights. */
 static hy_status commit(hy_trainer *t, proposal *p) {
     if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, hy_trainer_set_slow_weights);
     if (hy_has_row(t->engine, HY_ROW_SNAPSHOT)) {
@@ -153,20 +155,20 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
- * the run in it. */
-static hy_status weigh(hy_trainer *t, proposal *p) {
+/* Proposes a jump and lets the guard test it. Writes no weights of the run; decide() restores the
+ * counters. So it can be repeated, and a provider may stop the run in it. */
+static hy_status test_proposal(hy_trainer *t, proposal *p) {
     /* First, so that its memory is free when passes begin. */
     HY_TRY(hy_engine_begin_offload(t->engine));
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    /* The state starts to return before the last forward-only batch of this step. If validation
-     * borrows the state's memory, the state returns at the end of Predict. */
+    /* The state starts to return memory.lookahead batches before the last forward-only batch of this
+     * step. If validation borrows the state's memory, the state returns at the end of Predict. */
     hy_provider *provider = t->provider;
     bool is_line = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE;
     int64_t batches =
         (is_line ? 4 : 2) * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
-    if (t->loop->is_validation_due) {
+    if (t->schedule->is_validation_due) {
         batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
     }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
@@ -180,11 +182,12 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
+/* Tests the proposal, again with less memory if it ran out, and applies the result. */
 static hy_status decide(hy_trainer *t, proposal *p) {
     hy_progress before = *t->progress;
     hy_engine_progress engine = t->engine->progress;
     hy_status status;
-    while ((status = weigh(t, p)) != HY_OK) {
+    while ((status = test_proposal(t, p)) != HY_OK) {
         bool is_measured = before.jumps.is_residual_due && !t->progress->jumps.is_residual_due;
         *t->progress = before;
         t->engine->progress = engine;
@@ -199,14 +202,15 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     return commit(t, p);
 }
 
-/* The decision is final: a failure after it ends the run after this step, not in it. */
+/* A due validation, in the memory of Predict. If it is interrupted, the run ends after this step,
+ * because the jump is already decided; other errors are returned at once. */
 static hy_status validate_here(hy_trainer *t) {
     double loss;
-    bool is_due = t->loop->is_validation_due && hy_trainer_can_validate(t);
-    if (!is_due || t->loop->is_in_fork) return HY_OK;
+    bool is_due = t->schedule->is_validation_due && hy_trainer_can_validate(t);
+    if (!is_due || t->schedule->is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &loss);
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (!t->loop->is_validation_due) return status;
+    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
+    if (!t->schedule->is_validation_due) return status;
     hy_trainer_defer_error(t, status);
     return HY_OK;
 }
@@ -228,13 +232,13 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     HY_TRY(validate_here(t));
     HY_TRY(hy_trainer_retry(t, end_predict));
     bool is_accepted = p.verdict == HY_ACCEPTED;
-    if (!is_accepted && !t->loop->is_in_fork) {
+    if (!is_accepted && !t->schedule->is_in_fork) {
         hy_say(t, HY_NOTE,
                "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
                "from %.4f to %.4f",
                (long long)t->progress->step, p.predicted_steps, p.before, p.after);
     }
-    HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
+    HY_TRY(hy_trainer_choose_phase(t, NAN, NAN, p.verdict));
     t->progress->phases.steps[HY_PREDICT]++;
     hy_account_close(t, &account);
     hy_trainer_describe(t, &was, &account, info);
@@ -242,5 +246,5 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     info->predicted_steps = is_accepted ? p.predicted_steps : 0;
     info->was_rejected = !is_accepted;
     t->progress->jumps.is_residual_due = is_accepted;
-    return hy_trainer_end_step(t);
+    return hy_trainer_deferred_error(t);
 }

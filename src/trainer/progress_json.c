@@ -171,8 +171,8 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
 }
 
-/* Describes parameters in a provider's memory, as far as tensors do not, for plans
- * (custom/plan_resumed.c). */
+/* For plans (custom/trainer_plan.c): what the tensors do not say about parameters in a provider's
+ * memory. */
 static void write_own(const hy_provider *p, hy_json_writer *w) {
     const hy_custom_side *m = p->memory;
     if (!m) return;
@@ -280,12 +280,13 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_fields(t, fields, LENGTH(fields), 0, &w);
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->jumps.is_residual_due);
+    hy_json_put_int(&w, "skipped_in_a_row", t->engine->progress.skipped_in_a_row);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
     hy_json_put_int(&w, "steps_above", p->bound.above);
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
-    hy_json_put_bool(&w, "validation_due", t->loop->is_validation_due);
-    hy_json_put_bool(&w, "rest_owed", t->loop->is_rest_owed);
+    hy_json_put_bool(&w, "validation_due", t->schedule->is_validation_due);
+    hy_json_put_bool(&w, "rest_owed", t->schedule->is_rest_owed);
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
@@ -295,17 +296,17 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     /* An open paired test. */
-    if (t->loop->fork.is_open) {
+    if (t->schedule->fork.is_open) {
         hy_json_open_object(&w, "fork");
-        hy_json_put_int(&w, "compare_at", t->loop->fork.compare_at);
-        hy_json_put_int(&w, "first", t->loop->fork.first);
-        write_ring(&w, "with", t->loop->fork.with, HY_FORK_SEQUENCES);
+        hy_json_put_int(&w, "compare_at", t->schedule->fork.compare_at);
+        hy_json_put_int(&w, "first", t->schedule->fork.first);
+        write_ring(&w, "with", t->schedule->fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
     write_phases(t, &w);
     hy_json_open_object(&w, "schedule");
-    hy_json_put_int(&w, "warmup", t->loop->schedule.warmup);
-    hy_json_put_int(&w, "total", t->loop->schedule.total);
+    hy_json_put_int(&w, "warmup", t->schedule->lr_schedule.warmup);
+    hy_json_put_int(&w, "total", t->schedule->lr_schedule.total);
     hy_json_close_object(&w);
     write_data(t, &w);
     hy_plan_write_kept(&t->engine->request, t->engine->plan, t->first_batch, &w);
@@ -398,6 +399,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(t->engine->progress.has_snapshot && !hy_has_row(t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
+    int64_t skipped = 0; /* older checkpoints lack it */
+    (void)hy_json_as_int(hy_json_get(root, "skipped_in_a_row"), &skipped);
+    t->engine->progress.skipped_in_a_row = skipped > 0 ? skipped : 0;
     int64_t exponent = 0; /* older checkpoints lack it, and have no slow weights in 8 bits */
     (void)hy_json_as_int(hy_json_get(root, "slow_exponent"), &exponent);
     HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
@@ -411,14 +415,14 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
     /* A validation that waits for the next Predict step; older checkpoints lack it. */
-    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop->is_validation_due);
-    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop->is_rest_owed);
+    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->schedule->is_validation_due);
+    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->schedule->is_rest_owed);
     read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(root, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     if (!hy_json_as_double(hy_json_get(root, "val_loss"), &p->val_loss)) p->val_loss = NAN;
     read_best(t, hy_json_get(root, "best"));
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
-    hy_fork *fork = &t->loop->fork;
+    hy_fork *fork = &t->schedule->fork;
     const hy_json_node *test = hy_json_get(root, "fork"), *phases = hy_json_get(root, "phases");
     fork->is_open = test != NULL;
     if (test) {
@@ -437,7 +441,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
  * warm-up is not repeated. */
 static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
-    hy_schedule *now = &t->loop->schedule, then = *now;
+    hy_schedule *now = &t->schedule->lr_schedule, then = *now;
     hy_phase_state *machine = &t->progress->machine;
     int64_t done = hy_trainer_clock(t);
     if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
@@ -451,7 +455,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
                    (long long)now->total, (long long)then.total, after, before);
         }
     }
-    t->loop->rules.warmup_steps = now->warmup;
+    t->schedule->rules.warmup_steps = now->warmup;
     bool is_rising = machine->phase == HY_WARMUP && machine->done < now->warmup;
     if (machine->phase == HY_WARMUP && !is_rising) machine->phase = HY_FULL;
     machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;

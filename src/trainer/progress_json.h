@@ -4,6 +4,7 @@
 #include "trainer/trainer.h"
 
 void hy_progress_write(const hy_trainer *t, hy_text *out);
-hy_status hy_progress_read(hy_trainer *t); /* of t->resumed */
-/* If a step has as many sequences as before, split and types stay the same, so that all bits do. */
+hy_status hy_progress_read(hy_trainer *t); /* from t->resumed */
+/* Reads what the plan must keep: types, and the split of a step into micro-batches if a step has as
+ * many sequences as before. Only then do the losses stay the same bit for bit. */
 hy_status hy_progress_read_choices(hy_trainer *t);

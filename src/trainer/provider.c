@@ -60,7 +60,7 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
             hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
         s->memory.weights_place = HY_DEVICE;
         if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-        /* After an update the provider uses all weights at once, unless it requests each. */
+        /* The provider uses all weights right after an update, unless it announces each one. */
         if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
     }
     if (!f->can_evaluate) s->eval.eval_every = s->eval.early_stop = 0;

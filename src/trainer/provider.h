@@ -33,8 +33,8 @@ typedef struct hy_provider_ops {
     hy_status (*open)(hy_provider *p, hy_trainer *t);
     /* Makes the initial weights of a new run. NULL: they are in the provider's memory. */
     hy_status (*initialise)(hy_provider *p, hy_trainer *t);
-    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. After a
-     * failure the trainer calls it again for the same step. */
+    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. If memory ran
+     * out, the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
     /* After the update. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
@@ -46,7 +46,8 @@ typedef struct hy_provider_ops {
     hy_status (*losses)(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
     /* Held-out loss. NULL: facts.can_evaluate is false. */
     hy_status (*evaluate)(hy_provider *p, hy_trainer *t, hy_probe *probe);
-    /* How often `losses` or `evaluate` of this many sequences call hy_offload_count_down. */
+    /* Number of hy_offload_count_down calls that `losses` or `evaluate` makes for this many
+     * sequences. */
     int64_t (*batches)(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences);
     /* Writes and reads the provider's own file in a checkpoint. NULL: it has none. */
     hy_status (*save)(hy_provider *p, struct hy_checkpoint *checkpoint);
@@ -56,8 +57,8 @@ typedef struct hy_provider_ops {
 } hy_provider_ops;
 
 typedef struct hy_provider_facts {
-    /* The engine's passes compute: micro-batches, recomputation, activations, samples and the
-     * tokens of a step follow from settings and plan. */
+    /* The engine computes; micro-batch size, recomputation, activations, samples and the tokens of a
+     * step are then known from settings and plan. */
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
@@ -66,7 +67,7 @@ typedef struct hy_provider_facts {
     /* It may fail or stop the run (HY_STOPPED) for its own reasons. Before an update, the run is
      * then in the state after its last step and can be saved. */
     bool may_stop;
-    bool writes_if_asked;  /* a run has a folder only if `out` names one */
+    bool writes_if_asked;  /* without `out`, the run has no folder; else it gets one in runs/ */
     hy_dataset_facts data; /* what it trains on, unless that is a data set of the settings */
 } hy_provider_facts;
 
@@ -79,10 +80,11 @@ struct hy_provider {
 
 /* model_provider.c: the model and data of the settings. Stateless: all trainers share it. */
 extern hy_provider hy_model_provider;
-/* Its loader, anew, at the data cursor. */
+/* Starts the loader at the data cursor, replacing the one before; without data of the settings it
+ * does nothing. */
 hy_status hy_trainer_start_loader(hy_trainer *t);
 
-/* make.c: a trainer of this provider. The trainer releases it, also after a failure. */
+/* make.c: creates a trainer with this provider, and releases the provider even after a failure. */
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
                                  const hy_observer *observer, hy_trainer **out);
 
@@ -95,7 +97,7 @@ hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
 
-/* ---- for providers --------------------------------------------------------------------------- */
+/* ---- for providers outside trainer and custom, which do not include trainer.h (tests) --------- */
 
 hy_engine *hy_trainer_engine(hy_trainer *t);
 int64_t hy_trainer_next_sequence(const hy_trainer *t); /* number of the next step's first one */

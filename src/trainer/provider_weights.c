@@ -45,8 +45,8 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
                      : is_held_out        ? HY_SHOWN_AVERAGE
                                           : HY_SHOWN_CANDIDATE;
     if (shown != HY_SHOWN_AVERAGE) return probe_shown(t, shown, plan, probe);
-    /* Between a jump and the end of its Correct, a copy of the snapshot is kept: the jump may
-     * still be undone. */
+    /* While the average is shown, the snapshot row holds the weights. A snapshot that may still undo
+     * a jump is therefore copied before and written back afterwards. */
     hy_arena kept = {0};
     hy_error error;
     if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(t->engine, &kept));
@@ -56,7 +56,7 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
     return status == HY_OK ? back : hy_error_restore(&error);
 }
 
-/* Writes the run's weights there, after a pending update. */
+/* Writes the run's weights to the provider's memory, with the pending update applied. */
 static hy_status show_weights(hy_trainer *t) {
     HY_TRY(hy_custom_show(t->engine, HY_SHOWN_WEIGHTS));
     return hy_custom_lend(t->engine);

@@ -1,4 +1,4 @@
-/* ranks.c: what several ranks of one run agree on. See trainer.h.
+/* ranks.c: what several ranks of one run agree on. See ranks.h.
  *
  * Every rank makes the same steps and decisions, because these depend on losses and norms of all
  * ranks. Values that only one process knows (its clock, a stop request, free memory) are shared
@@ -165,7 +165,7 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
 }
 
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status) {
-    if (t->steering.is_saved_from_system) return true;
+    if (t->steering.all_ranks_end) return true;
     return status != HY_OK && hy_error_origin_of(status) == HY_ERROR_AGREED;
 }
 

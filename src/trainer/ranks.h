@@ -8,16 +8,16 @@
 /* Joins the other ranks of this run; *out is NULL if this process is alone. */
 hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
-/* After a failure that ranks have not agreed on: the others do not know of it, so no more
- * exchanges are possible. */
+/* Whether `status` is a failure that ranks have not agreed on: the others do not know of it, so no
+ * more exchanges are possible. */
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
 /* Every rank gets rank 0's data. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
 /* The number of ranks on this machine and this card, so that each plans with its share. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
 void hy_ranks_plan_sharers(hy_trainer *t); /* as above, for planned ranks */
-/* Rank 0 chooses the fp8 matmuls if devices are equal; otherwise each rank keeps its own choice,
- * and this is reported. */
+/* All ranks take rank 0's memory for loss chunks (chunk_budget) and, if devices are equal, its fp8
+ * matmuls; otherwise each rank keeps its own matmuls, and this is reported. */
 hy_status hy_ranks_share_fp8(hy_trainer *t);
 /* At the start, when each rank has a plan: all take rank 0's, or another rank's if only that one
  * fits on every rank. */

@@ -44,7 +44,7 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
         .predictor = hy_choice_name("predictor", (int)t->engine->plan->predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine->model->params.elements,
-        .steps_total = t->loop->steps_total,
+        .steps_total = t->schedule->steps_total,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seq_len = f->has_passes ? s->train.seq_len : 0,
         .batch_size = hy_trainer_batch_size(t),

@@ -1,9 +1,9 @@
-/* recovery.c: handles a run that runs out of memory. See trainer.h.
+/* recovery.c: handles a run that runs out of memory. See recovery.h.
  *
- * Memory is allocated before the first step, so a later shortage comes from outside: a driver
- * that cannot load what it needs, another program, the machine. The failed step has changed
- * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
- * smaller micro-batches, then with everything recomputed. After too many failures in a row the
+ * Memory is allocated before the first step, except that of paired tests, so a later shortage comes
+ * from outside: a driver that cannot load what it needs, another program, the machine. The failed
+ * step has changed nothing yet, or knows how far its update is, so it is repeated: first unchanged,
+ * then with smaller micro-batches, then with everything recomputed. After too many failures in a row the
  * run saves itself and says what to change. */
 #include "trainer/recovery.h"
 
@@ -64,7 +64,7 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
     (void)hy_engine_settle_again(t->engine);
 }
 
-hy_status hy_trainer_end_step(hy_trainer *t) {
+hy_status hy_trainer_deferred_error(hy_trainer *t) {
     /* The step is done: the next failure counts as the first in a row. */
     t->engine->retries.in_a_row = 0;
     hy_status status = hy_error_restore(&t->status.deferred);
@@ -121,7 +121,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
     /* One of several ranks cannot save alone. */
-    bool is_together = !t->team || t->steering.is_saved_from_system;
+    bool is_together = !t->team || t->steering.all_ranks_end;
     bool can_be_saved =
         t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
     t->engine->retries.in_a_row = 0;

@@ -1,11 +1,11 @@
-/* resize.c: changes the plan during a run. See trainer.h.
+/* resize.c: changes the plan during a run. See resize.h.
  *
  * Between steps the work area holds nothing that is needed later: the engine frees it and
  * allocates it for the other plan. With smaller micro-batches a step has more of them, with the
  * same sequences in the same order, and rows stay in place; if that does not fit, smaller ones
  * are tried. If that is not enough, everything is planned again within tighter bounds, and rows
- * move: places and recomputation change no bit (except offload_strategy compress, which is lossy
- * and ends when state leaves the device). */
+ * move: places and recomputation change no bit (except with offload_strategy compress, which loses
+ * bits and ends when state leaves the device). */
 #include "trainer/resize.h"
 
 #include <stdio.h>
@@ -158,7 +158,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     return out;
 }
 
-/* Takes the plan's memory. Another program may free what it took, so there are a few attempts. */
+/* Allocates the plan's memory, in a few attempts: another program may free memory meanwhile. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings->memory.recovery_tries;
     hy_status status;

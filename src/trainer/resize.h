@@ -12,13 +12,14 @@ int64_t hy_smaller_batch(const hy_trainer *t); /* than the present one */
 void hy_trainer_back_off(hy_trainer *t);
 /* The plan with micro-batches of this size. */
 hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
-/* From now on layers recompute everything: the same bits in less memory. */
+/* Whether layers recompute everything. */
 bool hy_recomputes_all(const hy_plan_choice *choice);
+/* From now on layers recompute everything: the same bits in less memory. */
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 /* The fastest plan within other bounds (caps as in hy_plan_request), with the same split of
  * steps; state moves to its new places. HY_ERR_INPUT: no plan fits, and the run is unchanged. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
-/* Allocates or frees the memory of prediction, with this much additional host memory.
- * HY_ERR_INPUT: there is no room, and the run is unchanged. */
+/* Frees the memory of prediction, or allocates it (is_disabled false) and leaves `beside` bytes of
+ * host memory free. HY_ERR_INPUT: there is no room, and the run is unchanged. */
 hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);

@@ -1,4 +1,4 @@
-/* resumed_adapters.h: the settings of a resumed run keep its function. */
+/* resumed_adapters.h: checks that a resumed run computes the same function as its checkpoint. */
 #pragma once
 
 #include "trainer/trainer.h"

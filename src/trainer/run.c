@@ -1,9 +1,10 @@
 /* run.c: the loop from the first step to the last. See hybrid.h.
  *
- * After a step, in this order: validation if due, the metrics line, a checkpoint if due. A stop
- * request is handled between steps: save, then return. A failed save is reported and the run
- * continues: the previous checkpoint is still complete. Nothing is saved while the loss is not
- * finite or far above its start, and a run that stays there is ended. */
+ * After a step, in this order: validation if due, the metrics line, a paired test if due, a
+ * checkpoint if due. A stop request is handled between steps: save, then return. A failed save is
+ * reported and the run continues: the previous checkpoint is still complete. No periodic checkpoint
+ * is saved while the loss is not finite or far above its start; a stop or failure still saves if
+ * the last loss is finite. A run that stays there for HY_DIVERGED_STEPS steps is ended. */
 #include "trainer/run.h"
 
 #include <math.h>
@@ -60,23 +61,22 @@ static hy_status save_or_warn(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A due validation is left to the next Predict step, which has the memory for it, if one comes
- * soon. */
+/* If a Predict step comes soon, a due validation waits for it, because the memory is free there. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     bool is_predict_near = obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
-    bool waits = !t->loop->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
+    bool waits = !t->schedule->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
-    t->loop->is_validation_due = false;
+    t->schedule->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
     /* An interrupted validation is done after a resume. */
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
+    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
     return status;
 }
 
 static hy_status ask_forks(hy_trainer *t) {
     HY_TRY(hy_trainer_consider_fork(t));
-    t->loop->is_rest_owed = false;
+    t->schedule->is_rest_owed = false;
     return HY_OK;
 }
 
@@ -115,23 +115,23 @@ static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
     bool is_jump = t->progress->machine.phase == HY_PREDICT;
-    bool was_due = t->loop->is_validation_due;
+    bool was_due = t->schedule->is_validation_due;
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
     /* The step is complete, even if something fails below, and will be in the checkpoint. */
     if (t->provider->ops->on_step) t->provider->ops->on_step(t->provider, &info);
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
-    /* A jump is not a step, but it changes the weights, so the last save no longer has them;
-     * they may be the best. */
+    if (is_jump && was_due && !t->schedule->is_validation_due) val_loss = t->progress->val_loss;
+    /* A Predict step may have changed the weights without changing the step number, so the
+     * checkpoint of this step may be out of date. */
     if (is_jump) t->status.saved_step = -1;
-    t->loop->is_rest_owed = !is_jump;
+    t->schedule->is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) {
-        t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
+        t->schedule->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
         status = validate_if_due(t, &val_loss);
     }
-    /* Before other ranks wait for the figures of this step. */
+    /* Failures are sent first; other ranks would wait for this step's figures. */
     status = hy_team_fail(t->team, status);
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
@@ -146,8 +146,8 @@ static hy_status one_step(hy_trainer *t) {
     return save_or_warn(t);
 }
 
-/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. Without
- * the memory or the file for this comparison the run goes on. */
+/* The baseline that a byte model must beat: only rank 0 computes it and shares it. If memory or the
+ * file is missing, the run continues without it. */
 static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
     uint8_t *train = NULL, *val = NULL;
@@ -177,8 +177,7 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
     return hy_export(checkpoint, &options, NULL);
 }
 
-/* Without support for the model in transformers a warning is given: the checkpoint has its
- * weights. */
+/* If transformers does not support the model, this only warns: the checkpoint has the weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record->out[0] || !t->settings->save.save_model) return HY_OK;
@@ -199,7 +198,7 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
-/* Ends a run that diverged. Its newest checkpoint is from before the divergence. */
+/* Ends a run that diverged without saving it. Its newest checkpoint is usually from before. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     const hy_progress *p = t->progress;
     char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
@@ -215,8 +214,7 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     (void)hy_trainer_write_summary(t);
     (void)hy_record_close(t->record);
     return hy_fail(HY_ERR_NUMERIC, "%s; %s%s; a lower learning rate or a longer warmup may help",
-                   text, is_saved ? "the last healthy checkpoint is " : "no checkpoint was saved",
-                   path);
+                   text, is_saved ? "the newest checkpoint is " : "no checkpoint was saved", path);
 }
 
 /* Saves the last checkpoint and, at a run's end, its model. If the checkpoint does not fit, the
@@ -255,14 +253,14 @@ static void report_early_stop(hy_trainer *t) {
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
     double val_loss;
-    bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
+    bool is_early = hy_trainer_is_stopped_early(t) && !t->schedule->is_closed;
     if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         /* A finished run that was resumed may have no validation yet. */
         HY_TRY(hy_trainer_validate(t, &val_loss));
     }
-    /* After a bad last step the held-out loss decides: with a low one, a training loss above the
-     * bound may be overfitting. */
+    /* If the last training loss is above the limit, the held-out loss decides: with a low held-out
+     * loss, the last batch was an outlier; a high held-out loss alone may be overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
@@ -291,7 +289,7 @@ static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
-        hy_status status = t->loop->is_rest_owed ? catch_up(t) : one_step(t);
+        hy_status status = t->schedule->is_rest_owed ? catch_up(t) : one_step(t);
         if (is_stopped_by_provider(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress->bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");

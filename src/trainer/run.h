@@ -1,4 +1,5 @@
-/* run.h: one step of whichever phase is due. */
+/* run.h: the one function of run.c that calls.c uses: a step of whichever phase is due, without the
+ * validation, metrics line and checkpoint of hy_trainer_run. */
 #pragma once
 
 #include "trainer/trainer.h"

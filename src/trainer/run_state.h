@@ -1,7 +1,8 @@
 /* run_state.h: the parts of a run's state: progress, schedule, figures, status.
  *
- * A checkpoint restores hy_progress; the rest belongs to one session. Only files of the trainer
- * include it. */
+ * A checkpoint restores hy_progress, hy_engine_progress, first_batch, and from hy_run_schedule the
+ * open paired test, is_validation_due and is_rest_owed. The rest belongs to one session. For
+ * trainer, custom and selftest. */
 #pragma once
 
 #include "base/error.h"
@@ -57,7 +58,7 @@ typedef struct hy_phase_figures {
     int64_t bytes_moved[HY_PHASE_COUNT];
 } hy_phase_figures;
 
-/* How far the run is. A checkpoint has this, the rows and hy_engine_progress. */
+/* How far the run is. */
 typedef struct hy_progress {
     int64_t step;      /* optimizer steps done */
     int64_t sequences; /* training sequences used: the data cursor */
@@ -84,8 +85,8 @@ typedef struct hy_progress {
  * are compared at a later step. */
 typedef struct hy_fork {
     bool is_open;
-    int64_t compare_at;             /* optimizer step */
-    int64_t first;                  /* held-out sequences of the comparison */
+    int64_t compare_at; /* optimizer step */
+    int64_t first;      /* the first of the unseen training sequences that are compared */
     double with[HY_FORK_SEQUENCES]; /* mean loss of each sequence after the arm with jumps */
 } hy_fork;
 
@@ -100,10 +101,10 @@ typedef struct hy_steering {
     int trials, at, steps;     /* number of trials (0: none), the current one, its steps so far */
     int64_t patience, grow_at; /* checks until the next growth; the step of that growth */
     bool is_begun;
-    double first_share;        /* share of the budget that the run held at its start */
-    bool is_at_end;            /* a plan with less memory was already looked for */
-    int near_end;              /* steps in a row in which the machine was out of memory */
-    bool is_saved_from_system; /* the run ends between steps, on all ranks */
+    double first_share;      /* share of the budget that the run held at its start */
+    bool has_replanned;      /* a plan with less memory was searched; only once */
+    int steps_out_of_memory; /* steps in a row in which the machine was out of memory */
+    bool all_ranks_end;      /* the run ends between two steps on all ranks, so they can save */
 } hy_steering;
 
 /* Where training's sequences come from. */
@@ -115,9 +116,9 @@ typedef struct hy_run_data {
     uint64_t hash, val_hash;
 } hy_run_data;
 
-/* The course of a run: its length, learning rate and phases. */
-typedef struct hy_loop_state {
-    hy_schedule schedule;
+/* The length, learning rate and phases of a run, and what is due next. */
+typedef struct hy_run_schedule {
+    hy_schedule lr_schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
     hy_regime regime;
@@ -126,9 +127,10 @@ typedef struct hy_loop_state {
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
-    bool is_rest_owed; /* work after the last step (validation, paired test) was interrupted */
-    bool is_closed;    /* the closing validation is done */
-} hy_loop_state;
+    /* Validation or paired test after the last step is not done yet; a resumed run begins with it. */
+    bool is_rest_owed;
+    bool is_closed; /* the closing validation is done */
+} hy_run_schedule;
 
 /* Speed and waiting of recent steps. */
 typedef struct hy_throughput {
@@ -158,7 +160,7 @@ typedef struct hy_run_status {
     bool is_save_owed;     /* a save was due while the loss was too high */
     double save_clock;     /* time of the last save or attempt, or of the run's start */
     double save_seconds;   /* time that it took; 0: no save yet */
-    int64_t best_step;     /* that OUT/best links to; -1: no link, -2: not known */
+    int64_t best_step;     /* step that OUT/best links to; -1: no link, -2: not known */
     bool is_best_reported; /* the warning that this link cannot be made was given */
     atomic_bool stop_requested;
 } hy_run_status;

@@ -85,8 +85,6 @@ static hy_status make_room(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The loss may be in a spike: such a step is saved if its loss is finite, until the run counts
- * as diverged. */
 bool hy_trainer_may_save(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     return p->bound.above == 0 || (p->bound.above < HY_DIVERGED_STEPS && p->step > 0 &&
@@ -127,8 +125,6 @@ static hy_status find_folder(hy_trainer *t) {
     t->settings->kept = (hy_kept_origin){0};
     return hy_trainer_open_record(t, true);
 }
-
-/* ---- the best -------------------------------------------------------------------------------- */
 
 static hy_status begin_checkpoint(hy_trainer *t, hy_checkpoint **out) {
     HY_TRY(find_folder(t));

@@ -4,8 +4,8 @@
  * step; at the smallest size, layers recompute everything, and in an emergency the run is
  * planned again. When memory is free again, the micro-batch grows back one size at a time. With
  * step_tokens, the first steps of a run on a card time a few sizes and keep the fastest. All of
- * these steps count: sizes differ in speed, not in the result. Several ranks vote, and all
- * follow the rank with the least memory. */
+ * these steps count: the results differ only by rounding. Several ranks vote, and all follow the
+ * rank with the least memory. */
 #include "trainer/steering.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@
 #include "trainer/ranks.h"
 #include "trainer/resize.h"
 
-#define STEPS_NEAR_THE_END 3
-#define TRIAL_STEPS 3      /* steps of each size; the first one is not timed */
-#define SHORTEST_SEARCH 50 /* in fewer steps a search gains nothing */
+#define STEPS_OUT_OF_MEMORY 3 /* in a row; then the run saves itself and stops */
+#define TRIAL_STEPS 3         /* steps of each size; the first one is not timed */
+#define SHORTEST_SEARCH 50    /* in fewer steps a search gains nothing */
 
 /* ---- how much there is ----------------------------------------------------------------------- */
 
@@ -90,15 +90,15 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine->plan->choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = t->monitor->host.status < HY_MEMORY_CRITICAL;
-    bool has_forks = t->loop->fork_state.data && !t->loop->fork.is_open;
+    bool has_forks = t->schedule->fork_state.data && !t->schedule->fork.is_open;
     if (!v.keeps_forks && has_forks) return v;
     /* Before the system kills processes, the run saves itself and stops: when the machine's reserve
      * has been in use for several steps in a row. */
     bool is_near = t->monitor->host.status == HY_MEMORY_EMERGENCY &&
                    hy_monitor_look(t, false).host.utilization >= 1;
-    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
-    v.goes_on = t->steering.near_end < STEPS_NEAR_THE_END;
-    if (!v.goes_on) t->steering.near_end = 0;
+    t->steering.steps_out_of_memory = is_near ? t->steering.steps_out_of_memory + 1 : 0;
+    v.goes_on = t->steering.steps_out_of_memory < STEPS_OUT_OF_MEMORY;
+    if (!v.goes_on) t->steering.steps_out_of_memory = 0;
     return v;
 }
 
@@ -113,8 +113,8 @@ static hy_status use_less(hy_trainer *t, const vote *v) {
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine->plan->choice)) return hy_trainer_recompute_all(t, reason);
-    if (v->cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* only once: a second search would not find a plan either */
+    if (v->cap < 0 || t->steering.has_replanned) return HY_OK;
+    t->steering.has_replanned = true; /* only once: a second search would not find a plan either */
     hy_status status = hy_trainer_replan(t, isinf(v->cap) ? 0 : (uint64_t)v->cap,
                                          t->engine->request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
@@ -137,7 +137,7 @@ static bool begin(hy_trainer *t) {
     bool is_timed = !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
                     t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
                     t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
-                    t->loop->steps_total >= SHORTEST_SEARCH;
+                    t->schedule->steps_total >= SHORTEST_SEARCH;
     if (!is_timed) return false;
     int64_t batch = t->engine->plan->choice.batch, asked = t->settings->train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
@@ -178,12 +178,12 @@ static hy_status go_on_searching(hy_trainer *t) {
 /* ---- between steps --------------------------------------------------------------------------- */
 
 hy_status hy_trainer_steer(hy_trainer *t) {
-    t->steering.is_saved_from_system = false;
+    t->steering.all_ranks_end = false;
     if (!t->monitor || t->settings->train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun && begin(t)) return HY_OK;
     bool is_due = t->progress->step % t->settings->train.batch_check_every == 0;
     bool is_short = t->team ? t->ranks.agreed.is_short : hy_trainer_is_short(t);
-    if (!is_short) t->steering.near_end = 0;
+    if (!is_short) t->steering.steps_out_of_memory = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
     vote v = own_vote(t, is_due);
@@ -192,11 +192,11 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
     int64_t now = t->engine->plan->choice.batch;
     if (!v.goes_on) {
-        t->steering.is_saved_from_system = true;
+        t->steering.all_ranks_end = true;
         return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
                                       "what host_reserve keeps free");
     }
-    if (!v.keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
+    if (!v.keeps_forks && t->schedule->fork_state.data && !t->schedule->fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is low: the copy for paired tests was freed, and there will be no more "

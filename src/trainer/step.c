@@ -55,10 +55,10 @@ double hy_trainer_loss_limit(const hy_trainer *t) {
 /* Averages the weights of the last part of a run. If a sample fails, the average starts over and
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
-    double share = t->settings->phases.tail_share, tail = share * (double)t->loop->steps_total;
+    double share = t->settings->phases.tail_share, tail = share * (double)t->schedule->steps_total;
     int64_t every = tail < LEAST_SAMPLES * SAMPLE_EVERY ? 1 : SAMPLE_EVERY;
     bool is_due = hy_trainer_share_done(t) > 1 - share && t->progress->step % every == 0;
-    if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->loop->is_in_fork) return HY_OK;
+    if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->schedule->is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
     t->engine->progress.average_samples = 0;
@@ -95,7 +95,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_progress *progress = t->progress;
     hy_phase_state was = progress->machine;
-    double lr = hy_schedule_rate(&t->loop->schedule, hy_trainer_clock(t));
+    double lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_clock(t));
     hy_provider *p = t->provider;
     hy_step_report report = {0};
     progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;
@@ -112,7 +112,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     progress->sequences += hy_step_sequences(t->engine);
     progress->tokens += report.tokens;
     HY_TRY(sample_average(t));
-    HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
+    HY_TRY(hy_trainer_choose_phase(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
     progress->phases.steps[was.phase]++;
     t->status.life = HY_LIFE_READY;
     hy_account_close(t, &account);
@@ -124,5 +124,5 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
     describe_fp8(t, info);
-    return hy_trainer_end_step(t);
+    return hy_trainer_deferred_error(t);
 }

@@ -4,4 +4,5 @@
 #include "trainer/trainer.h"
 
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
-double hy_trainer_loss_limit(const hy_trainer *t); /* a step with a higher loss is not trusted */
+/* With a higher loss a run may have diverged: HY_DIVERGED_STEPS such steps in a row end it. */
+double hy_trainer_loss_limit(const hy_trainer *t);

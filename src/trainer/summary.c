@@ -69,7 +69,7 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
 /* Why prediction is disabled; after predict_until, why it was disabled before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = t->progress;
-    const hy_phase_rules *rules = &t->loop->rules;
+    const hy_phase_rules *rules = &t->schedule->rules;
     double spent = hy_trainer_share_done(t);
     bool is_past = spent >= rules->predict_until;
     if (rules->has_predictor && rules->predict_until <= rules->predict_from) {
@@ -116,7 +116,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .data = data->description,
         .out = t->record->out,
         .parameters = t->engine->model->params.elements,
-        .steps_total = t->loop->steps_total,
+        .steps_total = t->schedule->steps_total,
         .steps = p->step,
         .full_steps = p->phases.steps[HY_WARMUP] + p->phases.steps[HY_FULL],
         .correct_steps = p->phases.steps[HY_CORRECT],

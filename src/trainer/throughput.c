@@ -59,7 +59,7 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info) {
     const hy_progress *p = t->progress;
-    double left = fmax(0, (double)t->loop->steps_total - p->spent);
+    double left = fmax(0, (double)t->schedule->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     /* Prediction uses compute of the budget, so a run may end with fewer steps. */
     bool is_over = left <= 0.5;
@@ -68,7 +68,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     *info = (hy_step_info){
         .size = sizeof *info,
         .step = p->step,
-        .steps_total = is_over ? p->step : t->loop->steps_total,
+        .steps_total = is_over ? p->step : t->schedule->steps_total,
         .phase = was->phase,
         .reason = hy_phase_reason_text(was->reason),
         .grad_norm = NAN,
@@ -76,7 +76,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,
         .fp8_zeros_layer = -1,
-        .lr = hy_schedule_rate(&t->loop->schedule, hy_trainer_clock(t)),
+        .lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_clock(t)),
         .tokens = p->tokens,
         .tokens_per_second = t->throughput.recent,
         .seconds = hy_clock() - account->begin,

@@ -3,6 +3,7 @@
 
 #include "trainer/trainer.h"
 
+/* Time, waiting and copied bytes of one step or jump. Closing it adds them to its phase. */
 typedef struct hy_account {
     double begin, waited;
     uint64_t bytes_moved;

@@ -64,12 +64,12 @@ bool hy_trainer_is_stopped_early(const hy_trainer *t) {
 }
 
 bool hy_trainer_is_over(const hy_trainer *t) {
-    return t->progress->spent >= (double)t->loop->steps_total - 0.5 ||
+    return t->progress->spent >= (double)t->schedule->steps_total - 0.5 ||
            hy_trainer_is_stopped_early(t);
 }
 
 double hy_trainer_share_done(const hy_trainer *t) {
-    return t->progress->spent / (double)t->loop->steps_total;
+    return t->progress->spent / (double)t->schedule->steps_total;
 }
 
 /* Compute is a sum of fractions: 25.999999999999996 is step 26. */
@@ -79,7 +79,7 @@ hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     hy_observation seen = {.spent = hy_trainer_share_done(t),
                            .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_now(&t->loop->rules, &p->machine, &seen);
+    return hy_phase_obstacle_now(&t->schedule->rules, &p->machine, &seen);
 }
 
 double hy_trainer_recent_loss(const hy_trainer *t) {

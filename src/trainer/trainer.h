@@ -1,16 +1,16 @@
-/* trainer.h: a run from its first step to its last; inside the trainer module only.
+/* trainer.h: a run from its first step to its last; for trainer, custom and selftest.
  *
  * A run has an engine, data, a schedule of phases and a record. Between steps the compute stream is
- * idle, and `progress` and the engine's progress hold everything that a checkpoint needs besides
- * the rows. A file calls only files of lower layers:
+ * idle, so the run can be saved; run_state.h says what a checkpoint restores. A file calls only
+ * files of lower layers:
  *
  *   calls, monitor_estimate                    the calls of hybrid.h
- *   make                                       a trainer is made, and made again with less memory
+ *   make                                       makes a trainer, and again with less memory
  *   build, run                                 from settings to the first step; the loop
  *   fork                                       a paired test
  *   predict                                    a jump
  *   step, evaluate                             an optimizer step, a validation
- *   window, provider_weights                   what steps and jumps share; weights that are shown
+ *   window, provider_weights                   what steps and jumps share; weights of a provider
  *   recovery, steering                         after memory ran out; while memory is short
  *   resize                                     another plan during a run
  *   saving, monitor                            checkpoints; reports on memory
@@ -35,7 +35,7 @@ struct hy_trainer {
     hy_team *team;         /* NULL: this process is alone */
     hy_ranks_state ranks;
     hy_run_data data;
-    hy_loop_state *loop;
+    hy_run_schedule *schedule;
     hy_progress *progress;
     hy_throughput throughput;
     hy_run_status status;
@@ -46,7 +46,8 @@ struct hy_trainer {
     hy_held_out_figures held_out;
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
     hy_record *record;
-    char folder[HY_PATH_MAX];  /* where checkpoints go, on every rank; "": nowhere */
+    /* Tested only for "" (the run is not saved), on every rank; record->out is the current path. */
+    char folder[HY_PATH_MAX];
     char resumed[HY_PATH_MAX]; /* the checkpoint that the run continues from; "": none */
 };
 

@@ -17,7 +17,7 @@ hy_status hy_trainer_set_slow_weights(hy_trainer *t) {
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress->machine;
-    const hy_phase_rules *rules = &t->loop->rules;
+    const hy_phase_rules *rules = &t->schedule->rules;
     double share = hy_trainer_share_done(t);
     bool is_open = rules->has_predictor && machine->phase != HY_WARMUP &&
                    share >= rules->predict_from && share < rules->predict_until;
@@ -57,7 +57,8 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     return HY_OK;
 }
 
-hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
+hy_status hy_trainer_choose_phase(hy_trainer *t, double loss, double grad_norm,
+                                  hy_verdict verdict) {
     hy_progress *p = t->progress;
     bool is_jump = p->machine.phase == HY_PREDICT;
     /* With fp16, a gradient that is not finite means that the loss scale is too large, not that
@@ -67,17 +68,18 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     hy_health health =
         is_jump || is_overflow
             ? HY_HEALTHY
-            : hy_divergence_observe(&p->divergence, &t->loop->limits, loss, grad_norm);
-    hy_observation seen = {.started = (p->spent - (is_jump ? 0 : 1)) / (double)t->loop->steps_total,
+            : hy_divergence_observe(&p->divergence, &t->schedule->limits, loss, grad_norm);
+    hy_observation seen = {.started =
+                               (p->spent - (is_jump ? 0 : 1)) / (double)t->schedule->steps_total,
                            .spent = hy_trainer_share_done(t),
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
-    if (t->loop->is_in_fork) seen.confidence = 1; /* the arm with jumps ignores confidence */
+    if (t->schedule->is_in_fork) seen.confidence = 1; /* the arm with jumps ignores confidence */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);
     }
-    p->machine = hy_phase_next(&t->loop->rules, p->machine, &seen);
+    p->machine = hy_phase_next(&t->schedule->rules, p->machine, &seen);
     return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
 }

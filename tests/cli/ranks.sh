@@ -74,7 +74,7 @@ test_wrong_numbers_are_refused() {
 test_other_actions_have_one_process() {
     for action in --doctor --list-models --eval-only; do
         run --ranks 2 $action
-        expect_refusal "--ranks cannot be used with this action"
+        expect_refusal "--ranks cannot be used with $action"
     done
     run_tiny --ranks 2 --zero-stage 2 --print-config
     expect_code 0

@@ -68,7 +68,9 @@ static hy_status start(int32_t *rank, int32_t *count) {
                            : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (error != MPI_SUCCESS) return failed("starting", error);
     if (level < MPI_THREAD_SERIALIZED)
-        return fail(HY_ERR_DEVICE, "this MPI was built without thread support");
+        return fail(HY_ERR_DEVICE,
+                    "MPI must allow calls from several threads (MPI_THREAD_SERIALIZED), but it was "
+                    "built or initialised without");
     if (comm == MPI_COMM_NULL) {
         error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         if (error != MPI_SUCCESS) return failed("making a communicator", error);

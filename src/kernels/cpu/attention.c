@@ -202,7 +202,7 @@ static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
     }
 }
 
-/* R rows of a task times the heads of a group give the M rows of a tile. */
+/* A tile has a row for each query of a task and each head of a group: M = tile_rows * group. */
 static tile take_cached_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
     cached c = cached_of(call);
     int64_t M = c.tile_rows * c.group, D = c.heads.D;

@@ -66,7 +66,7 @@ bool hy_attention_choose(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_a
         choose_anew(cuda, call, offer, &e);
     }
     pthread_mutex_lock(&cuda->choices->lock);
-    /* if memory is short, it is chosen again next time */
+    /* If there is no memory to remember the choice, it is made again next time. */
     hy_attention_put(&cuda->choices->made, &e);
     pthread_mutex_unlock(&cuda->choices->lock);
     return e.is_cudnn;

@@ -204,7 +204,7 @@ static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *
         snprintf(why, why_bytes, "sequences of %d tokens need cuDNN 9.16",
                  (int)call->attr.heads.seq);
     } else if ((p = find_or_build(cuda->cudnn, call)) == NULL) {
-        snprintf(why, why_bytes, "not enough memory for a plan");
+        snprintf(why, why_bytes, "not enough memory for cuDNN's execution plan");
     } else if (!p->plan) {
         snprintf(why, why_bytes, "it does not support %s", p->graph.failed);
     } else if (p->workspace_bytes > most_workspace(cuda, call)) {

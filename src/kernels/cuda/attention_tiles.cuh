@@ -255,7 +255,7 @@ __device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
 template <typename S, typename T>
 __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S::SN / 8][4],
                                                 hy_attention_rows<S> &rows, uint32_t values) {
-#if __CUDA_ARCH__ >= 1000 /* here the compiler is a register or two short */
+#if __CUDA_ARCH__ >= 1000 /* on these cards the compiler would spill a register or two */
     uint32_t thread = hy_thread_here();
 #else
     uint32_t thread = threadIdx.x;

@@ -83,8 +83,9 @@ static void *bring_in(void *argument) {
     return NULL;
 }
 
-/* Slices consist of whole huge pages; the last one takes the rest. If a thread cannot be started,
- * its slice is processed here. Returns 0 or an errno. */
+/* Makes the system provide all pages, with several threads. Slices consist of whole huge pages; the
+ * last one takes the rest. If a thread cannot be started, its slice is processed here. Returns 0 or
+ * an errno. */
 static int bring_in_all(char *data, size_t bytes) {
     page_slice slices[THREADS_MAX] = {};
     cpu_set_t set;

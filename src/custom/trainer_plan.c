@@ -1,4 +1,4 @@
-/* plan_resumed.c: plans, also of a run that is resumed. See hybrid.h.
+/* trainer_plan.c: hy_trainer_plan, for new runs and for runs that are resumed. See hybrid.h.
  *
  * Usually the configuration describes the model. A run of a custom model or loop is described by
  * its checkpoint: names and shapes are in weights.safetensors, types in trainer.json. The
