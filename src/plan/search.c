@@ -215,18 +215,33 @@ static hy_status try_batch(search *s, int32_t batch) {
     return HY_OK;
 }
 
-/* Micro-batches that divide a step, the largest first, up to `most` sequences. */
-static hy_status try_batches(search *s, int64_t most) {
+/* The range of an open micro-batch. One that keeps any device busy is large enough, unless the user
+ * asks for more. A given micro-batch only becomes smaller. */
+static void limits_of_batch(const hy_plan_problem *p, int64_t *least, int64_t *most) {
+    int64_t busy = p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1;
+    *least = p->least_batch > 0 ? p->least_batch : 1;
+    *most = p->keeps_batch ? p->base.batch - 1 : busy > *least ? busy : *least;
+    if (p->most_batch > 0 && *most > p->most_batch) *most = p->most_batch;
+    if (*most > p->step_sequences) *most = p->step_sequences;
+}
+
+/* Micro-batches that divide a step, the largest first; of a lean search, only the smallest one. */
+static hy_status try_batches(search *s) {
     const hy_plan_problem *p = s->problem;
-    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
-    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
-    if (most > p->step_sequences) most = p->step_sequences;
+    int64_t least, most, smallest = 0;
+    limits_of_batch(p, &least, &most);
     for (int64_t batch = most, tried = 0; batch >= least && tried < MOST_BATCHES; batch--) {
         if (p->step_sequences % batch != 0) continue;
-        HY_TRY(try_batch(s, (int32_t)batch));
+        if (!s->is_lean) HY_TRY(try_batch(s, (int32_t)batch));
+        smallest = batch;
         tried++;
     }
-    return HY_OK;
+    HY_FAIL_IF(!smallest && !p->keeps_batch, HY_ERR_INPUT,
+               "a step of %lld sequences (step_tokens / seq_len, on each rank) has no divisor from "
+               "%lld to %lld, so it cannot be split into equal micro-batches: change step_tokens, "
+               "min_batch_size or max_batch_size",
+               (long long)p->step_sequences, (long long)least, (long long)most);
+    return s->is_lean && smallest ? try_batch(s, (int32_t)smallest) : HY_OK;
 }
 
 /* Tries choices without disk before choices with disk, and the given micro-batch before smaller
@@ -234,14 +249,11 @@ static hy_status try_batches(search *s, int64_t most) {
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
     for (int disk = 0; disk <= p->limits.has_folder && !s->best->fits; disk++) {
+        bool searches = p->open.batch && !p->keeps_batch;
         s->may_use_disk = disk;
-        if (p->open.batch && !p->keeps_batch) {
-            HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
-        } else {
-            HY_TRY(try_batch(s, p->base.batch));
-        }
-        bool may_split = p->open.batch && p->keeps_batch && !s->best->fits;
-        if (may_split) HY_TRY(try_batches(s, p->base.batch - 1));
+        HY_TRY(searches ? try_batches(s) : try_batch(s, p->base.batch));
+        bool may_split = p->open.batch && p->keeps_batch && (s->is_lean || !s->best->fits);
+        if (may_split) HY_TRY(try_batches(s));
     }
     return HY_OK;
 }
@@ -265,6 +277,14 @@ static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
     return (search){.problem = problem, .best = best};
 }
 
+/* Adds Evaluate's loan to the best plan. The loan changes the data buffers, so bytes are counted
+ * again. */
+static hy_status end_search(const hy_plan_problem *problem, hy_plan *best) {
+    HY_TRY(hy_sizer_lend(problem->sizer, &best->choice, &best->work));
+    complete(problem, best);
+    return HY_OK;
+}
+
 /* If the request fits as it is, only rings and related values are searched. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     hy_plan best;
@@ -276,19 +296,13 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = best;
-    HY_TRY(hy_sizer_lend(problem->sizer, &out->choice, &out->work));
-    complete(problem, out); /* data buffers follow the batch */
-    return HY_OK;
+    return end_search(problem, out);
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
     search s = begin_search(problem, out);
     s.is_lean = true;
     s.is_about_device = is_about_device;
-    bool is_open = problem->open.batch;
-    for (int with_disk = 0; with_disk <= problem->limits.has_folder && !out->fits; with_disk++) {
-        s.may_use_disk = with_disk;
-        HY_TRY(try_batch(&s, is_open ? 1 : problem->base.batch));
-    }
-    return HY_OK;
+    HY_TRY(search_all(&s));
+    return end_search(problem, out);
 }
