@@ -175,7 +175,7 @@ static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
-    if (!w->loan[1]) return HY_OK;
+    if (!hy_plan_borrows(e->plan, phase)) return HY_OK;
     HY_TRY(push_part(&e->work->lent[0], HY_ACTIVATIONS, w->lent.activations));
     return push_part(&e->work->lent[1], HY_WORKSPACE, w->lent.workspace);
 }
@@ -196,7 +196,7 @@ static void book_steps(hy_engine *e, bool is_live) {
  * is lent, and writes rings back. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     const int32_t *loan = e->plan->work.loan;
-    if (!loan[1]) return HY_OK;
+    if (!hy_plan_borrows(e->plan, phase)) return HY_OK;
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
     if (phase->back == HY_RETURNS_AT_END) {

@@ -158,6 +158,10 @@ void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
+/* Does a phase use the plan's loan? */
+static inline bool hy_plan_borrows(const hy_plan *plan, const hy_phase_row *phase) {
+    return plan->work.loan[1] && phase->borrower != HY_BORROWS_NOTHING;
+}
 /* Device bytes of forward-only passes in a phase, without borrowed memory. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;
