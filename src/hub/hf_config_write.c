@@ -1,7 +1,7 @@
 /* hf_config_write.c: writes config.json for a shape. See hf_config.h.
  *
  * The file is readable by transformers 4 and 5: rope_theta and rope_scaling at the top level,
- * torch_dtype. Fields of a source with the same meaning are omitted. */
+ * torch_dtype. Fields of the source that mean the same as a written field are omitted. */
 #include <string.h>
 
 #include "base/error.h"

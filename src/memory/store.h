@@ -156,11 +156,11 @@ void hy_store_fini(hy_store *store);
 
 /* Begins to copy a unit to the device. Copies are done in the order of calls: up is one queue for
  * all stores that share it. */
-hy_status hy_store_gather(hy_store *store, int32_t unit);
+hy_status hy_store_prefetch(hy_store *store, int32_t unit);
 /* As above for a large unit, one chunk per call, so that the units of a walk are not delayed.
  * Called along the way, it is complete in time; get copies what is missing. Other units are copied
  * whole. */
-hy_status hy_store_gather_chunk(hy_store *store, int32_t unit);
+hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get for a unit that is only read and then released unchanged. Unlike get, it does not wait for a
  * write-back in flight, because the unit is not changed again. */

@@ -51,7 +51,8 @@ void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t co
  * caller stores their codes. Threads may call it for different pieces. */
 void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_kept_scales *scales);
 
-/* After the last rows: writes the scales, hy_layout_scale_bytes(item), which follow all codes. */
+/* After the last rows: returns the scales in the form of the store (hy_layout_scale_bytes(item)).
+ * They are stored after all codes. */
 const void *hy_coding_scales(hy_coding *coding);
 
 /* ---- whole matrices -------------------------------------------------------------------------- */

@@ -45,7 +45,7 @@ void hy_model_destroy(hy_model *model);
 typedef struct hy_batch_options {
     int32_t batch, seq;
     /* Evaluation: batches of this size that pass through each unit one after another, while its
-     * weights are held; 0: one. Their losses do not depend on how many they are. */
+     * weights are held; 0: one. The losses do not depend on the number of slices. */
     int32_t slices;
     int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
@@ -157,8 +157,8 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* For the first unit with a given unit plan: the number of units that share that plan, so each has
- * the same time and kept bytes; 0 for the other units. */
+/* If `unit` is the first of the units that share its unit plan: their number (all take the same time
+ * and keep the same bytes). Otherwise 0. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Sets the plan's memory: activations (without the ring) and workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);

@@ -3,7 +3,7 @@
  * The momentum (Nesterov's by default) is scaled to norm one. A few Newton-Schulz steps then bring
  * it near the closest orthogonal matrix: x becomes a x + b (x x^T) x + c (x x^T)^2 x, which moves
  * every singular value towards 1 (roughly: these coefficients are chosen for speed). A packed
- * matrix is treated as separate pieces; a tall matrix is transposed, so that squares have the
+ * matrix is treated as separate pieces; a tall matrix is transposed, so that x x^T has the
  * smaller side. Updates are scaled to the size of AdamW's, an rms of 0.2: times 0.2 sqrt(larger
  * side), after Liu et al. 2025, so learning rates and decay carry over between widths.
  *
@@ -18,7 +18,7 @@
  *
  * Small matrices do not fill a GPU, so all matrices of one shape in a window are multiplied
  * together. The algorithm is chosen for a batch size that depends only on the shape, so the bits of
- * a matrix do not depend on the other matrices, nor on what stays in memory.
+ * a matrix do not depend on the other matrices, nor on how parameters are divided into windows.
  *
  * AdamW updates everything that is not a matrix, and token embeddings and heads. */
 #include <math.h>
@@ -55,7 +55,7 @@ static piece piece_of(const hy_param *param, int index) {
     return p;
 }
 
-/* ---- a window -------------------------------------------------------------------------------- */
+/* ---- a window: consecutive parameters that are updated together ------------------------------ */
 
 /* Matrices of one shape, one after another. */
 typedef struct group {
@@ -72,8 +72,8 @@ typedef struct plan {
     int64_t first[HY_WINDOW_PARAMS];
     group groups[GROUPS_MAX];
     int group_count;
-    /* The matrices of the window come first; those of a group are at `turns` in every second
-     * step. */
+    /* The matrices of the window come first. After them, at `turns`, is a second buffer for one
+     * group: each step reads one buffer and writes the other. */
     uint64_t turns, square, next_square, ops; /* square: p, followed by q */
 } plan;
 
@@ -163,7 +163,7 @@ static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int co
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* The matrices of a group, or their squares. */
+/* The matrices of a group, or their products x x^T (side x side). */
 static hy_tensor matrices_at(const hy_optimizer *o, void *data, const group *g) {
     return hy_tensor_2d(data, o->matrix_dtype, g->count * g->rows, g->cols);
 }

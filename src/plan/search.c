@@ -2,9 +2,9 @@
  *
  * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
  * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
- * rings and the time of the update. As many layers as fit stay on the device. consider() counts
- * bytes and seconds of the choice and compares it with the best so far. A pass that computes longer
- * than the best plan takes is skipped. Disk is tried only if nothing fits without it, and so is
+ * rings and when the update runs. As many layers as fit stay on the device. consider() counts
+ * bytes and seconds of the choice and compares it with the best so far. A choice whose passes
+ * alone take longer than the best plan is skipped. Disk is tried only if nothing fits without it, and so is
  * splitting a given micro-batch. */
 #include <assert.h>
 
@@ -122,10 +122,10 @@ static void try_rings(search *s, hy_plan *plan) {
     for (int i = 0; i < (is_open && !s->is_lean ? RING_DEPTHS : 1); i++) {
         if (is_open) c->ring_depth = s->is_lean ? LEAST_RING : ring_depths[i];
         fill_with_layers(s, plan);
-        c->updates_on_gather = p->open.update ? streams : p->base.updates_on_gather;
+        c->keeps_update_pending = p->open.update ? streams : p->base.keeps_update_pending;
         consider(s, plan);
-        if (!p->open.update || s->is_lean || !c->updates_on_gather) continue;
-        c->updates_on_gather = false;
+        if (!p->open.update || s->is_lean || !c->keeps_update_pending) continue;
+        c->keeps_update_pending = false;
         consider(s, plan);
     }
     c->ring_depth = before;
@@ -258,8 +258,8 @@ static hy_status search_all(search *s) {
     return HY_OK;
 }
 
-/* Are the defaults of all open values the fastest ones, if they fit? That is: no recomputing, and
- * no streaming. */
+/* Is the base the fastest plan if it fits? Yes, if it does not recompute or stream where this is
+ * open, and the micro-batch is not searched. */
 static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&

@@ -328,7 +328,7 @@ static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
     *out = (hy_plan_state){.work_rings =
-                               c->prediction_is_disabled ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
+                               c->prediction_awaits_test ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
                            .rings = rows->arriving,
                            .staging = rows->wire_staging};
     for (int i = 0; i < HY_ROW_COUNT; i++) {

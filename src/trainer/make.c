@@ -1,4 +1,4 @@
-/* make.c: creates a trainer from a configuration and retries with less memory. See trainer.h.
+/* make.c: creates a trainer from a configuration and retries with less memory. See make.h.
  *
  * The system may provide less memory than it reported as free. A run that does not get its
  * planned memory is destroyed and built again with a smaller plan, a few times. */

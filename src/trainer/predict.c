@@ -153,7 +153,7 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
+/* Proposes and tests a jump. No state changes, except that drop has discarded optimizer state, so this can be repeated, and a provider may stop
  * the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     /* First, so that its memory is free when passes begin. */
@@ -193,7 +193,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
             t->engine->progress.has_snapshot = false;
         }
         *p = (proposal){0};
-        HY_TRY(hy_trainer_retry_with_less(t, status));
+        HY_TRY(hy_trainer_prepare_retry(t, status));
     }
     HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have overlapped this copy */
     return commit(t, p);
