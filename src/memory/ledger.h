@@ -30,7 +30,7 @@ typedef struct hy_ledger {
 /* Sets the planned bytes of a class for one phase. */
 void hy_ledger_plan(hy_ledger *ledger, hy_class cls, hy_phase phase, hy_place place, hy_dtype dtype,
                     uint64_t bytes);
-/* Planned device bytes of a phase. */
+/* Planned bytes of a phase at a place. */
 uint64_t hy_ledger_planned(const hy_ledger *ledger, hy_phase phase, hy_place place);
 
 void hy_ledger_take(hy_ledger *ledger, hy_class cls, hy_place place, uint64_t bytes);

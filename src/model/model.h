@@ -83,14 +83,14 @@ typedef struct hy_unit_hook {
      * changed and released; the pass gets the unit after that. */
     hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
     /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
-     * gathered. */
+     * prefetched. */
     hy_status (*ahead)(void *context, int32_t unit);
-    /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head it
+    /* This micro-batch has completed its part of the unit's gradients, which are still held. With a tied head it
      * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has
      * trained parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
-    /* In every pass: the unit's weights will be needed soon; they are needed now, before they are
-     * held. */
+    /* In every pass. fetch: the unit's weights will be needed soon. await: they are needed now; it
+     * is called before the pass holds them. */
     hy_status (*fetch)(void *context, hy_stream *stream, int32_t unit);
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
@@ -130,9 +130,9 @@ typedef struct hy_batch_plan {
     hy_batch_options options;
     hy_batch_size size;
     int32_t chunk_count;
-    hy_unit *kinds;             /* (kind_count) the model's, or theirs with matmuls in fp8 */
-    hy_unit_plan *checkpointed; /* (kind_count) as units that recompute run each kind */
-    hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
+    hy_unit *kinds; /* (kind_count) the model's kinds, or the same kinds with matmuls in fp8 */
+    hy_unit_plan *checkpointed; /* (kind_count) each kind, for units that recompute */
+    hy_unit_plan *stored; /* (kind_count) each kind, for blocks that keep all that backward reads */
     hy_batch_bytes bytes;
     uint64_t residual_bytes, op_workspace_bytes;
     uint64_t scratch_bytes; /* of a plan for evaluation only; the ops' workspace follows it */

@@ -193,7 +193,7 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
     return most;
 }
 
-/* The choice for a parameter does not depend on the others in its window. */
+/* The algorithms chosen for a parameter's matmuls do not depend on the others in its window. */
 hy_status hy_optimizer_prepare(const hy_optimizer *optimizer, const hy_params *params,
                                hy_backend *backend) {
     for (int32_t i = 0; i < params->count; i++) {

@@ -126,6 +126,7 @@ typedef struct hy_plan {
     uint64_t device_short, host_short, disk_short;
 } hy_plan;
 
+/* Has the run a predictor? It may still wait for a paired test (choice.prediction_awaits_test). */
 static inline bool hy_plan_predicts(const hy_plan *p) {
     return p->predictor.kind != HY_PREDICTOR_NONE;
 }

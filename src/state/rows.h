@@ -21,7 +21,7 @@ typedef struct hy_row {
     bool is_signed;  /* 8-bit values with scales: signed or not, see HY_OP_QUANTIZE */
     bool is_sharded; /* this rank has a part of every unit */
     bool is_callers; /* in the caller's memory: nothing is allocated */
-    bool is_optional; /* not kept while prediction is disabled */
+    bool is_optional; /* not kept while prediction waits for a paired test */
     const char *name; /* prefix of its tensors in a checkpoint */
     hy_layout layout;
     hy_layout whole; /* sharded: what all ranks have together */
@@ -98,8 +98,8 @@ static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
 /* The type that a predictor's 8-bit values are decoded to: grid points are bf16 numbers. */
 static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? HY_F32 : HY_BF16; }
 
-/* Does the row have memory in this choice? False if only prediction needs it and prediction is
- * disabled. */
+/* Does the row have memory in this choice? False if only prediction needs it and prediction waits
+ * for a paired test. */
 static inline bool hy_row_is_used(const hy_row *row, const hy_plan_choice *choice) {
     return row->kind && !(row->is_optional && choice->prediction_awaits_test);
 }
@@ -132,7 +132,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
                   hy_plan_state *out);
 
 /* The bytes in a checkpoint, and those that a paired test restores. */
-uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled);
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool awaits_test);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
 
 /* Does an offload strategy move the optimizer's state to the host in Predict? */
