@@ -37,7 +37,8 @@ typedef enum hy_status {
     HY_STOPPED = 8       /* stopped on request; saved if the run has a folder (exit code 75) */
 } hy_status;
 
-/* The four phases a run cycles through, and Evaluate: a validation between two steps. */
+/* Warmup runs once; then a run cycles through Full, Predict and Correct. Evaluate is a validation
+ * between two steps. */
 typedef enum hy_phase {
     HY_WARMUP = 0,
     HY_FULL = 1,

@@ -15,7 +15,7 @@ static inline void walk_enter(store_rig *r, int32_t unit, int32_t next, bool is_
     bool borrows = is_tied && is_last(r, unit),
          was_written = is_tied && unit == 0; /* by the head */
     if (next >= 0 && next < r->layout.unit_count && !is_new) {
-        must(hy_store_gather(&r->store, next));
+        must(hy_store_prefetch(&r->store, next));
     }
     if (borrows && is_new) must(hy_store_get_new(&r->store, stream, 0));
     if (borrows && !is_new) must(hy_store_get(&r->store, stream, 0));
@@ -34,7 +34,7 @@ static inline void walk_leave(store_rig *r, int32_t unit, bool is_changed, bool 
 static inline void walk_train(store_rig *weights, store_rig *grads, bool is_first, bool is_tied) {
     int32_t units = weights->layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
-        must(hy_store_gather_chunk(&weights->store, units - 1));
+        must(hy_store_prefetch_chunk(&weights->store, units - 1));
         walk_enter(weights, u, u + 1, false, is_tied);
         rig_read(weights, u);
         walk_leave(weights, u, false, is_tied);
@@ -56,7 +56,7 @@ static inline void walk_update(store_rig *weights, store_rig *grads) {
     for (int32_t u = 0; u < units; u++) {
         must(hy_store_get(&weights->store, stream, u));
         must(hy_store_get_read(&grads->store, stream, u));
-        if (u + 1 < units) must(hy_store_gather(&weights->store, u + 1));
+        if (u + 1 < units) must(hy_store_prefetch(&weights->store, u + 1));
         rig_read(grads, u);
         rig_write(weights, u, 1, 3);
         must(hy_store_release(&grads->store, stream, u));
@@ -114,15 +114,15 @@ static inline void stray(store_rig *r, uint64_t seed, int count) {
         int32_t other = (int32_t)hy_rng_below(seed, HY_RNG_TEST, at + 1, units);
         float times = (float)hy_rng_below(seed, HY_RNG_TEST, at + 2, 3);
         switch (hy_rng_below(seed, HY_RNG_TEST, at + 3, 11)) {
-        case 0: must(hy_store_gather(&r->store, unit)); break;
-        case 1: must(hy_store_gather_chunk(&r->store, unit)); break;
+        case 0: must(hy_store_prefetch(&r->store, unit)); break;
+        case 1: must(hy_store_prefetch_chunk(&r->store, unit)); break;
         case 2:
         case 3: rig_visit(r, unit); break;
         case 4:
         case 5: rig_change(r, unit, times); break;
         case 6: rig_renew(r, unit, times); break;
         case 7: stray_pair(r, unit, other, times); break;
-        case 8: must(hy_store_gather(&r->store, other)); break;
+        case 8: must(hy_store_prefetch(&r->store, other)); break;
         case 9: stray_backing(r, unit, times); break;
         default:
             if (times == 0) rig_check_backing(r);

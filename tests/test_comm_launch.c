@@ -190,10 +190,9 @@ START_TEST(ranks_that_do_not_end_are_asked_and_then_killed) {
     end_trial(&t);
     ck_assert_int_eq(t.code, 1);
     ck_assert_msg(t.seconds > 0.9 && t.seconds < 8, "%.1f s", t.seconds);
-    ck_assert_ptr_nonnull(
-        strstr(t.errors, "rank 0 did not end by itself: it gets a signal to end"));
-    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 did not end by itself: it gets killed"));
-    ck_assert_ptr_null(strstr(t.errors, "rank 0 did not end by itself: it gets killed"));
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 0 did not end by itself: sending SIGTERM"));
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 did not end by itself: sending SIGKILL"));
+    ck_assert_ptr_null(strstr(t.errors, "rank 0 did not end by itself: sending SIGKILL"));
     ck_assert_ptr_nonnull(strstr(t.errors, "rank 3 ended with exit code 1"));
     free_trial(&t);
 }
@@ -206,8 +205,7 @@ START_TEST(ranks_end_soon_where_one_was_asked_for_something_wrong) {
     end_trial(&t);
     ck_assert_int_eq(t.code, 2);
     ck_assert_msg(t.seconds > 1.5 && t.seconds < 10, "%.1f s", t.seconds);
-    ck_assert_ptr_nonnull(
-        strstr(t.errors, "rank 1 did not end by itself: it gets a signal to end"));
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 did not end by itself: sending SIGTERM"));
     free_trial(&t);
 }
 END_TEST

@@ -357,7 +357,7 @@ START_TEST(refusals_say_what_to_do) {
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "HF_TOKEN"));
     hub.error_code = NULL;
     hub.list_status = 418;
-    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "answered with status 418");
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "answered with HTTP status 418");
     setenv("HF_ENDPOINT", "ftp://nowhere", 1);
     must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "is not an address");
 }

@@ -205,11 +205,11 @@ static void return_late(store_rig *r, hy_stream *brake, hy_event *event) {
  * is being read. */
 static void read_late(store_rig *r, hy_stream *brake, hy_event *event) {
     hy_store_forget(&r->store);
-    must(hy_store_gather(&r->store, 2));
+    must(hy_store_prefetch(&r->store, 2));
     hold_back(machine.up, brake, event);
-    must(hy_store_gather(&r->store, 1));
+    must(hy_store_prefetch(&r->store, 1));
     rig_visit(r, 2);
-    must(hy_store_gather(&r->store, 3));
+    must(hy_store_prefetch(&r->store, 3));
     rig_renew(r, 1, 3);
     rig_check_backing(r);
 }
@@ -389,15 +389,15 @@ START_TEST(a_large_unit_comes_in_pieces_when_asked_along_the_way) {
     rig_fill(&r);
     rig_check_backing(&r);
     hy_store_forget(&r.store);
-    must(hy_store_gather_chunk(&r.store, UNITS - 1));
+    must(hy_store_prefetch_chunk(&r.store, UNITS - 1));
     uint64_t piece = r.store.bytes_up;
     ck_assert_uint_gt(piece, 0);
     ck_assert_uint_le(piece, r.store.ring.buffer_bytes / 4 + HY_ALIGNMENT);
-    must(hy_store_gather_chunk(&r.store, UNITS - 1));
+    must(hy_store_prefetch_chunk(&r.store, UNITS - 1));
     ck_assert_uint_eq(r.store.bytes_up, 2 * piece);
     rig_visit(&r, UNITS - 1);
     ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[UNITS - 1]);
-    must(hy_store_gather_chunk(&r.store, 0)); /* begun, then thrown out by the other large unit */
+    must(hy_store_prefetch_chunk(&r.store, 0)); /* begun, then thrown out by the other large unit */
     rig_visit(&r, UNITS - 1);
     rig_visit(&r, 0);
     rig_check_backing(&r);
@@ -446,7 +446,7 @@ START_TEST(units_that_are_made_have_a_large_buffer_too) {
     }
     for (int round = 0; round < 2; round++) {
         for (int32_t u = 0; u < UNITS; u++) {
-            must(hy_store_gather(&r.store, u));
+            must(hy_store_prefetch(&r.store, u));
             make_unit(&r.store, u);
             rig_visit(&r, u);
         }

@@ -155,8 +155,8 @@ START_TEST(reading_ahead_begins_with_gather) {
     rig_fill(&r);
     rig_check_backing(&r);
     hy_spill_get_stats(spill, &before);
-    must(hy_store_gather(&r.store, 2));
-    must(hy_store_gather(&r.store, 1));
+    must(hy_store_prefetch(&r.store, 2));
+    must(hy_store_prefetch(&r.store, 1));
     hy_spill_settle(spill);
     hy_spill_get_stats(spill, &after);
     ck_assert_uint_gt(after.bytes_read, before.bytes_read);
@@ -189,7 +189,7 @@ START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
         must(machine.backend->event_record(event, brake));
         must(machine.backend->stream_wait(machine.up, event));
         uint64_t before = r.store.bytes_up;
-        while (r.store.bytes_up == before) must(hy_store_gather(&r.store, 1));
+        while (r.store.bytes_up == before) must(hy_store_prefetch(&r.store, 1));
         rig_renew(&r, 2, 2);
         rig_renew(&r, 3, 3);
         rig_visit(&r, 1);
@@ -288,7 +288,7 @@ static hy_status walk_until_failure(store_rig *r) {
     hy_stream *stream = machine.compute;
     for (int round = 0; round < 4; round++) {
         for (int32_t u = 0; u < UNITS; u++) {
-            if (u + 1 < UNITS) HY_TRY(hy_store_gather(&r->store, u + 1));
+            if (u + 1 < UNITS) HY_TRY(hy_store_prefetch(&r->store, u + 1));
             HY_TRY(hy_store_get(&r->store, stream, u));
             HY_TRY(hy_store_release_changed(&r->store, stream, u));
         }

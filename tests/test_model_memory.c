@@ -71,7 +71,7 @@ START_TEST(a_store_gives_each_tensor_its_place) {
     must(hy_layout_init(&layout, items, 2, 2));
     must(hy_arena_init(&arena, backend, &ledger, HY_DEVICE, layout.bytes, "a store"));
     must(hy_store_init(&store, &arena, HY_WEIGHTS, &layout));
-    must(hy_store_gather(&store, 0));
+    must(hy_store_prefetch(&store, 0));
     must(hy_store_get(&store, NULL, 0));
     ck_assert_ptr_eq(hy_store_device(&store, 0), arena.data);
     must(hy_store_release(&store, NULL, 0));

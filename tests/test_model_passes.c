@@ -320,7 +320,7 @@ static hy_status before(void *context, hy_stream *stream, int32_t unit) {
 static hy_status ahead(void *context, int32_t unit) {
     teller *t = context;
     note(t, 'g', unit);
-    return t->has_update ? hy_store_gather(&t->rig->grads, unit) : HY_OK;
+    return t->has_update ? hy_store_prefetch(&t->rig->grads, unit) : HY_OK;
 }
 
 static hy_status after(void *context, hy_stream *stream, int32_t unit) {

@@ -341,7 +341,7 @@ START_TEST(gradients_before_every_parameter_was_asked_for_are_refused) {
     hy_loop *loop = loop_with(
         &options, KEYS("predictor", "none", "optim_place", "pinned", "max_gpu_mem", "64MiB"));
     hy_loop_step step = next_step(loop);
-    must_fail(hy_loop_use(loop, 2), HY_ERR_INPUT, "no parameter number 2");
+    must_fail(hy_loop_use(loop, 2), HY_ERR_INPUT, "parameter number 2 does not exist");
     honest_answer(loop, &step, &(tally){0});
     step = next_step(loop);
     must_fail(hy_loop_answer(loop, loss_of(&step), BATCH), HY_ERR_STATE, "weights is next");

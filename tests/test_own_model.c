@@ -569,7 +569,7 @@ START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
     ck_assert_uint_eq(memory.classes[HY_OPTIM].live[HY_DEVICE], STATE_BYTES);
     ck_assert_uint_eq(memory.classes[HY_WEIGHTS].live[HY_DEVICE], 512);
     must_fail(hy_trainer_sample(trainer, &(hy_sample_options){.tokens = 4}, &text, NULL),
-              HY_ERR_STATE, "a custom model does not support samples");
+              HY_ERR_STATE, "samples of text: not available for a custom model");
     must_fail(hy_trainer_save(trainer), HY_ERR_STATE, "no folder");
     hy_activation_estimate estimates[HY_RECOMPUTE_LEVELS];
     must_fail(hy_trainer_estimate_activations(trainer, 0, 0, estimates), HY_ERR_STATE,

@@ -68,7 +68,7 @@ static void must_be_level(const hy_precision_level *a, const hy_precision_level 
     ck_assert_int_eq(a->master, b->master);
     ck_assert_int_eq(a->grads, b->grads);
     ck_assert_int_eq(a->optim, b->optim);
-    ck_assert_int_eq(a->is_slow_8bit, b->is_slow_8bit);
+    ck_assert_int_eq(a->is_predictor_8bit, b->is_predictor_8bit);
     ck_assert_int_eq(a->predicts, b->predicts);
     ck_assert_int_eq(a->has_snapshot, b->has_snapshot);
 }
@@ -77,7 +77,7 @@ START_TEST(what_is_written_is_read_as_it_was) {
     planned p;
     int64_t first_batch = 0;
     begin(&p);
-    p.plan.choice.prediction_is_disabled = true;
+    p.plan.choice.prediction_awaits_test = true;
     p.request.fixed.has_fp8 = true;
     p.request.fixed.fp8 = (hy_fp8_use){.weights = 5, .grads = 9};
     p.request.chunk_budget = 12345678901;
@@ -88,7 +88,7 @@ START_TEST(what_is_written_is_read_as_it_was) {
     ck_assert(read.fixed.has_level && read.fixed.has_fp8);
     must_be_level(&read.fixed.level, &p.plan.level);
     ck_assert_int_ne(read.fixed.level.optim, HY_F32); /* else this would show nothing */
-    ck_assert(read.fixed.prediction_is_disabled);
+    ck_assert(read.fixed.prediction_awaits_test);
     ck_assert_uint_eq(read.fixed.fp8.weights, 5);
     ck_assert_uint_eq(read.fixed.fp8.grads, 9);
     ck_assert_uint_eq(read.chunk_budget, 12345678901);

@@ -90,12 +90,12 @@ START_TEST(what_is_chosen_for_known_machines) {
                       table[i].name, rate);
         if (table[i].is_all_pinned) {
             ck_assert_msg(all_state_is(&plan, HY_PINNED), "%s: not all pinned", table[i].name);
-            ck_assert(plan.choice.updates_on_gather);
+            ck_assert(plan.choice.keeps_update_pending);
         }
         if (table[i].is_all_device) {
             ck_assert_msg(all_state_is(&plan, HY_DEVICE), "%s: not all here", table[i].name);
             ck_assert_int_eq(plan.choice.recompute, HY_RECOMPUTE_NONE);
-            ck_assert(!plan.choice.updates_on_gather);
+            ck_assert(!plan.choice.keeps_update_pending);
         }
         ck_assert_int_eq((int64_t)plan.choice.batch * plan.choice.accum * 1024,
                          table[i].options.step_tokens);
@@ -217,7 +217,7 @@ START_TEST(what_the_user_fixed_stays) {
     ck_assert_int_eq(plan.choice.ring_depth, 5);
     ck_assert_int_eq(plan.choice.resident_units, 2);
     ck_assert_int_eq(plan.choice.batch, 2);
-    ck_assert(!plan.choice.updates_on_gather);
+    ck_assert(!plan.choice.keeps_update_pending);
     ck_assert_int_eq(plan.choice.activations, HY_DEVICE);
     rig_end(&r);
 }
@@ -325,7 +325,7 @@ static hy_plan_choice any_choice(const rig *r, dice *d) {
     }
     c.ring_depth = (int32_t) throw(d, 3) + 2;
     c.resident_units = (int32_t) throw(d, p->layers + 1);
-    c.updates_on_gather = throw(d, 2);
+    c.keeps_update_pending = throw(d, 2);
     return c;
 }
 

@@ -181,6 +181,22 @@ START_TEST(step_tokens_decide_the_micro_batch) {
 }
 END_TEST
 
+/* 127 sequences are a prime number. */
+START_TEST(a_step_without_a_micro_batch_in_the_limits_is_refused) {
+    hy_trainer *t;
+    hy_config *config = small_run(CARD_RUN, "none",
+                                  PAIRS("card", "rtx5080", "model", "gpt2-124m", "step_tokens",
+                                        "130048", "min_batch_size", "2"));
+    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT,
+              "change step_tokens, min_batch_size or max_batch_size");
+    hy_config_destroy(config);
+    t = plan_words(CARD_RUN, PAIRS("card", "rtx5080", "model", "gpt2-124m", "step_tokens", "204800",
+                                   "min_batch_size", "100", "recompute", "all"));
+    ck_assert_int_eq(facts_of(t).batch_size, 100); /* more than keeps a card busy */
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 #define NOTHING_OPEN "layers", "24", "batch_size", "1", "recompute", "none", "loss_chunks", "1"
 
 /* A host too small for what the predictor keeps, and a folder. */
@@ -242,6 +258,8 @@ START_TEST(changes_that_are_suggested_do_fit) {
     ck_assert_int_gt(check_changes(PAIRS("card", "rtx4060", "model", "qwen2.5-1.5b", "cpu_mem",
                                          "24GiB", "optim_place", "device", "optim_dtype", "fp32")),
                      0);
+    check_changes(PAIRS("card", "rtx5080", "model", "gpt2-124m", "cpu_mem", "64GiB", "step_tokens",
+                        "65536", "max_gpu_mem", "1GiB", "min_batch_size", "64"));
 }
 END_TEST
 
@@ -300,6 +318,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, plans_for_a_named_card_count_alike);
     tcase_add_test(tests, a_budget_is_met_and_changes_no_bit);
     tcase_add_test(tests, step_tokens_decide_the_micro_batch);
+    tcase_add_test(tests, a_step_without_a_micro_batch_in_the_limits_is_refused);
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);

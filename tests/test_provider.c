@@ -68,7 +68,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     q->computed++;
     q->trained = number;
     HY_TRY(hy_custom_take_back(e));
-    return hy_update_sum_gradients(e, 1);
+    return hy_update_clip(e, 1);
 }
 
 static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {

@@ -9,7 +9,7 @@ static inline void update_all(const hy_optimizer_state *state, hy_stream *stream
                               hy_optimizer_step step) {
     hy_optimizer_cursor at = {0};
     while (at.unit < state->params->units) {
-        must(hy_optimizer_gather(state, at.unit));
+        must(hy_optimizer_prefetch(state, at.unit));
         must(hy_optimizer_update_unit(state, stream, &step, &at));
     }
 }

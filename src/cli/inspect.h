@@ -31,7 +31,7 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
 int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
                   hy_config *config); /* changes the configuration */
 /* selftest.c: the ops of one device; or, as one of several ranks, their communication. Rank 0 then
- * writes OUT/selftest.txt if `out` is set. */
+ * writes OUT/selftest.txt if the setting `out` is given. */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_selftest_ranks(const hy_cli_terminal *terminal, const hy_config *config,
                           const hy_rank_info *who);

@@ -39,7 +39,8 @@ static void planned_activations(const hy_cli_terminal *terminal, const hy_traine
                          hy_cli_bytes(it->offloaded).text, NULL);
     }
     fputc('\n', terminal->out);
-    snprintf(title, sizeof title, "memory of the passes of a micro-batch of %lld x %lld tokens",
+    snprintf(title, sizeof title,
+             "memory for forward and backward, micro-batches of %lld sequences of %lld tokens",
              (long long)facts->batch_size, (long long)(tokens / facts->batch_size));
     hy_cli_heading(terminal, title);
     hy_cli_table_print(&table, terminal, true);
@@ -99,7 +100,7 @@ static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
             hy_cli_duration(facts->step_seconds * (double)steps).text);
 }
 
-/* Disk traffic counts checkpoints at the configured interval and state that is kept on disk. */
+/* Bytes written: checkpoints, and state that is kept on disk. */
 static void show_saves(FILE *out, const hy_config *config, const hy_trainer *trainer,
                        const hy_plan_facts *facts, const hy_summary *summary) {
     double steps = (double)summary->steps_total;

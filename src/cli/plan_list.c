@@ -211,7 +211,8 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
               ? "  Planned values. card: GiB used on the card; host: GiB of pinned host memory.\n"
-              : "  Planned values. RAM: GiB used as the device; host: GiB for streamed state.\n",
+              : "  Planned values. RAM: GiB that the run computes in; host: further GiB for state "
+                "that streams.\n",
           terminal->out);
 }
 

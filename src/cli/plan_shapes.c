@@ -41,12 +41,13 @@ static hy_status add_line(shapes *s, char *line, const char *path, long number) 
     while ((word = strtok_r(NULL, blanks, &rest)) != NULL) {
         errno = 0;
         long long size = strtoll(word, &end, 10);
-        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS)
+        if (*end != '\0' || errno != 0 || size < 1)
             return hy_cli_refuse(
-                HY_ERR_INPUT,
-                "%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
-                "integers above 0",
-                path, number, p->name, word, HY_PARAMETER_DIMS);
+                HY_ERR_INPUT, "%s:%ld: %s: \"%s\" is not a dimension; expected an integer above 0",
+                path, number, p->name, word);
+        if (p->ndim == HY_PARAMETER_DIMS)
+            return hy_cli_refuse(HY_ERR_INPUT, "%s:%ld: %s has more than %d dimensions", path,
+                                 number, p->name, HY_PARAMETER_DIMS);
         p->shape[p->ndim++] = size;
     }
     return HY_OK;

@@ -309,7 +309,7 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
         const hy_saving *it = &savings.list[i];
         bool is_worth_it = (double)it->device_bytes >= WORTH_SHOWING * (double)facts.vram_bytes;
         if (it->is_on || !is_worth_it) continue;
-        fprintf(out, "%s%s = %s %s", shown ? ", " : "  would also save memory: ", it->key,
+        fprintf(out, "%s%s = %s (%s)", shown ? ", " : "  would also save memory: ", it->key,
                 it->other, hy_cli_bytes((uint64_t)it->device_bytes).text);
         shown++;
     }

@@ -4,6 +4,7 @@
 #include "comm/control.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,9 @@ static hy_status allocate(hy_control *c) {
     if (count == 1) return HY_OK;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->failure_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    HY_FAIL_IF(c->wake_fd < 0 || c->failure_fd < 0, HY_ERR_IO, "cannot open an event descriptor");
+    HY_FAIL_IF(c->wake_fd < 0 || c->failure_fd < 0, HY_ERR_IO,
+               "the control channel between ranks could not be created: eventfd: %s",
+               strerror(errno));
     return HY_OK;
 }
 

@@ -3,11 +3,11 @@
  * Each rank has a TCP connection to rank 0, whatever moves the data. A thread in each process sends
  * heartbeats and listens; the owner makes calls from one thread at a time. What always holds:
  *
- * - A killed rank is detected at once; a rank that is stopped, hangs or is cut off, after
+ * - A killed rank is detected at once; a rank whose process is stopped or cut off, after
  *   `timeout`; a rank that fails reports why (hy_control_fail). All others then fail in their
  *   current or next call, with the same status and a message that names that rank. The first
  *   failure counts. After a failure, close the channel and end.
- * - A rank that is slow but alive is waited for without limit.
+ * - A rank that still sends heartbeats is waited for without limit, even if it hangs.
  * - Calls are numbered and typed. Ranks that make different calls are detected and named.
  *
  * With one rank there are no sockets and no thread, and calls return at once. */

@@ -216,7 +216,7 @@ static void detect_silence(hy_control *c, double now) {
         struct pollfd again = {.fd = l->fd, .events = POLLIN};
         if (poll(&again, 1, 0) > 0) continue; /* a message has just arrived */
         snprintf(how, sizeof how,
-                 "has been silent for %.1f s: it is stopped, hangs or lost its connection",
+                 "has been silent for %.1f s: its process is stopped, or it lost its connection",
                  now - l->heard);
         lose(c, r, how);
     }

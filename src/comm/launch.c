@@ -253,7 +253,7 @@ static void end_late_ranks(launcher *l) {
         if (l->ranks[r].pid == 0) continue;
         l->ranks[r].was_asked = true;
         dprintf(errors_of(l), "rank %d did not end by itself: %s\n", r,
-                is_last ? "it gets killed" : "it gets a signal to end");
+                is_last ? "sending SIGKILL" : "sending SIGTERM");
     }
     signal_all(l, is_last ? SIGKILL : SIGTERM);
     if (!is_last) signal_all(l, SIGCONT); /* a stopped process does not receive SIGTERM */

@@ -1,9 +1,12 @@
 /* link_mpi.c: finds and opens MPI's shared object, and makes a link over it. See link_mpi.h. */
 #include "comm/link_mpi.h"
+#include <errno.h>
+#include <string.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/beside.h"
@@ -58,9 +61,10 @@ hy_status hy_mpi_find_address(hy_ranks *ranks) {
     } first = {.secret = ranks->secret};
     if (ranks->count == 1 || ranks->address[0]) return HY_OK;
     HY_TRY(hy_mpi_start(ranks->rank, ranks->count));
-    HY_FAIL_IF(
-        ranks->rank == 0 && gethostname(first.host, sizeof first.host - 1) != 0, HY_ERR_IO,
-        "this machine has no host name: set HYBRID_ADDRESS=host:port to the address of rank 0");
+    HY_FAIL_IF(ranks->rank == 0 && gethostname(first.host, sizeof first.host - 1) != 0, HY_ERR_IO,
+               "the host name could not be read (%s): set HYBRID_ADDRESS=host:port to the address "
+               "of rank 0",
+               strerror(errno));
     if (!first.secret.from[0]) HY_TRY(hy_secret_make(&first.secret));
     HY_TRY(mpi.share(&first, sizeof first, SHARE_SECONDS));
     first.host[sizeof first.host - 1] = first.secret.from[sizeof first.secret.from - 1] = 0;

@@ -51,7 +51,7 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out);
  * others to close. hy_error_message() does not change. NULL is allowed. */
 void hy_team_close(hy_team *team);
 
-/* Sends this rank's last error to the others, so that they end too. Returns `status`, with the
- * message of the first failure; if that was another rank's, its status. For HY_OK, HY_STOPPED or
+/* Sends this rank's last error to the others, so that they end too. Returns the status and
+ * message of the first failure, which may be another rank's. For HY_OK, HY_STOPPED or
  * a NULL team: sends nothing and returns `status`. */
 hy_status hy_team_fail(hy_team *team, hy_status status);

@@ -1,7 +1,7 @@
 /* wire.h: encodes messages of the control channel to bytes and decodes them.
  *
  * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes after it. Numbers have the
- * machine's byte order: the first word detects a machine with another one. Readers detect an
+ * machine's byte order: the first word detects a machine with another byte order. Readers detect an
  * invalid head before they store anything. */
 #pragma once
 

@@ -52,7 +52,8 @@ static const char *frozen_default(const hy_config *config, bool is_qlora, bool i
     bool is_set = rank >= HY_FROM_FILE;
     /* set by a quantised folder or by the user */
     if (!hy_config_is(config, key, "auto")) return NULL;
-    /* The config.cfg of a run folder sets every key, to "auto" if the user did not set it. */
+    /* An opened run's file sets every key, to auto if the user did not. A qlora from a stronger
+     * origin may still change it. */
     bool is_open = hy_config_raw_rank(config, "lora.qlora") > rank;
     if (is_set && !is_open) return NULL;
     bool is_fp8 = hy_config_is(config, "train.precision", "fp8");

@@ -140,11 +140,15 @@ const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *s) {
 }
 
 hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
-    hy_phase as = hy_phase_table[phase].precision;
-    hy_dtype_choice asked = as == HY_WARMUP    ? s->phases.precision_warmup
-                            : as == HY_FULL    ? s->phases.precision_full
-                            : as == HY_PREDICT ? s->phases.precision_predict
-                                               : s->phases.precision_correct;
+    hy_dtype_choice asked = HY_DTYPE_SAME;
+    switch (hy_phase_table[phase].precision) { /* no default: the compiler names a missing phase */
+    case HY_WARMUP: asked = s->phases.precision_warmup; break;
+    case HY_FULL: asked = s->phases.precision_full; break;
+    case HY_PREDICT: asked = s->phases.precision_predict; break;
+    case HY_CORRECT: asked = s->phases.precision_correct; break;
+    case HY_EVALUATE:
+    case HY_PHASE_COUNT: break; /* no row has this precision: Evaluate has Full's */
+    }
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
 }
 

@@ -91,7 +91,7 @@ static const hy_setting table[] = {
           "The model to train. It sets the shape and the usual training values; a model folder "
           "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
-          "Start from the weights of a checkpoint with a new optimizer (fine-tuning).")},
+          "Start a new run with the weights of a checkpoint and fresh optimizer state.")},
     {TEXT(data, "--data",
           "builtin, a file or folder, - for standard input, or a comma-separated list of PATH or "
           "PATH:WEIGHT",
@@ -268,9 +268,11 @@ static const hy_setting table[] = {
             "the start if step_tokens leaves it open.",
             "off", HY_OFF, "on", HY_ON, "auto", HY_AUTO)},
     {INTEGER(train.min_batch_size, "--min-batch-size", 1, 65536, "1",
-             "Smallest micro-batch for dynamic_batch, in sequences.")},
-    {INTEGER(train.max_batch_size, "--max-batch-size", 0, 65536, "0",
-             "Largest micro-batch for dynamic_batch, in sequences; 0: the size at the start.")},
+             "Smallest micro-batch that the planner and dynamic_batch use, in sequences.")},
+    {INTEGER(
+        train.max_batch_size, "--max-batch-size", 0, 65536, "0",
+        "Largest micro-batch that the planner and dynamic_batch use, in sequences; 0: no limit for "
+        "the planner, the size at the start for dynamic_batch.")},
     {INTEGER(train.batch_check_every, "--batch-check-every", 1, 1000000, "10",
              "Steps between two checks of the micro-batch size.")},
 
@@ -518,7 +520,7 @@ static const hy_setting table[] = {
     {CHOICE(phases.precision_warmup, "--precision-warmup", "same",
             "Precision of Warmup; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_full, "--precision-full", "same",
-            "Precision of Full; same: as train.precision.", PHASE_TYPES)},
+            "Precision in the Full phase; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_predict, "--precision-predict", "same",
             "Precision of Predict; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_correct, "--precision-correct", "same",
@@ -596,8 +598,8 @@ static const hy_setting table[] = {
     {INTEGER(memory.monitor_every, "--monitor-every", 0, 1000000000, "100",
              "Steps between two lines of the monitor; 0: print only status changes.")},
     {INTEGER(memory.recovery_tries, "--recovery-tries", 0, 100, "3",
-             "How many times in a row to retry a step that ran out of memory, with less memory "
-             "each time, before the run saves and stops.")},
+             "How many times in a row to retry a step that ran out of memory, first unchanged, "
+             "then with less memory, before the run saves and stops.")},
     {BYTES(memory.host_reserve, "--host-reserve", "0 to 1024TiB", 0, 0x1p50, "0",
            "Host memory to leave for other programs; 0: a sixteenth of all memory, at most 2 GiB."),
      .is_local = true},

@@ -255,7 +255,8 @@ hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
 static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
     const hy_custom_side *side = &loop->custom.side;
     HY_FAIL_IF(parameter < 0 || parameter >= side->count, HY_ERR_INPUT,
-               "there is no parameter number %d; there are %d", parameter, side->count);
+               "parameter number %d does not exist; the model has %d, numbered from 0", parameter,
+               side->count);
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "the gradient of parameter %s is NULL",
                side->params[parameter].name);
     loop->custom.grads[parameter] = grads;
@@ -299,9 +300,10 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
  * thread has the same current device, because its weights are there. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
     const hy_custom_side *side = &loop->custom.side;
-    HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
-               "there is no parameter number %d; there are %d, and -1 means all", parameter,
-               side->count);
+    HY_FAIL_IF(
+        parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
+        "parameter number %d does not exist; the model has %d, numbered from 0, and -1 means all",
+        parameter, side->count);
     bool is_due = loop->request && loop->request->todo == HY_DO_GRADIENTS && side->uses_in_turn;
     return is_due ? hy_custom_use(loop->trainer->engine, parameter) : HY_OK;
 }

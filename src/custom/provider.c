@@ -195,7 +195,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                 .loss_scale = scale,
                                 .lr = step->lr};
         HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* targets are counted with the answers */
-        HY_TRY(hy_update_gather(e));
+        HY_TRY(hy_update_prefetch(e));
         HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
         e->progress.backward_passes += e->plan->choice.accum;
         g->answered_in = t->progress->step;
@@ -213,7 +213,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     bool is_mean = g->side.types.asks_each && !t->settings->train.normalize;
     double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
     /* A loss that is not finite must not change the weights, even if its gradients are finite. */
-    return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
+    return hy_update_clip(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */

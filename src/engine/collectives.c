@@ -5,10 +5,10 @@
  * is added to that of the earlier micro-batches. All stages do this, so the sums have the same
  * bits. If ranks keep whole gradients (stage 0), an all-gather of the sums follows.
  *
- * Weights. If passes read whole rows (stages 1 and 2), a rank all-gathers its part of a unit right
- * after it has updated it. If ranks keep parts (stage 3, also frozen weights), a unit is gathered
- * into a ring when a pass reaches the unit before it. Passes wait for both when they need the unit;
- * a pending update is applied before that. tests/long/test_ranks_overlap.c measures how much of
+ * Weights. If passes read whole rows (stages 1 and 2), the ranks all-gather a unit as soon as
+ * each has updated its part. If ranks keep parts (stage 3, also frozen weights), a unit is gathered
+ * into a ring when a pass reaches the unit before it. Passes wait for either when they need the
+ * unit. A pending update is applied to a unit before it is gathered. tests/long/test_ranks_overlap.c measures how much of
  * this overlaps with compute.
  *
  * A caller's weights are separate tensors, so no part of a unit is contiguous: a unit is copied
@@ -25,7 +25,7 @@ hy_status hy_collectives_take(hy_engine *e) {
     const hy_rows *rows = e->state->rows;
     hy_ledger *ledger = &e->state->ledger;
     hy_backend *b = e->device.backend;
-    if (!hy_engine_has_ranks(e)) return HY_OK;
+    if (!hy_engine_exchanges(e)) return HY_OK;
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     s->frozen = calloc((size_t)units, sizeof *s->frozen);
@@ -157,14 +157,14 @@ static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, h
 
 hy_status hy_unit_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit) {
     hy_gathering it;
-    if (!hy_engine_has_ranks(e) || !has_bytes(store, unit)) return HY_OK;
+    if (!hy_engine_exchanges(e) || !has_bytes(store, unit)) return HY_OK;
     HY_TRY(begin_all_gather(e, stream, store, unit, &it));
     return end_all_gather(e, stream, unit, &it);
 }
 
 hy_status hy_row_all_gather(hy_engine *e, int row) {
     hy_store *store = hy_store_of(e, row);
-    if (!hy_engine_has_ranks(e) || e->state->rows->row[row].is_sharded) return HY_OK;
+    if (!hy_engine_exchanges(e) || e->state->rows->row[row].is_sharded) return HY_OK;
     for (int32_t unit = 0; unit < store->layout.unit_count; unit++) {
         HY_TRY(hy_store_get(store, e->device.compute, unit));
         HY_TRY(hy_unit_all_gather(e, e->device.compute, store, unit));
@@ -206,7 +206,7 @@ hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
     hy_comm_part parts[HY_RANKS_MOST];
     hy_reducing next = {
         .is_begun = true, .unit = unit, .is_first = s->is_first, .is_last = s->is_last};
-    if (!hy_engine_has_ranks(e) || !has_bytes(from, unit)) return HY_OK;
+    if (!hy_engine_exchanges(e) || !has_bytes(from, unit)) return HY_OK;
     char *data = hy_store_unit(from, unit);
     hy_unit_parts(&e->state->rows->shard, &e->model->params, &from->layout, unit, parts);
     next.own_begin = parts[e->state->rows->shard.rank].begin;
@@ -216,7 +216,7 @@ hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
         return hy_reduce_scatter_end(&next.reduction, stream, e->plan->types.grads, true,
                                      data + next.own_begin);
     }
-    if (!next.is_first) HY_TRY(hy_store_gather(hy_store_of(e, HY_ROW_GRADS), unit));
+    if (!next.is_first) HY_TRY(hy_store_prefetch(hy_store_of(e, HY_ROW_GRADS), unit));
     HY_TRY(end_reduction(e, stream)); /* of the unit before, which has arrived meanwhile */
     s->reducing = next;
     return HY_OK;
@@ -234,7 +234,7 @@ hy_store *hy_grads_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *a
 /* ---- weights --------------------------------------------------------------------------------- */
 
 bool hy_row_is_all_gathered(const hy_engine *e, int row) {
-    return hy_engine_has_ranks(e) && e->plan->zero_stage > 0 &&
+    return hy_engine_exchanges(e) && e->plan->zero_stage > 0 &&
            !e->state->rows->row[row].is_sharded;
 }
 
@@ -260,7 +260,7 @@ hy_store *hy_weights_for_passes(hy_engine *e, int row) {
     hy_collectives *s = e->collectives;
     hy_row *gathered = &e->state->rows->row[HY_ROW_GATHERED];
     const hy_row *source = &e->state->rows->row[row];
-    bool is_gathered = hy_engine_has_ranks(e) && source->is_sharded, is_other = s->source != row;
+    bool is_gathered = hy_engine_exchanges(e) && source->is_sharded, is_other = s->source != row;
     s->source = is_gathered ? row : -1;
     if (!is_gathered) return hy_store_of(e, row);
     if (is_other || gathered->made_of != e->state->rows->row[HY_ROW_MASTER].version) {
@@ -295,7 +295,7 @@ static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
 
 hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
-    if (!hy_engine_has_ranks(e)) return HY_OK;
+    if (!hy_engine_exchanges(e)) return HY_OK;
     /* The unit may have left the ring since it was fetched. */
     if (e->collectives->source >= 0) HY_TRY(fetch_trained(e, stream, unit));
     /* Backward begins at the head. By then the gradients of the pass before have had time to
@@ -324,7 +324,7 @@ static hy_status bring_next(hy_engine *e, int32_t unit) {
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->collectives->frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
-    return hy_store_gather(hy_store_of(e, HY_ROW_FROZEN), next);
+    return hy_store_prefetch(hy_store_of(e, HY_ROW_FROZEN), next);
 }
 
 hy_status hy_frozen_fetch(void *context, hy_stream *stream, int32_t unit) {
@@ -346,7 +346,7 @@ hy_status hy_frozen_await(void *context, hy_stream *stream, int32_t unit) {
 /* ---- all weights of a pass ------------------------------------------------------------------- */
 
 hy_status hy_weights_fetch(void *context, hy_stream *stream, int32_t unit) {
-    if (!hy_engine_has_ranks(context)) return HY_OK;
+    if (!hy_engine_exchanges(context)) return HY_OK;
     HY_TRY(fetch_trained(context, stream, unit));
     return hy_frozen_fetch(context, stream, unit);
 }

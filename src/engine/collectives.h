@@ -1,7 +1,7 @@
 /* collectives.h: exchanges gradients and weights between ranks during a step, unit by unit.
  *
  * The step, its hooks and all code that changes weights call these functions with any number of
- * ranks; with a single rank they do nothing. collectives.c explains what is exchanged when;
+ * ranks; without exchanges (hy_rank_spec.count 0) they do nothing. collectives.c explains what is exchanged when;
  * comm/collectives.h does the transfers. */
 #pragma once
 
@@ -19,7 +19,7 @@ typedef struct hy_reducing {
 } hy_reducing;
 
 typedef struct hy_collectives {
-    hy_exchange net; /* not open with a single rank */
+    hy_exchange net; /* not open without exchanges */
     hy_arena arena;
     char *arriving[2];      /* in the arena: two buffers for gradients received from other ranks */
     int turn;               /* which of the two the next reduce-scatter uses */
@@ -36,8 +36,8 @@ typedef struct hy_collectives {
  * theirs, hy_exchange_connect connects them. */
 hy_status hy_collectives_take(struct hy_engine *e);
 void hy_collectives_release(struct hy_engine *e);
-void hy_collectives_abandon(
-    struct hy_engine *e); /* after a failure: forgets unfinished exchanges */
+/* After a failure: forgets unfinished exchanges. */
+void hy_collectives_abandon(struct hy_engine *e);
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 

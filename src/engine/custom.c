@@ -123,7 +123,7 @@ hy_status hy_custom_use(hy_engine *e, int32_t param) {
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
     HY_TRY(hy_weights_await_all(e)); /* parts that other ranks have updated */
-    if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next update */
+    if (!e->update.is_pending) HY_TRY(hy_update_prefetch(e)); /* for the next update */
     return hy_custom_lend(e);
 }
 
@@ -184,7 +184,7 @@ hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype) {
     if (!e->custom->uses_in_turn) HY_TRY(hy_update_finish(e));
     if (e->update.is_pending) return HY_OK;
     HY_TRY(hy_custom_show(e, HY_SHOWN_WEIGHTS));
-    return hy_engine_weights_raw(e, dtype, &unused);
+    return hy_engine_weights_pending(e, dtype, &unused);
 }
 
 /* ---- sums of gradients ----------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
     for (; *param < params->count && params->list[*param].unit == unit; ++*param) {
         if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
     }
-    bool is_given = status == HY_OK && hy_engine_has_ranks(e);
+    bool is_given = status == HY_OK && hy_engine_exchanges(e);
     if (is_given) status = hy_grads_reduce(e, e->device.compute, unit);
     hy_status released = hy_store_release_changed(to, e->device.compute, unit);
     HY_TRY(status);
@@ -225,7 +225,7 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
 
 hy_status hy_custom_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                               bool is_last) {
-    bool has_ranks = hy_engine_has_ranks(e), accumulates;
+    bool has_ranks = hy_engine_exchanges(e), accumulates;
     hy_store *to = hy_grads_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
     for (int32_t i = 0; i < e->custom->count; i++) {

@@ -36,13 +36,13 @@
  * Rows that are derived from others are stale then, and are computed when a pass needs them. So the
  * run continues with the same bits, even if rows are at other places now.
  *
- * If memory runs out during a step, hy_engine_retry restores a consistent state and the caller
+ * If memory runs out during a step, hy_engine_prepare_retry restores a consistent state and the caller
  * repeats the work (retry.c). */
 
 /* Work that is repeated because memory ran out (retry.c). */
 typedef struct hy_retries {
     int64_t most;  /* retries in a row before the error is returned */
-    int in_a_row;  /* retries since work last succeeded */
+    int in_a_row;  /* retries in the current step or jump */
     int64_t count; /* retries since the engine began */
     /* Called at each retry with the error and how the work is repeated; NULL: nobody. */
     void *user;
@@ -97,7 +97,9 @@ static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
     return e->custom ? e->custom->is_half : dtype == HY_F16;
 }
 
-static inline bool hy_engine_has_ranks(const hy_engine *e) {
+/* Do units pass through exchanges? True with several ranks, and for one rank that exchanges with
+ * itself (hy_rank_spec.count 1). */
+static inline bool hy_engine_exchanges(const hy_engine *e) {
     return hy_rows_shard(e->state->rows) != NULL;
 }
 
@@ -115,8 +117,8 @@ hy_status hy_engine_lay_out(hy_engine *e); /* makes the rows of e->plan, without
 hy_status hy_engine_take(hy_engine *e);    /* allocates everything that e->plan needs */
 void hy_engine_release(hy_engine *e);      /* frees all memory; the device stays open */
 /* Changes to another plan for the same rows, between steps: frees the work area, moves the rows
- * that get another place or ring, and allocates the area again. HY_ERR_MEMORY: there is no work
- * area now; each row is complete at its old or new place, and another plan may be tried. */
+ * that get another place or ring, and allocates the area again. HY_ERR_MEMORY: if
+ * e->work->is_gone, there is no work area now; each row is complete at its old or new place, and another plan may be tried. */
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
 /* Allocates the weights for inference, which has no plan: on the device if `asked` allows it and
  * they fit with `beside` other bytes; otherwise in pinned memory, from where they stream through a
@@ -144,9 +146,9 @@ hy_status hy_engine_share_algorithms(hy_engine *e);
 
 /* After work failed with `status`: if memory ran out, restores a consistent state, waits a moment
  * and returns HY_OK, so that the caller repeats the work. Otherwise returns the given status. */
-hy_status hy_engine_retry(hy_engine *e, hy_status status);
-/* The two halves of hy_engine_retry, for code that repeats work with less memory: restoring the
+hy_status hy_engine_prepare_retry(hy_engine *e, hy_status status);
+/* The two halves of hy_engine_prepare_retry, for code that repeats work with less memory: restoring the
  * state; waiting, and reporting the retry. */
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
-void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
+void hy_engine_pause_and_report(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* repeats hy_engine_settle until it succeeds */

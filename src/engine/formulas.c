@@ -84,7 +84,7 @@ static hy_status enter_tile(walk *w, int32_t item) {
         int32_t unit = store->layout.items[item].unit;
         HY_TRY(get(w, store, unit, w->is_changed[i]));
         w->held[i] = unit + 1;
-        if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
+        if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_prefetch(store, unit + 1));
     }
     return HY_OK;
 }
@@ -133,7 +133,7 @@ static hy_status walk_unit(walk *w, int32_t unit) {
     hy_store *weights = w->uses_weights ? hy_store_of(w->e, HY_ROW_MASTER) : NULL;
     hy_status walked = HY_OK, released = HY_OK;
     if (weights) HY_TRY(get(w, weights, unit, w->changes_weights));
-    if (weights && unit + 1 < params->units) walked = hy_store_gather(weights, unit + 1);
+    if (weights && unit + 1 < params->units) walked = hy_store_prefetch(weights, unit + 1);
     for (int32_t i = 0; i < params->count && walked == HY_OK; i++) {
         if (params->list[i].unit == unit) walked = walk_param(w, i);
     }
@@ -164,7 +164,7 @@ static hy_status walk_all(walk *w) {
     hy_status status;
     while ((status = walk_units(w)) != HY_OK) {
         if (w->enqueued > w->skip) w->skip = w->enqueued;
-        HY_TRY(hy_engine_retry(w->e, status));
+        HY_TRY(hy_engine_prepare_retry(w->e, status));
     }
     return HY_OK;
 }
@@ -337,7 +337,7 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     hy_row_changed(e->state, to_row ? row : HY_ROW_MASTER);
-    if (hy_engine_has_ranks(e)) return copy_slices(e, &(copying){row, to_row});
+    if (hy_engine_exchanges(e)) return copy_slices(e, &(copying){row, to_row});
     double begin = hy_clock();
     HY_TRY(hy_store_copy(to_row ? kept : weights, to_row ? weights : kept, e->device.compute));
     e->state->host_waited += hy_clock() - begin;

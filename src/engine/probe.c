@@ -52,7 +52,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     HY_TRY(hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows));
     hy_batch_input input = hy_work_input(e, weights);
     input.loss_scale = 1;
-    if (hy_engine_has_ranks(e)) input.hook = &brings_weights;
+    if (hy_engine_exchanges(e)) input.hook = &brings_weights;
     if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
     HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, e->work->buffers.losses,
@@ -168,7 +168,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     double sum = 0;
     probe->counted = 0;
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
-    HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
+    HY_TRY(hy_engine_exchanges(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* reports an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives->net));

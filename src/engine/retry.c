@@ -43,14 +43,14 @@ hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     return hy_engine_settle_again(e);
 }
 
-void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how) {
+void hy_engine_pause_and_report(hy_engine *e, const char *message, const char *how) {
     backoff(e->retries.in_a_row);
     if (e->retries.on_retry) e->retries.on_retry(e->retries.user, message, how);
 }
 
-hy_status hy_engine_retry(hy_engine *e, hy_status status) {
+hy_status hy_engine_prepare_retry(hy_engine *e, hy_status status) {
     hy_error error;
     HY_TRY(hy_engine_recover(e, status, &error));
-    hy_engine_tell_retry(e, error.text, "as it was");
+    hy_engine_pause_and_report(e, error.text, "as it was");
     return HY_OK;
 }

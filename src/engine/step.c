@@ -2,7 +2,7 @@
  *
  * A step has three parts. hy_engine_gradients runs forward and backward over all micro-batches;
  * then the gradients of the step and their norm are complete. hy_engine_end_step starts the update
- * (update.c) and copies loss and norm to the host; only here the host waits. hy_engine_count_step
+ * (update.c) and copies loss and norm to the host; normally only here the host waits. hy_engine_count_step
  * reads the result. A part that runs out of memory can be repeated.
  *
  * All micro-batches of a step are known before its first backward pass, so each token has the
@@ -18,7 +18,7 @@
 #define SCALE_GROWS_AFTER 200
 #define LARGEST_SCALE 0x1p24
 
-/* After this many updates in a row with gradients that are not finite, the run cannot recover. */
+/* After this many steps in a row with gradients that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20
 
 /* What all micro-batches of a step have in common. */
@@ -30,7 +30,9 @@ typedef struct step_passes {
 } step_passes;
 
 /* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
- * so that a resumed run and a repeated step use the same one. A fill is exact up to 24 bits. */
+ * so that a resumed run and a repeated step use the same one (the caller of a repeated step
+ * restores that number). A fill value is a float, exact for integers of up to 24 bits, so the seed
+ * is written in two halves. */
 static hy_status set_dropout_seed(hy_engine *e, uint64_t seed) {
     uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
     uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
@@ -57,7 +59,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, const step_passes *step, cons
     double scale = targets ? e->progress.loss_scale.scale / (double)targets : 0;
     hy_batch_input input = hy_work_input(e, step->weights);
     input.fp8 = step->fp8;
-    input.seen = step->fp8 ? b->seen : NULL;
+    input.seen = step->fp8 ? b->fp8_stats : NULL;
     input.largest = step->fp8 ? b->largest : NULL;
     input.grads = grads;
     input.dropout_seed = hy_dropout_seed(b);
@@ -79,12 +81,12 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
                         .divisor = divisor,
                         .dropout_seed = dropout_seed};
     HY_TRY(hy_update_begin(e, dtype));
-    HY_TRY(hy_engine_weights_raw(e, dtype, &step.weights));
-    HY_TRY(hy_engine_fp8_raw(e, dtype, &step.fp8));
+    HY_TRY(hy_engine_weights_pending(e, dtype, &step.weights));
+    HY_TRY(hy_engine_fp8_pending(e, dtype, &step.fp8));
     if (step.fp8) { /* the fp8 statistics start at zero */
         hy_op_call fill = {.kind = HY_OP_FILL};
         int64_t count = (int64_t)HY_SEEN * e->model->params.units;
-        fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.seen, HY_F64, count);
+        fill.t[HY_FILL_DST] = hy_tensor_1d(e->work->buffers.fp8_stats, HY_F64, count);
         HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
     for (int32_t i = 0; i < e->plan->choice.accum; i++) {
@@ -92,7 +94,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
         HY_TRY(hy_loader_peek(loader, i, &batch));
         HY_TRY(enqueue_micro_batch(e, &step, &batch, i));
     }
-    return hy_update_sum_gradients(e, 1 / e->progress.loss_scale.scale);
+    return hy_update_clip(e, 1 / e->progress.loss_scale.scale);
 }
 
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
@@ -104,10 +106,10 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     }
     HY_TRY(
         e->device.backend->copy(e->device.compute, r->clip, e->work->buffers.clip, sizeof r->clip));
-    if (e->work->seen && hy_is_fp8(e->update.dtype)) {
+    if (e->work->fp8_stats && hy_is_fp8(e->update.dtype)) {
         size_t bytes = (size_t)e->model->params.units * HY_SEEN * sizeof(double);
-        HY_TRY(e->device.backend->copy(e->device.compute, e->work->seen, e->work->buffers.seen,
-                                       bytes));
+        HY_TRY(e->device.backend->copy(e->device.compute, e->work->fp8_stats,
+                                       e->work->buffers.fp8_stats, bytes));
     }
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
     return hy_exchange_check(&e->collectives->net);
@@ -125,12 +127,13 @@ void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     }
 }
 
-bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]) {
-    if (!e->work->seen || !hy_is_fp8(e->update.dtype)) return false;
-    const double *seen = e->work->seen + HY_SEEN * (layer + 1); /* unit 0 is the embedding */
-    if (is_gradients) seen += HY_SEEN_GRADIENTS;
-    out[0] = seen[0];
-    out[1] = seen[2] > 0 ? seen[1] / seen[2] : 0;
+bool hy_engine_fp8_stats(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]) {
+    if (!e->work->fp8_stats || !hy_is_fp8(e->update.dtype)) return false;
+    const double *fp8_stats =
+        e->work->fp8_stats + HY_SEEN * (layer + 1); /* unit 0 is the embedding */
+    if (is_gradients) fp8_stats += HY_SEEN_GRADIENTS;
+    out[0] = fp8_stats[0];
+    out[1] = fp8_stats[2] > 0 ? fp8_stats[1] / fp8_stats[2] : 0;
     return true;
 }
 

@@ -8,7 +8,7 @@
  * or optimizer state finishes the pending update first (hy_update_finish).
  *
  * The weights that are updated are fp32, or bf16 rounded stochastically. A phase in another type
- * computes with a rounded copy, a derived row. It is made when a pass reads it after the weights
+ * computes with a working copy, a derived row. It is made when a pass reads it after the weights
  * changed elsewhere; an update that writes both keeps it current. */
 #include <math.h>
 
@@ -40,7 +40,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
     return HY_OK;
 }
 
-hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
+hy_status hy_engine_weights_pending(hy_engine *e, hy_dtype dtype, hy_store **out) {
     hy_row_id row = hy_weights_row(&e->plan->types, dtype);
     bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(e->state, row);
     if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
@@ -50,7 +50,7 @@ hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
     HY_TRY(hy_update_finish(e));
-    return hy_engine_weights_raw(e, dtype, out);
+    return hy_engine_weights_pending(e, dtype, out);
 }
 
 /* ---- weights in fp8 -------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit
     return encode_from(e, stream, hy_store_of(e, HY_ROW_GATHERED), unit);
 }
 
-hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
+hy_status hy_engine_fp8_pending(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
     if (!*out || !hy_row_is_stale(e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
@@ -128,7 +128,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
-        if (has_next) HY_TRY(hy_store_gather(from, next));
+        if (has_next) HY_TRY(hy_store_prefetch(from, next));
         HY_TRY(encode_unit(e, e->device.compute, unit));
     }
     hy_row_is_made(e->state, HY_ROW_FP8);
@@ -162,22 +162,24 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
-    bool is_alone = !hy_engine_has_ranks(e); /* else gradients are not summed over ranks yet */
+    bool is_alone = !hy_engine_exchanges(e); /* else gradients are not summed over ranks yet */
     return hy_model_has_passes(e->model) && is_alone &&
            hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
-/* The optimizer's state and the upload are mostly idle during backward: the state of the first
- * units is fetched while the last ones finish, so that the next step can start at once. */
-static hy_status gather_first(hy_engine *e, int32_t unit) {
+/* The upload stream is mostly idle during backward. So the optimizer's state of the first units is
+ * copied while backward finishes, and the next step can start at once: unit 0 in chunks during the
+ * second half if it has its own buffer, unit 1 when backward is at unit 3, unit 2 when it is at
+ * unit 2. */
+static hy_status prefetch_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
-    if (!e->plan->choice.updates_on_gather || ahead >= units) return HY_OK;
+    if (!e->plan->choice.keeps_update_pending || ahead >= units) return HY_OK;
     for (int i = 0; i < e->state->rows->optim_count; i++) {
         hy_store *store = hy_store_of(e, HY_ROW_OPTIM + i);
         bool is_apart = hy_store_has_own_buffer(store, 0);
-        if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
-        if (ahead > 0) HY_TRY(hy_store_gather(store, ahead));
+        if (is_late && is_apart) HY_TRY(hy_store_prefetch_chunk(store, 0));
+        if (ahead > 0) HY_TRY(hy_store_prefetch(store, ahead));
     }
     return HY_OK;
 }
@@ -185,9 +187,9 @@ static hy_status gather_first(hy_engine *e, int32_t unit) {
 static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.dtype);
-    bool is_first = unit == e->model->params.units - 1;
+    bool is_first = unit == e->model->params.units - 1; /* backward begins with the last unit */
     if (is_first) HY_TRY(hy_optimizer_norm_begin(&state, stream));
-    HY_TRY(gather_first(e, unit));
+    HY_TRY(prefetch_first(e, unit));
     return hy_optimizer_norm_add(&state, stream, unit);
 }
 
@@ -198,14 +200,14 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
 static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
     hy_pending_update *u = &e->update;
     int32_t units = e->model->params.units;
-    if (u->encoded == u->at.unit) {
+    if (u->units_done == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
         HY_TRY(hy_unit_updated(e, stream, hy_weights_row(&e->plan->types, u->pending_dtype),
-                               u->encoded));
+                               u->units_done));
     }
-    if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
-    u->encoded++;
-    u->is_pending = u->encoded < units;
+    if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->units_done));
+    u->units_done++;
+    u->is_pending = u->units_done < units;
     return HY_OK;
 }
 
@@ -214,7 +216,7 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
     /* The unit was updated when it was fetched. */
-    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK;
+    if (unit < u->at.unit && hy_engine_exchanges(e)) return HY_OK;
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL,
                        "the pass reached unit %d, but unit %d must be updated first", unit,
@@ -223,14 +225,14 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     return update_unit(e, &state, stream);
 }
 
-/* The head is large: its data for the update is fetched with the blocks, after the embedding has
- * left the shared buffers. */
-static hy_status gather_next(void *context, int32_t unit) {
+/* The head is large: its data for the update is copied in chunks, one with each block, after the
+ * embedding has left the shared buffers. */
+static hy_status prefetch_next(void *context, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.pending_dtype);
     int32_t last = e->model->params.units - 1;
-    HY_TRY(hy_optimizer_gather(&state, unit));
-    return unit > last / 4 && unit < last ? hy_optimizer_gather_chunk(&state, last) : HY_OK;
+    HY_TRY(hy_optimizer_prefetch(&state, unit));
+    return unit > last / 4 && unit < last ? hy_optimizer_prefetch_chunk(&state, last) : HY_OK;
 }
 
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
@@ -239,10 +241,10 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     u->hook = (hy_unit_hook){.context = e};
     if (u->is_pending) {
         u->hook.before = update_next;
-        u->hook.ahead = gather_next;
+        u->hook.ahead = prefetch_next;
     }
     if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
-    if (hy_engine_has_ranks(e)) {
+    if (hy_engine_exchanges(e)) {
         u->hook.after = hy_grads_reduce;
         u->hook.fetch = hy_weights_fetch;
         bool is_encoded = hy_is_fp8(u->dtype) && is_encoded_in_passes(e);
@@ -266,21 +268,21 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
-/* Fetches what an update needs for some units from `first` on: `count` of them, but at least
+/* Copies ahead what an update needs for some units from `first` on: `count` of them, but at least
  * `least`. */
-static hy_status gather_units(hy_engine *e, hy_dtype dtype, int32_t first, int32_t count,
-                              int32_t least) {
+static hy_status prefetch_units(hy_engine *e, hy_dtype dtype, int32_t first, int32_t count,
+                                int32_t least) {
     hy_optimizer_state state = update_state(e, dtype);
     int32_t end = first + (count > least ? count : least), units = e->model->params.units;
     for (int32_t unit = first; unit < end && unit < units; unit++) {
-        HY_TRY(hy_optimizer_gather(&state, unit));
+        HY_TRY(hy_optimizer_prefetch(&state, unit));
     }
     return HY_OK;
 }
 
-hy_status hy_update_gather(hy_engine *e) {
+hy_status hy_update_prefetch(hy_engine *e) {
     if (e->state->offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
-    return gather_units(e, e->update.dtype, 0, e->plan->choice.ring_depth - 1, 2);
+    return prefetch_units(e, e->update.dtype, 0, e->plan->choice.ring_depth - 1, 2);
 }
 
 /* All units up to `end` together, where everything is on the device. */
@@ -290,8 +292,8 @@ static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, 
     int32_t unit = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (; unit < end; unit++) HY_TRY(hy_unit_updated(e, e->device.compute, row, unit));
-    for (; u->encoded < end; u->encoded++) {
-        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
+    for (; u->units_done < end; u->units_done++) {
+        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->units_done));
     }
     u->is_pending = end < e->model->params.units;
     return HY_OK;
@@ -301,12 +303,12 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
     int32_t units = e->model->params.units, end = unit < units ? unit + 1 : units;
-    bool is_due = u->is_pending && u->encoded < end;
+    bool is_due = u->is_pending && u->units_done < end;
     if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
-    while (u->is_pending && u->encoded < end) {
+    while (u->is_pending && u->units_done < end) {
         /* As far ahead as the rings have room: one buffer is used, one leaves. */
         HY_TRY(
-            gather_units(e, u->pending_dtype, u->at.unit + 1, e->plan->choice.ring_depth - 2, 1));
+            prefetch_units(e, u->pending_dtype, u->at.unit + 1, e->plan->choice.ring_depth - 2, 1));
         HY_TRY(update_unit(e, &state, e->device.compute));
     }
     return HY_OK;
@@ -321,17 +323,17 @@ static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, dou
     HY_TRY(hy_grads_reduce_end(e));
     HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
     for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
-        if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
+        if (unit > 0) HY_TRY(hy_store_prefetch(own.grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
     HY_TRY(hy_all_reduce(&e->collectives->net, e->device.compute, numbers, 2));
     return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 
-hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
+hy_status hy_update_clip(hy_engine *e, double grad_scale) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     e->update.grad_scale = grad_scale;
-    hy_status status = hy_engine_has_ranks(e) ? sum_over_ranks(e, &state, grad_scale)
+    hy_status status = hy_engine_exchanges(e) ? sum_over_ranks(e, &state, grad_scale)
                        : sums_norm_in_passes(e)
                            ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
                            : hy_optimizer_clip(&state, e->device.compute, grad_scale);
@@ -352,7 +354,7 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->step = (hy_optimizer_step){.lr = lr, .count = e->progress.updates, .seed = seed};
         u->pending_dtype = u->dtype;
         u->at = (hy_optimizer_cursor){0};
-        u->encoded = 0;
+        u->units_done = 0;
         u->is_pending = true;
         u->is_new = false;
         hy_row_changed(e->state, HY_ROW_MASTER);
@@ -362,8 +364,8 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
         if (has_codes) hy_row_is_made(e->state, HY_ROW_FP8);
     }
-    /* Passes wait for the all-gathers that start here. */
-    return e->plan->choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
+    /* hy_update_upto starts all-gathers; later passes wait for them. */
+    return e->plan->choice.keeps_update_pending ? HY_OK : hy_update_upto(e, e->model->params.units);
 }
 
 hy_status hy_update_finish(hy_engine *e) {

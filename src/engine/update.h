@@ -18,16 +18,16 @@ typedef struct hy_pending_update {
     hy_optimizer_step step;
     hy_dtype pending_dtype; /* compute type of the step that it belongs to */
     hy_optimizer_cursor at; /* the next parameter to update */
-    int32_t encoded;   /* units before this one are done, with their fp8 copy if there is one */
-    hy_dtype dtype;    /* compute type of the current step */
-    double grad_scale; /* gradients of the current step are multiplied by it */
+    int32_t units_done; /* units before this one are updated, with their fp8 copy if there is one */
+    hy_dtype dtype;     /* compute type of the current step */
+    double grad_scale;  /* gradients of the current step are multiplied by it */
     hy_unit_hook hook;
 } hy_pending_update;
 
 /* Dynamic loss scaling, for fp16. */
 typedef struct hy_loss_scale {
     double scale;       /* 1 without fp16 */
-    int64_t good_steps; /* steps since the scale last changed */
+    int64_t good_steps; /* good steps in a row at this scale */
 } hy_loss_scale;
 
 /* What a checkpoint saves of the engine, in addition to the rows. */
@@ -49,16 +49,17 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
  * stale working copy again. */
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* As above, but an update may stay pending: for the pass that applies it. */
-hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
-/* Then, for a step in fp8: the store of the blocks' fp8 copy; NULL for other steps. */
-hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
+hy_status hy_engine_weights_pending(hy_engine *e, hy_dtype dtype, hy_store **out);
+/* Call it after that, for a step in fp8: the store of the blocks' fp8 copy; NULL for other steps. */
+hy_status hy_engine_fp8_pending(hy_engine *e, hy_dtype dtype, hy_store **out);
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Forward and backward over the step's micro-batches, up to complete gradients. divisor: the
  * counted targets of the step, of all ranks, which losses are divided by; 0: those of each
- * micro-batch. dropout_seed: the run's. May be repeated: no state has changed, except for a pending
- * update, which knows its progress. */
+ * micro-batch. dropout_seed: the run's. May be repeated after the caller has restored
+ * progress.backward_passes. Nothing else has changed, except for a pending update, which knows its
+ * progress. */
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t divisor,
                               uint64_t dropout_seed);
 /* After the gradients: starts the update, copies the results to the host and waits for them. After
@@ -71,7 +72,7 @@ typedef struct hy_step_outcome {
 } hy_step_outcome;
 /* The fp8 statistics of a layer in the step, of inputs or of gradients: {largest magnitude,
  * share that became zero}. False: the step did not use fp8. */
-bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]);
+bool hy_engine_fp8_stats(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]);
 /* Reads the result and counts the step. HY_ERR_NUMERIC: the gradient was not finite in too many
  * steps in a row. */
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
@@ -82,12 +83,15 @@ void hy_loss_scale_adapt(hy_loss_scale *scale, bool was_skipped);
 
 /* Begins a step in this type. A pending update stays pending only if this step can apply it. */
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
-/* The hooks of a micro-batch's passes: pending update, norm, exchanges; NULL: none is needed. */
+/* The hooks of a micro-batch's passes (hy_unit_hook in model/model.h says when each is called):
+ * `ahead` and `before` apply a pending update in the first forward pass, `after` adds to the norm in
+ * the last backward pass or reduces gradients, `fetch` and `await` gather weights of other ranks.
+ * NULL: none is needed. */
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch);
 /* After the passes: computes norm and clip factor of the gradients times grad_scale. */
-hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale);
-hy_status hy_update_gather(hy_engine *e); /* fetches the first units of the next update ahead */
-/* Applies the pending update to all units up to this one, and fetches what the next ones need. */
+hy_status hy_update_clip(hy_engine *e, double grad_scale);
+hy_status hy_update_prefetch(hy_engine *e); /* copies the first units of the next update ahead */
+/* Applies the pending update to all units up to this one, and copies what the next ones need. */
 hy_status hy_update_upto(hy_engine *e, int32_t unit);
 /* Starts the update of a step: applies it now, or leaves it pending if the plan says so. */
 hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);

@@ -69,8 +69,10 @@ static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint
                       .size = size};
 }
 
-/* Sets the memory of a borrowed batch: workspace first, activations after it or in the other block.
- * False: it does not fit, because prepared ops need more than the planner assumed. */
+/* Sets the memory of a batch in borrowed memory: lent[1] is the start of the block that lends
+ * workspace. lent[0] is the block that lends activations, or, if that is the same block, what is
+ * left of it after the workspace. False: it does not fit, because prepared ops need more than the
+ * planner assumed. */
 static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     const hy_batch_bytes *lent = &w->lent;
     uint64_t area = hy_work_lent_area(w, e->plan->state.work_rings);
@@ -112,7 +114,7 @@ static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
         }
     }
     for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
-    hy_work_close(&counted, spec, e->plan->state.work_rings);
+    hy_work_total(&counted, spec, e->plan->state.work_rings);
     e->plan->device -= hy_plan_work_bytes(planned);
     e->plan->device += hy_plan_work_bytes(&counted);
     *planned = counted;
@@ -175,7 +177,7 @@ static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace));
     HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
-    if (!w->loan[1]) return HY_OK;
+    if (!hy_plan_borrows(e->plan, phase)) return HY_OK;
     HY_TRY(push_part(&e->work->lent[0], HY_ACTIVATIONS, w->lent.activations));
     return push_part(&e->work->lent[1], HY_WORKSPACE, w->lent.workspace);
 }
@@ -193,10 +195,10 @@ static void book_steps(hy_engine *e, bool is_live) {
 }
 
 /* Prepares rows to lend their memory: finishes the update, moves optimizer state away if its memory
- * is lent, and writes rings back. */
+ * is lent (Evaluate; Predict has already started it), and writes rings back. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     const int32_t *loan = e->plan->work.loan;
-    if (!loan[1]) return HY_OK;
+    if (!hy_plan_borrows(e->plan, phase)) return HY_OK;
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
     if (phase->back == HY_RETURNS_AT_END) {
@@ -260,7 +262,7 @@ static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes)
     return status;
 }
 
-static size_t seen_bytes(const hy_engine *e) {
+static size_t fp8_stats_bytes(const hy_engine *e) {
     return (size_t)e->model->params.units * HY_SEEN * sizeof(double);
 }
 
@@ -281,11 +283,11 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
         .square_sum = at[HY_BUFFER_SQUARE_SUM],
         .dots = at[HY_BUFFER_DOTS],
         .clip = at[HY_BUFFER_CLIP],
-        .seen = at[HY_BUFFER_FP8],
+        .fp8_stats = at[HY_BUFFER_FP8],
         .rope = at[HY_BUFFER_ROPE],
         .reduce_workspace = hy_tensor_1d(at[HY_BUFFER_SUMS], HY_U8, (int64_t)bytes[HY_BUFFER_SUMS]),
     };
-    if (b.seen) b.largest = (float *)(b.seen + HY_SEEN * e->model->params.units);
+    if (b.fp8_stats) b.largest = (float *)(b.fp8_stats + HY_SEEN * e->model->params.units);
     e->work->buffers = b;
     HY_TRY(take_staging(e, (size_t)work->rows));
     return fill_rope(e, spec, (size_t)bytes[HY_BUFFER_ROPE]);
@@ -294,8 +296,8 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
 /* Host memory for results. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     hy_backend *b = e->device.backend;
-    if (e->work->buffers.seen) {
-        HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work->seen));
+    if (e->work->buffers.fp8_stats) {
+        HY_TRY(b->alloc(b, HY_PINNED, fp8_stats_bytes(e), (void **)&e->work->fp8_stats));
     }
     size_t guarded =
         2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan->choice, spec->ranks);
@@ -369,11 +371,12 @@ hy_status hy_work_take(hy_engine *e) {
                          area + need->data, "activations and workspace"));
     w->passes = part_of(e, &e->state->ledger, 0, area);
     w->data = part_of(e, &e->state->ledger, area, need->data);
-    uint64_t rings = e->plan->state.work_rings; /* at the end of the area, which is never lent */
+    uint64_t rings =
+        e->plan->state.work_rings; /* at the end of the area; this part is never lent */
     w->ring_arena = part_of(e, NULL, area - rings, rings);
     if (need->loan[1]) (void)place_lent(e, need); /* its size was checked in count_work */
     uint64_t scratch =
-        e->plan->choice.prediction_is_disabled ? 0 : e->state->rows->scratch[HY_PREDICTOR_BUFFERS];
+        e->plan->choice.prediction_awaits_test ? 0 : e->state->rows->scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, hy_engine_phase(e)));
     place_plans(e);
@@ -402,7 +405,7 @@ void hy_work_release(hy_engine *e) {
         if (s->is_done) b->event_destroy(s->is_done);
     }
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
-    if (w->seen) b->release(b, HY_PINNED, w->seen, seen_bytes(e));
+    if (w->fp8_stats) b->release(b, HY_PINNED, w->fp8_stats, fp8_stats_bytes(e));
     free(w->guard_losses);
     clear_parts(e);
     hy_arena_clear(&w->data);

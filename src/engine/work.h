@@ -20,9 +20,9 @@ typedef struct hy_pass_buffers {
     double *loss_sum;          /* (1) f64 */
     double *square_sum;        /* (1) f64 */
     double *dots;              /* (3) f64: of HY_OP_DIFF_DOT */
-    float *clip;               /* (2) fp32, and behind them (2) int32: the seed of dropout */
-    double *seen;              /* (units, HY_SEEN) f64: fp8 statistics; NULL without fp8 */
-    float *largest; /* (units, HY_LINEARS) fp32: largest magnitudes; unit 0: of weights */
+    float *clip;       /* (2) fp32: {norm, clip factor}, followed by the dropout seed (2 int32) */
+    double *fp8_stats; /* (units, HY_SEEN) f64: fp8 statistics; NULL without fp8 */
+    float *largest;    /* (units, HY_LINEARS) fp32: largest magnitudes; unit 0: of weights */
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
@@ -51,8 +51,8 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* The memory of passes. In optimizer steps it holds training's parts; in Predict, evaluation's
- * and the predictor's rings. It holds nothing that outlives a step. */
+/* The memory of passes. In optimizer steps it holds training's parts; in other phases, evaluation's
+ * and in Predict also the predictor's rings. It holds nothing that outlives a step. */
 typedef struct hy_work {
     hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL: no phase uses this type */
     hy_batch_plan *eval[HY_PLAN_TYPES], *guard;
@@ -60,8 +60,9 @@ typedef struct hy_work {
     hy_arena passes;     /* activations and workspace; the phase decides what is pushed there */
     hy_arena data;       /* buffers */
     hy_arena ring_arena; /* in `passes`: rings of the predictor's rows */
-    hy_arena lent[2]; /* borrowed from rows: activations, workspace of a large forward-only batch */
-    char *scratch;    /* in ring_arena: where 8-bit buffers are decoded; NULL: there are none */
+    hy_arena lent
+        [2]; /* lent by rows, or by training's area: activations, workspace of a large forward-only batch */
+    char *scratch;       /* in ring_arena: where 8-bit buffers are decoded; NULL: there are none */
     bool rings_are_used; /* ring_arena may hold changes that are not written back */
     hy_arena host_arena; /* pinned: activations that layers keep on the host */
     hy_store activations;
@@ -69,7 +70,7 @@ typedef struct hy_work {
     hy_step_result *result; /* pinned */
     hy_staging staging[2];  /* one is filled while the other is computed */
     size_t staging_rows;
-    double *seen;         /* pinned, (units, HY_SEEN): statistics of the last fp8 step; or NULL */
+    double *fp8_stats;    /* pinned, (units, HY_SEEN): statistics of the last fp8 step; or NULL */
     double *guard_losses; /* losses of the guard's sequences, before and after a jump */
     bool is_gone;         /* the area was freed and could not be allocated again */
 } hy_work;
@@ -80,12 +81,13 @@ void hy_work_release(hy_engine *e);      /* frees it */
 /* Frees it in a run that goes on: finishes the update, writes rings back, enters Full before. */
 hy_status hy_work_give_back(hy_engine *e);
 /* Enters a phase. Training uses gradients and training's part of the area; other phases use the
- * part of forward-only batches, and the predictor's rings. */
+ * part of forward-only batches, and the predictor's rings. If the phase borrows memory, this also
+ * finishes the pending update, waits for all streams, and may move optimizer state to the host. */
 hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *phase);
 const hy_phase_row *hy_engine_phase(const hy_engine *e);
 /* Writes back what the predictor's rings changed. Call it before training uses the area. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* Allocates the buffers that hy_work_close has counted, and fills the table of rotations.
+/* Allocates the buffers that hy_work_total has counted, and fills the table of rotations.
  * Inference, which has no plan, calls it directly. */
 hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
                                const hy_plan_work *work);

@@ -20,7 +20,8 @@ static hy_status take_list(const hy_json *json, const char *path, hy_branches *o
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || count > MOST_BRANCHES, HY_ERR_INPUT,
                "%s: \"branches\" is missing or not a list of branches", path);
     out->list = calloc(count + 1, sizeof *out->list);
-    if (!out->list) return hy_fail(HY_ERR_MEMORY, "not enough memory for the branches of %s", path);
+    if (!out->list)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to list the branches of run %s", path);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         hy_branch *b = &out->list[out->count++];
         HY_TRY(hy_json_int(json, n, "parent", &b->parent));
@@ -68,7 +69,8 @@ hy_status hy_branches_begin(const char *run, hy_branches *branches, hy_branch br
     hy_json_writer w;
     HY_TRY(hy_path_join(path, sizeof path, run, HY_BRANCHES_FILE));
     hy_branch *list = realloc(branches->list, (branches->count + 1) * sizeof *list);
-    if (!list) return hy_fail(HY_ERR_MEMORY, "not enough memory for the branches of %s", run);
+    if (!list)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to list the branches of run %s", run);
     branches->list = list;
     list[branches->count++] = branch;
     branches->current = (int64_t)branches->count;

@@ -150,7 +150,7 @@ static hy_status refused(const download *d, const char *what, const hy_http_answ
                        d->token[0] ? "; or the token that was sent has no access"
                                    : "; if it is private, set HF_TOKEN to a token with access");
     }
-    return hy_fail(HY_ERR_IO, "%s answered with status %ld for %s%s%s; try again later",
+    return hy_fail(HY_ERR_IO, "%s answered with HTTP status %ld for %s%s%s; try again later",
                    d->endpoint, answer->status, d->name, *what ? "/" : "", what);
 }
 
@@ -353,7 +353,7 @@ static hy_status receive_right(arrival *a) {
                    a->file->name, found, a->file->hash);
 }
 
-/* The path of a file: blobs/HASH in the cache. */
+/* The path of a file: blobs/HASH in the cache; in a caller's folder, the file's own name. */
 static hy_status place_of(const download *d, const hy_hub_file *file, char path[HY_HF_PATH_MAX]) {
     char blob[HY_SHA_HEX + 8];
     snprintf(blob, sizeof blob, "blobs/%s", file->hash);

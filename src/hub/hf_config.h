@@ -44,8 +44,8 @@ typedef struct hy_hf_tokens {
 hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_json_node *source,
                              const hy_hf_tokens *tokens, hy_text *out);
 
-/* The source unchanged, except for the type of the weights, which are not quantised, and these
- * tokens. */
+/* Copies the source, except for the type of the weights, their quantisation (none in the copy), and
+ * these tokens. */
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
                             hy_text *out);
 

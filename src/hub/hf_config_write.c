@@ -1,7 +1,7 @@
 /* hf_config_write.c: writes config.json for a shape. See hf_config.h.
  *
  * The file is readable by transformers 4 and 5: rope_theta and rope_scaling at the top level,
- * torch_dtype. Fields of a source with the same meaning are omitted. */
+ * torch_dtype. Fields of the source that mean the same as a written field are omitted. */
 #include <string.h>
 
 #include "base/error.h"
@@ -41,7 +41,7 @@ static void put_window(hy_json_writer *w, const hy_family *family, const hy_shap
     }
     if (!hy_family_has_key(family, "use_sliding_window")) return;
     hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    int32_t first = 0; /* the closest for versions of transformers without layer_types */
+    int32_t first = 0; /* the closest setting for versions of transformers without layer_types */
     while (first < s->layers && hy_shape_window(s, first) == 0) first++;
     hy_json_put_int(w, "max_window_layers", first);
 }

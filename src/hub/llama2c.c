@@ -53,8 +53,9 @@ static hy_status place_tensors(hy_llama2c *f, const char *path) {
         f->layer[i] = bytes;
         HY_FAIL_IF(__builtin_mul_overflow(bytes, parts[i].layers, &all) || all > size - at,
                    HY_ERR_INPUT,
-                   "%s: %llu bytes are too few for the model that its header describes", path,
-                   (unsigned long long)size);
+                   "%s has only %llu bytes, fewer than the model in its header needs; it may be "
+                   "incomplete",
+                   path, (unsigned long long)size);
         at += all;
     }
     if (at == size) return HY_OK;

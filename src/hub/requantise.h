@@ -1,8 +1,8 @@
-/* requantise.h: reproduces the weights of training.
+/* requantise.h: reads frozen weights as training used them: each matrix that was quantised in
+ * training is quantised and decoded again, which gives the same numbers.
  *
- * It wraps a reader of weights for merging or writing. A matrix that was quantised in training
- * is quantised again and decoded, which gives the same numbers as in training. It keeps codes
- * and scales of one matrix at a time. */
+ * It wraps another reader of weights, for merging or writing, and keeps codes and scales of one
+ * matrix at a time. */
 #pragma once
 
 #include "hub/hf_export.h"

@@ -100,7 +100,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     e->work->eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = {0};
     hy_work_add(&work, *plan);
-    hy_work_close(&work, &spec, 0);
+    hy_work_total(&work, &spec, 0);
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, &work, *plan);
 }

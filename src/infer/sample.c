@@ -109,7 +109,7 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
     const hy_unit_hook brings_weights = {
         .context = s->e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     HY_TRY(hy_engine_weights(s->e, s->decoder->options.dtype, &weights));
-    s->decoder->hook = hy_engine_has_ranks(s->e) ? &brings_weights : NULL;
+    s->decoder->hook = hy_engine_exchanges(s->e) ? &brings_weights : NULL;
     for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);
     for (int32_t i = 0; i < s->options->tokens; i++) {
         int32_t token;
@@ -168,7 +168,7 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
     HY_TRY(hy_model_folder(e->request.settings, folder));
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
-    while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
+    while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_prepare_retry(e, status));
     e->retries.in_a_row = 0;
     return HY_OK;
 }

@@ -2,7 +2,7 @@
  *
  * Workspace sizes follow the kernels in cuda/. The largest are attention's backward pass (row sums,
  * and partial sums if several blocks share the query heads of a key), the embedding's sort, and the
- * limit for the algorithm of a matmul. Sums over rows need a few partial rows per
+ * workspace limit of matmul algorithms. Sums over rows need a few partial rows per
  * multiprocessor. */
 #include "kernels/card_backend.h"
 
@@ -18,8 +18,8 @@
 #define ATTENTION_HEAD_LIMIT 256
 #define EMBED_WINDOW 32 /* rows summed by one block of the embedding's backward pass */
 #define SORT_TILE 2048
-/* Free share of an otherwise empty card, without the context and the desktop: 16,303 MiB leave
- * 15.25 GiB. */
+/* Share of a card's memory that is left after the context and the desktop: 15.25 GiB of 16,303
+ * MiB. */
 #define FREE_SHARE 0.958
 /* The share of the data sheet's rate that a large matmul reaches; large cards throttle or wait
  * more. */
@@ -140,7 +140,7 @@ static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **
                    "this card is only simulated for planning; it cannot run anything");
 }
 
-/* Streams and events are NULL; code that holds one passes it on. */
+/* Streams and events are NULL; callers only pass them back to the backend. */
 static hy_status card_stream_create(hy_backend *b, const char *name, hy_stream **out) {
     (void)b, (void)name;
     *out = NULL;

@@ -1,4 +1,5 @@
-/* cuda_driver.c: whether NVIDIA's driver is present, and for how many cards. The driver is a
+/* cuda_driver.c: whether the driver and our backend are present, and how many cards there are. The
+ * driver is a
  * separate library, independent of card and toolkit. This file is separate from cuda_open.c, so
  * that programs with their own backend (tests) can use it. */
 #include <dlfcn.h>

@@ -2,9 +2,9 @@
  * object.
  *
  * The program opens libhybrid_cuda.so when a device is needed and requests a backend from it. No
- * CUDA is linked into the program, so it starts on a machine without a driver. The shared object
- * calls only the functions passed here: messages, and the check of the op table. Both sides are
- * built from the same source; the version and the size of a call detect a mix of builds. */
+ * CUDA is linked into the program, so it starts on a machine without a driver. Of the program
+ * it calls only the functions in hy_cuda_host. Both sides are built from the same source; the
+ * version and sizeof(hy_op_call) detect a mix of builds. */
 #pragma once
 
 #include <stdarg.h>

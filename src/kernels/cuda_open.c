@@ -35,7 +35,8 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
         ") is not next to the program: build it with nvcc in PATH, or set HYBRID_CUDA_LIBRARY");
     hy_cuda_entry_function entry;
     *(void **)&entry = dlsym(library, HY_CUDA_ENTRY);
-    HY_FAIL_IF(!entry, HY_ERR_DEVICE, LIBRARY " is not a CUDA backend: it has no " HY_CUDA_ENTRY);
+    HY_FAIL_IF(!entry, HY_ERR_DEVICE,
+               LIBRARY " is not a CUDA backend: it has no function " HY_CUDA_ENTRY);
     /* The library stays open: CUDA cannot be unloaded safely. */
     hy_status status = entry(&host, options, out);
     if (status != HY_ERR_STATE) return status;

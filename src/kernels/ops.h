@@ -16,8 +16,8 @@ const char *hy_op_tensor_name(hy_op_kind kind, int position);
 enum { HY_ACCESS_NONE = 0, HY_ACCESS_READ = 1, HY_ACCESS_WRITE = 2, HY_ACCESS_BOTH = 3 };
 int hy_op_access(hy_op_kind kind, int position);
 
-/* The position where an op stores the largest magnitude of one of its results, and of which tensor;
- * -1: none. */
+/* The position where an op stores the largest magnitude of one of its results; *of: the position of
+ * that result. -1: it stores none. */
 int hy_op_largest(hy_op_kind kind, int *of);
 
 /* HY_OK, or HY_ERR_INPUT with a message that names the op, the tensor, its value and what was

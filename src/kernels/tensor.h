@@ -43,7 +43,8 @@ static inline uint64_t hy_dtype_bytes(hy_dtype dtype, int64_t count) {
     return (uint64_t)count * hy_dtype_size(dtype);
 }
 
-/* The bytes of the scales of `blocks` blocks. */
+/* The bytes of the scales of `blocks` blocks. group 0: one fp32 scale per block; otherwise one byte
+ * per block and two floats per group. */
 static inline uint64_t hy_scale_bytes(int64_t blocks, int32_t group) {
     if (group == 0) return (uint64_t)blocks * sizeof(float);
     return (uint64_t)(blocks / group) * 2 * sizeof(float) + (uint64_t)blocks;
@@ -69,8 +70,8 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
     return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
 }
 
-/* Rows [first, first + count) of a 2-d tensor. Two-level scales are found from the end of a tensor,
- * so a view has none of them, and no op accepts such a view. */
+/* Rows [first, first + count) of a tensor; of a 1-d tensor, its elements. The position of two-level
+ * scales depends on the size of the whole tensor, so a view has none, and no op accepts it. */
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;

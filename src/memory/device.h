@@ -10,8 +10,7 @@ typedef struct hy_device {
     hy_backend *backend;
     hy_stream *compute;
     hy_stream *copies, *returns; /* copies of units to the device, and back */
-    hy_stream
-        *moves; /* optimizer state that leaves in Predict and returns; nothing queues after it */
+    hy_stream *moves;            /* only for optimizer state that leaves the device and returns */
 } hy_device;
 
 /* Waits until all streams are idle. */

@@ -63,7 +63,7 @@ typedef struct hy_spill_stats {
 hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_options *options,
                         hy_spill **out);
 
-/* Enlarges the file, while no transfer is in flight. Errors as above; then the file is
+/* Enlarges the file, while no transfer is in flight. If it fails (errors as above), the file is
  * unchanged. */
 hy_status hy_spill_grow(hy_spill *s, uint64_t bytes);
 

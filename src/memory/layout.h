@@ -55,9 +55,9 @@ hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 /* Changes the type of all tensors. The new type must not be wider than the widest that rings were
  * made for. */
 void hy_layout_retype(hy_layout *layout, hy_dtype dtype);
-/* Keeps one rank's part of every unit. It is for classes that are not computed with until all parts
- * of a unit are contiguous again. All parts have the same size, except for one line of memory,
- * whatever types and tensors they cut. */
+/* Keeps one rank's part of every unit. It is for classes whose units are gathered again before any
+ * op uses them. All parts have the same size, except for HY_ALIGNMENT
+ * bytes, whatever types and tensors they cut. */
 hy_status hy_layout_cut(hy_layout *layout, int32_t rank, int32_t count);
 void hy_layout_fini(hy_layout *layout);
 

@@ -53,7 +53,7 @@ hy_status hy_store_init_outside(hy_store *store, hy_backend *backend, hy_class c
     store->outside = calloc((size_t)layout->item_count, sizeof *store->outside);
     if (store->outside) return HY_OK;
     hy_layout_fini(&store->layout);
-    return hy_fail(HY_ERR_MEMORY, "not enough memory for the places of %d tensors",
+    return hy_fail(HY_ERR_MEMORY, "not enough memory for the addresses of %d tensors",
                    layout->item_count);
 }
 
@@ -194,14 +194,14 @@ static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool wait
     return bring(store, slot, slot->brought + (left < bytes ? left : bytes));
 }
 
-hy_status hy_store_gather(hy_store *store, int32_t unit) {
+hy_status hy_store_prefetch(hy_store *store, int32_t unit) {
     return gather(store, unit, UINT64_MAX, false);
 }
 
-hy_status hy_store_gather_chunk(hy_store *store, int32_t unit) {
+hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit) {
     bool comes_whole =
         !store->copies.up || store->stages || store->units[unit].kind != HY_BUFFER_LARGE;
-    if (comes_whole) return hy_store_gather(store, unit);
+    if (comes_whole) return hy_store_prefetch(store, unit);
     uint64_t chunk = store->ring.buffer_bytes / CHUNKS_PER_BUFFER;
     uint64_t least = store->layout.unit_bytes[unit] / MOST_CHUNKS;
     return gather(store, unit, hy_align(chunk > least ? chunk : least), false);

@@ -1,6 +1,6 @@
 /* store.h: a class of per-unit tensors, and the protocol for using them.
  *
- * Code that computes with a unit makes three calls: gather (begin to copy it to the device, ahead
+ * Code that computes with a unit makes three calls: prefetch (begin to copy it to the device, ahead
  * of need), get (from now on the stream may use it), release (the stream's use ends here). The
  * backing store is where units are kept. If that is the device, the calls return at once. Otherwise
  * units pass through a ring of device buffers on copy streams, with events, and a changed unit is
@@ -125,7 +125,7 @@ hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *devic
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies);
 
-/* Backed by the disk: gather reads a unit ahead, and it is written after its changes have left the
+/* Backed by the disk: prefetch reads a unit ahead, and the unit is written after its changes have left the
  * device. get waits on the host for the disk. A failed read or write is reported by the next calls,
  * with the folder; then the run must end. Units that were never written read as zero, except
  * resident ones. No arena counts the bytes on disk; the creator of the file does. */
@@ -146,7 +146,7 @@ static inline bool hy_store_holds(const hy_store *store, int32_t unit) {
     return store->units[unit].slot >= 0;
 }
 
-/* The bytes that each of these needs. */
+/* The bytes of a ring, and of its units in the backing store. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* without resident units */
 
@@ -156,11 +156,11 @@ void hy_store_fini(hy_store *store);
 
 /* Begins to copy a unit to the device. Copies are done in the order of calls: up is one queue for
  * all stores that share it. */
-hy_status hy_store_gather(hy_store *store, int32_t unit);
+hy_status hy_store_prefetch(hy_store *store, int32_t unit);
 /* As above for a large unit, one chunk per call, so that the units of a walk are not delayed.
- * Called along the way, it is complete in time; get copies what is missing. Other units are copied
+ * Call it with each unit of the walk; get copies what is missing. Other units are copied
  * whole. */
-hy_status hy_store_gather_chunk(hy_store *store, int32_t unit);
+hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get for a unit that is only read and then released unchanged. Unlike get, it does not wait for a
  * write-back in flight, because the unit is not changed again. */
@@ -172,7 +172,7 @@ hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit);
 /* Releases a unit that the stream has changed. */
 hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t unit);
 
-/* Whether the unit takes no buffer from ordinary units, so that it may be gathered long before it
+/* Whether the unit takes no buffer from ordinary units, so that it may be prefetched long before it
  * is needed: large, small and resident units that have their own buffers, and all units of a store
  * on the device. */
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
@@ -211,7 +211,7 @@ uint64_t hy_store_offset(const hy_store *store, int32_t item); /* of an item in 
 /* Clips a range to the first piece that this rank has; without a cut that is all of it. False: it
  * has none. */
 bool hy_store_clip(const hy_store *store, uint64_t *offset, uint64_t *bytes);
-/* whether any byte of it is on this rank */
+/* Has this rank any byte of the tensor? */
 bool hy_store_has_item(const hy_store *store, int32_t item);
 /* On the device, ops on the stream write the zeros: enqueued, not waited for. */
 hy_status hy_store_zero(hy_store *store, hy_stream *stream);
@@ -235,7 +235,7 @@ static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {
 void *hy_store_device(const hy_store *store, int32_t item);
 /* The device address of a unit, between get and release. */
 char *hy_store_unit(const hy_store *store, int32_t unit);
-/* Where a unit that is not on disk is kept between steps. */
+/* Where a tensor that is not on disk is kept between steps. */
 void *hy_store_backing(const hy_store *store, int32_t item);
 /* As above, if the host can access it; NULL: on a card, on disk, or cut. */
 void *hy_store_host(const hy_store *store, int32_t item);

@@ -5,7 +5,8 @@
  * last layer's forward to the head: it is at the end of scratch memory, which is largest in the
  * layers' backward. Layers without a backward, because nothing in them or below is trained, keep
  * nothing: their residuals alternate between two buffers. A plan that offloads has only these
- * and the gradient; the residual and the kept slots of a layer are a unit of a store. Evaluation
+ * two and the gradient in the block; the residual and the kept slots of each other layer are a unit
+ * of a store. Evaluation
  * has two residuals for each slice, before and after the current layer. */
 #pragma once
 

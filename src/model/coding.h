@@ -32,7 +32,7 @@ typedef struct hy_kept_scales {
     int32_t repeat;
 } hy_kept_scales;
 
-/* Call before the first rows. hy_coding_end frees, also after a failure of this, and does
+/* Call hy_coding_begin before the first rows, and hy_coding_end also if it fails. hy_coding_end does
  * nothing to {0}. */
 hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
 void hy_coding_end(hy_coding *coding);
@@ -51,7 +51,8 @@ void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t co
  * caller stores their codes. Threads may call it for different pieces. */
 void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_kept_scales *scales);
 
-/* After the last rows: writes the scales, hy_layout_scale_bytes(item), which follow all codes. */
+/* After the last rows: returns the scales in the form of the store (hy_layout_scale_bytes(item)).
+ * They are stored after all codes. */
 const void *hy_coding_scales(hy_coding *coding);
 
 /* ---- whole matrices -------------------------------------------------------------------------- */
@@ -78,8 +79,8 @@ typedef struct hy_coding_target {
  * must be those of the whole matrix. */
 hy_status hy_coding_fill(hy_coding *coding, int64_t first, int64_t count,
                          const hy_coding_source *from, const hy_coding_target *to);
-/* Writes the scales to their place, after the codes. */
+/* Writes the scales to their place after the codes. */
 hy_status hy_coding_put_scales(hy_coding *coding, const hy_coding_target *to);
-/* Does all of this for a parameter: begin, fill, scales, end. */
+/* Quantises a whole matrix: calls begin, fill, put_scales and end. */
 hy_status hy_coding_run(const hy_param *param, const hy_layout_item *item,
                         const hy_coding_source *from, const hy_coding_target *to);

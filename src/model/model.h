@@ -45,7 +45,7 @@ void hy_model_destroy(hy_model *model);
 typedef struct hy_batch_options {
     int32_t batch, seq;
     /* Evaluation: batches of this size that pass through each unit one after another, while its
-     * weights are held; 0: one. Their losses do not depend on how many they are. */
+     * weights are held; 0: one. The losses do not depend on the number of slices. */
     int32_t slices;
     int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
@@ -83,14 +83,14 @@ typedef struct hy_unit_hook {
      * changed and released; the pass gets the unit after that. */
     hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
     /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
-     * gathered. */
+     * prefetched. */
     hy_status (*ahead)(void *context, int32_t unit);
-    /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head it
+    /* This micro-batch has completed its part of the unit's gradients, which are still held. With a tied head it
      * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has
      * trained parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
-    /* In every pass: the unit's weights will be needed soon; they are needed now, before they are
-     * held. */
+    /* In every pass. fetch: the unit's weights will be needed soon. await: they are needed now; it
+     * is called before the pass holds them. */
     hy_status (*fetch)(void *context, hy_stream *stream, int32_t unit);
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
@@ -130,9 +130,9 @@ typedef struct hy_batch_plan {
     hy_batch_options options;
     hy_batch_size size;
     int32_t chunk_count;
-    hy_unit *kinds;             /* (kind_count) the model's, or theirs with matmuls in fp8 */
-    hy_unit_plan *checkpointed; /* (kind_count) as units that recompute run each kind */
-    hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
+    hy_unit *kinds; /* (kind_count) the model's kinds, or the same kinds with matmuls in fp8 */
+    hy_unit_plan *checkpointed; /* (kind_count) each kind, for units that recompute */
+    hy_unit_plan *stored; /* (kind_count) each kind, for blocks that keep all that backward reads */
     hy_batch_bytes bytes;
     uint64_t residual_bytes, op_workspace_bytes;
     uint64_t scratch_bytes; /* of a plan for evaluation only; the ops' workspace follows it */
@@ -157,8 +157,8 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* For the first unit with a given unit plan: the number of units that share that plan, so each has
- * the same time and kept bytes; 0 for the other units. */
+/* If `unit` is the first of the units that share its unit plan: their number (all take the same time
+ * and keep the same bytes). Otherwise 0. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Sets the plan's memory: activations (without the ring) and workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);

@@ -9,8 +9,8 @@
 typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
 
 /* The storage type of a parameter if others have `dtype`. Frozen matrices of blocks are stored
- * as frozen_codes, unless they are marked to stay numbers; with int8, so is the token table. The
- * head, which is the most sensitive, and a table shared with it are not quantised. */
+ * as frozen_codes, unless marked to stay numbers. With int8 the token table is quantised too, except a
+ * table shared with the head. The head, which is the most sensitive, is not quantised. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 
 /* Elements that share a scale if a parameter is stored in this quantised type; 0: not possible. */

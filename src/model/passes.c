@@ -79,7 +79,7 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     HY_TRY(hy_run_unit(&f, layers + 1, -1));
     for (int32_t layer = layers - 1; layer >= first; layer--) {
         if (offload) HY_TRY(hy_store_get(offload, input->stream, layer));
-        if (offload && layer > first) HY_TRY(hy_store_gather(offload, layer - 1));
+        if (offload && layer > first) HY_TRY(hy_store_prefetch(offload, layer - 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(hy_run_unit(&f, layer + 1, -1));

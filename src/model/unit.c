@@ -153,7 +153,7 @@ static void add_codes(hy_unit *unit, int8_t seen, int8_t of, int8_t largest, int
 }
 
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is_in_backward) {
-    /* Statistics and plain codes belong to forward. */
+    /* Only forward records statistics and writes the codes that are not transposed. */
     add_codes(unit, is_in_backward ? HY_NO_SLOT : l->seen, in, l->largest,
               is_in_backward ? HY_NO_SLOT : l->in_codes, l->in_transposed, is_in_backward);
 }

@@ -36,7 +36,7 @@ typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit
 
 static hy_status gather(hy_store *store, hy_stream *stream, int32_t unit) {
     (void)stream;
-    return hy_store_gather(store, unit);
+    return hy_store_prefetch(store, unit);
 }
 
 /* Trained and frozen parameters of the unit, and a tied head's table. */
@@ -66,9 +66,10 @@ static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
 
 /* ---- large units ----------------------------------------------------------------------------- */
 
-/* The large unit at the far end of the pass is copied in chunks, one with each block, but not
- * during the first quarter of blocks: the unit at the near end may still be written back from the
- * same buffer, and uploads use one queue, so waiting there would delay the blocks. */
+/* The large unit that the pass reaches last is copied in chunks, one with each block, from the
+ * second quarter of the blocks on. Before that, the large unit that the pass began with may still be
+ * written back from the same buffer; uploads use one queue, so waiting for it would delay the
+ * blocks. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t layers = f->plan->model->shape.layers;
     bool is_backward = f->pass == HY_PASS_BACKWARD;
@@ -81,7 +82,7 @@ static hy_status gather_far_end(const hy_frame *f) {
                           wants_grads ? f->input->grads : NULL};
     for (int i = 0; i < 3; i++) {
         bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], end);
-        if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], end));
+        if (is_apart) HY_TRY(hy_store_prefetch_chunk(stores[i], end));
     }
     return HY_OK;
 }
@@ -98,9 +99,9 @@ static hy_status get_sum(const hy_frame *f, int32_t unit, bool is_begun) {
 }
 
 static hy_status gather_grads(const hy_frame *f, int32_t unit) {
-    if (goes_on(f, unit)) HY_TRY(hy_store_gather(f->input->grads, unit));
+    if (goes_on(f, unit)) HY_TRY(hy_store_prefetch(f->input->grads, unit));
     bool has_begun = f->input->accumulate && borrows_sum(f, unit);
-    return has_begun ? hy_store_gather(f->input->grads, 0) : HY_OK;
+    return has_begun ? hy_store_prefetch(f->input->grads, 0) : HY_OK;
 }
 
 /* ---- a visit --------------------------------------------------------------------------------- */

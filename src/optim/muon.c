@@ -55,7 +55,7 @@ static piece piece_of(const hy_param *param, int index) {
     return p;
 }
 
-/* ---- a window -------------------------------------------------------------------------------- */
+/* ---- a window: consecutive parameters that are updated together ------------------------------ */
 
 /* Matrices of one shape, one after another. */
 typedef struct group {

@@ -193,7 +193,7 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
     return most;
 }
 
-/* The choice for a parameter does not depend on the others in its window. */
+/* The algorithms chosen for a parameter's matmuls do not depend on the others in its window. */
 hy_status hy_optimizer_prepare(const hy_optimizer *optimizer, const hy_params *params,
                                hy_backend *backend) {
     for (int32_t i = 0; i < params->count; i++) {
@@ -238,7 +238,7 @@ hy_status hy_optimizer_norm_end(const hy_optimizer_state *state, hy_stream *stre
 hy_status hy_optimizer_clip(const hy_optimizer_state *state, hy_stream *stream, double grad_scale) {
     HY_TRY(hy_optimizer_norm_begin(state, stream));
     for (int32_t unit = state->params->units - 1; unit >= 0; unit--) {
-        if (unit > 0) HY_TRY(hy_store_gather(state->grads, unit - 1));
+        if (unit > 0) HY_TRY(hy_store_prefetch(state->grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(state, stream, unit));
     }
     return hy_optimizer_norm_end(state, stream, grad_scale);
@@ -258,21 +258,21 @@ static void list_stores(const hy_optimizer_state *state, hy_store *out[STORES]) 
     out[GRADS] = state->grads;
 }
 
-hy_status hy_optimizer_gather(const hy_optimizer_state *state, int32_t unit) {
+hy_status hy_optimizer_prefetch(const hy_optimizer_state *state, int32_t unit) {
     hy_store *stores[STORES];
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
-        if (stores[i]) HY_TRY(hy_store_gather(stores[i], unit));
+        if (stores[i]) HY_TRY(hy_store_prefetch(stores[i], unit));
     }
     return HY_OK;
 }
 
-hy_status hy_optimizer_gather_chunk(const hy_optimizer_state *state, int32_t unit) {
+hy_status hy_optimizer_prefetch_chunk(const hy_optimizer_state *state, int32_t unit) {
     hy_store *stores[STORES];
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
         bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], unit);
-        if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], unit));
+        if (is_apart) HY_TRY(hy_store_prefetch_chunk(stores[i], unit));
     }
     return HY_OK;
 }

@@ -182,9 +182,9 @@ typedef struct hy_optimizer_step {
 } hy_optimizer_step;
 
 /* Copies the data for the update of a unit to the device, ahead of need. */
-hy_status hy_optimizer_gather(const hy_optimizer_state *state, int32_t unit);
+hy_status hy_optimizer_prefetch(const hy_optimizer_state *state, int32_t unit);
 /* As above, long before: each call copies one chunk of a large unit. */
-hy_status hy_optimizer_gather_chunk(const hy_optimizer_state *state, int32_t unit);
+hy_status hy_optimizer_prefetch_chunk(const hy_optimizer_state *state, int32_t unit);
 
 /* The progress of an update: everything before the cursor is updated. Begins as zero. */
 typedef struct hy_optimizer_cursor {

@@ -28,10 +28,10 @@ typedef enum hy_health {
     HY_HEALTH_COUNT
 } hy_health;
 
-/* A run is stopped when its loss stays above a bound derived from its beginning. The first loss was
- * measured before anything was learned. If that step was lucky, the mean of the first eight counts,
- * up to one nat above guessing (`uniform`, the logarithm of the vocabulary size), so that a run
- * that diverges at once does not set its own bound. */
+/* A run is stopped when its loss stays above a bound. The bound starts from the first loss, or from
+ * the mean of the first eight if that is higher; that mean counts only up to `uniform` + 1 nat, so
+ * that a run that diverges at once does not set its own bound. uniform: the logarithm of the
+ * vocabulary size, the loss of guessing. */
 #define HY_DIVERGED_STEPS 32 /* steps in a row above it */
 typedef struct hy_loss_bound {
     int64_t seen;        /* losses that count for the beginning, at most eight */

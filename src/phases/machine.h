@@ -14,8 +14,8 @@
 typedef struct hy_phase_rules {
     bool has_predictor; /* false: Warmup and Full only */
     int64_t warmup_steps;
-    int64_t full_steps,
-        correct_steps; /* their sum is a window: optimizer steps between two jumps */
+    /* their sum is a window: optimizer steps between two jumps */
+    int64_t full_steps, correct_steps;
     double predict_from, predict_until; /* shares of the run's compute */
     double confidence_threshold;
     /* optimizer steps without Predict after a rejected jump or a divergence; doubles each time */
@@ -54,13 +54,13 @@ typedef enum hy_phase_obstacle {
 typedef struct hy_phase_state {
     hy_phase phase; /* of the next step */
     hy_phase_reason reason;
-    bool rolls_back;       /* undo the last jump before it, if a snapshot is kept */
+    bool rolls_back;       /* undo the last jump before the next step, if a snapshot is kept */
     int64_t done;          /* optimizer steps in total */
     int64_t window;        /* optimizer steps since the window began: hy_phase_step_in_window() */
     int64_t correct_left;  /* remaining Correct steps */
     int64_t cooldown;      /* optimizer steps until Predict may be tried */
     int64_t next_cooldown; /* length of the next cooldown */
-    int64_t moves, rejections, divergences;
+    int64_t moves, rejections, divergences; /* accepted and rejected jumps; diverged steps */
 } hy_phase_state;
 
 /* What the last step observed. */

@@ -8,8 +8,8 @@
  *     outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D),
  *             D = theta - phi (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
  *     line    phi: theta + length (theta - phi)
- * In both of them phi is the weights after the last jump, so D is the displacement by true
- * steps. */
+ * phi is the weights at the start of the window: those after the last jump, if one began it. So D
+ * is the displacement by the window's optimizer steps. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -51,15 +51,16 @@ typedef struct hy_formulas {
     int count;
 } hy_formulas;
 
-/* A window begins at these weights; after a rejection the velocity is reset, too. */
+/* Begins a window at the current weights with velocity 0. After an accepted jump,
+ * hy_predictor_accept begins the window and keeps the velocity. */
 hy_formulas hy_predictor_begin(const hy_predictor *p);
 
 /* The proposed weights in terms of the current theta and buffers: only reads, target theta.
  * `window` is the number of optimizer steps in the window. */
 hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window);
 
-/* The length of the move in predicted steps: its projection on the window's displacement, in steps
- * of the window. dot = <move, displacement>, square = |displacement|^2. */
+/* The length of a jump in predicted steps: its projection on the window's displacement, in steps
+ * of the window. dot = <jump, displacement>, square = |displacement|^2. */
 double hy_predicted_steps(double dot, double square, int64_t window);
 /* The factor that limits the jump to max_steps. */
 double hy_predictor_cap(const hy_predictor *p, double predicted_steps);

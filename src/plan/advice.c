@@ -120,7 +120,7 @@ static bool offload_activations(edit *e) {
 }
 
 static bool offload_optimizer(edit *e) {
-    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle requires it */
+    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_decide requires it */
     return !must_stay && offload(e, "optim_place", &e->choice->state[HY_PLAN_OPTIM]);
 }
 
@@ -258,8 +258,8 @@ static const change_maker fitters[] = {open_places,    open_types,     use_small
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
-/* Applies a set of changes one after the other and plans as a run with these settings would, which
- * fails first if the finest types conflict. A set with a change that changes nothing is skipped. */
+/* Applies a set of changes one after the other and tests whether the smallest plan fits. A set whose
+ * settings conflict is skipped, and so is a set with a change that changes nothing. */
 static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              unsigned set, hy_plan_facts *facts) {
     hy_plan_request other = *r;
@@ -300,7 +300,7 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     if (with_host.fits) {
         snprintf(out, HY_PLAN_TEXT, "%s of host memory", hy_bytes_as_text(with_host.host).text);
     } else {
-        snprintf(out, HY_PLAN_TEXT, "%s of device memory and %s of host memory",
+        snprintf(out, HY_PLAN_TEXT, "%s of device memory and %s of host memory in total",
                  hy_bytes_as_text(with_both.device).text, hy_bytes_as_text(with_both.host).text);
     }
     return HY_OK;

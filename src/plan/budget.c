@@ -35,12 +35,12 @@ static uint64_t card_limit(const hy_plan_request *r) {
 }
 
 /* The smaller of two limits; 0 means no limit. */
-static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
+static uint64_t smaller_limit(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
 
 uint64_t hy_budget_device(const hy_plan_request *r) {
     uint64_t asked = (uint64_t)r->settings->memory.max_gpu_mem;
     uint64_t card = r->backend->facts.is_gpu ? card_limit(r) : 0;
-    return closer(closer(asked, card), r->device_cap);
+    return smaller_limit(smaller_limit(asked, card), r->device_cap);
 }
 
 /* The memory that this machine can spare, unless the plan is for another machine. host_reserve
@@ -56,7 +56,7 @@ uint64_t hy_budget_host(const hy_plan_request *r) {
         if (host.available && !spare) spare = 1; /* no spare memory is also a limit */
         if (spare > 0) spare += r->host_held;    /* not shared with other ranks */
     }
-    return closer(closer(asked, spare), r->host_cap);
+    return smaller_limit(smaller_limit(asked, spare), r->host_cap);
 }
 
 uint64_t hy_budget_disk(const hy_settings *s) {

@@ -80,7 +80,8 @@ static hy_status choose_state(const hy_settings *s, const hy_precision_level *le
     HY_TRY(choose_optim(s, level, p));
     p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
     p->master = hy_dtype_chosen(s->optimizer.master_dtype, level->master);
-    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, level->is_slow_8bit ? HY_U8 : p->master);
+    p->slow =
+        hy_dtype_chosen(s->phases.predictor_dtype, level->is_predictor_8bit ? HY_U8 : p->master);
     if (p->master != HY_BF16) return HY_OK;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (p->of[i] == HY_BF16) continue;
@@ -159,7 +160,8 @@ hy_status hy_types_choose_custom(const hy_settings *s, const hy_precision_level 
         "master_dtype is %s, but the weights are %s; accepted: fp32 and the type of the weights",
         hy_dtype_name(p->master), hy_dtype_name(custom->weights));
     p->has_low = p->master != custom->weights;
-    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, level->is_slow_8bit ? HY_U8 : p->master);
+    p->slow =
+        hy_dtype_chosen(s->phases.predictor_dtype, level->is_predictor_8bit ? HY_U8 : p->master);
     if (custom->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
     return check_slow(s, p);
 }

@@ -11,8 +11,8 @@
  * prediction. The planner chooses a level between the finest and the smallest (levels.c). */
 typedef struct hy_precision_level {
     hy_dtype master, grads, optim;
-    bool is_slow_8bit; /* the predictor's state has 8 bits; false: the type of master */
-    bool predicts;     /* false: memory is short, so prediction is disabled */
+    bool is_predictor_8bit; /* the predictor's state has 8 bits; false: the type of master */
+    bool predicts;          /* false: memory is short, so the run never predicts */
     bool has_snapshot;
 } hy_precision_level;
 static inline hy_precision_level hy_precision_finest(void) {

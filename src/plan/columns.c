@@ -1,9 +1,10 @@
 /* columns.c: the placement table of a plan: where each class is in each phase. See request.h.
  *
- * A column follows from the phase's row (phases/table.h): classes that the phase does not keep
- * are absent, optimizer state is where the offload strategy puts it, and passes need the
- * training area or that of a forward-only batch. Rows of one class have one place, so a cell is
- * their sum. Rings and their resident layers count as workspace. */
+ * A column follows from the phase's row (phases/table.h): phases that do not train have no
+ * gradients, optimizer state is where the offload strategy puts it, and passes need the training
+ * area or that of a forward-only batch. Rows of one class have one place, so a cell is their sum.
+ * Rings and their resident layers count as workspace. The engine books the same bytes when it
+ * enters a phase (hy_state_book_steps, push_parts in engine/work.c). */
 #include "phases/table.h"
 #include "plan/request.h"
 
@@ -29,8 +30,8 @@ static void sum_classes(const hy_rows *rows, const hy_plan *plan, class_sum out[
 }
 
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase) {
-    if (!(phase->leaves & HY_CLASS_BIT(HY_OPTIM))) return HY_OFFLOAD_NONE;
-    if (phase->back == HY_RETURNS_AHEAD) return plan->offload;
+    if (phase->back == HY_LEAVES_NOTHING) return HY_OFFLOAD_NONE;
+    if (phase->back == HY_RETURNS_AHEAD) return plan->offload; /* Predict */
     /* A phase between steps moves state only if its larger batch needs the memory. */
     bool is_lent = false;
     for (int i = 0; i < 2; i++) {
@@ -75,17 +76,19 @@ static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledge
         return;
     }
     hy_forward_area area = hy_plan_forward_area(plan, phase);
+    hy_batch_bytes lent = hy_plan_borrows(plan, phase) ? w->lent : (hy_batch_bytes){0};
     uint64_t rings = area.rings + s->rings - s->step_rings;
     hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase, HY_DEVICE, dtype,
-                   area.activations + w->lent.activations);
+                   area.activations + lent.activations);
     hy_ledger_plan(l, HY_WORKSPACE, phase->phase, HY_DEVICE, dtype,
-                   area.workspace + w->lent.workspace + rings);
+                   area.workspace + lent.workspace + rings);
 }
 
 hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase) {
     const hy_plan_work *w = &plan->work;
     bool jumps = phase->borrower == HY_BORROWS_BATCH_JUMP;
-    if (!jumps && w->loan[1]) return (hy_forward_area){0}; /* all of it is borrowed */
+    bool borrows_all = !jumps && hy_plan_borrows(plan, phase);
+    if (borrows_all) return (hy_forward_area){0};
     /* The guard's batch uses the training area. */
     return (hy_forward_area){.activations = w->eval.activations,
                              .workspace = w->eval_area - w->eval.activations,
@@ -99,7 +102,7 @@ void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         class_sum sum = sums[cls];
         if (sum.place == HY_NOWHERE) continue;
-        if (!hy_phase_keeps(phase, (hy_class)cls)) sum = (class_sum){0};
+        if (cls == HY_GRADS && !hy_phase_trains(phase)) sum = (class_sum){0};
         if (cls == HY_OPTIM && sum.place == HY_DEVICE) {
             sum = offloaded(hy_plan_offload_in(plan, phase), rows, sum);
         }

@@ -47,9 +47,9 @@ static double moving_seconds(const hy_plan_problem *p, const walk *w) {
     /* The two directions slow each other down only while both are active; host memory has its
      * own limit. */
     double both = w->up < w->down ? w->up : w->down;
-    double wires = both / p->rates.copy_both + (w->up - both) / p->rates.copy_up +
-                   (w->down - both) / p->rates.copy_down;
-    double copies = larger(wires, (w->up + w->down) / p->rates.host_bandwidth);
+    double pcie = both / p->rates.copy_both + (w->up - both) / p->rates.copy_up +
+                  (w->down - both) / p->rates.copy_down;
+    double copies = larger(pcie, (w->up + w->down) / p->rates.host_bandwidth);
     return larger(copies, disk_seconds(&p->rates, w->read, w->write));
 }
 
@@ -85,7 +85,8 @@ static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int c
     if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
 }
 
-/* Weights from other ranks are read twice before they are quantised. */
+/* Weights from other ranks are quantised in each pass: two reads of 2 bytes and one write of 1 byte
+ * per value. */
 static double encoding_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
     return 5 * (double)s->fp8_gathered / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
@@ -120,7 +121,7 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
         send(w, c, s, cls);
     }
     bring(w, c, s, HY_PLAN_GRADS);
-    /* Quantised values are written after their source is read twice. */
+    /* The fp8 copy: two reads of 2 bytes and one write of 1 byte per value. */
     bytes += 5 * (double)s->fp8;
     w->down += (double)s->fp8_streamed;
     if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w->write += (double)s->fp8_streamed;
@@ -159,7 +160,7 @@ static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_wal
                      hy_plan_cost *cost) {
     const hy_plan_traffic *t = &p->net.traffic;
     if (!p->net.wire) return;
-    bool is_beside = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->updates_on_gather;
+    bool is_beside = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->keeps_update_pending;
     double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->grads) - last;
     double updated = wire_seconds(p, &t->updated);
     w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) + (is_beside ? updated : 0);
@@ -186,8 +187,8 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
                                  backward_walk(p, c, work, state, false)}};
     *out = (hy_plan_cost){0};
     add_wire(p, c, &w, out);
-    if (c->updates_on_gather) {
-        /* Weights are read for the update; if they are their own master, they are written back. */
+    if (c->keeps_update_pending) {
+        /* This walk uploads what the update reads, instead of the forward's weights. */
         walk with_update = w.forward[0];
         with_update.up = p->has_master ? 0 : (double)state->frozen_streamed;
         with_update.read = c->state[HY_PLAN_WEIGHTS] == HY_DISK ? with_update.up : 0;

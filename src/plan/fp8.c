@@ -14,9 +14,9 @@
 #include "plan/request.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
-#define USUAL_TOKENS 8192 /* tokens, while the micro-batch is open */
-#define EVEN_TOKENS 16    /* fp8 matmuls need a multiple of it */
-#define CLEARLY 0.98      /* fp8 must take less than this share of bf16's time */
+#define USUAL_TOKENS 8192  /* tokens, while the micro-batch is open */
+#define TOKENS_MULTIPLE 16 /* fp8 matmuls need a multiple of it */
+#define CLEARLY 0.98       /* fp8 must take less than this share of bf16's time */
 
 typedef struct linear {
     hy_param_kind kind;
@@ -151,6 +151,16 @@ static int matmuls_of(uint32_t weights, uint32_t grads) {
     return count;
 }
 
+/* Has the model a matrix in which both widths are multiples of 16? */
+static bool has_even_widths(const hy_params *params) {
+    bool is_any = false;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        is_any |= hy_linear_bit(p->kind) && p->shape[0] % 16 == 0 && p->shape[1] % 16 == 0;
+    }
+    return is_any;
+}
+
 const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     const hy_settings *s = r->settings;
     bool is_asked = hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8; /* never of a custom model */
@@ -160,10 +170,11 @@ const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
         return "fp8 is not used, because all matrices are frozen and frozen_dtype is not fp8: the "
                "run uses bf16";
     }
-    return s->train.seq_len % EVEN_TOKENS
+    return s->train.seq_len % TOKENS_MULTIPLE
                ? "fp8 is not used, because seq_len is not a multiple of 16: the run uses bf16"
-               : "fp8 is not used, because bf16 is faster here or widths are not multiples of 16: "
-                 "the run uses bf16";
+           : !has_even_widths(&r->model->params)
+               ? "fp8 is not used, because widths are not multiples of 16: the run uses bf16"
+               : "fp8 is not used, because bf16 is faster here: the run uses bf16";
 }
 
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size) {
@@ -188,14 +199,14 @@ void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, 
     hy_text_free(&text);
 }
 
-/* Micro-batches may later be split down to one sequence, so a sequence must have an even number
- * of tokens. */
+/* Micro-batches may later be split down to one sequence, so a sequence must have a multiple
+ * of 16 tokens. */
 static int64_t tokens_of(const hy_plan_request *r) {
     const hy_settings *s = r->settings;
     int64_t seq = s->train.seq_len, batch = r->fixed.split.batch;
     if (!batch && s->train.micro_batch == HY_MICRO_GIVEN) batch = s->train.batch_size;
     if (!batch) batch = seq < USUAL_TOKENS ? USUAL_TOKENS / seq : 1;
-    return seq % EVEN_TOKENS == 0 ? batch * seq : seq;
+    return seq % TOKENS_MULTIPLE == 0 ? batch * seq : seq;
 }
 
 hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {

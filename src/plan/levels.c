@@ -5,8 +5,9 @@
  * Otherwise each level that the settings allow is planned in full, from the finest to the smallest:
  * types of the state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
  * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
- * wins, with two exceptions: a finer level that is nearly as fast is preferred, and prediction,
- * which saves a few percent of compute, is disabled only if it costs more than that. */
+ * wins, with two exceptions: finer types that are nearly as fast are preferred, and prediction keeps
+ * its memory unless keeping it costs more than 10 % of the speed. Each level also has the changes
+ * of the levels before it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static hy_precision_level level_at(int memory, int types) {
     if (types >= 2) level.grads = HY_BF16;
     if (types >= 3) level.master = HY_BF16;
     level.has_snapshot = memory < 1;
-    level.is_slow_8bit = memory == 2;
+    level.is_predictor_8bit = memory == 2;
     level.predicts = memory < 3;
     return level;
 }
@@ -70,7 +71,7 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
     trial *t = &l->at[memory][types];
     hy_precision_level level = level_at(memory, types);
     bool is_small = r->settings->memory.small_types == HY_SMALL_ALL;
-    if (level.is_slow_8bit && !is_small) return;
+    if (level.is_predictor_8bit && !is_small) return;
     if (hy_plan_begin(r, &level, t->plan) != HY_OK) return;
     t->has_snapshot = hy_plan_rows(r, t->plan).has_snapshot;
     for (int i = 0; i < memory * TYPES + types; i++) {
@@ -191,7 +192,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
     }
     if (text.size > 0) {
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
-        hy_text_add(&text, is_asked ? ": your settings require it" : ": ");
+        hy_text_add(&text, is_asked ? ": other settings require these types" : ": ");
         if (!is_asked) say_why_not(finest, taken, "fp32", "", &text);
         hy_plan_reason(facts, "%s", hy_text_string(&text));
     }
@@ -234,7 +235,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     hy_plan_problem problem;
     hy_plan settled = *plan; /* advice is about the requested strategy */
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
-    hy_plan_tell(r, plan, facts);
+    hy_plan_fill_facts(r, plan, facts);
     if (no_fp8) hy_plan_reason(facts, "%s", no_fp8);
     if (hy_types_have_fp8(&plan->types)) {
         char words[HY_PLAN_TEXT];
@@ -243,7 +244,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     }
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     hy_status status = hy_plan_explain(&problem, plan, facts);
-    if (status == HY_OK) status = hy_offload_settle(problem.sizer->rows, &settled);
+    if (status == HY_OK) status = hy_offload_decide(problem.sizer->rows, &settled);
     hy_plan_problem_end(&problem);
     HY_TRY(status);
     HY_TRY(plan->fits ? hy_advise_tokens(r, plan, rates, facts)

@@ -2,11 +2,12 @@
  *
  * Outside of training, the training area, gradients and the rings of streamed state are idle.
  * With their memory Evaluate takes several batches through each unit at a time, its slices: the
- * unit's weights come once for all of them. Only the residuals grow with their number, so no loss
- * depends on it. Workspace and residuals borrow the two largest of these blocks: the workspace is
+ * unit's weights come once for all of them. The computation of each slice is unchanged, so losses
+ * have the same bits. Only the residuals grow with their number. Workspace and residuals borrow the two largest of these blocks: the workspace is
  * in the larger one, the residuals after it or in the other one. Optimizer state on the device is
  * borrowed only if the offload strategy may move it to the host and there would be few slices
- * without it. The plan needs no extra memory: a loan changes neither training nor the peak. */
+ * without it. The plan needs no extra memory, except longer data buffers: a loan does not change
+ * training. */
 #include "plan/sizer.h"
 
 #define MOST_SLICES 32
@@ -120,6 +121,6 @@ hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work
     work->rows = (uint64_t)c->batch * (uint64_t)spec->seq;
     uint64_t rows = (uint64_t)batch * (uint64_t)work->slices * (uint64_t)spec->seq;
     if (rows > work->rows) work->rows = rows;
-    hy_work_close(work, spec, state.work_rings);
+    hy_work_total(work, spec, state.work_rings);
     return HY_OK;
 }

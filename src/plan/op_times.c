@@ -18,7 +18,7 @@
 #define BANDWIDTH_EFFICIENCY 0.80 /* share that kernels reach which read and write rows */
 #define GPU_OP_SECONDS 3e-6       /* time of an empty op in a captured graph */
 #define CPU_OP_SECONDS 5e-6
-#define FEW_TILES 0.18      /* results per multiprocessor at which the rate halves */
+#define FEW_TILES 0.18      /* 128 x 128 tiles of the result per multiprocessor: the rate halves */
 #define MULTIPROCESSORS 132 /* assumed for a card that is not in the list */
 
 hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {

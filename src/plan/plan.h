@@ -4,7 +4,8 @@
  * rings, resident layers. A plan is a choice with its number types, offload strategy, ZeRO
  * stage, bytes, and seconds per step. All code reads decisions from here. hy_plan_choose is a
  * pure function of a problem: what is open, how much memory there is, and how fast the machine
- * is. It compares all choices of a fixed set, so more memory never gives a slower plan. */
+ * is. It compares all choices of a fixed set: with the same micro-batch, more memory never gives a
+ * slower plan. */
 #pragma once
 
 #include "hybrid.h"
@@ -34,16 +35,19 @@ static inline int hy_plan_index(hy_dtype dtype) {
  * predictor's rings also use at other times; and data, which all use. */
 typedef struct hy_plan_work {
     hy_batch_bytes train; /* maximum over all training passes, for each figure */
-    hy_batch_bytes eval;  /* maximum over all forward-only passes, for each figure */
-    uint64_t eval_area;   /* activations and workspace of the largest forward-only pass */
+    /* of all forward-only passes in the training area; with a loan, only the guard's: the maximum
+     * of each figure, and activations and workspace of the largest pass */
+    hy_batch_bytes eval;
+    uint64_t eval_area;
     uint64_t activations, workspace, data;          /* bytes of the parts of the area */
     uint64_t rows;                                  /* tokens of the largest batch */
     uint64_t sums;                                  /* workspace of reductions; part of data */
     int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
     int32_t slices; /* number of such batches that Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
-    /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
-     * activations and workspace; 0: it uses the training area. */
+    /* Evaluate's batch in memory that only steps need (loan.c). loan[0], loan[1]: who lends memory
+     * for activations and for workspace: a row, or HY_LOAN_AREA; 0: no loan. lent: the bytes that
+     * it borrows. */
     int32_t loan[2];
     hy_batch_bytes lent;
 } hy_plan_work;
@@ -72,14 +76,16 @@ typedef struct hy_plan_problem {
     int64_t step_sequences;          /* sequences in an optimizer step */
     int64_t least_batch, most_batch; /* limits of an open micro-batch; 0: none */
     int64_t window_steps;            /* optimizer steps between two jumps; 0: no jumps */
-    double update_flops;             /* operations of the optimizer's matmuls in a step, */
-    double update_share;             /* also as a share of those of passes */
+    double update_flops;             /* operations of the optimizer's matmuls in a step */
+    double update_share;             /* update_flops as a share of the operations of passes */
     bool has_master;
     bool is_fp8;         /* Full uses fp8: its passes read the blocks' quantised weights */
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
-    bool keeps_batch;   /* base.batch is split only if nothing else fits */
-    bool prefers_batch; /* base.batch is kept if nothing streams; otherwise the fastest is taken */
+    bool keeps_batch; /* base.batch is split only if nothing else fits */
+    bool
+        prefers_batch; /* base.batch is kept if it fits without streaming or recomputing; otherwise the
+                         * fastest is searched */
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;
@@ -92,7 +98,8 @@ typedef struct hy_plan_cost {
     double update;  /* of these, the update: at the step's end, or added to the first forward */
     double wait;    /* seconds - compute */
     double tokens_per_second; /* of all ranks */
-    double bus, link;         /* overlapping with compute: seconds of copies, disk and the wire */
+    double bus, link;         /* seconds of copies and disk; seconds between ranks, of which a part
+                               * overlaps with nothing */
     uint64_t sent_grads, sent_weights, sent; /* bytes to other ranks in a step */
     uint64_t up, down;                       /* bytes between host and device in a step */
     uint64_t disk_read, disk_written;        /* in a step */
@@ -107,8 +114,9 @@ typedef struct hy_plan {
     hy_types types;           /* including which matmuls use fp8 */
     hy_optimizer optimizer;   /* as configured, with the type of its matmuls */
     hy_predictor predictor;   /* kind none: the run has no prediction */
-    hy_offload offload;       /* what happens to the optimizer state in Predict */
-    int32_t zero_stage;       /* with several ranks: what is sharded */
+    /* what happens to the optimizer state in Predict, and in Evaluate if its memory is lent */
+    hy_offload offload;
+    int32_t zero_stage; /* with several ranks: what is sharded */
     /* What follows: */
     bool fits;
     hy_plan_work work;
@@ -118,6 +126,7 @@ typedef struct hy_plan {
     uint64_t device_short, host_short, disk_short;
 } hy_plan;
 
+/* Has the run a predictor? It may still wait for a paired test (choice.prediction_awaits_test). */
 static inline bool hy_plan_predicts(const hy_plan *p) {
     return p->predictor.kind != HY_PREDICTOR_NONE;
 }

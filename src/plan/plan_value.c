@@ -35,16 +35,16 @@ static const decision decisions[] = {
     {"optim_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_OPTIM])},
     {"activations_place", CHOICES, PLACE, IN(choice.activations)},
     {"predictor_place", CHOICES, PLACE, IN(choice.predictor)},
-    {"update", CHOICES, UPDATE, IN(choice.updates_on_gather)},
+    {"update", CHOICES, UPDATE, IN(choice.keeps_update_pending)},
     {"ring_depth", CHOICES, NUMBER, IN(choice.ring_depth)},
     {"resident_units", CHOICES, NUMBER, IN(choice.resident_units)},
     {"master", KEPT, TYPE, IN(level.master)},
     {"grads", KEPT, TYPE, IN(level.grads)},
     {"optim", KEPT, TYPE, IN(level.optim)},
-    {"small_predictor", KEPT, FLAG, IN(level.is_slow_8bit)},
+    {"small_predictor", KEPT, FLAG, IN(level.is_predictor_8bit)},
     {"predicts", KEPT, FLAG, IN(level.predicts)},
     {"snapshot", KEPT, FLAG, IN(level.has_snapshot)},
-    {"is_aside", KEPT, FLAG, IN(choice.prediction_is_disabled)},
+    {"is_aside", KEPT, FLAG, IN(choice.prediction_awaits_test)},
     {"zero_stage", OTHER, NUMBER, IN(zero_stage)},
 };
 enum { DECISIONS = sizeof decisions / sizeof decisions[0] };
@@ -164,7 +164,7 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     int64_t weights, grads;
     hy_plan_fixed *fixed = &r->fixed;
     hy_plan plan = {.level = hy_precision_finest(),
-                    .choice.prediction_is_disabled = fixed->prediction_is_disabled};
+                    .choice.prediction_awaits_test = fixed->prediction_awaits_test};
     HY_TRY(read_split(json, r, first_batch));
     for (int i = 0; i < DECISIONS && node; i++) {
         const decision *d = &decisions[i];
@@ -177,7 +177,7 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     }
     fixed->has_level = true;
     fixed->level = plan.level;
-    fixed->prediction_is_disabled = plan.choice.prediction_is_disabled;
+    fixed->prediction_awaits_test = plan.choice.prediction_awaits_test;
     /* The matmuls that use fp8, in a run that has any. */
     if (!node || !hy_json_get(node, "fp8_weights")) return HY_OK;
     HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
@@ -253,7 +253,8 @@ static hy_status fits_all(hy_team *team, const hy_plan_request *r, const packed 
     return HY_OK;
 }
 
-hy_status hy_plan_agree(hy_team *team, const hy_plan_request *r, hy_plan *plan, int32_t *chosen) {
+hy_status hy_plan_share_fitting(hy_team *team, const hy_plan_request *r, hy_plan *plan,
+                                int32_t *chosen) {
     packed own = pack(plan), all[HY_RANKS_MOST];
     bool is_found = false;
     *chosen = 0;

@@ -1,8 +1,9 @@
 /* plan_value.h: the decisions of a plan as a value: written, read, compared, printed, and agreed on
  * by ranks.
  *
- * One table (plan_value.c) lists every decision with its key. plan.json, trainer.json, the
- * comparison of plans and the messages between ranks follow from it. */
+ * One table (plan_value.c) lists the decisions that ranks exchange, with their keys. plan.json,
+ * trainer.json and the comparison of plans follow from it. The object `split` and the fp8 matmuls
+ * are written by hand; zero_stage is never written. */
 #pragma once
 
 #include "base/json.h"
@@ -17,8 +18,8 @@ void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w);
  * micro-batch at the start of the run. */
 void hy_plan_write_kept(const hy_plan_request *request, const hy_plan *plan, int64_t first_batch,
                         hy_json_writer *w);
-/* Reads both into `fixed` and `chunk_budget` of a request. An old checkpoint without these keys
- * used fp32 for everything. The split is ignored if a step now has another number of sequences. */
+/* Reads both into `fixed` and `chunk_budget` of a request. An old checkpoint without the
+ * object `kept` used fp32 for everything; one missing key is an error. The split is ignored if a step now has another number of sequences. */
 hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_request *request,
                             int64_t *first_batch);
 /* Reads a number type by its name. */
@@ -33,5 +34,5 @@ void hy_plan_describe(const hy_plan_request *request, const hy_plan *plan, hy_te
 hy_status hy_plan_share(hy_team *team, const hy_plan_request *request, hy_plan *plan);
 /* All ranks take the decisions of one rank: the first whose plan fits on every rank, or else rank
  * 0. chosen: that rank. */
-hy_status hy_plan_agree(hy_team *team, const hy_plan_request *request, hy_plan *plan,
-                        int32_t *chosen);
+hy_status hy_plan_share_fitting(hy_team *team, const hy_plan_request *request, hy_plan *plan,
+                                int32_t *chosen);

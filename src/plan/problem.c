@@ -48,7 +48,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_plan_predicts(plan) || plan->choice.prediction_is_disabled) return;
+    if (!hy_plan_predicts(plan) || plan->choice.prediction_awaits_test) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
@@ -85,7 +85,7 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
-    p->base.prediction_is_disabled = basis->choice.prediction_is_disabled;
+    p->base.prediction_awaits_test = basis->choice.prediction_awaits_test;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
@@ -100,7 +100,7 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
     p->open.ring_depth = may_stream && depth == 0;
     p->open.resident_units = may_stream && resident < 0 && !hy_choice_streams(&p->base);
     p->open.update = s->memory.update == HY_UPDATE_AUTO;
-    p->base.updates_on_gather =
+    p->base.keeps_update_pending =
         p->open.update ? hy_choice_streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
     p->open.recompute = s->train.recompute == HY_RECOMPUTE_AUTO;
     p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : s->train.recompute;
@@ -220,7 +220,7 @@ void hy_plan_problem_end(hy_plan_problem *p) { hy_sizer_destroy(p->sizer); }
 
 /* State that is not on the device need not be moved or dropped. compress stores 8-bit codes in
  * the memory of the gradients; state that already has 8 bits stays in place. */
-hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
+hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan) {
     const hy_plan_choice *c = &plan->choice;
     const hy_row *optim = &rows->row[HY_ROW_OPTIM], *grads = &rows->row[HY_ROW_GRADS];
     bool is_here = c->state[HY_PLAN_OPTIM] == HY_DEVICE;
@@ -252,7 +252,7 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
+void hy_plan_fill_facts(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;
     bool is_several = r->ranks.count > 1;
     uint64_t pinned = hy_plan_host_bytes(plan);
@@ -302,7 +302,7 @@ static hy_status evaluate(const hy_plan_request *r, const hy_plan *basis,
     hy_rates rates = hy_plan_nominal_rates(r->backend);
     HY_TRY(hy_plan_problem_begin(&problem, r, basis, &rates, NULL));
     hy_status status = hy_plan_evaluate(&problem, choice, out);
-    if (status == HY_OK && settles) status = hy_offload_settle(problem.sizer->rows, out);
+    if (status == HY_OK && settles) status = hy_offload_decide(problem.sizer->rows, out);
     hy_plan_problem_end(&problem);
     return status;
 }

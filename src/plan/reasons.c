@@ -54,7 +54,7 @@ static hy_status explain_state(const explained *s, int cls) {
     HY_TRY(hy_plan_evaluate(s->p, &here, &without));
     double cost = cost_over(s->plan, &without);
     hy_bytes_text bytes = hy_bytes_as_text(s->plan->state.bytes[cls]);
-    bool runs_beside = cls == HY_PLAN_OPTIM && here.updates_on_gather;
+    bool runs_beside = cls == HY_PLAN_OPTIM && here.keeps_update_pending;
     if (without.device_short == 0 && cost < 0.05) {
         hy_plan_reason(s->out, "%s %s: its %s would fit on the device, but no step would be faster",
                        class_names[cls], where, bytes.text);
@@ -121,8 +121,8 @@ static hy_status explain_streaming(const explained *s) {
     hy_plan without;
     char share[48] = "";
     if (!hy_choice_streams(c)) return HY_OK;
-    if (c->updates_on_gather) {
-        now.updates_on_gather = false;
+    if (c->keeps_update_pending) {
+        now.keeps_update_pending = false;
         HY_TRY(hy_plan_evaluate(s->p, &now, &without));
         double saved = -cost_over(s->plan, &without);
         if (saved >= 0.05) snprintf(share, sizeof share, ": saves %.1f %% of a step", saved);

@@ -14,22 +14,23 @@
  * that is used as a divisor cannot be stored as signed codes. */
 static hy_status check_groups(const hy_plan_request *r, const hy_plan *plan) {
     const hy_params *params = &r->model->params;
-    bool is_slow_8bit = plan->types.slow == HY_U8 && hy_plan_predicts(plan);
+    bool is_predictor_8bit = plan->types.slow == HY_U8 && hy_plan_predicts(plan);
     bool compresses = r->settings->memory.offload_strategy == HY_OFFLOAD_COMPRESS;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
         if (!p->is_trainable) continue;
-        HY_FAIL_IF(is_slow_8bit && p->own_optimizer && kind != hy_optimizer_kind_of(HY_ADAMW),
+        HY_FAIL_IF(is_predictor_8bit && p->own_optimizer && kind != hy_optimizer_kind_of(HY_ADAMW),
                    HY_ERR_INPUT,
                    "predictor_dtype is 8bit, but the optimizer of %s is %s: the range of the 8-bit "
                    "form is made for AdamW's steps; accepted: adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
                    p->name, kind->name);
-        HY_FAIL_IF(compresses && kind->is_exact, HY_ERR_INPUT,
-                   "offload_strategy is compress, but the optimizer of %s is %s: its state is "
-                   "small and is never compressed; accepted: none, cpu, pinned and drop",
-                   p->name, kind->name);
+        HY_FAIL_IF(
+            compresses && kind->is_exact, HY_ERR_INPUT,
+            "offload_strategy compress is not possible: parameter %s uses %s, whose state stays "
+            "fp32; choose none, cpu, pinned or drop",
+            p->name, kind->name);
     }
     return HY_OK;
 }
@@ -69,13 +70,13 @@ hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *leve
     hy_plan p = {.level = *level,
                  .optimizer = hy_optimizer_from_settings(s),
                  .zero_stage = stage_of(r),
-                 .choice.prediction_is_disabled = r->fixed.prediction_is_disabled};
+                 .choice.prediction_awaits_test = r->fixed.prediction_awaits_test};
     double lr_scale = 1; /* the largest learning rate gives the longest steps */
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].lr_scale > lr_scale) lr_scale = params->list[i].lr_scale;
     }
     if (level->predicts) p.predictor = hy_predictor_from_settings(s, lr_scale);
-    if (hy_plan_predicts(&p) && !p.choice.prediction_is_disabled)
+    if (hy_plan_predicts(&p) && !p.choice.prediction_awaits_test)
         p.offload = s->memory.offload_strategy;
     HY_TRY(choose_types(r, level, &p.types));
     /* Muon's matmuls use bf16 if the run does not use fp32: the range of fp16 is too small. */
@@ -113,7 +114,7 @@ hy_plan_request hy_plan_request_keeping(const hy_plan_request *r, const hy_plan 
     out.fixed.has_level = out.fixed.has_stage = true;
     out.fixed.level = plan->level;
     out.fixed.zero_stage = plan->zero_stage;
-    out.fixed.prediction_is_disabled = plan->choice.prediction_is_disabled;
+    out.fixed.prediction_awaits_test = plan->choice.prediction_awaits_test;
     return out;
 }
 

@@ -1,8 +1,8 @@
 /* request.h: plan requests, and the functions that turn a request into a plan.
  *
  * A request holds settings, model, device, ranks, limits, and the decisions that must not change
- * because the run is in progress or resumed. It is made once and then only read: to plan something
- * else, change a copy. Trainer, record and inference use this header. */
+ * because the run is in progress or resumed. It is complete after hy_plan_request_complete and then
+ * only read: to plan something else, change a copy. A replan replaces it. Trainer, record and inference use this header. */
 #pragma once
 
 #include "config/settings.h"
@@ -20,10 +20,10 @@
  *    there is (budget.c), how fast the machine is (rates.c), what ranks send (traffic.c).
  * 3. search.c tries the open values: micro-batch, recomputation, places, rings. For each choice
  *    sizer.c counts bytes and cost.c estimates the seconds of a step. The fastest that fits wins.
+ *    loan.c then lends idle memory to validation.
  * 4. levels.c repeats this for smaller number types if the finest do not fit without streaming or
  *    recomputing.
- * 5. loan.c lends idle memory to validation. reasons.c and advice.c explain the plan. columns.c
- *    writes its table of places. */
+ * 5. reasons.c and advice.c explain the plan. columns.c writes its table of places. */
 
 /* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
  * not known. */
@@ -38,7 +38,7 @@ typedef struct hy_plan_fixed {
     hy_fp8_use fp8; /* the matmuls that are faster in fp8 */
     int32_t zero_stage;
     hy_step_split split;
-    bool prediction_is_disabled; /* until a paired test shows a benefit */
+    bool prediction_awaits_test; /* until a paired test shows a benefit */
 } hy_plan_fixed;
 
 typedef struct hy_plan_request {
@@ -107,7 +107,7 @@ hy_rates hy_plan_measured_rates(const hy_plan_request *request);
  * other programs. */
 #define HY_CARD_RESERVE (256u << 20)
 
-/* Usable memory: the user's limit, or the free memory minus a reserve; 0: not known. */
+/* Usable memory: the user's limit, or the free memory minus a reserve; 0: not known; 1: none. */
 uint64_t hy_budget_device(const hy_plan_request *request);
 uint64_t hy_budget_host(const hy_plan_request *request);
 uint64_t hy_budget_disk(const hy_settings *settings); /* UINT64_MAX: no limit */
@@ -140,17 +140,18 @@ hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates,
  * as above. */
 hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
                          hy_pass_memo *passes, hy_plan *plan);
-/* Evaluates `basis` with another choice; nothing is timed or searched. `out` may be `basis`. */
+/* Evaluates `basis` with another choice; with nominal rates; nothing is timed or searched. `out` may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);
-/* Evaluates a choice at the request's fixed level and stage, and settles the offload strategy. */
+/* Evaluates a choice at the request's fixed level (has_level must be set) and stage, with nominal
+ * rates, and decides the offload strategy. */
 hy_status hy_plan_at(const hy_plan_request *request, const hy_plan_choice *choice, hy_plan *out);
 /* Fills in the figures that hybrid.h reports. */
-void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_facts *facts);
+void hy_plan_fill_facts(const hy_plan_request *request, const hy_plan *plan, hy_plan_facts *facts);
 
 /* Checks the offload strategy against the choice of a plan; a strategy without effect becomes
  * none. */
-hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
+hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan);
 /* columns.c: writes the placement table of a plan to the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
 /* The same for one phase. */
@@ -158,6 +159,10 @@ void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
+/* Does a phase use the plan's loan? */
+static inline bool hy_plan_borrows(const hy_plan *plan, const hy_phase_row *phase) {
+    return plan->work.loan[1] && phase->borrower != HY_BORROWS_NOTHING;
+}
 /* Device bytes of forward-only passes in a phase, without borrowed memory. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;

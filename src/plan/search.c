@@ -2,9 +2,9 @@
  *
  * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
  * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
- * rings and the time of the update. As many layers as fit stay on the device. consider() counts
- * bytes and seconds of the choice and compares it with the best so far. A pass that computes longer
- * than the best plan takes is skipped. Disk is tried only if nothing fits without it, and so is
+ * rings and when the update runs. As many layers as fit stay on the device. consider() counts
+ * bytes and seconds of the choice and compares it with the best so far. A choice whose passes
+ * alone take longer than the best plan is skipped. Disk is tried only if nothing fits without it, and so is
  * splitting a given micro-batch. */
 #include <assert.h>
 
@@ -122,10 +122,10 @@ static void try_rings(search *s, hy_plan *plan) {
     for (int i = 0; i < (is_open && !s->is_lean ? RING_DEPTHS : 1); i++) {
         if (is_open) c->ring_depth = s->is_lean ? LEAST_RING : ring_depths[i];
         fill_with_layers(s, plan);
-        c->updates_on_gather = p->open.update ? streams : p->base.updates_on_gather;
+        c->keeps_update_pending = p->open.update ? streams : p->base.keeps_update_pending;
         consider(s, plan);
-        if (!p->open.update || s->is_lean || !c->updates_on_gather) continue;
-        c->updates_on_gather = false;
+        if (!p->open.update || s->is_lean || !c->keeps_update_pending) continue;
+        c->keeps_update_pending = false;
         consider(s, plan);
     }
     c->ring_depth = before;
@@ -215,18 +215,33 @@ static hy_status try_batch(search *s, int32_t batch) {
     return HY_OK;
 }
 
-/* Micro-batches that divide a step, the largest first, up to `most` sequences. */
-static hy_status try_batches(search *s, int64_t most) {
+/* The range of an open micro-batch. One that keeps any device busy is large enough, unless the user
+ * asks for more. A given micro-batch only becomes smaller. */
+static void limits_of_batch(const hy_plan_problem *p, int64_t *least, int64_t *most) {
+    int64_t busy = p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1;
+    *least = p->least_batch > 0 ? p->least_batch : 1;
+    *most = p->keeps_batch ? p->base.batch - 1 : busy > *least ? busy : *least;
+    if (p->most_batch > 0 && *most > p->most_batch) *most = p->most_batch;
+    if (*most > p->step_sequences) *most = p->step_sequences;
+}
+
+/* Micro-batches that divide a step, the largest first; of a lean search, only the smallest one. */
+static hy_status try_batches(search *s) {
     const hy_plan_problem *p = s->problem;
-    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
-    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
-    if (most > p->step_sequences) most = p->step_sequences;
+    int64_t least, most, smallest = 0;
+    limits_of_batch(p, &least, &most);
     for (int64_t batch = most, tried = 0; batch >= least && tried < MOST_BATCHES; batch--) {
         if (p->step_sequences % batch != 0) continue;
-        HY_TRY(try_batch(s, (int32_t)batch));
+        if (!s->is_lean) HY_TRY(try_batch(s, (int32_t)batch));
+        smallest = batch;
         tried++;
     }
-    return HY_OK;
+    HY_FAIL_IF(!smallest && !p->keeps_batch, HY_ERR_INPUT,
+               "a step of %lld sequences (step_tokens / seq_len, on each rank) has no divisor from "
+               "%lld to %lld, so it cannot be split into equal micro-batches: change step_tokens, "
+               "min_batch_size or max_batch_size",
+               (long long)p->step_sequences, (long long)least, (long long)most);
+    return s->is_lean && smallest ? try_batch(s, (int32_t)smallest) : HY_OK;
 }
 
 /* Tries choices without disk before choices with disk, and the given micro-batch before smaller
@@ -234,20 +249,17 @@ static hy_status try_batches(search *s, int64_t most) {
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
     for (int disk = 0; disk <= p->limits.has_folder && !s->best->fits; disk++) {
+        bool searches = p->open.batch && !p->keeps_batch;
         s->may_use_disk = disk;
-        if (p->open.batch && !p->keeps_batch) {
-            HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
-        } else {
-            HY_TRY(try_batch(s, p->base.batch));
-        }
-        bool may_split = p->open.batch && p->keeps_batch && !s->best->fits;
-        if (may_split) HY_TRY(try_batches(s, p->base.batch - 1));
+        HY_TRY(searches ? try_batches(s) : try_batch(s, p->base.batch));
+        bool may_split = p->open.batch && p->keeps_batch && (s->is_lean || !s->best->fits);
+        if (may_split) HY_TRY(try_batches(s));
     }
     return HY_OK;
 }
 
-/* Are the defaults of all open values the fastest ones, if they fit? That is: no recomputing, and
- * no streaming. */
+/* Is the base the fastest plan if it fits? Yes, if it does not recompute or stream where this is
+ * open, and the micro-batch is not searched. */
 static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
@@ -265,6 +277,14 @@ static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
     return (search){.problem = problem, .best = best};
 }
 
+/* Adds Evaluate's loan to the best plan. The loan changes the data buffers, so bytes are counted
+ * again. */
+static hy_status end_search(const hy_plan_problem *problem, hy_plan *best) {
+    HY_TRY(hy_sizer_lend(problem->sizer, &best->choice, &best->work));
+    complete(problem, best);
+    return HY_OK;
+}
+
 /* If the request fits as it is, only rings and related values are searched. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     hy_plan best;
@@ -276,19 +296,13 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = best;
-    HY_TRY(hy_sizer_lend(problem->sizer, &out->choice, &out->work));
-    complete(problem, out); /* data buffers follow the batch */
-    return HY_OK;
+    return end_search(problem, out);
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
     search s = begin_search(problem, out);
     s.is_lean = true;
     s.is_about_device = is_about_device;
-    bool is_open = problem->open.batch;
-    for (int with_disk = 0; with_disk <= problem->limits.has_folder && !out->fits; with_disk++) {
-        s.may_use_disk = with_disk;
-        HY_TRY(try_batch(&s, is_open ? 1 : problem->base.batch));
-    }
-    return HY_OK;
+    HY_TRY(search_all(&s));
+    return end_search(problem, out);
 }

@@ -97,7 +97,7 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 
 /* Evaluation uses training's activations and workspace as one block, followed by the predictor's
  * rings; together they may need more than training. The buffers of the data come after both. */
-void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
+void hy_work_total(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->activations = hy_align(w->train.activations);
     w->workspace = w->train.workspace;
     if (w->eval_area + rings > w->activations + w->workspace) {
@@ -165,8 +165,8 @@ hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
     return HY_OK;
 }
 
-/* Layers with one loss chunk per row, and the head without recomputing: scratch memory serves
- * one unit at a time, so the larger need counts. */
+/* Blocks are sized with the smallest head (one token per chunk), the head without recomputing. Only
+ * one unit uses the workspace at a time, so the larger counts. */
 static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            hy_sized_pass *out) {
     hy_sized_pass head = {.batch = c->batch, .chunks = c->loss_chunks, .dtype = dtype};
@@ -257,7 +257,7 @@ hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work 
     *out = (hy_plan_work){0};
     if (hy_model_has_passes(z->spec.model)) HY_TRY(size_passes(z, choice, out));
     hy_rows_need(z->rows, choice, &z->rings, &state);
-    hy_work_close(out, &z->spec, state.work_rings);
+    hy_work_total(out, &z->spec, state.work_rings);
     return HY_OK;
 }
 

@@ -8,19 +8,19 @@
 #include "plan/plan.h"
 #include "state/rows.h"
 
-/* A cached batch plan. */
+/* Sizes of one pass, cached. */
 #define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
-    int32_t batch, chunks, recompute_layers, ring_depth; /* the request */
+    int32_t batch, chunks, recompute_layers, ring_depth; /* key */
     hy_recompute recompute;
     bool offloads, is_eval;
-    hy_dtype dtype, grad_dtype;
+    hy_dtype dtype, grad_dtype; /* end of the key */
     hy_batch_bytes bytes;
     double forward, backward; /* seconds of embedding and layers */
     double head;
 } hy_sized_pass;
 
-/* Cached batch plans, shared by sizers that differ only in the types of the state. */
+/* Cached sizes, shared by sizers that differ only in the types of the state. */
 typedef struct hy_pass_memo {
     int32_t count;
     hy_sized_pass pass[HY_SIZED_PASSES];
@@ -52,7 +52,8 @@ typedef struct hy_pass_spec {
     double guard_share;  /* share of a step's sequences that the guard measures */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
-    bool lends; /* the device has its own memory, which Evaluate may borrow outside of training */
+    /* the device has its own memory, which Evaluate may borrow, and there is one rank */
+    bool lends;
 } hy_pass_spec;
 
 /* Workspace of reductions over gradients and weights. */
@@ -67,7 +68,7 @@ uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice, in
 
 /* Counts the work area: begin with {0}, add every pass, close. */
 void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);
-void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
+void hy_work_total(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
 
 /* The buffers in the area's data, in order. */
 typedef enum hy_work_buffer {
@@ -90,7 +91,8 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
 
 typedef struct hy_sizer {
     hy_pass_spec spec;
-    hy_offload offload; /* what happens to the optimizer's state in Predict */
+    hy_offload
+        offload; /* of the optimizer's state in Predict, and in Evaluate if its memory is lent */
     hy_plan_speed speed;
     hy_pass_memo *passes;
     bool owns_passes;
@@ -98,7 +100,7 @@ typedef struct hy_sizer {
     hy_ring_memo rings;
 } hy_sizer;
 
-/* The caller sets spec, offload and speed in `from`; it may set passes, which it keeps. `rows`:
+/* The caller sets spec, offload and speed in `from`; it may set passes, which stays the caller's. `rows`:
  * which rows the run has. */
 hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *rows, hy_sizer **out);
 void hy_sizer_destroy(hy_sizer *z);
@@ -118,6 +120,8 @@ static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t ring
     return area > rings ? area - rings : 0;
 }
 int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work); /* at least 1 */
+/* Sets slices and loan of a choice, and counts the area again. `work` is that of hy_sizer_work; a
+ * second call gives the same result. */
 hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 
 /* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */

@@ -51,7 +51,7 @@ enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_model *model,
                              const struct hy_types *types, int stage, hy_plan_traffic *out);
 
-/* Changes the traffic of a run that reduces gradients once per step, after the last micro-batch. */
+/* Adapts `traffic` to a run that reduces gradients once per step, after the last micro-batch. */
 void hy_plan_reduce_once(hy_plan_traffic *traffic);
 
 /* Bytes sent in a step of this many micro-batches. */

@@ -158,7 +158,7 @@ hy_status hy_checkpoint_write_state(hy_engine *e, hy_checkpoint *checkpoint,
     int count = hy_state_files(e, files);
     for (int i = 0; i < count; i++) {
         uint64_t hash, size;
-        if (hy_engine_has_ranks(e)) { /* all ranks have written it */
+        if (hy_engine_exchanges(e)) { /* all ranks have written it */
             HY_TRY(hy_file_hash(hy_checkpoint_path(checkpoint, files[i]), &hash, &size));
             HY_TRY(hy_checkpoint_add(checkpoint, files[i], hash, size));
         } else {

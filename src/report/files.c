@@ -3,8 +3,8 @@
  *
  * Each file is read again if its time or size has changed. All of them may be missing, and a file
  * that cannot be understood counts as missing: a report of a damaged run is better than none. Facts
- * of the newest start win over those of the summary, which is the only source in runs of older
- * versions. */
+ * in the newest start line replace those of summary.json; runs of older versions have only the
+ * summary. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ void hy_run_free_files(hy_run *run) {
     run->config = NULL;
 }
 
-/* Whether the file has changed since the last time; fills `path`. */
+/* Has the file changed since the last call? Fills `path`, and stores time and size of the file in
+ * *seen. */
 static bool is_new(const hy_run *run, const char *name, hy_run_file *seen, char *path) {
     struct stat info;
     hy_run_file now = {0};

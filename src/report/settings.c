@@ -14,7 +14,7 @@ typedef struct setting {
     size_t size;
 } setting;
 
-/* The next line with a value; moves *at behind it. False at the end. */
+/* The next line with a value; moves *at after it. False at the end. */
 static bool next_setting(const char **at, setting *out) {
     while (**at) {
         const char *line = *at, *end = line + strcspn(line, "\n");

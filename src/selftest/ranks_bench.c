@@ -10,8 +10,8 @@
 
 enum { JOBS = 16, GRAIN = 64 };
 
-/* The engine cuts at 256 elements; a smaller unit here gives small buffers parts on several
- * ranks. */
+/* The engine cuts at 256 elements; a smaller grain here divides even small buffers among
+ * several ranks. */
 int64_t hy_bench_cut(const hy_bench *b, int32_t rank) {
     return rank == b->count ? b->words : b->words * rank / b->count / GRAIN * GRAIN;
 }

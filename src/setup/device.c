@@ -1,6 +1,6 @@
 /* device.c: chooses the device of a run and opens it. See setup.h.
  *
- * auto takes the first usable CUDA card, and otherwise the CPU; it gives the reason only if
+ * auto takes CUDA card 0 if it is usable, and otherwise the CPU; it gives the reason only if
  * there is a driver, because then the user probably expects a card. A named card that is not
  * usable is an input error with the reason. A plan may be for a card that is not in this
  * machine. */
@@ -47,7 +47,7 @@ static void on_tuning(void *user, const char *what, int done, int total) {
 
 static hy_status open_card(hy_engine *e) {
     const hy_settings *s = e->request.settings;
-    /* If the user sets fp32, it is fp32. If Full computes in 16 bits, fp32 phases (Correct, in some
+    /* With precision fp32, matmuls use true fp32. If Full computes in 16 bits, fp32 phases (Correct, in some
      * profiles) only need a higher precision than that, and tf32 has it: 10 bits of mantissa
      * instead of 7, without losing the speed of 16 bits. */
     bool is_low = hy_settings_precision(s, HY_FULL) != HY_DTYPE_F32;

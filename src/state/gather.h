@@ -2,9 +2,8 @@
  *
  * Weights that are sharded over ranks (ZeRO stage 3) are gathered unit by unit into a ring of
  * buffers during a pass: fetch starts the all-gather of a unit, await makes the stream wait for
- * it. A unit that is still in the ring is not gathered again. The engine trains with it. The
- * planner runs it dry, with a ring without memory and an exchange that counts, to know the
- * traffic. */
+ * it. A unit that is still in the ring is not gathered again. The engine uses it in training. The
+ * planner runs it dry, with a ring without memory and an exchange that only counts bytes. */
 #pragma once
 
 #include "comm/collectives.h"

@@ -38,7 +38,7 @@ typedef enum hy_row_id {
 
 /* The source of a row's values, and how long they last. */
 typedef enum hy_row_life {
-    HY_LASTING,   /* its own, from step to step: they are copied if the row moves */
+    HY_LASTING,   /* kept from step to step: copied if the row moves */
     HY_DERIVED,   /* copied again when its source has changed */
     HY_PER_STEP,  /* begun anew in every step */
     HY_ON_DEMAND, /* units are computed in a ring of the work area when a pass needs them */
@@ -47,8 +47,9 @@ typedef enum hy_row_life {
 
 typedef enum hy_row_need {
     HY_NEEDED_ALWAYS,
-    HY_NEEDED_BY_STEPS, /* Predict does without it */
-    HY_NEEDED_BY_JUMPS  /* not kept while prediction is disabled, unless the average needs it */
+    HY_NEEDED_BY_STEPS, /* not used in phases without optimizer steps */
+    HY_NEEDED_BY_JUMPS  /* not kept while prediction waits for a paired test, unless the average
+                         * needs it */
 } hy_row_need;
 
 /* Which ranks have what of it. */

@@ -19,8 +19,9 @@ typedef struct hy_plan_choice {
     hy_place state[HY_PLAN_STATES];
     hy_place activations;
     hy_place predictor;          /* place of its state: pinned or disk */
-    bool prediction_is_disabled; /* until a paired test shows a benefit: no memory is used for it */
-    bool updates_on_gather;
+    bool prediction_awaits_test; /* until then it uses no memory */
+    bool
+        keeps_update_pending; /* the next step applies the update, unit by unit (engine/update.c) */
     int32_t ring_depth, resident_units;
 } hy_plan_choice;
 

@@ -328,7 +328,7 @@ static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
     *out = (hy_plan_state){.work_rings =
-                               c->prediction_is_disabled ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
+                               c->prediction_awaits_test ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
                            .rings = rows->arriving,
                            .staging = rows->wire_staging};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -367,11 +367,11 @@ static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
     return hy_dtype_bytes(row->dtype, elements) + scales;
 }
 
-uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled) {
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool awaits_test) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
-        bool is_kept = row->kind && row->kind->file && !(row->is_optional && is_disabled);
+        bool is_kept = row->kind && row->kind->file && !(row->is_optional && awaits_test);
         /* A snapshot is saved only until its jump is corrected. */
         if (is_kept && i != HY_ROW_SNAPSHOT) bytes += saved_bytes(rows, row);
     }

@@ -1,4 +1,4 @@
-/* rows.h: the state table: one row for everything that a run keeps from step to step.
+/* rows.h: the state table: one row for all state of a run, most of which lasts from step to step.
  *
  * A row has a kind (kinds.h), its run-dependent values (type, layout, shards), and its memory.
  * Code that allocates, counts, saves, restores, copies or moves state loops over the rows: there
@@ -21,7 +21,7 @@ typedef struct hy_row {
     bool is_signed;  /* 8-bit values with scales: signed or not, see HY_OP_QUANTIZE */
     bool is_sharded; /* this rank has a part of every unit */
     bool is_callers; /* in the caller's memory: nothing is allocated */
-    bool is_optional; /* not kept while prediction is disabled */
+    bool is_optional; /* not kept while prediction waits for a paired test */
     const char *name; /* prefix of its tensors in a checkpoint */
     hy_layout layout;
     hy_layout whole; /* sharded: what all ranks have together */
@@ -65,8 +65,8 @@ typedef struct hy_rows_spec {
     hy_optimizer optimizer;
     int32_t slow_count; /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
-    bool is_custom;      /* a custom model: weights and gradients are in the caller's memory, */
-    bool sums_grads;     /* except for a sum of the gradients */
+    bool is_custom;      /* a custom model: weights and gradients are in the caller's memory */
+    bool sums_grads;     /* a custom model: gradients are summed in our own memory */
     bool has_named_base; /* frozen weights stay in the model's own files, not in checkpoints */
     hy_rank_spec ranks;
 } hy_rows_spec;
@@ -90,7 +90,7 @@ static inline bool hy_row_rings_in_work(const hy_row *row) {
     return row->kind && row->kind->state < 0 && !hy_row_is_exchanged(row);
 }
 
-/* The shards by which ranks exchange gradients; NULL: one rank. */
+/* The shards by which ranks exchange gradients; NULL: no exchanges. */
 static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
     return rows->shard.count > 0 ? &rows->shard : NULL;
 }
@@ -98,10 +98,10 @@ static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
 /* The type that a predictor's 8-bit values are decoded to: grid points are bf16 numbers. */
 static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? HY_F32 : HY_BF16; }
 
-/* Does the row have memory in this choice? False if only prediction needs it and prediction is
- * disabled. */
+/* Does the row have memory in this choice? False if only prediction needs it and prediction waits
+ * for a paired test. */
 static inline bool hy_row_is_used(const hy_row *row, const hy_plan_choice *choice) {
-    return row->kind && !(row->is_optional && choice->prediction_is_disabled);
+    return row->kind && !(row->is_optional && choice->prediction_awaits_test);
 }
 
 /* The place of a row in a choice; HY_NOWHERE: it is computed on demand. */
@@ -111,8 +111,8 @@ uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *choice);
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *choice);
 /* The ring of a row that streams. */
 hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *choice);
-/* The part that Predict does not need: it holds resident layers of the optimizer's state
- * otherwise. */
+/* Bytes of the ring that only steps need. Resident layers of optimizer state exist only in the ring,
+ * so they are excluded. */
 static inline uint64_t hy_row_step_ring(const hy_row *row, const hy_ring_plan *ring) {
     if (row->kind->need != HY_NEEDED_BY_STEPS) return 0;
     return ring->bytes - (row->kind->life == HY_LASTING ? ring->resident_bytes : 0);
@@ -132,7 +132,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
                   hy_plan_state *out);
 
 /* The bytes in a checkpoint, and those that a paired test restores. */
-uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled);
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool awaits_test);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
 
 /* Does an offload strategy move the optimizer's state to the host in Predict? */

@@ -157,8 +157,9 @@ void hy_state_release(hy_state *s) {
 
 /* Allocates the row's memory for another choice, copies its values if they last, and frees the
  * old memory; a failure leaves the row unchanged. Meanwhile both exist, for one row at a time.
- * If only the ring's depth changes, the backing store stays, and resident layers are copied
- * between rings. */
+ * stays: only the ring changes, so both share the backing store, and resident layers are copied
+ * between rings. is_brought: all values are copied. gone: the one that is freed, which is the old
+ * row, or after a failure the new one. */
 static hy_status move_row(hy_state *s, hy_row *row, const hy_plan_choice *choice,
                           hy_arena *work_rings) {
     hy_row fresh = *row;

@@ -11,7 +11,7 @@
 #include "memory/device.h"
 #include "state/rows.h"
 
-/* Where the optimizer's state is. Predict does not need it (offload.c). */
+/* Where the optimizer's state is. Phases without updates do not need it (offload.c). */
 typedef enum hy_optim_where {
     HY_OPTIM_HERE,       /* on the device, or at the row's place */
     HY_OPTIM_LEAVING,    /* on its way to the host */
@@ -25,7 +25,8 @@ typedef struct hy_offload_state {
     hy_optim_where where;
     hy_arena host;     /* host memory for the state, if the strategy moves it */
     hy_event *is_back; /* recorded when the state is back on the device */
-    /* the return starts this many forward passes before Predict ends; 0: after it */
+    /* the return starts this many forward passes before Predict ends; 0: when the first update
+     * needs the state */
     int64_t lookahead;
     int64_t batches_left; /* forward passes left in this Predict step */
 } hy_offload_state;
@@ -57,7 +58,7 @@ void hy_state_release(hy_state *s);
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice);
 hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings);
 
-/* Marks rows that Predict does not need as live, or as free. */
+/* Marks rows that only optimizer steps need as live, or as free. */
 void hy_state_book_steps(hy_state *s, bool is_live);
 /* Lends the device memory of a row that only steps need, outside of training: returns an arena that
  * books what is pushed there. Call hy_state_vacate before: it writes back what the row's ring
@@ -89,15 +90,16 @@ static inline bool hy_row_is_stale(const hy_state *s, int row) {
 }
 hy_status hy_row_zero(hy_state *s, int row); /* on the device: enqueued */
 
-/* ---- offload.c: the optimizer's state in Predict --------------------------------------------- */
+/* ---- offload.c: the optimizer's state in phases without updates ------------------------------ */
 
 /* Allocates host memory for what the strategy moves; frees memory of another kind. */
 hy_status hy_offload_take(hy_state *s, hy_offload strategy);
-hy_status hy_offload_begin(hy_state *s, hy_offload strategy); /* Predict begins: the state leaves */
+hy_status hy_offload_begin(hy_state *s, hy_offload strategy); /* the state starts to leave */
 hy_status hy_offload_wait_away(hy_state *s);                  /* waits until it has left */
-/* One forward pass of Predict is done: the return starts when few enough are left. */
+/* One forward pass of Predict is about to start: with lookahead, the return starts when few enough
+ * are left. */
 hy_status hy_offload_count_down(hy_state *s);
-/* Predict ends: the state returns while other work runs */
+/* The phase ends: only with lookahead, the state returns while other work runs. */
 hy_status hy_offload_return(hy_state *s);
 /* Call before anything reads it: compute waits for it, and it is restored from 8 bits or zeros. */
 hy_status hy_offload_await(hy_state *s);

@@ -10,7 +10,7 @@ typedef struct hy_types {
     bool is_fp8[HY_PHASE_COUNT]; /* training uses fp8 matmuls, and `of` is bf16 */
     hy_fp8_use fp8;              /* the matmuls that use fp8 */
     hy_dtype master;             /* of the weights that are updated: the master copy */
-    hy_dtype low;                /* of the rounded working copy */
+    hy_dtype low;                /* of the working copy */
     bool has_low; /* there is a working copy: a phase computes in another type than master's */
     hy_dtype grads, optim;
     hy_dtype slow; /* of slow weights and other predictor buffers */

@@ -198,7 +198,7 @@ typedef enum hy_step_kind {
 
 typedef enum hy_prepend { HY_PREPEND_ALWAYS, HY_PREPEND_FIRST, HY_PREPEND_NEVER } hy_prepend;
 
-/* Each occurrence of one text becomes the other. */
+/* Replaces each occurrence of `from` by `to`. */
 typedef struct hy_replacement {
     char *from, *to; /* owned */
     size_t from_size, to_size;

@@ -1,9 +1,9 @@
 /* tokenizer_steps.c: normalises a text and splits it into words, step by step.
  *
- * A normalising step reads one of two buffers and writes the other; a text that no step changes is
- * never copied. Splitting steps call each other: each passes its pieces to the next, and the last
- * returns words. Each step that writes has its own buffer in the workspace, so a word stays in
- * place while later steps process it. */
+ * Normalising steps use two buffers in turn: each step reads one and writes the other. A text that
+ * no step changes is not copied. A splitting step passes each of its pieces to the next step, and
+ * the last step returns words. A splitting step that changes text writes to its own buffer, so a
+ * piece stays valid while later steps process it. */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* build.c: builds a run from its settings, up to its first step. See build.h.
+/* build.c: from settings to a run that can take its first step. See build.h.
  *
  * Everything that can be wrong is checked before anything is written: shape, data, device,
  * memory, the run's folder, the checkpoint to resume. */
@@ -78,7 +78,7 @@ static void report_disabled(const hy_trainer *t) {
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
-    } else if (is_asked_for && plan->choice.prediction_is_disabled) {
+    } else if (is_asked_for && plan->choice.prediction_awaits_test) {
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->schedule->regime == HY_FINE_TUNING
                    ? "in fine-tuning it needs a paired test that shows a benefit"
@@ -185,7 +185,7 @@ static hy_status complete_request(hy_trainer *t) {
     HY_TRY(hy_ranks_count_sharers(t));
     if (t->ranks.planned.count > 0) hy_ranks_plan_sharers(t);
     if (!t->resumed[0]) {
-        e->request.fixed.prediction_is_disabled =
+        e->request.fixed.prediction_awaits_test =
             t->schedule->rules.has_predictor && hy_fork_must_ask(t);
     }
     if (hy_trainer_leads(t)) HY_TRY(hy_plan_request_complete(&e->request));
@@ -367,7 +367,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_exchange_connect(&e->collectives->net));
     /* Before ops were prepared, their workspace was an upper bound. */
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
-    hy_plan_tell(&e->request, e->plan, t->facts);
+    hy_plan_fill_facts(&e->request, e->plan, t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan->choice.batch;
     HY_TRY(hy_monitor_open(t));
     report_plan(t);

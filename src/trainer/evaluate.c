@@ -25,7 +25,7 @@ static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, hy_pro
                             .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
         status = hy_trainer_probe(t, NULL, probe);
-        if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));
+        if (status != HY_OK) HY_TRY(hy_trainer_prepare_retry(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;
     return HY_OK;

@@ -49,7 +49,7 @@ static hy_status take_for_fork(hy_trainer *t) {
     if (!is_left_out || !can_work) return hy_error_restore(&kept);
     hy_say(t, HY_NOTE, "skipping the paired test; prediction stays disabled: %s", kept.text);
     hy_fork_end(t);
-    return e->plan->choice.prediction_is_disabled ? HY_OK
+    return e->plan->choice.prediction_awaits_test ? HY_OK
                                                   : hy_trainer_disable_prediction(t, true, 0);
 }
 
@@ -67,7 +67,7 @@ static hy_status settle_memory(hy_trainer *t) {
         return t->schedule->fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
-        !t->engine->plan->choice.prediction_is_disabled && !t->engine->progress.has_snapshot;
+        !t->engine->plan->choice.prediction_awaits_test && !t->engine->progress.has_snapshot;
     return is_free ? hy_trainer_disable_prediction(t, true, 0) : HY_OK;
 }
 
@@ -82,7 +82,7 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_status status;
     while ((status = hy_trainer_probe(t, t->engine->work->eval[hy_plan_index(dtype)], &probe)) !=
            HY_OK) {
-        HY_TRY(hy_trainer_retry_with_less(t, status));
+        HY_TRY(hy_trainer_prepare_retry(t, status));
     }
     t->progress->spent += hy_fork_pass_cost(t);
     t->progress->forks.spent += hy_fork_pass_cost(t);
@@ -107,7 +107,7 @@ static hy_status put_back(hy_trainer *t) {
     t->engine->update.is_pending = t->engine->update.is_new = false;
     while ((status = hy_engine_copy_forked(t->engine, t->schedule->fork_state.data, false)) !=
            HY_OK) {
-        if (hy_engine_retry(t->engine, status) == HY_OK) continue;
+        if (hy_engine_prepare_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;
         hy_error_save(&t->status.failure, status);
         return status;
@@ -235,7 +235,7 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 }
 
 hy_status hy_fork_begin(hy_trainer *t) {
-    bool is_coming = !t->engine->plan->choice.prediction_is_disabled && !hy_fork_is_sure(t) &&
+    bool is_coming = !t->engine->plan->choice.prediction_awaits_test && !hy_fork_is_sure(t) &&
                      !t->schedule->fork.is_open;
     return t->schedule->rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }

@@ -23,8 +23,8 @@ void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
 }
 
 void hy_rank_settle(hy_settings *s, const hy_team *team) {
-    /* A named card that is missing is reported later, with a better message. With auto, the CUDA
-     * backend must exist too. */
+    /* device = cuda counts cards even if the backend is missing: that is reported later. With auto,
+     * cards count only if the CUDA backend is installed. */
     bool uses_cuda = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
     hy_rank_fit(s, &(hy_rank_place){.local_rank = team->who.local_rank,
                                     .core_sharers = team->core_sharers,

@@ -53,7 +53,8 @@ void hy_monitor_close(hy_trainer *t) {
     t->monitor = NULL;
 }
 
-/* host_planned stays: memory that other programs took since the start was not planned. */
+/* host_planned keeps its value from the start, because memory that other programs took since then
+ * was not planned. */
 void hy_monitor_reset(hy_trainer *t) {
     hy_monitor *m = t->monitor;
     if (!m) return;

@@ -132,9 +132,10 @@ static hy_memory_advice describe(const hy_advice *a) {
     int64_t price = is_host ? -a->device_bytes : -a->host_bytes;
     snprintf(out.key, sizeof out.key, "%.31s", a->key);
     snprintf(out.value, sizeof out.value, "%.31s", a->to);
-    int length = snprintf(out.text, sizeof out.text, "%.31s %.31s to %.31s frees %s%s",
-                          is_batch ? "micro-batch" : a->key, a->from, a->to,
-                          hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
+    int length =
+        snprintf(out.text, sizeof out.text, "changing %.31s from %.31s to %.31s frees %s%s",
+                 is_batch ? "micro-batch" : a->key, a->from, a->to,
+                 hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
     if (price > 0) {
         snprintf(out.text + length, sizeof out.text - (size_t)length, " and takes %s of %s",
                  hy_bytes_as_text((uint64_t)price).text, is_host ? "the device" : "host memory");

@@ -177,10 +177,10 @@ static void add_sharing(savings *s) {
 
 static hy_status add_gather(savings *s) {
     const hy_plan_choice *now = &s->engine->plan->choice;
-    bool is_on = now->updates_on_gather;
+    bool is_on = now->keeps_update_pending;
     if (!is_on && !hy_choice_streams(now)) return HY_OK;
     hy_saving *it = add(s, "update on gather", "update", is_on ? "gather" : "now", is_on);
-    s->choice.updates_on_gather = !is_on;
+    s->choice.keeps_update_pending = !is_on;
     return compare(s, it, is_on ? "now" : "gather");
 }
 

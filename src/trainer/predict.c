@@ -196,7 +196,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
             t->engine->progress.has_snapshot = false;
         }
         *p = (proposal){0};
-        HY_TRY(hy_trainer_retry_with_less(t, status));
+        HY_TRY(hy_trainer_prepare_retry(t, status));
     }
     HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have overlapped this copy */
     return commit(t, p);

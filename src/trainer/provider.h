@@ -33,7 +33,7 @@ typedef struct hy_provider_ops {
     hy_status (*open)(hy_provider *p, hy_trainer *t);
     /* Makes the initial weights of a new run. NULL: they are in the provider's memory. */
     hy_status (*initialise)(hy_provider *p, hy_trainer *t);
-    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. If memory ran
+    /* Computes the gradients of the next step and ends with hy_update_clip. If memory ran
      * out, the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);

@@ -30,7 +30,7 @@ static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan,
     }
     hy_error_save(&kept, status);
     hy_status back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
-    while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
+    while (back == HY_ERR_MEMORY && hy_engine_prepare_retry(e, back) == HY_OK) {
         back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
     }
     if (back == HY_OK) return hy_error_restore(&kept);

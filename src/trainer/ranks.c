@@ -135,12 +135,12 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     const hy_plan_request *r = &t->engine->request;
     int32_t chosen;
     if (!t->team) return HY_OK;
-    HY_TRY(hy_plan_agree(t->team, r, plan, &chosen));
+    HY_TRY(hy_plan_share_fitting(t->team, r, plan, &chosen));
     if (t->team->who.rank == chosen) return HY_OK;
     if (hy_trainer_leads(t)) {
         hy_say(t, HY_NOTE, "using the plan of rank %d, which has less memory than rank 0", chosen);
     }
-    hy_plan_tell(r, plan, t->facts);
+    hy_plan_fill_facts(r, plan, t->facts);
     return HY_OK;
 }
 

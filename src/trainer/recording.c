@@ -79,7 +79,7 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
     /* The largest value and the share of zeros: of inputs, then of gradients. */
-    double fp8[4][MOST_LAYERS], seen[2];
+    double fp8[4][MOST_LAYERS], stats[2];
     hy_layer_values *fp8_values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
                                      &line.fp8_grad_zeros};
     hy_layer_values *rank_values[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
@@ -88,7 +88,7 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
     bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= MOST_LAYERS;
     for (int k = 0; k < 4 && is_fp8; k++) {
         for (int32_t i = 0; i < layers; i++) {
-            fp8[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
+            fp8[k][i] = hy_engine_fp8_stats(t->engine, i, k >= 2, stats) ? stats[k % 2] : 0;
         }
         *fp8_values[k] = (hy_layer_values){layers, 1, fp8[k]};
     }

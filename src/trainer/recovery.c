@@ -21,18 +21,20 @@
 void hy_trainer_report_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
-    snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",
+    snprintf(text, sizeof text, "memory ran out in step %lld (%s); trying again %s",
              (long long)t->progress->step + 1, message, how);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = text});
 }
 
-hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
+hy_status hy_trainer_prepare_retry(hy_trainer *t, hy_status status) {
     const hy_plan_choice *choice = &t->engine->plan->choice;
     bool has_passes = t->provider->facts.has_passes; /* else there is no micro-batch to change */
     hy_error error;
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(t->engine, status, &error));
+    /* A failed resize ends the run although retries are left: it has already tried smaller sizes, and
+     * there may be no work area to repeat the step in. */
     if (t->engine->retries.in_a_row > 1) {
         int64_t smaller = hy_smaller_batch(t);
         snprintf(how, sizeof how, "unchanged, because no setting would need less");
@@ -45,13 +47,13 @@ hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
             snprintf(how, sizeof how, "with complete recomputation of layers");
         }
     }
-    hy_engine_tell_retry(t->engine, error.text, how);
+    hy_engine_pause_and_report(t->engine, error.text, how);
     return HY_OK;
 }
 
 hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
     hy_status status;
-    while ((status = work(t)) == HY_ERR_MEMORY) HY_TRY(hy_engine_retry(t->engine, status));
+    while ((status = work(t)) == HY_ERR_MEMORY) HY_TRY(hy_engine_prepare_retry(t->engine, status));
     return status;
 }
 
@@ -134,7 +136,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     (void)hy_error_restore(&error);
     (void)hy_fail_hint(status, "%s%s%s",
                        is_saved       ? "the run is saved: --resume continues it"
-                       : t->folder[0] ? "earlier checkpoints are unchanged"
+                       : t->folder[0] ? "the run was not saved; earlier checkpoints are unchanged"
                                       : "nothing was saved, because out is none",
                        lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);

@@ -3,11 +3,11 @@
 
 #include "trainer/trainer.h"
 
-/* Prepares work that ran out of memory for another attempt; from the second failure in a row on with
- * smaller micro-batches. HY_OK: repeat it. */
-hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status);
-void hy_trainer_report_retry(void *trainer, const char *message,
-                             const char *how); /* on_retry of hy_retries */
+/* Prepares a repetition after memory ran out: first unchanged, then with smaller micro-batches, then
+ * with full recomputation. HY_OK: the caller repeats the work. With several ranks a failure inside
+ * a step ends the run, because the other ranks wait for this one. */
+hy_status hy_trainer_prepare_retry(hy_trainer *t, hy_status status);
+void hy_trainer_report_retry(void *trainer, const char *message, const char *how); /* hy_retries */
 /* Repeats work that has no side effects, until it succeeds or memory runs out too often. */
 hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *));
 /* Something failed after a step's update: the step is completed, so that the run can be saved, and

@@ -75,7 +75,7 @@ static void plan_columns(hy_engine *e) {
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(t->engine);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[phase]));
-    hy_plan_tell(&t->engine->request, t->engine->plan, t->facts);
+    hy_plan_fill_facts(&t->engine->request, t->engine->plan, t->facts);
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
     hy_trainer_write_plan(t);
@@ -194,9 +194,9 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
 static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
                                  hy_plan *plan) {
     const hy_engine *e = t->engine;
-    bool is_disabled = r->fixed.prediction_is_disabled;
+    bool is_disabled = r->fixed.prediction_awaits_test;
     hy_plan_choice choice = e->plan->choice;
-    choice.prediction_is_disabled = is_disabled;
+    choice.prediction_awaits_test = is_disabled;
     HY_TRY(hy_plan_at(r, &choice, plan));
     if (!plan->fits && !is_disabled && !t->team) { /* other state may have to move */
         hy_plan_facts unused;
@@ -218,7 +218,7 @@ hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_
     const hy_engine *e = t->engine;
     hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
     hy_plan plan;
-    request.fixed.prediction_is_disabled = is_disabled;
+    request.fixed.prediction_awaits_test = is_disabled;
     HY_TRY(hy_ranks_agree(t, plan_prediction(t, &request, beside, &plan)));
     return follow_or_stay(t, &request, &plan, "memory for a paired test");
 }

@@ -49,8 +49,8 @@ static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
         return refuse(t, "lora.lora_alpha", was, is);
     }
     if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
-    /* Frozen weights in the checkpoint can be decoded to another type; if they are read from the
-     * base model, another type gives other numbers. */
+    /* Frozen weights stored in the checkpoint can be decoded, so auto is allowed. If they are read
+     * from the base model, another type gives other numbers. */
     HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
     if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
     return refuse_setting(t, "train.frozen_dtype", then, now);

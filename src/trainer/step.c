@@ -34,11 +34,12 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_
     hy_status status;
     int64_t passes = e->progress.backward_passes;
     while ((status = make_gradients(t, &request, report)) != HY_OK) {
-        HY_TRY(hy_trainer_retry_with_less(t, status));
+        HY_TRY(hy_trainer_prepare_retry(t, status));
         e->progress.backward_passes = passes;
     }
     t->status.life = HY_LIFE_CHANGING;
-    while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
+    while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK)
+        HY_TRY(hy_engine_prepare_retry(e, status));
     return HY_OK;
 }
 
@@ -68,15 +69,15 @@ static hy_status sample_average(hy_trainer *t) {
 
 /* Adds the step's fp8 statistics to its line. */
 static void describe_fp8(const hy_trainer *t, hy_step_info *info) {
-    double seen[2];
+    double stats[2];
     for (int32_t i = 0; i < 2 * t->engine->model->shape.layers; i++) {
-        if (!hy_engine_seen(t->engine, i / 2, i % 2, seen)) return;
-        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* a NaN counts as the largest */
-            info->fp8_largest = seen[0];
+        if (!hy_engine_fp8_stats(t->engine, i / 2, i % 2, stats)) return;
+        if (i == 0 || !(stats[0] <= info->fp8_largest)) { /* a NaN counts as the largest */
+            info->fp8_largest = stats[0];
             info->fp8_largest_layer = i / 2;
         }
-        if (i == 0 || seen[1] > info->fp8_zeros) {
-            info->fp8_zeros = seen[1];
+        if (i == 0 || stats[1] > info->fp8_zeros) {
+            info->fp8_zeros = stats[1];
             info->fp8_zeros_layer = i / 2;
         }
     }

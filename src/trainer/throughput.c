@@ -1,8 +1,7 @@
 /* throughput.c: how long steps take, what they wait for, and the utilisation of the device. See
  * throughput.h.
  *
- * Only the work of the model counts, not recomputation: per token 6 operations for every weight
- * of a matrix, including the head, and causal attention at half its square (model/shape.c). */
+ * Utilisation counts hy_model_flops_per_token (model/model.h), without recomputation. */
 #include "trainer/throughput.h"
 
 #include <math.h>

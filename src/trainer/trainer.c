@@ -35,7 +35,7 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
     HY_FAIL_IF(t->provider && !t->provider->facts.has_passes, HY_ERR_STATE,
-               "a custom model does not support %s here", what);
+               "%s: not available for a custom model", what);
     return HY_OK;
 }
 
@@ -95,7 +95,7 @@ double hy_trainer_recent_loss(const hy_trainer *t) {
 
 uint64_t hy_trainer_saved_bytes(const hy_trainer *t) {
     return hy_rows_saved_bytes(t->engine->state->rows,
-                               t->engine->plan->choice.prediction_is_disabled);
+                               t->engine->plan->choice.prediction_awaits_test);
 }
 
 /* A save changes no later bit, so the clock may decide. On a slow disk, saves are less frequent. */

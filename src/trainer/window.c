@@ -22,7 +22,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
     bool is_open = rules->has_predictor && machine->phase != HY_WARMUP &&
                    share >= rules->predict_from && share < rules->predict_until;
     bool is_new = hy_phase_step_in_window(rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine->plan->choice.prediction_is_disabled;
+    bool is_kept = !t->engine->plan->choice.prediction_awaits_test;
     return is_open && is_new && is_kept ? hy_trainer_set_slow_weights(t) : HY_OK;
 }
 

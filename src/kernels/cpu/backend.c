@@ -197,8 +197,8 @@ static void cpu_destroy(hy_backend *b) {
 }
 
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out) {
-    HY_FAIL_IF(options && (options->threads < 0 || options->threads > 4096), HY_ERR_INPUT,
-               "the number of threads is %d; expected 1 to 4096, or 0 for all cores",
+    HY_FAIL_IF(options && (options->threads < 0 || options->threads > 1024), HY_ERR_INPUT,
+               "the number of threads is %d; expected 1 to 1024, or 0 for all cores",
                options->threads);
     int threads = options && options->threads ? options->threads : hy_machine_threads();
     if (threads > MAX_THREADS) threads = MAX_THREADS;

@@ -191,8 +191,8 @@ static void drop_if_slow(hy_blas *blas) {
     memcpy(lost, blas->detail, sizeof lost);
     snprintf(blas->warning, sizeof blas->warning,
              "%s reaches %.1f GFLOP/s on one thread and our own matmul %.1f, so our own is used; "
-             "try the environment variable " CORE_TYPE
-             " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
+             "to use OpenBLAS, set the environment variable " CORE_TYPE
+             " to your CPU's core type (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
              lost, library_rate * 1e-9, own_rate * 1e-9);
     snprintf(blas->detail, sizeof blas->detail, "our own matmul (OpenBLAS was slower)");
     blas->library = NULL;

@@ -191,7 +191,7 @@ static void lion_step(const hy_op_call *call, float grad_scale, const float *gra
     lion_run(p, grad, state[0], call->attr.lion, grad_scale, n);
 }
 
-/* The state is already updated and the size of the step is known: adafactor.c. */
+/* adafactor.c has already updated the state and computed the size of the step. */
 static void adafactor_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                            float *const state[STATES], int64_t at, int64_t n) {
     (void)grad_scale, (void)state;

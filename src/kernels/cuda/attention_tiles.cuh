@@ -197,7 +197,7 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
     }
 }
 
-/* Moves m of rows with scores that exceed it too far, and rescales their sums. */
+/* Raises m of all rows of the warp to their largest score, and rescales their sums. */
 template <typename S>
 __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
                                                const float high[S::M_TILES][2]) {
