@@ -208,9 +208,9 @@ static hy_status train(const hy_config *config, const char *dump, int points, in
     double created = hy_clock() - begin;
     course.trainer = t;
     course.inject_at = inject_at;
-    course.every = t->loop->steps_total / points > 0 ? t->loop->steps_total / points : 1;
+    course.every = t->schedule->steps_total / points > 0 ? t->schedule->steps_total / points : 1;
     if (evals > 0) {
-        int64_t every = t->loop->steps_total / evals;
+        int64_t every = t->schedule->steps_total / evals;
         t->settings->eval.eval_every = every > 0 ? every : 1;
     }
     hy_status status = dump ? gl_dump(t, dump) : HY_OK;

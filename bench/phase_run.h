@@ -154,7 +154,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
     for (int64_t i = 0; i < steps; i++) {
         hy_step_info info;
         /* For the next Predict, as in a run that validates. */
-        trainer->loop->is_validation_due = trainer->settings->eval.eval_every > 0;
+        trainer->schedule->is_validation_due = trainer->settings->eval.eval_every > 0;
         HY_TRY(hy_trainer_step(trainer, &info));
         phase_times_add(&times, before, &info);
         before = info.phase;

@@ -99,15 +99,15 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "seq", (double)s->train.seq_len);
     add_number(&json, "micro_batch", (double)s->train.batch_size);
     add_number(&json, "micro_batches", (double)s->train.grad_accum_steps);
-    add_number(&json, "steps", (double)t->loop->steps_total);
-    add_number(&json, "lr", t->loop->schedule.lr);
-    add_number(&json, "min_lr_ratio", t->loop->schedule.min_ratio);
-    add_number(&json, "warmup_steps", (double)t->loop->schedule.warmup);
-    add_number(&json, "cooldown", t->loop->schedule.cooldown);
+    add_number(&json, "steps", (double)t->schedule->steps_total);
+    add_number(&json, "lr", t->schedule->lr_schedule.lr);
+    add_number(&json, "min_lr_ratio", t->schedule->lr_schedule.min_ratio);
+    add_number(&json, "warmup_steps", (double)t->schedule->lr_schedule.warmup);
+    add_number(&json, "cooldown", t->schedule->lr_schedule.cooldown);
     hy_text_addf(&json, ",\n  \"schedule\": \"%s\"",
-                 hy_choice_name("schedule", (int)t->loop->schedule.kind));
+                 hy_choice_name("schedule", (int)t->schedule->lr_schedule.kind));
     hy_text_addf(&json, ",\n  \"cooldown_shape\": \"%s\"",
-                 hy_choice_name("cooldown_shape", (int)t->loop->schedule.cooldown_shape));
+                 hy_choice_name("cooldown_shape", (int)t->schedule->lr_schedule.cooldown_shape));
     add_number(&json, "beta1", t->engine->plan->optimizer.beta1);
     add_number(&json, "beta2", t->engine->plan->optimizer.beta2);
     add_number(&json, "eps", t->engine->plan->optimizer.eps);
@@ -134,7 +134,7 @@ static hy_status check(const hy_trainer *t) {
 hy_status gl_dump(hy_trainer *t, const char *folder) {
     char path[4][HY_PATH_MAX];
     static const char *const names[] = {"weights.safetensors", "train.i32", "val.i32", "run.json"};
-    uint64_t rows = (uint64_t)(t->loop->steps_total * t->engine->plan->choice.batch *
+    uint64_t rows = (uint64_t)(t->schedule->steps_total * t->engine->plan->choice.batch *
                                t->engine->plan->choice.accum);
     HY_TRY(check(t));
     for (int i = 0; i < 4; i++) HY_TRY(hy_path_join(path[i], sizeof path[i], folder, names[i]));
