@@ -108,7 +108,7 @@ test_adapters_take_less_than_full_parameter_training() {
     expect_keys "$values" ".models.16.qlora" fits tokens_per_second device_bytes host_pinned_bytes \
         disk_bytes types predicts state
     expect_same "$(value_of largest.full)" qwen2.5-3b "the largest, full-parameter"
-    expect_same "$(value_of largest.lora)" qwen3-8b "the largest with LoRA"
+    expect_same "$(value_of largest.lora)" qwen2.5-14b "the largest with LoRA"
     expect_same "$(value_of largest.qlora)" qwen2.5-32b "the largest with QLoRA"
 }
 
