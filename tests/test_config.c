@@ -302,7 +302,7 @@ START_TEST(wrong_values_are_refused_with_key_value_range_and_origin) {
         {"beta1", "1", "optimizer.beta1 = 1", "0 to below 1"},
         {"beta2", "-0.1", "optimizer.beta2 = -0.1", "0 to below 1"},
         {"norm_eps", "0", "shape.norm_eps = 0", "1e-12 to 0.1"},
-        {"val_fraction", "0.6", "input.val_fraction = 0.6", "0.000001 to 0.5"},
+        {"val_fraction", "0.6", "input.val_fraction = 0.6", "0 to 0.5"},
         {"shuffle", "maybe", "input.shuffle = maybe", "true, false"},
         {"shuffle", "2", "input.shuffle = 2", "true, false"},
         {"precision", "fp64", "train.precision = fp64", "auto, fp32, bf16"},
