@@ -124,9 +124,12 @@ END_TEST
 /* The runs are one until the first jump. From there on they differ by what 8 bits leave out, and so
  * do the losses that the guard compares: little enough that no verdict is another. */
 static void moves_alike(const char *predictor) {
-    hy_trainer *half = open_run(PAIRS("predictor", predictor, "max_predict_steps", "6")),
-               *byte = open_run(PAIRS("predictor", predictor, "max_predict_steps", "6",
-                                      "predictor_dtype", "8bit"));
+    /* line tries 3, 6 and 12 steps */
+    const char *most = strcmp(predictor, "line") == 0 ? "12" : "6";
+    hy_trainer *half = open_run(
+        PAIRS("predictor", predictor, "max_predict_steps", most, "correction_interval", "12"));
+    hy_trainer *byte = open_run(PAIRS("predictor", predictor, "max_predict_steps", most,
+                                      "correction_interval", "12", "predictor_dtype", "8bit"));
     int jumps = 0;
     hy_step_info a = {0}, b;
     while (a.step < 54) {
