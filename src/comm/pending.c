@@ -20,7 +20,10 @@ hy_status hy_pending_init(hy_pending *p, size_t proof_size, const hy_observer *o
                       .fd = epoll_create1(EPOLL_CLOEXEC),
                       .proof_size = proof_size,
                       .observer = *observer};
-    HY_FAIL_IF(!p->list, HY_ERR_MEMORY, "not enough memory for connections of ranks");
+    if (!p->list) {
+        hy_net_close(&p->fd);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for connections of ranks");
+    }
     for (int i = 0; i < PENDING; i++) p->list[i].fd = -1;
     HY_FAIL_IF(p->fd < 0, HY_ERR_IO, "cannot open a descriptor to wait for ranks");
     return HY_OK;

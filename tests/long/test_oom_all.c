@@ -1,6 +1,6 @@
-/* test_oom_all.c: the long form of tests/test_oom.c: all over every use, one refusal at a time;
- * refusals with some or all that follow; and shortages, in which what is given back can be had
- * again. */
+/* test_oom_all.c: the long form of tests/test_oom.c. In every use, each allocation is refused once;
+ * then with some or all of the allocations after it; then memory is short, and freed memory can be
+ * allocated again. */
 #include "oom/rows.h"
 
 #define ALLOCATIONS .what = "allocations", .kinds = FAULT_ALLOCATIONS

@@ -4,10 +4,10 @@
  *   render FOLDER SECONDS < CASES      FOLDER has tokenizer.json and a chat template
  *
  * A case is a line {"messages": [...], "tools": [...], "asks": bool, "thinks": bool}; all but
- * messages may be absent. For each a line comes back: {"text", "ids", "answers"}, an answer flag
- * for each id, or {"error"}; {"text", "ids", "error"} where it can be written but its answers
- * cannot be told. SECONDS since 1970 say what the template takes for now. The first line says
- * whether it can be rendered at all. */
+ * messages may be absent. The program prints one line for each case: {"text", "ids", "answers"},
+ * with an answer flag for each id; {"text", "ids", "error"} if the answers cannot be located; or
+ * {"error"}. SECONDS since 1970 are the current time for the template. The first line says whether
+ * the template can be rendered at all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
