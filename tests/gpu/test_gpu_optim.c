@@ -102,6 +102,7 @@ START_TEST(a_factored_step_does_not_depend_on_how_tensors_are_aligned) {
         gpu_must_run(&b.call);
         gpu.shifted = 0;
         for (int k = HY_UPDATE_PARAM; k <= HY_UPDATE_M; k++) {
+            if (!a.call.t[k].data) continue;
             ck_assert_mem_eq(a.call.t[k].data, b.call.t[k].data, hy_tensor_bytes(&a.call.t[k]));
         }
         trial_end(&a);
