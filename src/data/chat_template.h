@@ -8,7 +8,8 @@
  *     mistral  <s>[INST] Q [/INST] A</s>; [INST] and [/INST] are tokens if the tokenizer has them
  *     alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA, the end token
  * A rendered conversation is a list of pieces: text, or special tokens by id. So the text of a user
- * can never become a special token. Each piece says whether it belongs to an answer: the answer's
+ * can never become a special token. Without a template (plain), text is encoded as in text files:
+ * special tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the answer's
  * text and the token that ends it. */
 #pragma once
 
@@ -98,6 +99,8 @@ typedef struct hy_rendered {
     hy_text text;
     hy_rendered_piece *pieces;
     size_t count, room;
+    size_t opening;       /* pieces at the start that the tokenizer puts before a text */
+    bool spells_specials; /* special tokens that are spelled in the text are tokens */
     bool has_failed;
     /* output of the folder's template: all turns; only the first turns */
     hy_jinja_output whole, part;

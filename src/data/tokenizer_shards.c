@@ -149,8 +149,7 @@ static bool next_unit(void *context, void *slot) {
     return true;
 }
 
-/* Encodes the document of a row and its end token. Special tokens spelled in it stay text, as in
- * training. */
+/* Encodes the document of a row and its end token. */
 static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     const char *text;
     size_t size;
@@ -161,7 +160,8 @@ static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     if (!hy_json_as_string(hy_json_get(hy_json_root(json), "text"), &text, &size)) {
         status = hy_fail(HY_ERR_INPUT, "the row needs a string \"text\"");
     } else {
-        status = hy_tokenizer_encode(j->options->tokenizer, text, size, HY_TOKENS_PLAIN, ids);
+        int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
+        status = hy_tokenizer_encode(j->options->tokenizer, text, size, flags, ids);
     }
     hy_json_free(json);
     HY_TRY(status);

@@ -122,8 +122,8 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Tokens whose text is in the answer: [first, shown) of `known` is decoded together with new
- * tokens. */
+/* Tokens whose text is in the answer: [first, next) of `known` is decoded together with new tokens.
+ * It contains text, if there is any: the first token of a decoded text loses its blank. */
 typedef struct shown {
     size_t first, next;
     size_t given; /* bytes of the answer that the listener has received */
@@ -141,10 +141,10 @@ static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
     if (status == HY_OK && after.size > before.size) {
         hy_text_add_bytes(&a->text, after.data + before.size, after.size - before.size);
         status = hy_text_status(&a->text);
+        s->first = s->next;
     }
     hy_text_free(&before);
     hy_text_free(&after);
-    s->first = s->next;
     s->next = in->known.count;
     return status;
 }
