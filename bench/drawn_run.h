@@ -42,7 +42,7 @@ static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t ite
     call.attr.combine.noise = DRAWN_DEVIATION;
     call.attr.seed = 1;
     call.attr.first = (uint64_t)p->first;
-    return t->engine.device.backend->enqueue(t->engine.device.compute, &call);
+    return t->engine->device.backend->enqueue(t->engine->device.compute, &call);
 }
 
 /* Quantised normal numbers; in most types, any byte is a number of the usual size. */
@@ -72,10 +72,10 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     hy_status status = HY_OK;
     for (uint64_t done = 0; done < codes && status == HY_OK; done += BYTES) {
         uint64_t some = codes - done < BYTES ? codes - done : BYTES;
-        status = hy_store_write(store, t->engine.device.compute, at + done, random, some);
+        status = hy_store_write(store, t->engine->device.compute, at + done, random, some);
     }
     if (status == HY_OK) {
-        status = hy_store_write(store, t->engine.device.compute, at + hy_layout_scales_at(entry),
+        status = hy_store_write(store, t->engine->device.compute, at + hy_layout_scales_at(entry),
                                 numbers, scales);
     }
     free(numbers);
@@ -84,11 +84,11 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
 
 /* The matrices of a unit in one of the rows. */
 static inline hy_status drawn_unit(hy_trainer *t, int row, int32_t unit) {
-    const hy_params *params = &t->engine.model->params;
-    hy_store *store = hy_store_of(&t->engine, row);
+    const hy_params *params = &t->engine->model->params;
+    hy_store *store = hy_store_of(t->engine, row);
     /* Quantised values depend on the backing store (pass 0), numbers on the device (pass 1). */
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) HY_TRY(hy_store_get(store, t->engine.device.compute, unit));
+        if (pass == 1) HY_TRY(hy_store_get(store, t->engine->device.compute, unit));
         for (int32_t i = 0; i < params->count; i++) {
             const hy_param *p = &params->list[i];
             int32_t item = p->unit == unit && p->ndim == 2 ? hy_store_item_of(store, i) : -1;
@@ -98,17 +98,17 @@ static inline hy_status drawn_unit(hy_trainer *t, int row, int32_t unit) {
             if (!is_coded && pass == 1) HY_TRY(drawn_matrix(t, store, item, p));
         }
     }
-    return hy_store_release_changed(store, t->engine.device.compute, unit);
+    return hy_store_release_changed(store, t->engine->device.compute, unit);
 }
 
 /* Call it before the first step. */
 static inline hy_status drawn_weights(hy_trainer *t) {
-    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++) {
+    for (int32_t unit = 0; unit < t->engine->model->params.units; unit++) {
         HY_TRY(drawn_unit(t, HY_ROW_MASTER, unit));
-        if (hy_has_row(&t->engine, HY_ROW_FROZEN)) HY_TRY(drawn_unit(t, HY_ROW_FROZEN, unit));
+        if (hy_has_row(t->engine, HY_ROW_FROZEN)) HY_TRY(drawn_unit(t, HY_ROW_FROZEN, unit));
     }
-    hy_row_changed(&t->engine.state, HY_ROW_MASTER);
-    return t->engine.device.backend->stream_sync(t->engine.device.compute);
+    hy_row_changed(t->engine->state, HY_ROW_MASTER);
+    return t->engine->device.backend->stream_sync(t->engine->device.compute);
 }
 
 #endif

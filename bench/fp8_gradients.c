@@ -70,7 +70,7 @@ static hy_status configure(hy_config *config, int argc, char **argv, const char 
 
 /* Copies the gradients of the last step into one array, in the order of the parameters. */
 static hy_status fetch(hy_trainer *t, float *out) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
     for (int32_t i = 0; i < e->model->params.count; i++) {
         const hy_param *param = &e->model->params.list[i];
@@ -86,7 +86,7 @@ static hy_status make_steps(hy_trainer *t, int steps, const char *name, float **
     hy_step_info info = {0};
     for (int i = 0; i <= steps; i++) HY_TRY(hy_trainer_step(t, &info));
     printf("  %-12s loss %.6f, norm of the gradient %.6f\n", name, info.loss, info.grad_norm);
-    *out = malloc((size_t)t->engine.model->params.elements * sizeof **out);
+    *out = malloc((size_t)t->engine->model->params.elements * sizeof **out);
     HY_FAIL_IF(!*out, HY_ERR_MEMORY, "no memory for the gradients");
     return fetch(t, *out);
 }
@@ -154,12 +154,12 @@ static hy_status compare_all(int argc, char **argv) {
     HY_TRY(run(argc, argv, "bf16", plain, &base, &t));
     hy_trainer_destroy(t);
     hy_status status = run(argc, argv, "fp8", fp8, &other, &t);
-    if (status == HY_OK) compare(t->engine.model, "fp8 compared with bf16", base, other);
+    if (status == HY_OK) compare(t->engine->model, "fp8 compared with bf16", base, other);
     if (status == HY_OK) hy_trainer_destroy(t);
     free(other);
     other = NULL;
     if (status == HY_OK) status = run(argc, argv, "fp8 e5m2", wider, &other, &t);
-    if (status == HY_OK) compare(t->engine.model, "fp8 with e5m2 compared with bf16", base, other);
+    if (status == HY_OK) compare(t->engine->model, "fp8 with e5m2 compared with bf16", base, other);
     if (status == HY_OK) hy_trainer_destroy(t);
     free(other);
     free(base);

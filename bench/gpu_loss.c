@@ -26,7 +26,7 @@
 #include "base/error.h"
 #include "gpu_heading.h"
 #include "gpu_loss/dump.h"
-#include "trainer/evaluate.h"
+#include "trainer/eval_schedule.h"
 
 #define POINTS_MAX 1000
 #define INJECTED_CHANNEL 100
@@ -60,7 +60,7 @@ typedef struct curve {
 
 /* Multiplies the weight of one channel of a norm. */
 static hy_status inject(hy_trainer *t) {
-    hy_engine *e = &t->engine;
+    hy_engine *e = t->engine;
     int32_t unit = e->model->params.units / 2;
     int32_t param = hy_params_find(&e->model->params, unit, HY_P_NORM2);
     hy_store *master = hy_store_of(e, HY_ROW_MASTER);
@@ -76,7 +76,7 @@ static hy_status inject(hy_trainer *t) {
     value *= INJECTED_FACTOR;
     HY_TRY(e->device.backend->copy(e->device.compute, at, &value, sizeof value));
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
-    hy_row_changed(&e->state, HY_ROW_MASTER);
+    hy_row_changed(e->state, HY_ROW_MASTER);
     fprintf(stderr, "  unit %d, channel %d of its second norm: now %g\n", unit, INJECTED_CHANNEL,
             (double)value);
     return HY_OK;
@@ -84,7 +84,7 @@ static hy_status inject(hy_trainer *t) {
 
 /* A pending update belongs to the steps, not to the validation that follows. */
 static hy_status finish_update(const curve *c, int64_t step) {
-    hy_engine *e = &c->trainer->engine;
+    hy_engine *e = c->trainer->engine;
     int64_t every = hy_trainer_eval_every(c->trainer);
     if (every <= 0 || step % every != 0) return HY_OK;
     HY_TRY(hy_update_finish(e));
@@ -162,9 +162,9 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     hy_summary s;
     hy_trainer_summary(t, &s);
     printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
-           t->engine.device.backend->facts.name, s.model,
-           hy_dtype_name(hy_types_step(&t->engine.plan.types, HY_FULL)),
-           hy_choice_name("tf32", t->settings.tf32));
+           t->engine->device.backend->facts.name, s.model,
+           hy_dtype_name(hy_types_step(&t->engine->plan->types, HY_FULL)),
+           hy_choice_name("tf32", t->settings->tf32));
     printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",
            s.val_loss, s.final_loss, (long long)s.steps, s.spent);
     printf(
@@ -208,10 +208,10 @@ static hy_status train(const hy_config *config, const char *dump, int points, in
     double created = hy_clock() - begin;
     course.trainer = t;
     course.inject_at = inject_at;
-    course.every = t->loop.steps_total / points > 0 ? t->loop.steps_total / points : 1;
+    course.every = t->loop->steps_total / points > 0 ? t->loop->steps_total / points : 1;
     if (evals > 0) {
-        int64_t every = t->loop.steps_total / evals;
-        t->settings.eval.eval_every = every > 0 ? every : 1;
+        int64_t every = t->loop->steps_total / evals;
+        t->settings->eval.eval_every = every > 0 ? every : 1;
     }
     hy_status status = dump ? gl_dump(t, dump) : HY_OK;
     begin = hy_clock();

@@ -249,7 +249,7 @@ static void print_seconds(const char *what, const gt_options *o, const gt_second
 }
 
 static void print_rates(const gt_work *w, double seconds) {
-    const hy_device_facts *facts = &w->trainer->engine.device.backend->facts;
+    const hy_device_facts *facts = &w->trainer->engine->device.backend->facts;
     char rate[32];
     double flops = w->summary.flops_per_token * (double)w->options.tokens / seconds;
     printf("  %s tokens/s, %.1f model TFLOP/s", grouped((double)w->options.tokens / seconds, rate),
@@ -275,7 +275,7 @@ static void print_memory(const gt_work *w) {
     printf("  memory: planned %.2f GiB, peak %.2f GiB, in use on the card %.2f GiB\n",
            (double)full->vram_planned_bytes * gib, (double)peak * gib,
            (double)gt_card_bytes() * gib);
-    uint64_t pinned = w->trainer->engine.state.ledger.peak_in[HY_PINNED];
+    uint64_t pinned = w->trainer->engine->state->ledger.peak_in[HY_PINNED];
     if (pinned) printf("  pinned on the host: %.2f GiB\n", (double)pinned * gib);
 }
 
@@ -322,16 +322,16 @@ static void print_plan(const gt_work *w) {
 
 static void print_opening(bench *b, const row *r, const gt_work *w) {
     const gt_options *o = &w->options;
-    if (!b->has_heading) gpu_heading(b->argc, b->argv, &w->trainer->engine.device.backend->facts);
+    if (!b->has_heading) gpu_heading(b->argc, b->argv, &w->trainer->engine->device.backend->facts);
     b->has_heading = true;
     printf("row %c: %s\n", r->name, r->title);
     printf(
         "  %s, %lld parameters, %s, recompute %s, %lld x %lld tokens x %lld micro-batches; ready "
         "after %.1f s\n",
         o->model, (long long)w->summary.parameters, o->precision,
-        hy_choice_name("recompute", w->trainer->engine.plan.choice.recompute),
-        (long long)w->trainer->engine.plan.choice.batch, (long long)o->seq,
-        (long long)w->trainer->engine.plan.choice.accum, w->seconds_to_open);
+        hy_choice_name("recompute", w->trainer->engine->plan->choice.recompute),
+        (long long)w->trainer->engine->plan->choice.batch, (long long)o->seq,
+        (long long)w->trainer->engine->plan->choice.accum, w->seconds_to_open);
     for (int i = 0; i < 2; i++) {
         if (o->settings[i]) printf("  %s\n", o->settings[i]);
     }
@@ -342,7 +342,7 @@ static void print_opening(bench *b, const row *r, const gt_work *w) {
 
 static hy_status measure_work(bench *b, const row *r, gt_work *w) {
     gt_seconds step, forward;
-    const hy_device_facts *facts = &w->trainer->engine.device.backend->facts;
+    const hy_device_facts *facts = &w->trainer->engine->device.backend->facts;
     HY_TRY(gt_time_steps(w, &step));
     print_seconds("optimizer step", &w->options, &step);
     print_rates(w, step.median);

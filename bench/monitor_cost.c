@@ -111,10 +111,10 @@ static double smi(const char *column) {
 }
 
 static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
-    hy_nvml_sample sample = hy_nvml_ask(t->engine.nvml);
+    hy_nvml_sample sample = hy_nvml_ask(t->engine->nvml);
     bool is_ok = true;
     size_t free_bytes = 0, total = 0;
-    if (t->engine.device.backend->memory_now(t->engine.device.backend, &free_bytes, &total) !=
+    if (t->engine->device.backend->memory_now(t->engine->device.backend, &free_bytes, &total) !=
         HY_OK)
         return false;
     is_ok &=
@@ -130,7 +130,7 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
     }
     /* Memory used since the card was opened: arenas and what the driver loads. It has no bar,
      * because the driver's part dominates for small models. */
-    double gone = (double)t->engine.device.backend->facts.memory_free - (double)free_bytes;
+    double gone = (double)t->engine->device.backend->facts.memory_free - (double)free_bytes;
     printf("%-44s %10.1f MiB %10.1f MiB\n", "allocated since the start: reserved, driver",
            (double)s->device.reserved / 0x1p20, gone / 0x1p20);
     if (s->process_device) {
@@ -148,7 +148,7 @@ static hy_status compare(const hy_trainer *t, bool *is_ok) {
     *is_ok &= print_figure("resident: monitor, /proc/self/status", resident, status_resident());
     *is_ok &= print_figure("in use on the device: measured, planned", (double)s.device.used,
                            (double)s.device.planned);
-    if (t->engine.device.backend->facts.is_gpu) *is_ok &= compare_card(t, &s);
+    if (t->engine->device.backend->facts.is_gpu) *is_ok &= compare_card(t, &s);
     return HY_OK;
 }
 
@@ -177,7 +177,7 @@ int main(int argc, char **argv) {
     bench_print_command(argc, argv);
     hy_status status = make_run(&c, &t);
     if (status == HY_OK) {
-        printf("%s\n\n", t->engine.device.backend->facts.name);
+        printf("%s\n\n", t->engine->device.backend->facts.name);
         status = measure(t, steps < 1 ? 1 : steps, &is_ok);
     }
     if (status != HY_OK) fprintf(stderr, "monitor_cost: %s\n", hy_error_message());

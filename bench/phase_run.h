@@ -123,7 +123,7 @@ static inline double phase_run_median(double *values, int count) {
 
 /* The peak of memory in use on the card, read after every step. */
 static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
-    if (!trainer->engine.device.backend->facts.is_gpu) return;
+    if (!trainer->engine->device.backend->facts.is_gpu) return;
     uint64_t now = cuda_driver_in_use();
     if (now > out->card_bytes) out->card_bytes = now;
 }
@@ -154,7 +154,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
     for (int64_t i = 0; i < steps; i++) {
         hy_step_info info;
         /* For the next Predict, as in a run that validates. */
-        trainer->loop.is_validation_due = trainer->settings.eval.eval_every > 0;
+        trainer->loop->is_validation_due = trainer->settings->eval.eval_every > 0;
         HY_TRY(hy_trainer_step(trainer, &info));
         phase_times_add(&times, before, &info);
         before = info.phase;
@@ -176,10 +176,10 @@ static inline const char *phase_run_type(hy_dtype type) {
 
 /* The types of the state, configured or chosen. */
 static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out) {
-    const hy_types *types = &t->engine.plan.types;
-    bool is_asked = t->settings.phases.predictor != HY_PREDICTOR_NONE;
+    const hy_types *types = &t->engine->plan->types;
+    bool is_asked = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     char low[48] = "", slow[48] = "";
-    out->is_aside = is_asked && !hy_plan_predicts(&t->engine.plan);
+    out->is_aside = is_asked && !hy_plan_predicts(t->engine->plan);
     if (types->has_low) {
         snprintf(low, sizeof low, " and a copy in %s", phase_run_type(types->low));
     }
@@ -194,9 +194,9 @@ static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out)
 
 /* The plan, configured or chosen. */
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
-    const hy_plan_choice *c = &t->engine.plan.choice;
+    const hy_plan_choice *c = &t->engine->plan->choice;
     char master[32] = "", layers[48] = "";
-    if (t->engine.plan.types.has_low) {
+    if (t->engine->plan->types.has_low) {
         snprintf(master, sizeof master, "master %.12s, ", hy_place_name(c->state[HY_PLAN_MASTER]));
     }
     if (c->recompute_layers > 0) {
@@ -208,7 +208,7 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
              hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
              hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
              hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
-             t->engine.work.train[hy_plan_index(hy_types_step(&t->engine.plan.types, HY_FULL))]
+             t->engine->work->train[hy_plan_index(hy_types_step(&t->engine->plan->types, HY_FULL))]
                  ->chunk_count,
              c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
 }
@@ -234,10 +234,10 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     snprintf(out->matmul, sizeof out->matmul, "%s", s->matmul);
     s->model = s->device = s->matmul = s->data = s->out = s->predictor = s->why_not = "";
     out->plan.problem = "";
-    out->batch_size = trainer->engine.plan.choice.batch;
-    out->seq_len = trainer->settings.train.seq_len;
-    out->grad_accum = trainer->engine.plan.choice.accum;
-    out->pinned_bytes = trainer->engine.state.ledger.peak_in[HY_PINNED];
+    out->batch_size = trainer->engine->plan->choice.batch;
+    out->seq_len = trainer->settings->train.seq_len;
+    out->grad_accum = trainer->engine->plan->choice.accum;
+    out->pinned_bytes = trainer->engine->state->ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
     phase_run_describe_types(trainer, out);
     phase_run_describe(trainer, out);

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "command_line.h"
-#include "trainer/saving.h"
+#include "trainer/recording.h"
 #include "trainer/trainer.h"
 
 #define STEPS_MAX 1000

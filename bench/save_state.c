@@ -127,9 +127,9 @@ static hy_status run(hy_config *config, const bench_command *command, const char
     HY_TRY(hy_trainer_create(config, NULL, &t));
     hy_status status = is_drawn ? drawn_weights(t) : HY_OK;
     printf("%s, %lld parameters; weights %s, m and v %s\n", bench_value(command, "--model"),
-           (long long)t->engine.model->params.elements,
-           hy_place_name(t->engine.plan.choice.state[HY_PLAN_WEIGHTS]),
-           hy_place_name(t->engine.plan.choice.state[HY_PLAN_OPTIM]));
+           (long long)t->engine->model->params.elements,
+           hy_place_name(t->engine->plan->choice.state[HY_PLAN_WEIGHTS]),
+           hy_place_name(t->engine->plan->choice.state[HY_PLAN_OPTIM]));
     int rounds = atoi(bench_value(command, "--rounds"));
     rounds = rounds < 1 ? 1 : rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
     if (status == HY_OK) status = make_rounds(t, folder, rounds, r);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "batch_logits.h"
 #include "formats/safetensors.h"
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
@@ -116,7 +117,7 @@ static inline double logits_distance(hf_rig *rig, const char *folder) {
     hy_safetensors_close(file);
     memset(rig->m.targets, 0, HF_TOKENS * sizeof(int32_t));
     hy_batch_input input = rig_input(&rig->m, 1, false);
-    must(hy_batch_logits(rig->m.plan, &input, 0, HF_TOKENS));
+    must(batch_logits(rig->m.plan, &input, 0, HF_TOKENS));
     rig_sync(&rig->m);
     const float *got = (const float *)(void *)rig->m.plan->logits;
     double difference = 0, norm = 0;

@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-#include "trainer/adapt.h"
+#include "trainer/recovery.h"
+#include "trainer/resize.h"
 #include "trainer/trainer.h"
 
 hy_status inside_resize(hy_trainer *t, int64_t batch_size) {

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "batch_logits.h"
 #include "model/decode.h"
 
 #define SEQ 40
@@ -54,7 +55,7 @@ static void note_expected(decode_rig *rig) {
     hy_batch_input input = rig_input(&rig->model, 1, false);
     int32_t vocab = rig->model.model->shape.vocab;
     for (int32_t i = 0; i < SEQ; i++) {
-        must(hy_batch_logits(rig->model.plan, &input, i, 1));
+        must(batch_logits(rig->model.plan, &input, i, 1));
         rig_sync(&rig->model);
         memcpy(rig->expected + i * vocab, rig->model.plan->logits, (size_t)vocab * sizeof(float));
     }

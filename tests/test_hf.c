@@ -541,7 +541,7 @@ static const char *data_folder(char path[512]) {
 
 static int32_t likeliest(hf_rig *rig, int32_t at) {
     hy_batch_input input = rig_input(&rig->m, 1, false);
-    must(hy_batch_logits(rig->m.plan, &input, at, 1));
+    must(batch_logits(rig->m.plan, &input, at, 1));
     rig_sync(&rig->m);
     const float *logits = (const float *)(void *)rig->m.plan->logits;
     int32_t best = 0;

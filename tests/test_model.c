@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "batch_logits.h"
 #include "kernels/half.h"
 
 static hy_shape gpt2_shape(void) {
@@ -377,14 +378,14 @@ START_TEST(logits_of_one_row_are_those_of_the_whole) {
     rig_open(&rig, &shape, &options, 2);
     fill_tokens(&rig, 0);
     hy_batch_input input = rig_input(&rig, 1, false);
-    must(hy_batch_logits(rig.plan, &input, 0, 10));
+    must(batch_logits(rig.plan, &input, 0, 10));
     rig_sync(&rig);
     memcpy(all, rig.plan->logits, sizeof all);
-    must(hy_batch_logits(rig.plan, &input, 6, 1));
+    must(batch_logits(rig.plan, &input, 6, 1));
     rig_sync(&rig);
     memcpy(one, rig.plan->logits, sizeof one);
     ck_assert_double_lt(relative_difference(one, all + 6 * 61, 61), 1e-6);
-    must_fail(hy_batch_logits(rig.plan, &input, 0, 11), HY_ERR_STATE, "11 rows");
+    must_fail(batch_logits(rig.plan, &input, 0, 11), HY_ERR_STATE, "11 rows");
     rig_close(&rig);
 }
 END_TEST

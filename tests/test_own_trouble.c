@@ -541,12 +541,12 @@ static hy_status run_cells(const hy_loop_options *options, const char *const *ke
 
 START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
     static const char *const refusals[] = {"it has no tensor e",
-                                           "in it b is (5), in this model (6)",
-                                           "in it a is (2, 3, 4), in this model (2, 3, 2)",
+                                           "the shape of b is (5), in this model (6)",
+                                           "the shape of a is (2, 3, 4), in this model (2, 3, 2)",
                                            "it has no tensor d",
                                            "one of them is c",
                                            "for optimizer sgd",
-                                           "in it a is (2, 3, 4), in this model (6, 4)"};
+                                           "the shape of a is (2, 3, 4), in this model (6, 4)"};
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 3}};
     list_cells(list);

@@ -135,7 +135,7 @@ static void compute_logits(peft_rig *p, float out[SETS_ROWS * VOCAB]) {
     int64_t rows = p->r.plan->size.chunk_rows;
     for (int64_t first = 0; first < SETS_ROWS; first += rows) {
         int64_t count = SETS_ROWS - first < rows ? SETS_ROWS - first : rows;
-        must(hy_batch_logits(p->r.plan, &input, first, count));
+        must(batch_logits(p->r.plan, &input, first, count));
         must(p->r.backend->stream_sync(p->r.compute));
         memcpy(out + first * VOCAB, p->r.plan->logits, (size_t)(count * VOCAB) * sizeof *out);
     }

@@ -12,16 +12,16 @@
 /* ---- weights --------------------------------------------------------------------------------- */
 
 static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
-    const hy_params *params = &t->engine.model->params;
+    const hy_params *params = &t->engine->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         size_t bytes = (size_t)params->list[i].stored * sizeof(float);
         float *host = malloc(bytes);
         if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %s", params->list[i].name);
-        hy_status status = t->engine.device.backend->copy(
-            t->engine.device.compute, host,
-            hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i), bytes);
+        hy_status status = t->engine->device.backend->copy(
+            t->engine->device.compute, host,
+            hy_store_backing(hy_store_of(t->engine, HY_ROW_MASTER), i), bytes);
         if (status == HY_OK)
-            status = t->engine.device.backend->stream_sync(t->engine.device.compute);
+            status = t->engine->device.backend->stream_sync(t->engine->device.compute);
         if (status == HY_OK) status = hy_safetensors_put(writer, host, bytes);
         free(host);
         HY_TRY(status);
@@ -30,7 +30,7 @@ static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
 }
 
 static hy_status write_weights(hy_trainer *t, const char *path) {
-    const hy_params *params = &t->engine.model->params;
+    const hy_params *params = &t->engine->model->params;
     hy_safetensors_writer *writer = NULL;
     hy_safetensors_entry *entries = calloc((size_t)params->count, sizeof *entries);
     if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %d tensors", params->count);
@@ -55,7 +55,7 @@ static hy_status write_weights(hy_trainer *t, const char *path) {
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count, const char *path) {
-    size_t seq = (size_t)t->settings.train.seq_len;
+    size_t seq = (size_t)t->settings->train.seq_len;
     int32_t *tokens = malloc((seq + 1) * sizeof *tokens), *targets = malloc(seq * sizeof *targets);
     FILE *file = tokens && targets ? fopen(path, "wb") : NULL;
     bool is_written = file != NULL;
@@ -73,7 +73,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
 /* As validation counts them (evaluate.c). */
 static uint64_t held_out_rows(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
-    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->engine.plan.choice.batch);
+    uint64_t wanted = (uint64_t)(t->settings->eval.eval_batches * t->engine->plan->choice.batch);
     return wanted && wanted < all ? wanted : all;
 }
 
@@ -86,8 +86,8 @@ static void add_number(hy_text *json, const char *key, double value) {
 }
 
 static hy_status write_settings(const hy_trainer *t, const char *path) {
-    const hy_settings *s = &t->settings;
-    const hy_shape *shape = &t->engine.model->shape;
+    const hy_settings *s = t->settings;
+    const hy_shape *shape = &t->engine->model->shape;
     hy_text json = {0};
     hy_text_add(&json, "{");
     add_number(&json, "vocab", shape->vocab);
@@ -98,20 +98,20 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "seq", (double)s->train.seq_len);
     add_number(&json, "micro_batch", (double)s->train.batch_size);
     add_number(&json, "micro_batches", (double)s->train.grad_accum_steps);
-    add_number(&json, "steps", (double)t->loop.steps_total);
-    add_number(&json, "lr", t->loop.schedule.lr);
-    add_number(&json, "min_lr_ratio", t->loop.schedule.min_ratio);
-    add_number(&json, "warmup_steps", (double)t->loop.schedule.warmup);
-    add_number(&json, "cooldown", t->loop.schedule.cooldown);
+    add_number(&json, "steps", (double)t->loop->steps_total);
+    add_number(&json, "lr", t->loop->schedule.lr);
+    add_number(&json, "min_lr_ratio", t->loop->schedule.min_ratio);
+    add_number(&json, "warmup_steps", (double)t->loop->schedule.warmup);
+    add_number(&json, "cooldown", t->loop->schedule.cooldown);
     hy_text_addf(&json, ",\n  \"schedule\": \"%s\"",
-                 hy_choice_name("schedule", (int)t->loop.schedule.kind));
+                 hy_choice_name("schedule", (int)t->loop->schedule.kind));
     hy_text_addf(&json, ",\n  \"cooldown_shape\": \"%s\"",
-                 hy_choice_name("cooldown_shape", (int)t->loop.schedule.cooldown_shape));
-    add_number(&json, "beta1", t->engine.plan.optimizer.beta1);
-    add_number(&json, "beta2", t->engine.plan.optimizer.beta2);
-    add_number(&json, "eps", t->engine.plan.optimizer.eps);
-    add_number(&json, "weight_decay", t->engine.plan.optimizer.weight_decay);
-    add_number(&json, "grad_clip", t->engine.plan.optimizer.max_norm);
+                 hy_choice_name("cooldown_shape", (int)t->loop->schedule.cooldown_shape));
+    add_number(&json, "beta1", t->engine->plan->optimizer.beta1);
+    add_number(&json, "beta2", t->engine->plan->optimizer.beta2);
+    add_number(&json, "eps", t->engine->plan->optimizer.eps);
+    add_number(&json, "weight_decay", t->engine->plan->optimizer.weight_decay);
+    add_number(&json, "grad_clip", t->engine->plan->optimizer.max_norm);
     hy_text_add(&json, "\n}\n");
     hy_status status = hy_text_status(&json);
     if (status == HY_OK) status = hy_file_write_atomic(path, json.data, json.size);
@@ -120,11 +120,11 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
 }
 
 static hy_status check(const hy_trainer *t) {
-    const hy_shape *s = &t->engine.model->shape;
+    const hy_shape *s = &t->engine->model->shape;
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes can be written for the peer");
-    if (t->engine.plan.predictor.kind != HY_PREDICTOR_NONE) {
+    if (t->engine->plan->predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows predictor = none alone");
     }
     return HY_OK;
@@ -133,8 +133,8 @@ static hy_status check(const hy_trainer *t) {
 hy_status gl_dump(hy_trainer *t, const char *folder) {
     char path[4][HY_PATH_MAX];
     static const char *const names[] = {"weights.safetensors", "train.i32", "val.i32", "run.json"};
-    uint64_t rows =
-        (uint64_t)(t->loop.steps_total * t->engine.plan.choice.batch * t->engine.plan.choice.accum);
+    uint64_t rows = (uint64_t)(t->loop->steps_total * t->engine->plan->choice.batch *
+                               t->engine->plan->choice.accum);
     HY_TRY(check(t));
     for (int i = 0; i < 4; i++) HY_TRY(hy_path_join(path[i], sizeof path[i], folder, names[i]));
     HY_TRY(write_weights(t, path[0]));

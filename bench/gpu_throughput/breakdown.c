@@ -106,11 +106,11 @@ static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
 static hy_status time_empty(hy_trainer *t, double *out) {
     double seconds[EMPTY_CALLS];
     hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[HY_FILL_DST] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F32, 1);
+    fill.t[HY_FILL_DST] = hy_tensor_1d(t->engine->work->buffers.loss_sum, HY_F32, 1);
     for (int i = 0; i < EMPTY_CALLS; i++) {
         double begin = hy_clock();
-        HY_TRY(t->engine.device.backend->enqueue(t->engine.device.compute, &fill));
-        HY_TRY(t->engine.device.backend->stream_sync(t->engine.device.compute));
+        HY_TRY(t->engine->device.backend->enqueue(t->engine->device.compute, &fill));
+        HY_TRY(t->engine->device.backend->stream_sync(t->engine->device.compute));
         seconds[i] = hy_clock() - begin;
     }
     *out = gt_describe(seconds, EMPTY_CALLS).median;
@@ -121,15 +121,15 @@ static hy_status watch_step(hy_trainer *t) {
     watch.kinds.count = watch.products.count = 0;
     watch.kinds.total = watch.products.total = 0;
     HY_TRY(time_empty(t, &watch.empty));
-    watch.backend = t->engine.device.backend;
-    watch.enqueue = t->engine.device.backend->enqueue;
-    t->engine.device.backend->enqueue = watched_enqueue;
-    hy_status (*capture_begin)(hy_stream *) = t->engine.device.backend->capture_begin;
+    watch.backend = t->engine->device.backend;
+    watch.enqueue = t->engine->device.backend->enqueue;
+    t->engine->device.backend->enqueue = watched_enqueue;
+    hy_status (*capture_begin)(hy_stream *) = t->engine->device.backend->capture_begin;
     /* The hook would not see a captured pass. */
-    t->engine.device.backend->capture_begin = NULL;
+    t->engine->device.backend->capture_begin = NULL;
     hy_status status = hy_trainer_step(t, NULL);
-    t->engine.device.backend->capture_begin = capture_begin;
-    t->engine.device.backend->enqueue = watch.enqueue;
+    t->engine->device.backend->capture_begin = capture_begin;
+    t->engine->device.backend->enqueue = watch.enqueue;
     return status;
 }
 

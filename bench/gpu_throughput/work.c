@@ -144,12 +144,12 @@ static hy_status one_step(gt_work *w) {
 
 static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;
-    hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
+    hy_dtype dtype = t->engine->plan->types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .count = (uint64_t)(w->options.tokens / w->options.seq),
                       .dtype = dtype};
-    return hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(dtype)], &probe);
+    return hy_engine_probe(t->engine, t->engine->work->eval[hy_plan_index(dtype)], &probe);
 }
 
 static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds *out) {

@@ -45,14 +45,15 @@ static const example examples[] = {
     {"Show what this machine can train: all parameters, LoRA or QLoRA", "hybrid-train --doctor"},
 };
 
+#define RANK_FLAGS "--gpus --ranks --zero-stage --transport --link --rank-timeout --restarts"
+
 static const struct {
     const char *title, *flags;
 } most_used[] = {
     {"What to train", "--model --data --profile --config --set"},
     {"Length and size", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What to write", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
-    {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --link --rank-timeout "
-                                  "--restarts"},
+    {"Several GPUs and machines", RANK_FLAGS},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
                 "--list-models --json "
@@ -91,6 +92,16 @@ static void write_examples(const hy_cli_terminal *terminal, const example *list,
                 hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
+/* `names` are separated by blanks. */
+static void write_flags(const hy_cli_terminal *terminal, const char *names,
+                        void (*write)(const hy_cli_terminal *, const hy_cli_flag *)) {
+    hy_cli_flag flag;
+    for (size_t length; *names != '\0'; names += length + strspn(names + length, " ")) {
+        length = strcspn(names, " ");
+        if (hy_cli_flag_find(names, length, &flag)) write(terminal, &flag);
+    }
+}
+
 static void write_short_page(const hy_cli_terminal *terminal) {
     FILE *out = terminal->out;
     fputs("hybrid-train " HYBRID_VERSION
@@ -99,14 +110,9 @@ static void write_short_page(const hy_cli_terminal *terminal) {
           out);
     write_examples(terminal, examples, sizeof examples / sizeof examples[0]);
     for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
-        hy_cli_flag flag;
         if (i > 0) fputc('\n', out);
         hy_cli_heading(terminal, most_used[i].title);
-        for (const char *name = most_used[i].flags; *name != '\0'; name += strspn(name, " ")) {
-            size_t length = strcspn(name, " ");
-            if (hy_cli_flag_find(name, length, &flag)) write_flag(terminal, &flag);
-            name += length;
-        }
+        write_flags(terminal, most_used[i].flags, write_flag);
     }
     fputs("\n"
           "\"--help all\" shows every flag; \"--help lr\" shows one flag and its accepted values.\n"
@@ -119,15 +125,11 @@ static void write_short_page(const hy_cli_terminal *terminal) {
 /* ---- groups and all -------------------------------------------------------------------------- */
 
 /* "train" for "train.batch_size", "run" for keys outside groups, "program" for other flags. */
-static const char *group_of(const hy_cli_flag *flag, char *group, size_t size) {
-    const char *dot = flag->key != NULL ? strchr(flag->key, '.') : NULL;
-    if (flag->meaning != HY_CLI_IS_KEY)
-        snprintf(group, size, "program");
-    else if (dot == NULL)
-        snprintf(group, size, "run");
-    else
-        snprintf(group, size, "%.*s", (int)(dot - flag->key), flag->key);
-    return group;
+static void find_group(const hy_cli_flag *flag, char *group, size_t size) {
+    bool is_key = flag->meaning == HY_CLI_IS_KEY;
+    const char *dot = is_key ? strchr(flag->key, '.') : NULL;
+    const char *name = dot ? flag->key : is_key ? "run" : "program";
+    snprintf(group, size, "%.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
 }
 
 static void write_details(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
@@ -148,7 +150,7 @@ static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) 
     char group[32], current[32] = "";
     size_t written = 0;
     for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
-        group_of(&flag, group, sizeof group);
+        find_group(&flag, group, sizeof group);
         if (flag.is_hidden || (wanted != NULL && strcmp(group, wanted) != 0)) continue;
         if (strcmp(group, current) != 0) {
             if (written > 0) fputc('\n', terminal->out);
@@ -185,26 +187,13 @@ static const example launches[] = {
      "hybrid-train --gpus 4 --resume runs/corpus"},
 };
 
-static const char *const rank_flags[] = {"--gpus", "--ranks",        "--zero-stage", "--transport",
-                                         "--link", "--rank-timeout", "--restarts"};
-
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);
     fputs("All ranks have the same settings and read the same files. Rank 0 prints the\n"
           "output and writes the run folder; other ranks print only errors. Each rank uses\n"
           "the card of its number on its machine. Ctrl-C saves once and stops all ranks.\n\n",
           terminal->out);
-    for (size_t i = 0; i < sizeof rank_flags / sizeof rank_flags[0]; i++) {
-        hy_cli_flag flag;
-        if (hy_cli_flag_find(rank_flags[i], strlen(rank_flags[i]), &flag))
-            write_details(terminal, &flag);
-    }
-}
-
-/* Topics that show more than one flag. */
-static bool is_about_ranks(const char *topic) {
-    topic += strspn(topic, "-");
-    return strcmp(topic, "ranks") == 0 || strcmp(topic, "gpus") == 0;
+    write_flags(terminal, RANK_FLAGS, write_details);
 }
 
 /* ---- one topic ------------------------------------------------------------------------------- */
@@ -219,24 +208,17 @@ static bool find_topic(const char *topic, hy_cli_flag *flag) {
     return hy_cli_flag_find(name, strlen(name), flag);
 }
 
-static void write_builtin_names(const hy_cli_terminal *terminal, const char *kind,
-                                const char *title) {
-    const char *name = hy_builtin_name(kind, 0);
-    if (name == NULL) return;
-    fprintf(terminal->out, "\n%s:\n", title);
-    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
-        fprintf(terminal->out, "  %s\n", name);
-}
-
 static void write_topic(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
+    const char *name;
     write_details(terminal, flag);
     if (flag->meaning == HY_CLI_IS_KEY)
         fprintf(terminal->out, "%*sin a file: %s = ...\n", NAME_COLUMNS + 2, "", flag->key);
-    if (flag->builtin != NULL)
-        write_builtin_names(terminal, flag->builtin,
-                            strcmp(flag->builtin, "model") == 0
-                                ? "built in (--list-models shows their shapes)"
-                                : "built in");
+    if (flag->builtin == NULL) return;
+    bool is_model = strcmp(flag->builtin, "model") == 0;
+    fprintf(terminal->out, "\nbuilt in%s:\n",
+            is_model ? " (--list-models shows their shapes)" : "");
+    for (size_t i = 0; (name = hy_builtin_name(flag->builtin, i)) != NULL; i++)
+        fprintf(terminal->out, "  %s\n", name);
 }
 
 static int fail_unknown_topic(const char *topic) {
@@ -252,11 +234,12 @@ static int fail_unknown_topic(const char *topic) {
 
 int hy_cli_help(const hy_cli_terminal *terminal, const char *topic) {
     hy_cli_flag flag;
+    const char *name = topic != NULL ? topic + strspn(topic, "-") : "";
     if (topic == NULL || topic[0] == '\0')
         write_short_page(terminal);
     else if (strcmp(topic, "all") == 0)
         write_groups(terminal, NULL);
-    else if (is_about_ranks(topic))
+    else if (strcmp(name, "ranks") == 0 || strcmp(name, "gpus") == 0)
         write_ranks_page(terminal);
     else if (find_topic(topic, &flag))
         write_topic(terminal, &flag);

@@ -4,6 +4,7 @@
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to
  * standard output; a file or pipe gets them byte for byte. Everything else goes to standard error.
  * The program uses only hybrid.h. */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,8 +27,8 @@ typedef struct options {
     hy_inference_options inference;
     hy_generate_options generate;
     bool is_quiet, without_colour;
-    const char *device, *precision, *threads,
-        *max_gpu_mem; /* of the configuration; NULL: unchanged */
+    /* keys of the configuration; NULL: unchanged */
+    const char *device, *precision, *threads, *max_gpu_mem;
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
@@ -176,87 +177,61 @@ static hy_status answer(chat *it, const char *words, bool is_text, hy_generated 
     return status;
 }
 
-static int answer_once(chat *it) {
-    hy_generated info;
-    hy_inference_facts facts;
-    hy_inference_describe(it->model, &facts);
-    bool is_message = strcmp(facts.chat_template, "plain") != 0 || it->options->messages;
-    hy_status status = answer(it, it->options->prompt, !is_message, &info);
-    if (status != HY_OK) return hy_cli_fail(status);
-    return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
-}
-
 /* ---- talking --------------------------------------------------------------------------------- */
 
 enum { MESSAGE_MOST = 16 << 20 };
 
-/* Reads a line on a terminal with libedit. */
-static bool edit_message(char **message) {
-    size_t size = 0;
-    *message = NULL;
-    for (bool goes_on = true; goes_on;) {
-        char *line = hy_cli_edit_line(*message ? ". " : "> ");
-        size_t more = line ? strlen(line) : 0;
-        char *longer = line ? realloc(*message, size + more + 1) : NULL;
-        /* Ctrl-C discards the lines typed so far */
-        if (!line && atomic_load(&was_interrupted)) {
-            free(*message);
-            *message = NULL;
+/* Reads a line of standard input without its end; NULL at the end of input. `before` bytes of the
+ * message are already there: a device that never ends must not fill the memory. */
+static char *read_line(size_t before) {
+    char *line = NULL;
+    size_t size = 0, room = 0;
+    int c;
+    while ((c = getc(stdin)) != EOF) {
+        if (size + 1 >= room) {
+            char *longer =
+                before + size < MESSAGE_MOST ? realloc(line, room = 2 * room + 256) : NULL;
+            if (!longer) {
+                hy_cli_error("the message has more than %zu bytes", before + size);
+                exit(HY_EXIT_USAGE);
+            }
+            line = longer;
         }
-        if (!longer) {
-            free(line);
-            break;
-        }
-        *message = longer;
-        memcpy(*message + size, line, more + 1);
-        size += more;
-        goes_on = more > 0 && line[more - 1] == '\\';
-        if (goes_on) (*message)[size - 1] = '\n';
-        free(line);
+        if (c == '\n') break;
+        line[size++] = (char)c;
     }
-    return *message != NULL;
+    if (line) line[size] = '\0';
+    return line;
 }
 
 /* Reads one message; false at the end of input. A line that ends in a backslash continues on the
  * next one. */
 static bool read_message(chat *it, char **message) {
-    size_t room = 0, size = 0;
-    if (it->is_talking && hy_cli_can_edit()) return edit_message(message);
-    int c = 0;
+    bool can_edit = it->is_talking && hy_cli_can_edit(), goes_on = true;
+    size_t size = 0;
     *message = NULL;
-    for (bool goes_on = true; goes_on && c != EOF;) {
-        if (it->is_talking) {
-            fputs(size == 0 ? "> " : ". ", it->terminal.out);
+    while (goes_on) {
+        const char *prompt = size > 0 ? ". " : "> ";
+        if (it->is_talking && !can_edit) {
+            fputs(prompt, it->terminal.out);
             fflush(it->terminal.out);
         }
-        size_t begin = size;
-        while ((c = getc(stdin)) != EOF) {
-            if (size + 1 >= room) {
-                char *longer =
-                    size < MESSAGE_MOST ? realloc(*message, room = 2 * room + 256) : NULL;
-                if (!longer) {
-                    hy_cli_error("the message has more than %zu bytes", size);
-                    exit(HY_EXIT_USAGE);
-                }
-                *message = longer;
-            }
-            if (c == '\n') break;
-            (*message)[size++] = (char)c;
+        char *line = can_edit ? hy_cli_edit_line(prompt) : read_line(size);
+        size_t more = line ? strlen(line) : 0;
+        char *longer = line ? realloc(*message, size + more + 1) : NULL;
+        goes_on = longer && more > 0 && line[more - 1] == '\\';
+        if (longer) {
+            *message = longer;
+            memcpy(longer + size, line, more + 1);
+            size += more;
+            if (goes_on) longer[size - 1] = '\n';
+        } else if (!line && atomic_load(&was_interrupted)) { /* Ctrl-C discards what was typed */
+            free(*message);
+            *message = NULL;
         }
-        goes_on = size > begin && (*message)[size - 1] == '\\';
-        if (goes_on) (*message)[size - 1] = '\n';
+        free(line);
     }
-    if (*message) (*message)[size] = '\0';
     return *message != NULL;
-}
-
-/* Lists the adapters and marks the one in use. */
-static void list_adapters(const chat *it) {
-    const char *used = hy_inference_adapter_used(it->model), *name;
-    for (size_t i = 0; (name = hy_inference_adapter(it->model, i)) != NULL; i++) {
-        hy_cli_printf(it->terminal.out, "%c %s\n", strcmp(name, used) == 0 ? '*' : ' ', name);
-    }
-    fprintf(it->terminal.out, "%c none\n", used[0] == '\0' ? '*' : ' ');
 }
 
 typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT, COMMAND_WRONG } command;
@@ -270,25 +245,28 @@ __attribute__((format(printf, 2, 3))) static command refuse(const chat *it, cons
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (it->is_talking)
-        hy_cli_warning("%s", text);
-    else
-        hy_cli_error("%s", text);
+    hy_cli_report(it->is_talking ? "warning" : "error", "%s", text);
     return it->is_talking ? COMMAND_DONE : COMMAND_WRONG;
 }
 
-/* Handles "/adapter" and "/adapter NAME". An unknown name changes nothing. */
+/* "/adapter" lists the adapters and marks the one in use; "/adapter NAME" uses another. An unknown
+ * name changes nothing. */
 static command change_adapter(chat *it, const char *name) {
+    FILE *out = it->terminal.out;
+    const char *used = hy_inference_adapter_used(it->model), *listed;
     if (hy_inference_adapter(it->model, 0) == NULL)
         return refuse(
             it,
             "no adapters are loaded; start hybrid-chat with --adapter A,B to switch between them");
-    if (name[0] == '\0')
-        list_adapters(it);
-    else if (hy_inference_use_adapter(it->model, name) != HY_OK)
+    if (name[0] == '\0') {
+        for (size_t i = 0; (listed = hy_inference_adapter(it->model, i)) != NULL; i++)
+            hy_cli_printf(out, "%c %s\n", strcmp(listed, used) == 0 ? '*' : ' ', listed);
+        fprintf(out, "%c none\n", used[0] == '\0' ? '*' : ' ');
+    } else if (hy_inference_use_adapter(it->model, name) != HY_OK) {
         return refuse(it, "%s", hy_error_message());
-    else if (it->is_talking)
-        hy_cli_printf(it->terminal.out, "adapter: %s; the conversation continues\n", name);
+    } else if (it->is_talking) {
+        hy_cli_printf(out, "adapter: %s; the conversation continues\n", name);
+    }
     return COMMAND_DONE;
 }
 
@@ -300,7 +278,7 @@ static const char *words_of(const char *message, const char *word) {
     return message + length + strspn(message + length, " ");
 }
 
-static command obey(chat *it, const char *message) {
+static command run_command(chat *it, const char *message) {
     if (message[0] != '/' || message[1] == '/') return NO_COMMAND;
     if (strcmp(message, "/exit") == 0 || strcmp(message, "/quit") == 0) return COMMAND_EXIT;
     if (strcmp(message, "/reset") == 0) {
@@ -325,16 +303,6 @@ static command obey(chat *it, const char *message) {
     return COMMAND_DONE;
 }
 
-/* A message that cannot be answered (too long) is reported; the conversation continues. */
-static int talk_about(chat *it, const char *message) {
-    hy_generated info;
-    if (message[0] == '\0') return HY_EXIT_DONE;
-    hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);
-    if (status == HY_OK) return HY_EXIT_DONE;
-    int code = hy_cli_fail(status);
-    return status == HY_ERR_INPUT && it->is_talking ? HY_EXIT_DONE : code;
-}
-
 /* Ctrl-C at the prompt shows how to leave. */
 static bool goes_on_waiting(const chat *it) {
     if (!it->is_talking || feof(stdin) || !atomic_exchange(&was_interrupted, false)) return false;
@@ -351,8 +319,14 @@ static int talk(chat *it) {
             if (goes_on_waiting(it)) continue;
             break;
         }
-        command what = obey(it, message);
-        if (what == NO_COMMAND) code = talk_about(it, message);
+        command what = run_command(it, message);
+        if (what == NO_COMMAND && message[0] != '\0') {
+            hy_generated info;
+            hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);
+            if (status != HY_OK) code = hy_cli_fail(status);
+            /* a message that is too long does not end the conversation */
+            if (status == HY_ERR_INPUT && it->is_talking) code = HY_EXIT_DONE;
+        }
         free(message);
         if (what == COMMAND_WRONG) return HY_EXIT_USAGE;
         if (what == COMMAND_EXIT || code != HY_EXIT_DONE) return code;
@@ -366,20 +340,14 @@ static int talk(chat *it) {
 static hy_status load_messages(chat *it) {
     const char *path = it->options->messages;
     FILE *file = fopen(path, "rb");
-    char *text = NULL, *longer;
-    size_t size = 0, room = 0, more = 1;
-    while (file && more > 0 && size < MESSAGE_MOST) {
-        if (!(longer = realloc(text, room = 2 * size + 4096))) break;
-        text = longer;
-        more = fread(text + size, 1, room - size, file);
-        size += more;
-    }
-    bool is_read = file && more == 0 && !ferror(file);
-    if (file) fclose(file);
-    if (!is_read) {
-        hy_cli_error("%s cannot be read, or is larger than %d MiB", path, MESSAGE_MOST >> 20);
+    size_t size;
+    char *text = file ? hy_cli_read_all(file, MESSAGE_MOST, &size) : NULL;
+    if (!text) {
+        hy_cli_error("cannot read %s: %s", path,
+                     errno == EFBIG ? "the file is larger than 16 MiB" : strerror(errno));
         exit(HY_EXIT_USAGE);
     }
+    fclose(file);
     hy_status status = hy_inference_set_messages(it->model, text, size);
     free(text);
     return status;
@@ -457,16 +425,14 @@ int main(int argc, char **argv) {
     chat it = {.options = &o};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
-    if (o.model == NULL) {
-        hy_cli_error("--model is missing; give a run folder, a checkpoint or a model folder "
-                     "(\"hybrid-chat --help\" shows examples)");
-        return HY_EXIT_USAGE;
-    }
-    if (o.system && o.messages) {
-        hy_cli_error(
+    if (o.model == NULL)
+        return hy_cli_refuse(
+            HY_EXIT_USAGE, "--model is missing; give a run folder, a checkpoint or a model folder "
+                           "(\"hybrid-chat --help\" shows examples)");
+    if (o.system && o.messages)
+        return hy_cli_refuse(
+            HY_EXIT_USAGE,
             "--system cannot be used with --messages; put a system message into that file");
-        return HY_EXIT_USAGE;
-    }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
     it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);
@@ -478,7 +444,16 @@ int main(int argc, char **argv) {
         hy_cli_handle(SIGPIPE, SIG_IGN, 0);
         greet(&it);
         bool answers_first = o.prompt != NULL || o.messages != NULL;
-        code = answers_first ? answer_once(&it) : HY_EXIT_DONE;
+        if (answers_first) {
+            hy_generated info;
+            hy_inference_facts facts;
+            hy_inference_describe(it.model, &facts);
+            bool is_text = strcmp(facts.chat_template, "plain") == 0 && !o.messages;
+            status = answer(&it, o.prompt, is_text, &info);
+            code = status != HY_OK              ? hy_cli_fail(status)
+                   : info.end == HY_END_STOPPED ? HY_EXIT_STOPPED
+                                                : HY_EXIT_DONE;
+        }
         if (it.is_talking || !answers_first) code = talk(&it);
     }
     hy_inference_close(it.model);

@@ -118,18 +118,6 @@ static void draw_progress(void *user, const char *what, double fraction) {
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static void print_losses(const hy_merge_losses *l) {
-    const hy_evaluation *t = &l->trained;
-    double apart = 100 * (l->folder.loss / t->loss - 1);
-    if (l->has_folder)
-        printf("held-out loss: merged into the base as trained (%s) %.4f, into the original "
-               "weights %.4f (%+.2f %%)",
-               t->frozen_dtype, t->loss, l->folder.loss, apart);
-    else
-        printf("held-out loss: %.4f", t->loss);
-    hy_cli_printf(stdout, "; %lld tokens of %s\n", (long long)t->tokens, t->data);
-}
-
 /* Compares the validation losses of both bases. */
 static int compare(const options *o, const char *checkpoint) {
     hy_merge_options how = o->losses;
@@ -142,7 +130,15 @@ static int compare(const options *o, const char *checkpoint) {
         hy_cli_warning("the folder was written, but its held-out loss could not be computed");
         return hy_cli_fail(status);
     }
-    print_losses(&found);
+    const hy_evaluation *t = &found.trained;
+    if (found.has_folder)
+        printf("held-out loss: merged into the base as trained (%s) %.4f, into the original "
+               "weights %.4f (%+.2f %%)",
+               t->frozen_dtype, t->loss, found.folder.loss,
+               100 * (found.folder.loss / t->loss - 1));
+    else
+        printf("held-out loss: %.4f", t->loss);
+    hy_cli_printf(stdout, "; %lld tokens of %s\n", (long long)t->tokens, t->data);
     return HY_EXIT_DONE;
 }
 

@@ -51,17 +51,7 @@ static const hy_cli_program program = {
                  "be finished.",
 };
 
-/* RUN/report.html for one run, report.html for several. */
-static char *default_path(const hy_run *first, int count) {
-    const char *folder = hy_run_describe(first)->folder;
-    size_t length = strlen(folder);
-    bool has_slash = length > 0 && folder[length - 1] == '/';
-    char *path;
-    if (count > 1) return strdup("report.html");
-    return asprintf(&path, "%s%sreport.html", folder, has_slash ? "" : "/") < 0 ? NULL : path;
-}
-
-static void tell_written(const hy_run *const *runs, int count, const char *path) {
+static void print_result(const hy_run *const *runs, int count, const char *path) {
     struct stat info;
     size_t steps = 0, unreadable = 0;
     for (int r = 0; r < count; r++) {
@@ -71,30 +61,23 @@ static void tell_written(const hy_run *const *runs, int count, const char *path)
     double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
     hy_cli_printf(stdout, "wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count,
                   count == 1 ? "run" : "runs", steps, bytes / 1024);
-    if (unreadable > 0) {
-        hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
-    }
+    if (unreadable > 0) hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
 }
 
+/* The default is RUN/report.html for one run, report.html for several. */
 static int write_page(const options *o, const hy_run *const *runs, int count) {
-    char *path = o->out ? strdup(o->out) : default_path(runs[0], count);
-    if (!path) {
-        hy_cli_error("out of memory");
-        return HY_EXIT_FAILED;
-    }
+    const char *folder = count > 1 ? "" : hy_run_describe(runs[0])->folder;
+    size_t length = strlen(folder);
+    bool needs_slash = length > 0 && folder[length - 1] != '/';
+    char *path;
+    int written = o->out ? asprintf(&path, "%s", o->out)
+                         : asprintf(&path, "%s%sreport.html", folder, needs_slash ? "/" : "");
+    if (written < 0) return hy_cli_refuse(HY_EXIT_FAILED, "out of memory");
     hy_status status = hy_report_write(runs, count, path);
     int code = status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
-    if (code == HY_EXIT_DONE && !o->is_quiet) tell_written(runs, count, path);
+    if (code == HY_EXIT_DONE && !o->is_quiet) print_result(runs, count, path);
     free(path);
     return code;
-}
-
-/* A folder without a single line is probably a mistake. */
-static int open_run(const char *folder, hy_run **out) {
-    hy_status status = hy_run_open(folder, out);
-    if (status != HY_OK) return hy_cli_fail(status);
-    if (hy_run_points(*out) > 0 || hy_run_events(*out) > 0) return HY_EXIT_DONE;
-    return hy_cli_wrong_usage("no lines in metrics.jsonl of ", folder);
 }
 
 int main(int argc, char **argv) {
@@ -108,7 +91,13 @@ int main(int argc, char **argv) {
                                   argv[RUNS_MAX + 1]);
     if (o.out && !o.out[0]) return hy_cli_wrong_usage("--out needs a value: FILE", "");
     code = HY_EXIT_DONE;
-    for (int i = 0; i < count && code == HY_EXIT_DONE; i++) code = open_run(argv[i + 1], &runs[i]);
+    for (int i = 0; i < count && code == HY_EXIT_DONE; i++) {
+        hy_status status = hy_run_open(argv[i + 1], &runs[i]);
+        if (status != HY_OK)
+            code = hy_cli_fail(status);
+        else if (hy_run_points(runs[i]) == 0 && hy_run_events(runs[i]) == 0) /* the wrong folder? */
+            code = hy_cli_wrong_usage("no lines in metrics.jsonl of ", argv[i + 1]);
+    }
     if (code == HY_EXIT_DONE) code = write_page(&o, (const hy_run *const *)runs, count);
     for (int i = 0; i < count; i++) hy_run_close(runs[i]);
     return code;

@@ -78,37 +78,20 @@ static const hy_cli_program program = {
 };
 
 static int fail_on(const char *what) {
-    hy_cli_error("%s: %s", what, strerror(errno));
-    return HY_EXIT_FAILED;
+    return hy_cli_refuse(HY_EXIT_FAILED, "%s: %s", what, strerror(errno));
 }
 
 /* ---- ids and text ---------------------------------------------------------------------------- */
 
 enum { INPUT_MOST = 256 << 20 };
 
-/* Reads all of standard input and adds a zero byte; NULL: it cannot be read. */
+/* Reads all of standard input; NULL: it cannot be read. */
 static char *read_input(size_t *size) {
-    size_t room = 1 << 16, got;
-    char *text = malloc(room);
-    *size = 0;
-    while (text && (got = fread(text + *size, 1, room - *size - 1, stdin)) > 0) {
-        *size += got;
-        if (room - *size > 1) continue;
-        if (*size > INPUT_MOST) { /* a device may never end */
-            hy_cli_error("standard input has more than %d MiB; use --out to tokenize files",
-                         INPUT_MOST >> 20);
-            exit(HY_EXIT_USAGE);
-        }
-        char *larger = realloc(text, room *= 2);
-        if (!larger) free(text);
-        text = larger;
-    }
-    if (!text || ferror(stdin)) {
-        free(text);
-        return NULL;
-    }
-    text[*size] = 0;
-    return text;
+    char *text = hy_cli_read_all(stdin, INPUT_MOST, size);
+    if (text || errno != EFBIG) return text;
+    hy_cli_error("standard input has more than %d MiB; use --out to tokenize files",
+                 INPUT_MOST >> 20);
+    exit(HY_EXIT_USAGE);
 }
 
 static int print_ids(const options *o, const hy_tokenizer *t) {
@@ -135,41 +118,31 @@ static bool parse_ids(const char *text, int32_t *ids, size_t *count) {
         char *end;
         errno = 0;
         long id = strtol(text, &end, 10);
-        if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end))) {
-            hy_cli_error("standard input: \"%.20s\" is not a token id", text);
-            return false;
-        }
+        if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end)))
+            return hy_cli_refuse(false, "standard input: \"%.20s\" is not a token id", text);
         ids[(*count)++] = (int32_t)id;
         text = end;
     }
     return true;
 }
 
-static int write_text(const options *o, const hy_tokenizer *t, const int32_t *ids, size_t count) {
-    char *text;
-    size_t size;
-    hy_status status =
-        hy_untokenize(t, ids, count, o->wants_special ? HY_TOKENS_SKIP_SPECIAL : 0, &text, &size);
-    if (status != HY_OK) return hy_cli_fail(status);
-    bool is_done = fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0;
-    hy_free(text);
-    return is_done ? HY_EXIT_DONE : fail_on("standard output");
-}
-
 static int print_text(const options *o, const hy_tokenizer *t) {
+    int flags = o->wants_special ? HY_TOKENS_SKIP_SPECIAL : 0, code = HY_EXIT_DONE;
     size_t size, count;
-    char *input = read_input(&size);
+    char *input = read_input(&size), *text = NULL;
     int32_t *ids = input ? malloc((size + 1) * sizeof *ids) : NULL;
-    int code = HY_EXIT_FAILED;
-    if (!ids) {
-        fail_on("standard input");
-    } else if (!parse_ids(input, ids, &count)) {
+    hy_status status;
+    if (!ids)
+        code = fail_on("standard input");
+    else if (!parse_ids(input, ids, &count))
         code = HY_EXIT_USAGE;
-    } else {
-        code = write_text(o, t, ids, count);
-    }
+    else if ((status = hy_untokenize(t, ids, count, flags, &text, &size)) != HY_OK)
+        code = hy_cli_fail(status);
+    else if (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)
+        code = fail_on("standard output");
     free(input);
     free(ids);
+    hy_free(text);
     return code;
 }
 
@@ -201,9 +174,8 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .is_plain = o->is_plain,
                                .on_progress = on_progress,
                                .user = &progress};
-    if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
+    if (hy_tokenizer_eos(t) < 0 && !o->is_quiet)
         hy_cli_warning("%s has no eos token: documents will not be separated", o->tokenizer);
-    }
     hy_status status = hy_tokenize_files(&job, &result);
     if (status != HY_OK) return hy_cli_fail(status);
     static const char *const names[] = {"train", "val"};
@@ -226,9 +198,8 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                           (unsigned long long)result.tokens[i],
                           (unsigned long long)result.shards[i]);
         }
-        if (o->val_fraction > 0 && result.shards[1] == 0) {
+        if (o->val_fraction > 0 && result.shards[1] == 0)
             hy_cli_warning("nothing was held out: no document starts in the last part of the text");
-        }
     }
     return HY_EXIT_DONE;
 }

@@ -5,6 +5,7 @@
  * wrong usage or input, 75 stopped by a signal. */
 #include <errno.h>
 #include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -59,15 +60,15 @@ static const hy_cli_program program = {
     .after =
         "\n"
         "Keys: q quit, p pause, + and - change the interval, arrows or 1-9 another run, ? help.\n"
-        "A run is \"stalled\" after 90 seconds and the time of 40 of its steps without a new "
-        "line.\n"
+        "A run is \"stalled\" if it has written no line for 90 seconds and for the time of 40 "
+        "steps.\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",
     .word_type = "folder",
-    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. A run without a "
-                 "step yet is waited for.",
+    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. If the run has no "
+                 "step yet, hybrid-top waits for it.",
 };
 
 typedef struct viewer {
@@ -77,7 +78,6 @@ typedef struct viewer {
     hy_top_canvas drawn, shown; /* the page being drawn, and the page on the screen */
     bool is_known;              /* what the screen shows */
     bool shows_help;
-    double next; /* last update, in monotonic seconds */
 } viewer;
 
 static double seconds_of(clockid_t clock) {
@@ -86,22 +86,17 @@ static double seconds_of(clockid_t clock) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static void look(viewer *v) { hy_top_runs_look(&v->runs, seconds_of(CLOCK_REALTIME)); }
+static void refresh(viewer *v) { hy_top_runs_refresh(&v->runs, seconds_of(CLOCK_REALTIME)); }
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
 static int print_once(viewer *v, const options *o) {
     int columns = o->width > 0 ? o->width : hy_cli_terminal_columns(&v->terminal);
     int rows_wanted = o->height > 0 ? o->height : ONCE_ROWS + v->runs.count;
-    look(v);
-    if (v->runs.problem[0] != '\0') {
-        hy_cli_error("%s", v->runs.problem);
-        return HY_EXIT_FAILED;
-    }
-    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted)) {
-        hy_cli_error("no memory for the page");
-        return HY_EXIT_FAILED;
-    }
+    refresh(v);
+    if (v->runs.problem[0] != '\0') return hy_cli_refuse(HY_EXIT_FAILED, "%s", v->runs.problem);
+    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted))
+        return hy_cli_refuse(HY_EXIT_FAILED, "no memory for the page");
     hy_top_draw_page(&v->drawn, &v->page);
     hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), stdout);
     return HY_EXIT_DONE;
@@ -152,7 +147,7 @@ static void choose(viewer *v, int which) {
 }
 
 /* False: the key quits. */
-static bool obey(viewer *v, int key) {
+static bool handle_key(viewer *v, int key) {
     switch (key) {
     case 'q':
     case 'Q': return false;
@@ -176,29 +171,24 @@ static bool obey(viewer *v, int key) {
 }
 
 static int watch(viewer *v) {
-    look(v);
-    v->next = seconds_of(CLOCK_MONOTONIC) + v->page.interval;
-    while (draw(v)) {
-        int key = hy_top_screen_wait(v->next - seconds_of(CLOCK_MONOTONIC));
-        if (key == HY_TOP_END) return HY_EXIT_STOPPED;
-        if (!obey(v, key)) return HY_EXIT_DONE;
+    bool is_quit = false;
+    if (!hy_top_screen_enter())
+        return hy_cli_refuse(HY_EXIT_FAILED, "cannot change the terminal mode: %s",
+                             strerror(errno));
+    refresh(v);
+    double next = seconds_of(CLOCK_MONOTONIC) + v->page.interval; /* time of the next update */
+    while (!is_quit && draw(v)) {
+        int key = hy_top_screen_wait(next - seconds_of(CLOCK_MONOTONIC));
+        if (key == HY_TOP_END) break;
+        is_quit = !handle_key(v, key);
         double now = seconds_of(CLOCK_MONOTONIC);
-        if (v->next > now + v->page.interval) v->next = now + v->page.interval;
-        if (now < v->next) continue;
-        if (!v->page.is_paused) look(v);
-        v->next = now + v->page.interval;
+        next = fmin(next, now + v->page.interval);
+        if (is_quit || now < next) continue;
+        if (!v->page.is_paused) refresh(v);
+        next = now + v->page.interval;
     }
-    return HY_EXIT_STOPPED; /* the terminal is gone */
-}
-
-static int run_screen(viewer *v) {
-    if (!hy_top_screen_enter()) {
-        hy_cli_error("cannot change the terminal mode: %s", strerror(errno));
-        return HY_EXIT_FAILED;
-    }
-    int code = watch(v);
     hy_top_screen_leave();
-    return code;
+    return is_quit ? HY_EXIT_DONE : HY_EXIT_STOPPED; /* stopped: by a signal, or no terminal */
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -206,7 +196,6 @@ static int run_screen(viewer *v) {
 int main(int argc, char **argv) {
     options o = {.interval = 1};
     viewer v = {.is_known = false};
-    bool is_input;
     setlocale(LC_CTYPE, "C.UTF-8"); /* for the widths of characters; see top_canvas.c */
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
@@ -214,11 +203,8 @@ int main(int argc, char **argv) {
     if (o.is_ascii) v.terminal.is_utf8 = false;
     v.page =
         (hy_top_page){&v.runs, .is_live = v.terminal.is_tty && !o.is_once, .interval = o.interval};
-    if (!hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8,
-                          &is_input))
-        code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;
-    else
-        code = v.page.is_live ? run_screen(&v) : print_once(&v, &o);
+    code = hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8);
+    if (code == HY_EXIT_DONE) code = v.page.is_live ? watch(&v) : print_once(&v, &o);
     hy_top_runs_close(&v.runs);
     hy_top_canvas_fini(&v.drawn);
     hy_top_canvas_fini(&v.shown);

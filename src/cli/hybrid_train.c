@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/adapter_flags.h"
 #include "cli/inspect.h"
 #include "cli/options.h"
 #include "cli/plan_list.h"
@@ -46,23 +45,19 @@ static long long clock_nanoseconds(void) {
     return (long long)time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-static void request_stop(void) {
-    hy_trainer *trainer = atomic_load(&guarded);
-    const char *text = atomic_load(&notice);
-    if (trainer != NULL) hy_trainer_request_stop(trainer);
-    if (text == NULL) return;
-    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-    (void)ignored; /* an error here cannot be reported */
-}
-
 static void on_signal(int number) {
     int saved_errno = errno;
     long long now = clock_nanoseconds(), earlier = 0;
     if (atomic_load(&is_over)) _exit(128 + number);
-    if (atomic_compare_exchange_strong(&first_signal_at, &earlier, now))
-        request_stop();
-    else if (now - earlier >= SAME_REQUEST_NANOSECONDS)
+    if (atomic_compare_exchange_strong(&first_signal_at, &earlier, now)) {
+        hy_trainer *trainer = atomic_load(&guarded);
+        const char *text = atomic_load(&notice);
+        if (trainer != NULL) hy_trainer_request_stop(trainer);
+        ssize_t ignored = text != NULL ? write(STDERR_FILENO, text, strlen(text)) : 0;
+        (void)ignored; /* an error here cannot be reported */
+    } else if (now - earlier >= SAME_REQUEST_NANOSECONDS) {
         _exit(128 + number);
+    }
     errno = saved_errno;
 }
 
@@ -78,7 +73,7 @@ typedef struct job {
     hy_trainer *trainer;
     hy_cli_progress progress;
     hy_rank_info who;   /* this process among the ranks; rank 0 if it is alone */
-    bool shows_closing; /* only on rank 0 */
+    bool shows_closing; /* rank 0 prints the results, and all ranks sample its text */
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -104,17 +99,13 @@ static int run_trainer(job *it) {
         if (closed != HY_OK) return hy_cli_fail_as(&it->who, closed);
     }
     if (!it->terminal.is_quiet)
-        hy_cli_closing(&it->terminal, it->config, it->trainer,
-                       &(hy_cli_closing_options){.program = it->program,
-                                                 .was_stopped = ran == HY_STOPPED,
-                                                 .is_verbose = it->options->is_verbose});
-    if (it->options->wants_json && it->who.rank == 0) {
-        char *text = NULL;
-        hy_status status = hy_trainer_summary_json(it->trainer, &text);
-        hy_cli_print(stdout, status, text);
-        if (status != HY_OK) return hy_cli_fail(status);
-    }
-    return hy_cli_exit_code(ran);
+        hy_cli_closing(&it->terminal, it->config, it->trainer, it->program, ran == HY_STOPPED,
+                       it->options->is_verbose);
+    char *text = NULL;
+    hy_status printed = HY_OK;
+    if (it->options->wants_json && it->who.rank == 0)
+        printed = hy_cli_print(stdout, hy_trainer_summary_json(it->trainer, &text), &text);
+    return hy_cli_exit_code(printed != HY_OK ? printed : ran);
 }
 
 static int train(job *it) {
@@ -148,26 +139,9 @@ static int train(job *it) {
     return code;
 }
 
-/* Runs one process alone, or a rank that was started by another program or by this one. */
-static int train_with_ranks(job *it) {
-    int code = hy_cli_start_ranks(it->options, it->config, it->argv);
-    if (code != HY_CLI_GO_ON) return code;
-    it->shows_closing = !it->terminal.is_quiet;
-    hy_status status = hy_cli_be_rank(&it->who, &it->terminal);
-    return status == HY_OK ? train(it) : hy_cli_exit_code(status);
-}
-
 /* ---- --eval-only: measures the loss of a model on data --------------------------------------- */
 
-static void print_shared(FILE *out, const hy_evaluation *e) {
-    hy_cli_printf(out, "model           %s\n", e->model);
-    if (e->frozen_dtype[0]) fprintf(out, "frozen weights  %s\n", e->frozen_dtype);
-    hy_cli_printf(out, "data            %s\n", e->data);
-}
-
-static void print_one(const hy_cli_terminal *terminal, const hy_evaluation *e) {
-    FILE *out = terminal->out;
-    print_shared(out, e);
+static void print_one(FILE *out, const hy_evaluation *e) {
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
     fprintf(out, "tokens counted  %s, in %s sequence%s\n", hy_cli_count(e->tokens).text,
             hy_cli_count(e->sequences).text, e->sequences == 1 ? "" : "s");
@@ -181,7 +155,6 @@ static void print_one(const hy_cli_terminal *terminal, const hy_evaluation *e) {
 /* One line per adapter of the same base. */
 static void print_table(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count) {
     hy_cli_table table;
-    print_shared(terminal->out, list);
     hy_cli_table_begin(&table, "lrrr");
     hy_cli_table_row(&table, "adapter", "loss", "perplexity", "tokens", NULL);
     for (size_t i = 0; i < count; i++) {
@@ -197,16 +170,19 @@ static void print_table(const hy_cli_terminal *terminal, const hy_evaluation *li
 static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count,
                            bool wants_json) {
     char *text = NULL;
-    if (wants_json) {
-        hy_status status = hy_cli_checked(count > 1 ? hy_evaluations_json(list, count, &text)
-                                                    : hy_evaluation_json(list, &text));
-        hy_cli_print(stdout, status, text);
-        return status;
-    }
+    FILE *out = terminal->out;
+    if (wants_json)
+        return hy_cli_print(stdout,
+                            count > 1 ? hy_evaluations_json(list, count, &text)
+                                      : hy_evaluation_json(list, &text),
+                            &text);
+    hy_cli_printf(out, "model           %s\n", list->model);
+    if (list->frozen_dtype[0]) fprintf(out, "frozen weights  %s\n", list->frozen_dtype);
+    hy_cli_printf(out, "data            %s\n", list->data);
     if (count > 1)
         print_table(terminal, list, count);
     else
-        print_one(terminal, list);
+        print_one(out, list);
     return HY_OK;
 }
 
@@ -250,25 +226,14 @@ static void on_download(void *user, const char *what, double fraction) {
     fflush(terminal->out);
 }
 
-static void print_download(const hy_cli_terminal *terminal, const char *name,
-                           const hy_downloaded *found, bool is_by_name) {
-    FILE *out = terminal->out;
-    hy_cli_printf(out, "%s is in %s: %s files, %s (%s downloaded now)\n", name, found->folder,
-                  hy_cli_count(found->files).text, hy_cli_bytes(found->bytes).text,
-                  hy_cli_bytes(found->fetched).text);
-    hy_cli_printf(out, "to use it:  hybrid-train --model %s --data FILE\n",
-                  is_by_name ? name : found->folder);
-}
-
 static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options *options) {
-    const char *folder = "";
+    const char *folder = "", *name = options->topic;
     for (size_t i = 0; i < options->setting_count; i++) {
         const hy_cli_setting *setting = &options->settings[i];
-        if (setting->key == NULL || strcmp(setting->key, "out") != 0) {
-            hy_cli_error("--download can only be combined with --out FOLDER, but got %s",
-                         setting->key != NULL ? setting->key : setting->value);
-            return HY_ERR_INPUT;
-        }
+        if (setting->key == NULL || strcmp(setting->key, "out") != 0)
+            return hy_cli_refuse(HY_ERR_INPUT,
+                                 "--download can only be combined with --out FOLDER, but got %s",
+                                 setting->key != NULL ? setting->key : setting->value);
         folder = setting->value;
     }
     hy_cli_progress progress;
@@ -277,34 +242,28 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
     hy_observer observer = hy_cli_progress_observer(&progress);
     if (!terminal->is_quiet) observer.on_progress = on_download;
     hy_downloaded found;
-    hy_status status = hy_download(options->topic, folder, &observer, &found);
+    hy_status status = hy_download(name, folder, &observer, &found);
     hy_cli_progress_finish(&progress);
     if (hy_cli_checked(status) != HY_OK) return status;
-    if (options->wants_json) {
-        char *text = NULL;
-        status = hy_cli_checked(hy_downloaded_json(&found, &text));
-        hy_cli_print(stdout, status, text);
-    } else if (!terminal->is_quiet) {
-        bool is_by_name = folder[0] == '\0' && strchr(options->topic, '@') == NULL;
-        print_download(terminal, options->topic, &found, is_by_name);
-    }
-    return status;
+    char *text = NULL;
+    if (options->wants_json) return hy_cli_print(stdout, hy_downloaded_json(&found, &text), &text);
+    if (terminal->is_quiet) return HY_OK;
+    hy_cli_printf(terminal->out, "%s is in %s: %s files, %s (%s downloaded now)\n", name,
+                  found.folder, hy_cli_count(found.files).text, hy_cli_bytes(found.bytes).text,
+                  hy_cli_bytes(found.fetched).text);
+    bool is_by_name = folder[0] == '\0' && strchr(name, '@') == NULL;
+    hy_cli_printf(terminal->out, "to use it:  hybrid-train --model %s --data FILE\n",
+                  is_by_name ? name : found.folder);
+    return HY_OK;
 }
 
 /* ---- other actions --------------------------------------------------------------------------- */
-
-static int print_config(const hy_config *config) {
-    char *text = NULL;
-    hy_status status = hy_config_print(config, &text);
-    hy_cli_print(stdout, status, text);
-    return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
-}
 
 /* Without a model, lists what fits. A plan that does not fit is a result, not a failure; programs
  * read "fits". */
 static int plan(job *it) {
     bool has_shapes = it->options->action == HY_CLI_IS_PLAN_SHAPES;
-    bool has_model = has_shapes || hy_cli_names(it->config, "model");
+    bool has_model = has_shapes || hy_cli_is_set(it->config, "model");
     hy_status status = HY_OK;
     if (!hy_cli_check_ranks(it->options, it->config, has_model)) return HY_EXIT_USAGE;
     if (has_model) {
@@ -321,42 +280,45 @@ static int plan(job *it) {
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
-/* Several ranks test their communication; so does a single rank with NCCL. */
-static int selftest(job *it) {
+/* Trains or runs the self-test, in one process alone, or as a rank that was started by another
+ * program or by this one. Several ranks test their communication; so does a single rank with
+ * NCCL. */
+static int run_as_rank(job *it) {
+    bool is_test = it->options->action == HY_CLI_IS_SELFTEST;
+    hy_status status = is_test ? HY_OK : hy_cli_check_adapter_flags(it->options, it->config);
+    if (status != HY_OK) return hy_cli_exit_code(status);
     int code = hy_cli_start_ranks(it->options, it->config, it->argv);
     if (code != HY_CLI_GO_ON) return code;
-    hy_status status = hy_cli_be_rank(&it->who, &it->terminal);
+    it->shows_closing = !it->terminal.is_quiet;
+    status = hy_cli_be_rank(&it->who, &it->terminal);
     if (status != HY_OK) return hy_cli_exit_code(status);
+    if (!is_test) return train(it);
     bool has_nccl = strcmp(hy_cli_value(it->config, "transport"), "nccl") == 0;
     return it->who.count > 1 || has_nccl
                ? hy_cli_selftest_ranks(&it->terminal, it->config, &it->who)
                : hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
 }
 
-static const char *disk_folder(const hy_config *config) {
-    const char *named = hy_cli_value(config, "memory.offload_folder");
-    return named[0] != '\0' ? named : ".";
-}
-
 static int with_config(job *it) {
+    bool wants_json = it->options->wants_json;
+    char *text = NULL;
     hy_status status = hy_cli_configure(it->options, NULL, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
     int code = HY_EXIT_DONE;
     switch (it->options->action) {
     case HY_CLI_IS_PRINT_CONFIG:
-        code = it->options->wants_json ? hy_cli_config_json(it->config) : print_config(it->config);
+        code =
+            wants_json
+                ? hy_cli_config_json(it->config)
+                : hy_cli_exit_code(hy_cli_print(stdout, hy_config_print(it->config, &text), &text));
         break;
-    case HY_CLI_IS_SELFTEST: code = selftest(it); break;
     case HY_CLI_IS_DOCTOR:
-        code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config), it->config)
-                                       : hy_cli_doctor(&it->terminal, it->options, it->config);
+        code = wants_json ? hy_cli_doctor_json(it->config)
+                          : hy_cli_doctor(&it->terminal, it->options, it->config);
         break;
     case HY_CLI_IS_PLAN:
     case HY_CLI_IS_PLAN_SHAPES: code = plan(it); break;
-    default:
-        status = hy_cli_check_adapter_flags(it->options, it->config);
-        code = status == HY_OK ? train_with_ranks(it) : hy_cli_exit_code(status);
-        break;
+    default: code = run_as_rank(it); break;
     }
     hy_config_destroy(it->config);
     return code;
@@ -365,15 +327,15 @@ static int with_config(job *it) {
 /* --gpus and --ranks work with training and the self-test. --plan shows one of the ranks, and
  * --print-config the settings of all. */
 static bool is_for_ranks(const hy_cli_options *options) {
-    const char *flag = options->gpus ? "--gpus" : options->ranks ? "--ranks" : NULL;
     hy_cli_meaning action = options->action;
-    bool is_right = flag == NULL || action == HY_CLI_IS_KEY || action == HY_CLI_IS_PLAN ||
+    bool is_set = options->gpus > 0 || options->ranks > 0;
+    bool is_right = !is_set || action == HY_CLI_IS_KEY || action == HY_CLI_IS_PLAN ||
                     action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP ||
                     action == HY_CLI_IS_SELFTEST;
     if (!is_right)
         hy_cli_error("%s cannot be used with this action; it works with training, --plan, "
                      "--print-config and --selftest",
-                     flag);
+                     options->gpus > 0 ? "--gpus" : "--ranks");
     return is_right;
 }
 
@@ -398,7 +360,7 @@ int main(int argc, char **argv) {
     hy_cli_open_streams();
     if (hy_cli_options_parse(argc, argv, &options)) {
         char *command = hy_cli_command_line(argc, argv);
-        if (hy_cli_warns()) hy_cli_options_warn(&options);
+        if (hy_cli_prints_warnings()) hy_cli_options_warn(&options);
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
                   .command = command ? command : "",
                   .argv = argv,

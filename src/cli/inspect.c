@@ -1,14 +1,11 @@
-/* inspect.c: shows models and this machine: --list-models, --doctor, --selftest, --complete.
+/* inspect.c: shows models and this machine: --list-models, --doctor, --complete.
  *
- * hy_machine_probe and hy_selftest measure; this file only prints. The self-test prints a report
- * with one line per op and its types side by side, so that a failure is easy to see. */
+ * hy_machine_probe measures; this file only prints. */
 #include "cli/inspect.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <time.h>
 
 #include "cli/options.h"
 #include "cli/plan_list.h"
@@ -73,8 +70,7 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 #define LOW_PIN_LIMIT (8ull << 30) /* less host memory than this is reported as low */
 #define LOW_DISK (4ull << 30)
 
-__attribute__((format(printf, 3, 4))) static void
-print_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
+void hy_cli_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
     va_list arguments;
     fprintf(terminal->out, "  %-10s  ", what);
     va_start(arguments, format);
@@ -89,8 +85,8 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
 }
 
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
-    print_field(terminal, "CUDA", "%s", machine->cuda);
+    if (machine->driver[0] != '\0') hy_cli_field(terminal, "driver", "%s", machine->driver);
+    hy_cli_field(terminal, "CUDA", "%s", machine->cuda);
     if (!machine->has_cuda) {
         hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the folder "
                        "of this program");
@@ -98,18 +94,18 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
             hint(terminal, "WSL uses the NVIDIA driver of Windows; do not install one in Linux");
         return;
     }
-    print_field(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
-                hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
-                machine->gpu_detail);
+    hy_cli_field(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
+                 hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+                 machine->gpu_detail);
     char peak[64] = "";
     if (machine->gpu_peak_flops > 0)
         snprintf(peak, sizeof peak, " of %.1f in the data sheet", 1e-12 * machine->gpu_peak_flops);
-    print_field(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
-                peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
+    hy_cli_field(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
+                 peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
     if (!(machine->download_bytes_per_second > 0)) return;
-    print_field(terminal, "", "device memory at %.0f GB/s",
-                1e-9 * machine->gpu_memory_bytes_per_second);
-    print_field(
+    hy_cli_field(terminal, "", "device memory at %.0f GB/s",
+                 1e-9 * machine->gpu_memory_bytes_per_second);
+    hy_cli_field(
         terminal, "",
         "copies at %.1f GB/s to the device, %.1f GB/s to the host, %.1f GB/s each way in parallel "
         "(pinned memory)",
@@ -117,172 +113,63 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
         1e-9 * machine->both_ways_bytes_per_second);
 }
 
-/* The name without the word that the library puts before it. */
-static const char *cpu_of(const hy_machine *machine) {
+const char *hy_cli_cpu_name(const hy_machine *machine) {
     return strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
 }
 
 static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
                       const char *folder) {
-    bool is_here = strcmp(folder, ".") == 0;
-    if (machine->disk_problem[0] != '\0') {
-        print_field(terminal, "disk", "%s", machine->disk_problem);
-        return;
-    }
-    print_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
-                hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
-                is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
-                1e-9 * machine->disk_write_bytes_per_second);
-    if (machine->disk_free < LOW_DISK)
+    bool is_here = strcmp(folder, ".") == 0, is_known = machine->disk_problem[0] == '\0';
+    if (!is_known) hy_cli_field(terminal, "disk", "%s", machine->disk_problem);
+    if (is_known)
+        hy_cli_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+                     hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
+                     is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
+                     1e-9 * machine->disk_write_bytes_per_second);
+    if (is_known && machine->disk_free < LOW_DISK)
         hint(terminal, "little space for checkpoints: choose an --out folder on another disk");
 }
 
-/* The planner's answer for the profile that fits most, unless another one is set. */
-hy_status hy_cli_doctor_profile(hy_config *config) {
-    if (hy_cli_names(config, "profile")) return HY_OK;
+hy_status hy_cli_doctor_begin(hy_config *config, hy_machine *machine, char folder[512]) {
+    const char *named = hy_cli_value(config, "memory.offload_folder");
+    snprintf(folder, 512, "%s", named[0] ? named : ".");
+    hy_status status = hy_machine_probe(folder, machine);
+    if (status != HY_OK || hy_cli_is_set(config, "profile")) return status;
     return hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
 }
 
 int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
                   hy_config *config) {
-    const char *named = hy_cli_value(config, "memory.offload_folder");
     char folder[512];
-    snprintf(folder, sizeof folder, "%s", named[0] ? named : ".");
     hy_machine machine;
-    hy_status status = hy_machine_probe(folder, &machine);
+    hy_status status = hy_cli_doctor_begin(config, &machine, folder);
     if (status != HY_OK) return hy_cli_fail(status);
     hy_cli_heading(terminal, "this machine");
-    print_field(terminal, "CPU", "%s, %d core%s available to this program", cpu_of(&machine),
-                machine.cores, machine.cores == 1 ? "" : "s");
-    print_field(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas,
-                machine.sgemm_gflops);
+    hy_cli_field(terminal, "CPU", "%s, %d core%s available to this program",
+                 hy_cli_cpu_name(&machine), machine.cores, machine.cores == 1 ? "" : "s");
+    hy_cli_field(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas,
+                 machine.sgemm_gflops);
     if (machine.blas_warning[0] != '\0') hint(terminal, machine.blas_warning);
     show_card(terminal, &machine);
     bool is_unlimited = machine.pin_limit == UINT64_MAX;
-    print_field(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
-                hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
-                1e-9 * machine.host_copy_bytes_per_second);
-    print_field(terminal, "pinnable", "%s: %s",
-                is_unlimited ? "no limit" : hy_cli_bytes(machine.pin_limit).text,
-                machine.pin_reason);
+    hy_cli_field(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
+                 hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
+                 1e-9 * machine.host_copy_bytes_per_second);
+    hy_cli_field(terminal, "pinnable", "%s: %s",
+                 is_unlimited ? "no limit" : hy_cli_bytes(machine.pin_limit).text,
+                 machine.pin_reason);
     if (machine.has_cuda && machine.pin_limit < LOW_PIN_LIMIT)
         hint(terminal, "low: little room for state that does not fit on the card");
     show_disk(terminal, &machine, folder);
     if (machine.is_wsl) {
-        print_field(terminal, "system", "WSL: Linux inside Windows");
+        hy_cli_field(terminal, "system", "WSL: Linux inside Windows");
         hint(terminal, "Windows limits pinned memory, often to less than shown; to give WSL more "
                        "memory, set memory= in .wslconfig");
     }
     if (machine.is_container)
-        print_field(terminal, "system", "container: the limits shown are those of the container");
-    status = hy_cli_doctor_profile(config);
-    if (status == HY_OK) status = hy_cli_plan_list(terminal, options, config, &machine);
+        hy_cli_field(terminal, "system", "container: the limits shown are those of the container");
+    status = hy_cli_plan_list(terminal, options, config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
-}
-
-/* ---- the self-test --------------------------------------------------------------------------- */
-
-enum { SAID_MAX = 16, SAID_BYTES = 400 };
-
-typedef struct report {
-    const hy_cli_terminal *terminal;
-    char op[64]; /* the line being built */
-    bool has_begun, has_rates;
-    char failures[SAID_MAX][SAID_BYTES];
-    int failure_count;
-} report;
-
-/* ---- device and machine ---------------------------------------------------------------------- */
-
-static void print_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    print_field(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores,
-                machine->blas);
-    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
-    if (machine->has_cuda)
-        print_field(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
-                    hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
-    else
-        print_field(terminal, "CUDA", "%s", machine->cuda);
-    if (machine->is_wsl) print_field(terminal, "system", "WSL: Linux inside Windows");
-}
-
-/* ---- ops ------------------------------------------------------------------------------------- */
-
-static void end_line(report *r) {
-    if (r->op[0] != '\0') fputc('\n', r->terminal->out);
-    r->op[0] = '\0';
-}
-
-/* "  attention backward    fp32 ok 3.1e-07   bf16 ok 2.2e-03   fp16 FAILED" */
-static void on_op(void *user, const hy_selftest_op *op) {
-    report *r = user;
-    const hy_cli_terminal *t = r->terminal;
-    bool is_same = strcmp(r->op, op->name) == 0 && strcmp(op->dtype, "fp32") != 0;
-    if (!op->is_ok && r->failure_count < SAID_MAX)
-        snprintf(r->failures[r->failure_count++], SAID_BYTES, "%s, %s: %s%s%s", op->name, op->dtype,
-                 op->tensor, op->tensor[0] != '\0' ? ": " : "", op->message);
-    if (t->is_quiet) return;
-    /* Runs once the device is open. If a test cannot run, prints one line of error and no
-     * report. */
-    hy_machine machine;
-    if (!r->has_begun) {
-        r->has_begun = true;
-        hy_cli_heading(r->terminal, "self-test");
-        struct utsname system;
-        char date[32];
-        time_t now = time(NULL);
-        strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-        print_field(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
-        if (uname(&system) == 0) {
-            print_field(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
-                        system.machine);
-        }
-        if (hy_machine_probe(".", &machine) == HY_OK) print_machine(r->terminal, &machine);
-        fputc('\n', r->terminal->out);
-    }
-    if (!is_same) {
-        end_line(r);
-        snprintf(r->op, sizeof r->op, "%s", op->name);
-        fprintf(t->out, "  %-24s", op->name);
-    }
-    if (op->is_ok)
-        fprintf(t->out, "  %s ok %-8.1e", op->dtype, op->error);
-    else
-        fprintf(t->out, "  %s %sFAILED%s %-8.1e", op->dtype, hy_cli_colour_code(t, HY_CLI_RED),
-                hy_cli_colour_code(t, HY_CLI_PLAIN), op->error);
-    fflush(t->out);
-}
-
-static void on_rate(void *user, const hy_selftest_rate *rate) {
-    report *r = user;
-    if (r->terminal->is_quiet) return;
-    end_line(r);
-    if (!r->has_rates) {
-        hy_cli_section(r->terminal, "speed");
-        r->has_rates = true;
-    }
-    fprintf(r->terminal->out, "  %-60s %8.2f %s\n", rate->name, rate->value, rate->unit);
-    fflush(r->terminal->out);
-}
-
-/* ---- the end --------------------------------------------------------------------------------- */
-
-int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
-    report r = {.terminal = terminal};
-    hy_selftest_observer observer = {.user = &r, .on_op = on_op, .on_rate = on_rate};
-    hy_selftest_result result;
-    hy_status status = hy_selftest(device, &observer, &result);
-    end_line(&r);
-    if (status != HY_OK) {
-        int code = hy_cli_fail(status);
-        return status == HY_ERR_DEVICE ? HY_EXIT_USAGE : code;
-    }
-    if (!terminal->is_quiet)
-        fprintf(terminal->out, "\n%d of %d tests passed: %s, %s.\n", result.ops - result.failures,
-                result.ops, result.device,
-                result.is_gpu ? "each op compared with the CPU" : "compared with known answers");
-    for (int i = 0; i < r.failure_count; i++) hy_cli_error("self-test: %s", r.failures[i]);
-    return result.failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */
@@ -290,30 +177,20 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
 /* The completion scripts ask the program for this list each time, so they never become outdated.
  * One line per flag, in the format of program.c. */
 
-static void write_builtin_names(FILE *out, const char *kind) {
-    const char *name;
-    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
-        fprintf(out, "%s%s", i > 0 ? ", " : "", name);
-}
-
-/* A choice like cuda:N is a pattern, not a value to offer; it is always the last choice. */
-static void write_choices(FILE *out, const char *accepted) {
-    const char *pattern = strstr(accepted, ":N");
-    size_t length = strlen(accepted);
-    while (pattern && length > 0 && accepted[length] != ',') length--;
-    fprintf(out, "%.*s", (int)length, accepted);
-}
-
 int hy_cli_complete(FILE *out) {
     hy_cli_flag flag;
+    const char *name;
     for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
         if (flag.is_hidden) continue;
         fprintf(out, "%s\t%s\t", flag.flag, flag.type);
-        if (flag.builtin != NULL)
-            write_builtin_names(out, flag.builtin);
-        else
-            write_choices(out, flag.accepted != NULL ? flag.accepted : "");
-        fprintf(out, "\t%s\n", flag.help);
+        for (size_t k = 0; flag.builtin && (name = hy_builtin_name(flag.builtin, k)) != NULL; k++)
+            fprintf(out, "%s%s", k > 0 ? ", " : "", name);
+        /* A choice like cuda:N is a pattern, not a value to offer; it is always the last choice. */
+        const char *accepted = flag.builtin || !flag.accepted ? "" : flag.accepted;
+        size_t length = strlen(accepted);
+        bool has_pattern = strstr(accepted, ":N") != NULL;
+        while (has_pattern && length > 0 && accepted[length] != ',') length--;
+        fprintf(out, "%.*s\t%s\n", (int)length, accepted, flag.help);
         if (strcmp(flag.type, "switch") == 0)
             fprintf(out, "--no-%s\tswitch\t\tTurn off: %s\n", flag.flag + 2, flag.help);
     }

@@ -1,10 +1,14 @@
-/* inspect.h: the actions that print something and stop; the list of built-in models, smallest
- * first. */
+/* inspect.h: the actions of hybrid-train that print something and stop.
+ *
+ * hybrid_train.c calls them: help, plan, doctor, self-test, lists of models and flags. All output
+ * goes to the terminal's stream; errors go to standard error. --plan and --doctor change the
+ * configuration that they are given. */
 #pragma once
 
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 
 #define HY_CLI_MODELS_MAX 48 /* as many as fit on two screens */
 
@@ -16,28 +20,36 @@ typedef struct hy_cli_model {
 /* Fills `models`, sorted by size, and returns their number. */
 hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *count);
 
+/* Prints a line with the name of a fact and the fact. */
+void hy_cli_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The name of the CPU without the word that the library puts before it. */
+const char *hy_cli_cpu_name(const hy_machine *machine);
+
 /* Each function prints to the terminal's stream and returns the exit code of the program. */
 int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
 int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
                   hy_config *config); /* is changed */
+/* selftest.c: the ops of one device; or, as one of several ranks, their communication. Rank 0 then
+ * writes OUT/selftest.txt if `out` is set. */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
-/* As one of several ranks. Rank 0 writes OUT/selftest.txt if `out` is set (selftest_ranks.c). */
 int hy_cli_selftest_ranks(const hy_cli_terminal *terminal, const hy_config *config,
                           const hy_rank_info *who);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 /* The same actions with --json, and the configuration (inspect_json.c). */
-int hy_cli_doctor_json(const char *folder, hy_config *config); /* is changed */
+int hy_cli_doctor_json(hy_config *config); /* is changed */
 int hy_cli_list_models_json(void);
 int hy_cli_config_json(const hy_config *config);
 int hy_cli_complete(FILE *out);
 
 /* ---- plan.c: places, speed and reasons of a plan --------------------------------------------- */
 
-/* The profile that --doctor plans with if none is set: the one with which most models fit. */
-hy_status hy_cli_doctor_profile(hy_config *config);
+/* For --doctor: measures the machine with the disk of offload_folder, or of the current folder; and
+ * chooses the profile with which most models fit, unless one is set. */
+hy_status hy_cli_doctor_begin(hy_config *config, hy_machine *machine, char folder[512]);
 
 /* Whether a flag, a file, --set or a resumed run sets a key. */
-bool hy_cli_names(const hy_config *config, const char *key);
+bool hy_cli_is_set(const hy_config *config, const char *key);
 
 /* Prints the plan of one run, or of the shapes of --plan-shapes, as text or JSON; prints errors
  * too. A plan that does not fit is a result, not a failure. --plan-shapes changes the

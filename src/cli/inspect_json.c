@@ -138,14 +138,14 @@ hy_status hy_cli_plan_list_json(hy_config *config, const hy_machine *machine) {
 
 /* ---- the actions ----------------------------------------------------------------------------- */
 
-int hy_cli_doctor_json(const char *folder, hy_config *config) {
+int hy_cli_doctor_json(hy_config *config) {
     hy_machine m;
     hy_cli_plans plans;
-    hy_status status = hy_machine_probe(folder, &m);
-    if (status == HY_OK) status = hy_cli_doctor_profile(config);
+    char folder[512];
+    hy_status status = hy_cli_doctor_begin(config, &m, folder);
     if (status == HY_OK) status = hy_cli_plans_make(config, &m, &plans);
     if (status != HY_OK) return hy_cli_fail(status);
-    put_texts("cpu", strncmp(m.cpu, "CPU: ", 5) == 0 ? m.cpu + 5 : m.cpu, "{");
+    put_texts("cpu", hy_cli_cpu_name(&m), "{");
     put_count("cores", (uint64_t)m.cores);
     put_texts("matmul", m.blas, ",");
     put_texts("matmul_warning", m.blas_warning, ",");
@@ -188,9 +188,8 @@ int hy_cli_list_models_json(void) {
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         hy_config *config = NULL;
         status = hy_config_create(&config);
-        if (status == HY_OK) {
+        if (status == HY_OK)
             status = hy_config_set(config, "model", models[i].name, HY_FROM_CALLER);
-        }
         if (status == HY_OK) {
             put_texts("model", models[i].name, i == 0 ? "{\"models\":[{" : ",{");
             put_count("parameters", (uint64_t)models[i].parameters);

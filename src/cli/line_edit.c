@@ -1,4 +1,7 @@
-/* line_edit.c: loads libedit's readline functions at run time. See line_edit.h. */
+/* line_edit.c: loads libedit's readline functions at run time. See line_edit.h.
+ *
+ * The library is looked for once, on the first call, and stays loaded. hybrid-chat is the only
+ * caller. */
 #include "cli/line_edit.h"
 
 #include <dlfcn.h>

@@ -15,6 +15,7 @@
 
 #define TEXT_OF(number) #number
 #define TO(number) "1 to " TEXT_OF(number)
+#define AT(member) .option = offsetof(hy_cli_options, member)
 
 /* ---- the list of flags ----------------------------------------------------------------------- */
 
@@ -22,67 +23,76 @@
  * in a file also works as a flag. */
 
 static const hy_cli_flag own_flags[] = {
-    {"--help", 'h', HY_CLI_IS_HELP, HY_CLI_OPTIONAL_VALUE, "topic",
-     "a flag, a group of keys, or all",
-     .help = "Show help. With a topic, show all of its details."},
-    {"--version", 'V', HY_CLI_IS_VERSION, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print the version."},
-    {"--config", 'c', HY_CLI_IS_CONFIG, HY_CLI_VALUE, "file",
-     "a libconfig file or the name of a built-in one; may be repeated",
-     .help = "Read settings from a file. Later files override earlier ones.", .builtin = "gpu"},
-    {"--set", 0, HY_CLI_IS_SET, HY_CLI_VALUE, "key=value", "key=value, with a configuration key",
-     .help = "Set one key. Overrides files; flags override it."},
-    {"--print-config", 0, HY_CLI_IS_PRINT_CONFIG, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print every setting and its origin, then exit."},
-    {"--plan", 0, HY_CLI_IS_PLAN, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show where the run would keep its state in each phase, its speed and whether it "
-             "fits, then exit. Without a model: show what fits on this machine with all "
-             "parameters, LoRA or QLoRA, and the commands to train it. --json prints JSON."},
-    {"--plan-shapes", 0, HY_CLI_IS_PLAN_SHAPES, HY_CLI_VALUE, "path",
-     "a file with the name and dimensions of one parameter per line, or - for standard input",
-     .help = "Plan a custom model that is trained through the library: what is kept besides its "
-             "weights and gradients. --precision sets their type."},
-    {"--eval-only", 0, HY_CLI_IS_EVAL_ONLY, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, "
-             "then exit. Writes no files. --json prints JSON."},
-    {"--doctor", 0, HY_CLI_IS_DOCTOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, "
-             "then exit."},
-    {"--selftest", 0, HY_CLI_IS_SELFTEST, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With "
-             "--gpus or --ranks: also test their communication; --out FOLDER writes the report."},
-    {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show the built-in models with parameters and shape, then exit."},
-    {"--download", 0, HY_CLI_IS_DOWNLOAD, HY_CLI_VALUE, "name",
-     "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION",
-     .help = "Download a model into the hub cache, where --model finds it by name, or into --out. "
-             "Continues an interrupted download. Gated models need HF_TOKEN."},
-    {"--quiet", 'q', HY_CLI_IS_QUIET, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print only errors."},
-    {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "At the end, also show the memory of each phase, the savings, and the results of "
-             "prediction. With --plan and no model: the types and places of each model."},
-    {"--no-color", 0, HY_CLI_IS_NO_COLOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print without colours, as with the environment variable NO_COLOR."},
-    {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Print the summary as JSON on standard output; all other output goes to standard error."},
-    {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun "
-             "or torchrun, which start the ranks: the expected number."},
-    {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train with this many processes on this machine, on the CPU or sharing a GPU."},
-    {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last "
-             "checkpoint, up to this many times."},
-    {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Keep all activations; same as --recompute none.", .key = "recompute",
-     .value = "none"},
-    {"--checkpoint-every-layer", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Recompute every layer in the backward pass; same as --recompute all.",
-     .key = "recompute", .value = "all"},
-    {"--complete", 0, HY_CLI_IS_COMPLETE, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print all flags for shell completion.", .is_hidden = true},
+    {"--help", HY_CLI_IS_HELP, "Show help. With a topic, show all of its details.", .letter = 'h',
+     .takes = HY_CLI_OPTIONAL_VALUE, .type = "topic",
+     .accepted = "a flag, a group of keys, or all"},
+    {"--version", HY_CLI_IS_VERSION, "Print the version.", .letter = 'V', .type = "action"},
+    {"--config", HY_CLI_IS_CONFIG, "Read settings from a file. Later files override earlier ones.",
+     .letter = 'c', .takes = HY_CLI_VALUE, .type = "file", .builtin = "gpu",
+     .accepted = "a libconfig file or the name of a built-in one; may be repeated"},
+    {"--set", HY_CLI_IS_SET, "Set one key. Overrides files; flags override it.",
+     .takes = HY_CLI_VALUE, .type = "key=value", .accepted = "key=value, with a configuration key"},
+    {"--print-config", HY_CLI_IS_PRINT_CONFIG, "Print every setting and its origin, then exit.",
+     .type = "action"},
+    {"--plan", HY_CLI_IS_PLAN,
+     "Show where the run would keep its state in each phase, its speed and whether it fits, then "
+     "exit. Without a model: show what fits on this machine with all parameters, LoRA or QLoRA, "
+     "and the commands to train it. --json prints JSON.",
+     .type = "action"},
+    {"--plan-shapes", HY_CLI_IS_PLAN_SHAPES,
+     "Plan a custom model that is trained through the library: what is kept besides its weights "
+     "and gradients. --precision sets the type of both.",
+     .takes = HY_CLI_VALUE, .type = "path",
+     .accepted =
+         "a file with the name and dimensions of one parameter per line, or - for standard input"},
+    {"--eval-only", HY_CLI_IS_EVAL_ONLY,
+     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, then "
+     "exit. Writes no files. --json prints JSON.",
+     .type = "action"},
+    {"--doctor", HY_CLI_IS_DOCTOR,
+     "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, then exit.",
+     .type = "action"},
+    {"--selftest", HY_CLI_IS_SELFTEST,
+     "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With --gpus or "
+     "--ranks: also test their communication; --out FOLDER writes the report.",
+     .type = "action"},
+    {"--list-models", HY_CLI_IS_LIST_MODELS,
+     "Show the built-in models with parameters and shape, then exit.", .type = "action"},
+    {"--download", HY_CLI_IS_DOWNLOAD,
+     "Download a model into the hub cache, where --model finds it by name, or into --out. "
+     "Continues an interrupted download. Gated models need HF_TOKEN.",
+     .takes = HY_CLI_VALUE, .type = "name",
+     .accepted = "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION"},
+    {"--quiet", HY_CLI_IS_SWITCH, "Print only errors.", .letter = 'q', .type = "action",
+     AT(is_quiet)},
+    {"--verbose", HY_CLI_IS_SWITCH,
+     "At the end, also show the memory of each phase, the savings, and the results of prediction. "
+     "With --plan and no model: the types and places of each model.",
+     .letter = 'v', .type = "action", AT(is_verbose)},
+    {"--no-color", HY_CLI_IS_SWITCH,
+     "Print without colours, as with the environment variable NO_COLOR.", .type = "action",
+     AT(without_colour)},
+    {"--json", HY_CLI_IS_SWITCH,
+     "Print the summary as JSON on standard output; all other output goes to standard error.",
+     .type = "action", AT(wants_json)},
+    {"--gpus", HY_CLI_IS_COUNT,
+     "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun or "
+     "torchrun, which start the ranks: the expected number.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(gpus)},
+    {"--ranks", HY_CLI_IS_COUNT,
+     "Train with this many processes on this machine, on the CPU or sharing a GPU.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(ranks)},
+    {"--restarts", HY_CLI_IS_COUNT,
+     "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last checkpoint, "
+     "up to this many times.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = TO(HY_RANKS_MOST), AT(restarts)},
+    {"--no-checkpointing", HY_CLI_IS_ALIAS, "Keep all activations; same as --recompute none.",
+     .key = "recompute", .value = "none", .type = "action"},
+    {"--checkpoint-every-layer", HY_CLI_IS_ALIAS,
+     "Recompute every layer in the backward pass; same as --recompute all.", .key = "recompute",
+     .value = "all", .type = "action"},
+    {"--complete", HY_CLI_IS_COMPLETE, "Print all flags for shell completion.", .is_hidden = true,
+     .type = "action"},
 };
 
 #define OWN_COUNT (sizeof own_flags / sizeof own_flags[0])
@@ -125,9 +135,8 @@ bool hy_cli_flag_at(size_t i, hy_cli_flag *out) {
         return true;
     }
     const hy_config_key_info *key = hy_config_key(i - OWN_COUNT);
-    if (key == NULL) return false;
-    *out = flag_of_key(key);
-    return true;
+    if (key != NULL) *out = flag_of_key(key);
+    return key != NULL;
 }
 
 static bool is_same_name(const char *flag, const char *name, size_t length) {
@@ -206,10 +215,7 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
     }
     size_t size = strlen(before->value) + strlen(value) + 2;
     char *joined = malloc(size);
-    if (joined == NULL) {
-        hy_cli_error("no memory for the paths of %s", flag->flag);
-        return false;
-    }
+    if (joined == NULL) return hy_cli_refuse(false, "no memory for the paths of %s", flag->flag);
     snprintf(joined, size, "%s,%s", before->value, value);
     free(before->joined);
     before->value = before->joined = joined;
@@ -219,31 +225,23 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
 static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out) {
     char *end;
     long number = strtol(value, &end, 10);
-    bool is_right = end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST;
-    if (is_right) *out = (int32_t)number;
-    if (!is_right) hy_cli_error("%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
-    return is_right;
+    *out = (int32_t)number;
+    if (end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST) return true;
+    return hy_cli_refuse(false, "%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
 }
 
 /* `value` is the value of the flag, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
     /* probably an unset shell variable; it must not select the built-in text */
-    if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0) {
-        hy_cli_error("--data is empty; expected a file, a folder, - or builtin");
-        return false;
-    }
+    if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0)
+        return hy_cli_refuse(false, "--data is empty; expected a file, a folder, - or builtin");
+    void *option = (char *)options + flag->option;
     switch (flag->meaning) {
-    case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
-    case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;
-    case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
-    case HY_CLI_IS_JSON: options->wants_json = true; return true;
-    case HY_CLI_IS_GPUS: return take_count(flag, value, &options->gpus);
-    case HY_CLI_IS_RANKS: return take_count(flag, value, &options->ranks);
-    case HY_CLI_IS_RESTARTS: return take_count(flag, value, &options->restarts);
+    case HY_CLI_IS_SWITCH: *(bool *)option = true; return true;
+    case HY_CLI_IS_COUNT: return take_count(flag, value, option);
     case HY_CLI_IS_SET:
         if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
-        hy_cli_error("--set needs key=value, but got \"%s\"", value);
-        return false;
+        return hy_cli_refuse(false, "--set needs key=value, but got \"%s\"", value);
     case HY_CLI_IS_KEY:
     case HY_CLI_IS_ALIAS:
     case HY_CLI_IS_CONFIG: break;
@@ -272,9 +270,8 @@ static bool fail_value_missing(const hy_cli_flag *flag) {
     const char *type = "";
     for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
         if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
-    hy_cli_error("%s needs a value: %s%s%s", flag->flag, type, *type != '\0' ? ", " : "",
-                 flag->accepted != NULL ? flag->accepted : "");
-    return false;
+    return hy_cli_refuse(false, "%s needs a value: %s%s%s", flag->flag, type,
+                         *type != '\0' ? ", " : "", flag->accepted != NULL ? flag->accepted : "");
 }
 
 /* Flags of other trainers, and what to use here. */
@@ -313,11 +310,8 @@ static const struct {
 static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        if (strlen(foreign[i].flag) != (size_t)length ||
-            strncmp(argument, foreign[i].flag, (size_t)length) != 0)
-            continue;
-        hy_cli_error("unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
-        return false;
+        if (!is_same_name(foreign[i].flag, argument, (size_t)length)) continue;
+        return hy_cli_refuse(false, "unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
     }
     const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
     if (nearest != NULL)
@@ -363,10 +357,7 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
     hy_cli_flag flag = {0}; /* the flag before, for messages */
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
-    if (options->settings == NULL) {
-        hy_cli_error("no memory for %d arguments", argc);
-        return false;
-    }
+    if (options->settings == NULL) return hy_cli_refuse(false, "no memory for %d arguments", argc);
     /* --help wins over all other flags. */
     for (int i = 1; i < argc && options->action != HY_CLI_IS_HELP; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
@@ -375,11 +366,9 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument, &flag);
         if (!find_named(argument, &flag, &is_negated)) return fail_unknown(argument);
         bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
-        if (value != NULL && (is_negated || takes_none)) {
-            hy_cli_error("--%s%s takes no value, but got \"%s\"", is_negated ? "no-" : "",
-                         flag.flag + 2, value);
-            return false;
-        }
+        if (value != NULL && (is_negated || takes_none))
+            return hy_cli_refuse(false, "--%s%s takes no value, but got \"%s\"",
+                                 is_negated ? "no-" : "", flag.flag + 2, value);
         if (is_negated) value = "false";
         if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
             is_value_of(&flag, argv[i + 1]))
@@ -418,10 +407,11 @@ const char *hy_cli_value(const hy_config *config, const char *key) {
     return hy_config_get(config, key, &value, NULL) == HY_OK && value != NULL ? value : "";
 }
 
-void hy_cli_print(FILE *out, hy_status status, char *text) {
-    if (status != HY_OK) return;
-    fputs(text, out);
-    hy_free(text);
+hy_status hy_cli_print(FILE *out, hy_status status, char *const *text) {
+    if (status != HY_OK) return hy_cli_checked(status);
+    fputs(*text, out);
+    hy_free(*text);
+    return HY_OK;
 }
 
 hy_status hy_cli_checked(hy_status status) {
@@ -431,20 +421,15 @@ hy_status hy_cli_checked(hy_status status) {
 
 /* ---- applying the options -------------------------------------------------------------------- */
 
-/* "key=value"; the parser has checked the "=". */
-static hy_status apply_set(hy_config *config, const char *text) {
-    char key[NAME_BYTES];
-    const char *equals = strchr(text, '=');
-    snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
-    return hy_config_set(config, key, equals + 1, HY_FROM_SET);
-}
-
 static hy_status apply_one(hy_config *config, const hy_cli_setting *setting) {
-    switch (setting->meaning) {
-    case HY_CLI_IS_SET: return apply_set(config, setting->value);
-    case HY_CLI_IS_CONFIG: return hy_config_load(config, setting->value);
-    default: return hy_config_set(config, setting->key, setting->value, HY_FROM_FLAG);
-    }
+    const char *value = setting->value;
+    if (setting->meaning == HY_CLI_IS_CONFIG) return hy_config_load(config, value);
+    if (setting->meaning == HY_CLI_IS_KEY)
+        return hy_config_set(config, setting->key, value, HY_FROM_FLAG);
+    char key[NAME_BYTES]; /* of --set key=value; the parser has checked the "=" */
+    size_t length = strcspn(value, "=");
+    snprintf(key, sizeof key, "%.*s", (int)length, value);
+    return hy_config_set(config, key, value + length + 1, HY_FROM_SET);
 }
 
 /* Files first, so that their errors are reported before those of flags. */
@@ -478,27 +463,78 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
     free(wanted_path);
     free(own_path);
     if (strcmp(origin, "default") == 0 || is_same) return HY_OK;
-    hy_cli_error("cannot resume: the run %s has the model %s, but model %s is set by %s", folder,
-                 own, wanted, origin);
-    return HY_ERR_INPUT;
+    return hy_cli_refuse(HY_ERR_INPUT,
+                         "cannot resume: the run %s has the model %s, but model %s is set by %s",
+                         folder, own, wanted, origin);
 }
 
-static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
-    /* The folder of the run to resume; "" if there is none. */
-    const char *resume = hy_cli_value(asked, "resume"), *out = hy_cli_value(asked, "out");
-    bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
-    const char *folder = strcmp(resume, "auto") == 0 && has_out ? out : resume;
-    if (folder[0] == '\0') return HY_OK;
-    hy_status status = hy_cli_checked(hy_config_load_run(run, folder));
-    return status == HY_OK ? check_model(asked, run, folder) : status;
+/* ---- flags that need adapters ---------------------------------------------------------------- */
+
+/* Keys that only make sense with adapters, and the value that is allowed without them. */
+static const struct {
+    const char *key, *nothing;
+} for_adapters[] = {{"lora.lora_rank", NULL},       {"lora.lora_targets", NULL},
+                    {"lora.lora_alpha", "0"},       {"lora.rslora", "false"},
+                    {"lora.lora_dropout", "0"},     {"lora.lora_modules", "none"},
+                    {"train.frozen_dtype", "auto"}, {"lora.base", ""}};
+
+/* Whether a flag or --set of the command sets this key. */
+static bool sets_key(const hy_cli_options *options, const char *key) {
+    for (size_t i = 0; i < options->setting_count; i++) {
+        const hy_cli_setting *s = &options->settings[i];
+        char name[NAME_BYTES];
+        const char *text = s->meaning == HY_CLI_IS_KEY ? s->key : s->value;
+        if (s->meaning == HY_CLI_IS_CONFIG) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
+        const hy_config_key_info *info = hy_config_find(name);
+        if (info != NULL && strcmp(info->key, key) == 0) return true;
+    }
+    return false;
 }
+
+hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {
+    bool is_eval = options->action == HY_CLI_IS_EVAL_ONLY;
+    bool has_run = hy_cli_value(config, is_eval ? "init_from" : "save.resume")[0] != '\0';
+    if (!has_run && sets_key(options, "lora.base"))
+        return hy_cli_refuse(
+            HY_ERR_INPUT,
+            "--base %s has no effect without a run with adapters: use --resume RUN, or "
+            "--eval-only --model RUN. To name a model, use --model",
+            hy_cli_value(config, "lora.base"));
+    if (strcmp(hy_cli_value(config, "lora.lora"), "true") == 0) return HY_OK;
+    /* Weights can be frozen without adapters; --eval-only can store a model in any type. */
+    bool has_frozen = is_eval || strcmp(hy_cli_value(config, "train.train"), "all") != 0 ||
+                      strstr(hy_cli_value(config, "optimizer.groups"), "frozen") != NULL;
+    bool is_resumed = hy_cli_value(config, "save.resume")[0] != '\0';
+    for (size_t i = 0; i < sizeof for_adapters / sizeof for_adapters[0]; i++) {
+        const char *key = for_adapters[i].key, *nothing = for_adapters[i].nothing;
+        bool is_dtype = strcmp(key, "train.frozen_dtype") == 0;
+        if (!sets_key(options, key) || (is_dtype && has_frozen)) continue;
+        if (nothing != NULL && strcmp(hy_cli_value(config, key), nothing) == 0) continue;
+        return hy_cli_refuse(HY_ERR_INPUT, "%s %s has no effect without %s: %s",
+                             hy_config_find(key)->flag, hy_cli_value(config, key),
+                             is_dtype ? "frozen weights" : "adapters",
+                             is_resumed ? "the resumed run has no adapters"
+                             : is_eval  ? "add --adapter FOLDER"
+                                        : "add --lora or --qlora");
+    }
+    return HY_OK;
+}
+
+/* ---- everything ------------------------------------------------------------------------------ */
 
 hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out) {
     hy_config *asked = NULL, *config = NULL;
     hy_status status = hy_cli_checked(hy_config_create(&asked));
     if (status == HY_OK) status = apply(options, asked, model);
     if (status == HY_OK) status = hy_cli_checked(hy_config_create(&config));
-    if (status == HY_OK) status = begin_from_run(asked, config);
+    if (status == HY_OK) {
+        const char *resume = hy_cli_value(asked, "resume"), *folder = hy_cli_value(asked, "out");
+        bool has_out = folder[0] != '\0' && strcmp(folder, "none") != 0;
+        if (strcmp(resume, "auto") != 0 || !has_out) folder = resume;
+        if (folder[0] != '\0') status = hy_cli_checked(hy_config_load_run(config, folder));
+        if (folder[0] != '\0' && status == HY_OK) status = check_model(asked, config, folder);
+    }
     if (status == HY_OK) status = apply(options, config, model);
     hy_config_destroy(asked);
     if (status == HY_OK)

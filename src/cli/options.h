@@ -25,30 +25,27 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_COMPLETE,
     HY_CLI_IS_CONFIG,
     HY_CLI_IS_SET,
-    HY_CLI_IS_QUIET,
-    HY_CLI_IS_VERBOSE,
-    HY_CLI_IS_NO_COLOR,
-    HY_CLI_IS_JSON,
-    HY_CLI_IS_GPUS,
-    HY_CLI_IS_RANKS,
-    HY_CLI_IS_RESTARTS,
-    HY_CLI_IS_ALIAS /* another name for key=value */
+    HY_CLI_IS_SWITCH, /* sets a bool of hy_cli_options */
+    HY_CLI_IS_COUNT,  /* sets an int32_t of hy_cli_options */
+    HY_CLI_IS_ALIAS   /* another name for key=value */
 } hy_cli_meaning;
 
 typedef enum hy_cli_takes { HY_CLI_NO_VALUE, HY_CLI_VALUE, HY_CLI_OPTIONAL_VALUE } hy_cli_takes;
 
 typedef struct hy_cli_flag {
     const char *flag; /* "--batch-size" */
-    char letter;      /* 'h' for -h; 0: none */
     hy_cli_meaning meaning;
+    const char *help; /* as in hy_config_key_info */
+    char letter;      /* 'h' for -h; 0: none */
     hy_cli_takes takes;
-    const char *type;            /* as in hy_config_key_info, or name, path, file, folder, action */
-    const char *accepted, *help; /* as in hy_config_key_info */
-    const char *builtin;         /* the kind of hy_builtin_name that is accepted; NULL: none */
-    const char *key;             /* the key of a key flag or an alias, else NULL */
-    const char *value;           /* the value that an alias, a switch or an optional value sets */
-    const char *fallback;        /* the default of a key, else NULL */
-    bool is_hidden;              /* for scripts; not shown in help */
+    const char *type;     /* as in hy_config_key_info, or name, path, file, folder, action */
+    const char *accepted; /* as in hy_config_key_info; NULL: no value */
+    const char *builtin;  /* the kind of hy_builtin_name that is accepted; NULL: none */
+    size_t option;        /* switch or count: offset in hy_cli_options */
+    const char *key;      /* the key of a key flag or an alias, else NULL */
+    const char *value;    /* the value that an alias, a switch or an optional value sets */
+    const char *fallback; /* the default of a key, else NULL */
+    bool is_hidden;       /* for scripts; not shown in help */
 } hy_cli_flag;
 
 /* Flag number i, or false when i is past the last. */
@@ -95,8 +92,13 @@ void hy_cli_options_warn(const hy_cli_options *options);
  * destroy. */
 hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out);
 
-/* Prints and frees a text made by the library if `status` is HY_OK. */
-void hy_cli_print(FILE *out, hy_status status, char *text);
+/* HY_ERR_INPUT, with a message on standard error, if a flag or --set of the command needs adapters
+ * and `config` has none. Files are not checked, because several commands may share them. */
+hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config);
+
+/* Prints and frees a text that the library made with this `status`, or prints its error. Returns
+ * `status`. */
+hy_status hy_cli_print(FILE *out, hy_status status, char *const *text);
 
 /* Prints the library's error message if `status` is a failure, and returns `status`. */
 hy_status hy_cli_checked(hy_status status);

@@ -1,4 +1,7 @@
-/* plan.c: prints the plan of one run: placement, speed, time, disk and reasons. See inspect.h. */
+/* plan.c: prints the plan of one run: placement, speed, time, disk and reasons. See inspect.h.
+ *
+ * The library makes the plan without starting the run; this file only prints its figures. With
+ * several ranks, the plan is that of one rank. */
 #include "cli/inspect.h"
 
 #include <stdlib.h>
@@ -11,23 +14,20 @@
 
 #define SECONDS_PER_DAY 86400.0
 
-bool hy_cli_names(const hy_config *config, const char *key) {
+bool hy_cli_is_set(const hy_config *config, const char *key) {
     const char *origin = NULL;
     if (hy_config_get(config, key, NULL, &origin) != HY_OK) return true;
     return strcmp(origin, "default") != 0;
 }
 
 /* The memory of the passes of a micro-batch, for each choice of recomputation. */
-static void planned_activations(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+static void planned_activations(const hy_cli_terminal *terminal, const hy_trainer *trainer,
+                                const hy_plan_facts *facts, int64_t tokens_per_step) {
     hy_activation_estimate levels[HY_RECOMPUTE_LEVELS];
-    hy_plan_facts facts;
-    hy_summary summary;
     hy_cli_table table;
     char title[96];
-    hy_trainer_plan_facts(trainer, &facts);
-    hy_trainer_summary(trainer, &summary);
-    int64_t ranks = facts.ranks > 1 ? facts.ranks : 1;
-    int64_t tokens = summary.tokens_per_step / facts.grad_accum_steps / ranks;
+    int64_t ranks = facts->ranks > 1 ? facts->ranks : 1;
+    int64_t tokens = tokens_per_step / facts->grad_accum_steps / ranks;
     if (hy_trainer_estimate_activations(trainer, 0, 0, levels) != HY_OK) return;
     hy_cli_table_begin(&table, "lrrrr");
     hy_cli_table_row(&table, "recompute", "activations", "workspace", "if pinned: device", "host",
@@ -40,7 +40,7 @@ static void planned_activations(const hy_cli_terminal *terminal, const hy_traine
     }
     fputc('\n', terminal->out);
     snprintf(title, sizeof title, "memory of the passes of a micro-batch of %lld x %lld tokens",
-             (long long)facts.batch_size, (long long)(tokens / facts.batch_size));
+             (long long)facts->batch_size, (long long)(tokens / facts->batch_size));
     hy_cli_heading(terminal, title);
     hy_cli_table_print(&table, terminal, true);
 }
@@ -101,17 +101,16 @@ static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
 
 /* Disk traffic counts checkpoints at the configured interval and state that is kept on disk. */
 static void show_saves(FILE *out, const hy_config *config, const hy_trainer *trainer,
-                       const hy_plan_facts *facts) {
-    hy_summary summary;
-    hy_trainer_summary(trainer, &summary);
-    double steps = (double)summary.steps_total;
+                       const hy_plan_facts *facts, const hy_summary *summary) {
+    double steps = (double)summary->steps_total;
     double every = strtod(hy_cli_value(config, "save_every"), NULL);
     double minutes = strtod(hy_cli_value(config, "save_minutes"), NULL);
     double saves = 1 + (every > 0 ? steps / every : 0) +
                    (minutes > 0 ? facts->step_seconds * steps / 60 / minutes : 0);
     double days = facts->step_seconds * steps / SECONDS_PER_DAY;
-    double written = saves * (double)summary.checkpoint_bytes + steps * (double)facts->disk_written;
-    fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary.checkpoint_bytes).text);
+    double written =
+        saves * (double)summary->checkpoint_bytes + steps * (double)facts->disk_written;
+    fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary->checkpoint_bytes).text);
     if (facts->step_seconds > 0)
         fprintf(out, "; written to disk: %s %s",
                 hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
@@ -133,13 +132,13 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     hy_trainer_summary(trainer, &summary);
     hy_trainer_plan_facts(trainer, &facts);
     hy_cli_opening(terminal, config, trainer);
-    hy_cli_planned_memory(terminal, &summary);
-    planned_activations(terminal, trainer);
+    hy_cli_show_memory(terminal, &summary, true);
+    planned_activations(terminal, trainer, &facts, summary.tokens_per_step);
     show_sentences(terminal, "why", facts.reasons, facts.reason_count);
     show_allocations(out, &facts);
     show_ranks(out, &facts);
     show_speed(out, &facts, summary.steps_total);
-    show_saves(out, config, trainer, &facts);
+    show_saves(out, config, trainer, &facts, &summary);
     hy_cli_printf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
     if (!facts.fits)
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
@@ -157,12 +156,10 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_cli_options *opt
         status = hy_cli_checked(
             ranks > 1 ? hy_trainer_plan_ranks(config, ranks, options->gpus > 0, NULL, &trainer)
                       : hy_trainer_plan(config, NULL, &trainer));
-    if (status == HY_OK && options->wants_json) {
-        status = hy_cli_checked(hy_trainer_plan_json(trainer, &text));
-        hy_cli_print(terminal->out, status, text);
-    } else if (status == HY_OK) {
+    if (status == HY_OK && options->wants_json)
+        status = hy_cli_print(terminal->out, hy_trainer_plan_json(trainer, &text), &text);
+    else if (status == HY_OK)
         show_plan(terminal, config, trainer);
-    }
     hy_trainer_destroy(trainer);
     return status;
 }

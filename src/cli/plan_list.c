@@ -46,20 +46,13 @@ static void describe_state(const hy_summary *summary, char state[HY_CLI_STATE_TE
                  is_any_here ? " " : "");
 }
 
-/* The types of updated weights, gradients and optimizer state: "bf16 / bf16 / 8bit". */
-static void describe_types(const hy_summary *summary, char types[HY_CLI_STATE_TEXT]) {
-    const hy_memory_cell *cell = summary->phases[HY_FULL].memory;
-    const hy_memory_cell *updated = &cell[HY_MASTER];
-    if (updated->planned_bytes == 0) updated = &cell[HY_WEIGHTS];
-    hy_dtype optim = cell[HY_OPTIM].dtype;
-    snprintf(types, HY_CLI_STATE_TEXT, "%s / %s / %s", hy_dtype_name(updated->dtype),
-             hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
-}
-
-static void note_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary *summary) {
+static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary *summary) {
     hy_plan_facts facts;
     hy_trainer_summary(trainer, summary);
     hy_trainer_plan_facts(trainer, &facts);
+    const hy_memory_cell *cell = summary->phases[HY_FULL].memory;
+    const hy_memory_cell *updated = &cell[cell[HY_MASTER].planned_bytes ? HY_MASTER : HY_WEIGHTS];
+    hy_dtype optim = cell[HY_OPTIM].dtype;
     *out = (hy_cli_planned){.is_planned = true,
                             .fits = facts.fits,
                             .tokens_per_second = facts.tokens_per_second,
@@ -69,7 +62,8 @@ static void note_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
                             .predicts =
                                 summary->phases[HY_PREDICT].memory[HY_PREDICTOR].planned_bytes > 0};
     describe_state(summary, out->state);
-    describe_types(summary, out->types);
+    snprintf(out->types, sizeof out->types, "%s / %s / %s", hy_dtype_name(updated->dtype),
+             hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
     if (!facts.fits && facts.change_count > 0)
         snprintf(out->change, sizeof out->change, "%s", facts.changes[0]);
 }
@@ -82,7 +76,7 @@ static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli
     *out = (hy_cli_planned){0};
     hy_status status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
     if (status == HY_OK) status = hy_trainer_plan(config, NULL, &trainer);
-    if (status == HY_OK) note_plan(trainer, out, summary);
+    if (status == HY_OK) read_plan(trainer, out, summary);
     hy_trainer_destroy(trainer);
     if (status != HY_ERR_INPUT) return status;
     *refused = status;
@@ -98,7 +92,8 @@ static hy_status set_card(hy_config *config, const char *name, const char *memor
 
 /* Plans with the data sheet of the card that would be used. A card without a data sheet is opened
  * for each model instead. */
-static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy_cli_plans *plans) {
+static hy_status use_data_sheet(hy_config *config, const hy_machine *machine,
+                                const hy_cli_plans *plans) {
     hy_cli_planned plan = {0};
     hy_summary unused;
     hy_status refused = HY_OK;
@@ -110,55 +105,38 @@ static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy
     snprintf(memory, sizeof memory, "%" PRIu64, machine->vram_free);
     bool is_free = strcmp(limit, "0") == 0;
     hy_status status = set_card(config, machine->gpu, is_free ? memory : limit);
-    for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++) {
+    for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++)
         status = plan_model(config, &plans->models[i], &plan, &unused, &refused);
-    }
     return status == HY_OK && plan.is_planned ? HY_OK : set_card(config, "", limit);
-}
-
-static bool is_on(const hy_config *config, const char *key) {
-    return strcmp(hy_cli_value(config, key), "true") == 0;
 }
 
 /* All three ways, unless the settings fix one: adapters, no adapters, or a part of the model. */
 static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
-    bool is_set = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
-                  hy_cli_names(config, "train.train");
-    hy_cli_way only = is_on(config, "qlora")  ? HY_CLI_QLORA
-                      : is_on(config, "lora") ? HY_CLI_LORA
-                                              : HY_CLI_FULL;
-    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_set || w == (int)only;
-}
-
-static hy_status set_way(hy_config *config, hy_cli_way way) {
-    hy_status status =
-        hy_config_set(config, "lora", way == HY_CLI_LORA ? "true" : "false", HY_FROM_CALLER);
-    if (status != HY_OK) return status;
-    return hy_config_set(config, "qlora", way == HY_CLI_QLORA ? "true" : "false", HY_FROM_CALLER);
+    bool is_set = hy_cli_is_set(config, "lora") || hy_cli_is_set(config, "qlora") ||
+                  hy_cli_is_set(config, "train.train");
+    bool is_qlora = strcmp(hy_cli_value(config, "qlora"), "true") == 0;
+    bool is_lora = strcmp(hy_cli_value(config, "lora"), "true") == 0;
+    int only = is_qlora ? HY_CLI_QLORA : is_lora ? HY_CLI_LORA : HY_CLI_FULL;
+    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_set || w == only;
 }
 
 /* Set by a flag, a file or --set. Values of presets change from model to model. */
-static bool is_users(const hy_config *config, const char *key) {
+static bool is_set_by_user(const hy_config *config, const char *key) {
     const char *origin = "";
     (void)hy_config_get(config, key, NULL, &origin);
-    return hy_cli_names(config, key) && strncmp(origin, "preset ", 7) != 0 &&
+    return hy_cli_is_set(config, key) && strncmp(origin, "preset ", 7) != 0 &&
            strncmp(origin, "profile ", 8) != 0;
-}
-
-/* Each plan generates the built-in text, but does not depend on its length. This length is enough
- * for the sequences of every preset. */
-static hy_status shorten_text(hy_config *config) {
-    if (is_users(config, "builtin_bytes") || is_users(config, "seq_len")) return HY_OK;
-    return hy_config_set(config, "builtin_bytes", "100000", HY_FROM_CALLER);
 }
 
 static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
                           hy_status *refused) {
     hy_summary summary = {0};
-    hy_status status = set_way(config, way);
-    for (size_t i = 0; i < out->count && status == HY_OK; i++) {
+    const char *lora = way == HY_CLI_LORA ? "true" : "false";
+    const char *qlora = way == HY_CLI_QLORA ? "true" : "false";
+    hy_status status = hy_config_set(config, "lora", lora, HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_config_set(config, "qlora", qlora, HY_FROM_CALLER);
+    for (size_t i = 0; i < out->count && status == HY_OK; i++)
         status = plan_model(config, &out->models[i], &out->plans[i][way], &summary, refused);
-    }
     const char *stored = hy_cli_value(config, "frozen_dtype");
     out->base[way] = strncmp(stored, "nf4", 3) == 0 ? HY_NF4
                      : strcmp(stored, "int8") == 0  ? HY_I8
@@ -175,8 +153,12 @@ hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli
     *out = (hy_cli_plans){0};
     choose_ways(config, out->has_way);
     hy_status status = hy_cli_models_by_size(out->models, &out->count);
-    if (status == HY_OK) status = shorten_text(config);
-    if (status == HY_OK) status = stand_in(config, machine, out);
+    /* Each plan generates the built-in text, but does not depend on its length. This length is
+     * enough for the sequences of every preset. */
+    bool is_fixed = is_set_by_user(config, "builtin_bytes") || is_set_by_user(config, "seq_len");
+    if (status == HY_OK && !is_fixed)
+        status = hy_config_set(config, "builtin_bytes", "100000", HY_FROM_CALLER);
+    if (status == HY_OK) status = use_data_sheet(config, machine, out);
     for (int w = 0; w < HY_CLI_WAYS && status == HY_OK; w++) {
         if (out->has_way[w]) status = plan_way(config, (hy_cli_way)w, out, &refused);
         for (size_t i = 0; i < out->count; i++) is_any |= out->plans[i][w].is_planned;
@@ -188,9 +170,8 @@ hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli
 }
 
 const hy_cli_model *hy_cli_plans_largest(const hy_cli_plans *plans, hy_cli_way way) {
-    for (size_t i = plans->count; i > 0; i--) {
+    for (size_t i = plans->count; i > 0; i--)
         if (plans->plans[i - 1][way].fits) return &plans->models[i - 1];
-    }
     return NULL;
 }
 
@@ -203,15 +184,11 @@ static hy_cli_figure gibibytes(uint64_t bytes) {
 }
 
 static void add_cells(hy_cli_table *table, const hy_cli_planned *plan) {
-    if (!plan->is_planned || !plan->fits) {
-        hy_cli_table_add(table, plan->is_planned ? "no" : "-");
-        hy_cli_table_add(table, "");
-        hy_cli_table_add(table, "");
-        return;
-    }
-    hy_cli_table_add(table, hy_cli_count((int64_t)plan->tokens_per_second).text);
-    hy_cli_table_add(table, gibibytes(plan->device_bytes).text);
-    hy_cli_table_add(table, gibibytes(plan->pinned_bytes).text);
+    const char *refused = plan->is_planned ? "no" : "-"; /* `fits` is false if not planned */
+    hy_cli_table_add(table,
+                     plan->fits ? hy_cli_count((int64_t)plan->tokens_per_second).text : refused);
+    hy_cli_table_add(table, plan->fits ? gibibytes(plan->device_bytes).text : "");
+    hy_cli_table_add(table, plan->fits ? gibibytes(plan->pinned_bytes).text : "");
 }
 
 static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *plans) {
@@ -228,28 +205,14 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
         const hy_cli_model *model = &plans->models[i];
         hy_cli_table_row(&table, model->name, hy_cli_short_count((double)model->parameters).text,
                          NULL);
-        for (int w = 0; w < HY_CLI_WAYS; w++) {
+        for (int w = 0; w < HY_CLI_WAYS; w++)
             if (plans->has_way[w]) add_cells(&table, &plans->plans[i][w]);
-        }
     }
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
               ? "  Planned values. card: GiB used on the card; host: GiB of pinned host memory.\n"
               : "  Planned values. RAM: GiB used as the device; host: GiB for streamed state.\n",
           terminal->out);
-}
-
-static const char *dtype_words(hy_dtype dtype) {
-    return dtype == HY_NF4 ? "NF4" : dtype == HY_E4M3 ? "fp8" : hy_dtype_name(dtype);
-}
-
-static void show_adapters(const hy_cli_terminal *terminal, const hy_config *config,
-                          const hy_cli_plans *plans) {
-    for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
-        if (!plans->has_way[w]) continue;
-        fprintf(terminal->out, "  %s: adapters of rank %s, frozen model in %s.\n", ways[w].words,
-                hy_cli_value(config, "lora_rank"), dtype_words(plans->base[w]));
-    }
 }
 
 /* With --verbose: types, places, and a change that would make a model fit. */
@@ -287,16 +250,6 @@ static const char *without_group(const char *key) {
     return dot != NULL ? dot + 1 : key;
 }
 
-/* Settings for model, data or card: the printed command has its own, or needs none. */
-static bool is_left_out(const char *key) {
-    static const char *const keys[] = {"model", "data",  "card",         "out",
-                                       "lora",  "qlora", "builtin_bytes"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (strcmp(without_group(key), keys[i]) == 0) return true;
-    }
-    return false;
-}
-
 typedef struct command_words {
     char *words[WORDS_MAX];
     int count;
@@ -308,18 +261,20 @@ static void add_word(command_words *c, const char *word) {
 }
 
 static void add_setting(command_words *c, const hy_cli_setting *setting) {
+    /* settings for model, data or card: the printed command has its own, or needs none */
+    static const char replaced[] = " model data card out lora qlora builtin_bytes ";
     hy_cli_flag flag;
-    bool is_file = setting->meaning == HY_CLI_IS_CONFIG;
     if (setting->key == NULL) {
-        add_word(c, is_file ? "--config" : "--set");
+        add_word(c, setting->meaning == HY_CLI_IS_CONFIG ? "--config" : "--set");
         add_word(c, setting->value);
         return;
     }
-    if (is_left_out(setting->key) || c->count == WORDS_MAX) return;
+    const char *key = without_group(setting->key);
+    char word[FLAG_MAX];
+    snprintf(word, sizeof word, " %s ", key);
+    if (strstr(replaced, word) != NULL || c->count == WORDS_MAX) return;
     for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
-        if (flag.meaning != HY_CLI_IS_KEY ||
-            strcmp(without_group(flag.key), without_group(setting->key)) != 0)
-            continue;
+        if (flag.meaning != HY_CLI_IS_KEY || strcmp(without_group(flag.key), key) != 0) continue;
         bool is_switch = strcmp(flag.type, "switch") == 0;
         bool is_off = is_switch && strcmp(setting->value, "true") != 0;
         snprintf(c->flags[c->count], FLAG_MAX, "--%s%s", is_off ? "no-" : "", flag.flag + 2);
@@ -352,32 +307,24 @@ static char *training_command(const hy_cli_options *options, const hy_config *co
     return hy_cli_command_line(c.count, c.words);
 }
 
-/* The smallest model that does not fit, but would with another setting; NULL: none. */
-static const hy_cli_planned *next_larger(const hy_cli_plans *plans, hy_cli_way way,
-                                         const char **model) {
-    for (size_t i = 0; i < plans->count; i++) {
-        const hy_cli_planned *plan = &plans->plans[i][way];
-        if (plan->fits || plan->change[0] == '\0') continue;
-        *model = plans->models[i].name;
-        return plan;
-    }
-    return NULL;
-}
-
 /* Prints "LoRA            up to qwen3-8b, 8.19B; qwen2.5-32b with --offload-folder FOLDER" and the
  * command. */
 static void show_way(const hy_cli_terminal *terminal, const hy_cli_plans *plans, hy_cli_way way,
                      const char *command) {
     const hy_cli_model *model = hy_cli_plans_largest(plans, way);
-    const char *larger = NULL;
-    const hy_cli_planned *next = next_larger(plans, way, &larger);
+    size_t next = 0; /* the smallest model that does not fit, but would with another setting */
+    while (next < plans->count &&
+           (plans->plans[next][way].fits || plans->plans[next][way].change[0] == '\0'))
+        next++;
     fprintf(terminal->out, "  %-14s  ", ways[way].words);
     if (model != NULL)
         fprintf(terminal->out, "up to %s, %s", model->name,
                 hy_cli_short_count((double)model->parameters).text);
     else
         fputs("none", terminal->out);
-    if (next != NULL) hy_cli_printf(terminal->out, "; %s with %s", larger, next->change);
+    if (next < plans->count)
+        hy_cli_printf(terminal->out, "; %s with %s", plans->models[next].name,
+                      plans->plans[next][way].change);
     fputc('\n', terminal->out);
     if (model != NULL && command != NULL) hy_cli_printf(terminal->out, "      %s\n", command);
 }
@@ -404,15 +351,22 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
     hy_status status = hy_cli_plans_make(config, machine, &plans);
     if (status != HY_OK) return status;
     const char *trained = hy_cli_value(config, "train.train");
-    bool is_part = is_users(config, "train.train");
+    bool is_part = is_set_by_user(config, "train.train");
     snprintf(heading, sizeof heading, "what fits, profile %.30s%s%.60s",
              hy_cli_value(config, "profile"), is_part ? ", training " : "", is_part ? trained : "");
     hy_cli_section(terminal, heading);
     show_models(terminal, &plans);
-    show_adapters(terminal, config, &plans);
-    for (int w = 0; w < HY_CLI_WAYS; w++) {
-        if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
+    for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
+        hy_dtype base = plans.base[w];
+        if (!plans.has_way[w]) continue;
+        fprintf(terminal->out, "  %s: adapters of rank %s, frozen model in %s.\n", ways[w].words,
+                hy_cli_value(config, "lora_rank"),
+                base == HY_NF4    ? "NF4"
+                : base == HY_E4M3 ? "fp8"
+                                  : hy_dtype_name(base));
     }
+    for (int w = 0; w < HY_CLI_WAYS; w++)
+        if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
     show_largest(terminal, options, config, &plans);
     return HY_OK;
 }

@@ -14,26 +14,17 @@ typedef struct shapes {
     int32_t count, room;
 } shapes;
 
-static void free_shapes(shapes *s) {
-    for (int32_t i = 0; i < s->count; i++) free((char *)s->list[i].name);
-    free(s->list);
-}
-
-static hy_status no_memory(void) {
-    hy_cli_error("no memory for a list of shapes");
-    return HY_ERR_MEMORY;
-}
-
 static hy_status add_name(shapes *s, const char *name) {
-    if (s->count == s->room) {
-        int32_t room = s->room ? 2 * s->room : 64;
-        hy_parameter *more = realloc(s->list, (size_t)room * sizeof *more);
-        if (!more) return no_memory();
-        s->list = more;
-        s->room = room;
-    }
     char *copy = strdup(name);
-    if (!copy) return no_memory();
+    if (copy && s->count == s->room) {
+        hy_parameter *more = realloc(s->list, (2 * (size_t)s->room + 64) * sizeof *more);
+        if (more) s->list = more;
+        if (more) s->room = 2 * s->room + 64;
+    }
+    if (!copy || s->count == s->room) {
+        free(copy);
+        return hy_cli_refuse(HY_ERR_MEMORY, "no memory for a list of shapes");
+    }
     s->list[s->count++] = (hy_parameter){.name = copy};
     return HY_OK;
 }
@@ -50,12 +41,12 @@ static hy_status add_line(shapes *s, char *line, const char *path, long number) 
     while ((word = strtok_r(NULL, blanks, &rest)) != NULL) {
         errno = 0;
         long long size = strtoll(word, &end, 10);
-        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS) {
-            hy_cli_error("%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
-                         "integers above 0",
-                         path, number, p->name, word, HY_PARAMETER_DIMS);
-            return HY_ERR_INPUT;
-        }
+        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS)
+            return hy_cli_refuse(
+                HY_ERR_INPUT,
+                "%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
+                "integers above 0",
+                path, number, p->name, word, HY_PARAMETER_DIMS);
         p->shape[p->ndim++] = size;
     }
     return HY_OK;
@@ -66,13 +57,9 @@ static hy_status read_shapes(const char *path, shapes *s) {
     char *line = NULL;
     size_t size = 0;
     hy_status status = HY_OK;
-    if (!file) {
-        hy_cli_error("%s: %s", path, strerror(errno));
-        return HY_ERR_INPUT;
-    }
-    for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++) {
+    if (!file) return hy_cli_refuse(HY_ERR_INPUT, "%s: %s", path, strerror(errno));
+    for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++)
         status = add_line(s, line, path, number);
-    }
     bool is_broken = ferror(file); /* such as a folder */
     int why = errno;
     free(line);
@@ -87,14 +74,6 @@ static hy_status read_shapes(const char *path, shapes *s) {
     return status;
 }
 
-/* --precision sets the type of weights and gradients; fp32 by default. */
-static hy_dtype weights_type(const hy_config *config) {
-    const char *precision = hy_cli_value(config, "precision");
-    return strcmp(precision, "bf16") == 0   ? HY_BF16
-           : strcmp(precision, "fp16") == 0 ? HY_F16
-                                            : HY_F32;
-}
-
 hy_status hy_cli_plan_shapes(hy_config *config, const char *path, hy_trainer **out) {
     shapes s = {0};
     hy_status status = read_shapes(path, &s);
@@ -103,12 +82,13 @@ hy_status hy_cli_plan_shapes(hy_config *config, const char *path, hy_trainer **o
         status = hy_cli_checked(hy_config_set(config, "steps", "1000", HY_FROM_DEFAULT));
     if (status == HY_OK) status = hy_cli_checked(hy_config_use_custom(config));
     if (status == HY_OK) {
-        hy_custom_parameters custom = {.list = s.list,
-                                       .count = s.count,
-                                       .dtype = weights_type(config),
-                                       .grad_dtype = weights_type(config)};
+        const char *precision = hy_cli_value(config, "precision");
+        bool is_bf16 = strcmp(precision, "bf16") == 0, is_fp16 = strcmp(precision, "fp16") == 0;
+        hy_dtype dtype = is_bf16 ? HY_BF16 : is_fp16 ? HY_F16 : HY_F32;
+        hy_custom_parameters custom = {s.list, s.count, .dtype = dtype, .grad_dtype = dtype};
         status = hy_cli_checked(hy_trainer_plan_custom(config, &custom, NULL, out));
     }
-    free_shapes(&s);
+    for (int32_t i = 0; i < s.count; i++) free((char *)s.list[i].name);
+    free(s.list);
     return status;
 }

@@ -1,4 +1,8 @@
-/* program.c: exit codes, and parsing of command lines with a table of flags. See program.h. */
+/* program.c: exit codes, and parsing of command lines with a table of flags. See program.h.
+ *
+ * Every program begins in hy_cli_parse, except hybrid-train, which has its own parser (options.c)
+ * and uses the other functions. A wrong command line is reported, with the flag, the value and what
+ * is accepted, before the program does anything. */
 #include "cli/program.h"
 
 #include <errno.h>
@@ -39,20 +43,18 @@ int hy_cli_exit_code(hy_status status) {
 }
 
 int hy_cli_fail(hy_status status) {
-    hy_cli_error("%s", hy_error_message());
-    return hy_cli_exit_code(status);
+    return hy_cli_refuse(hy_cli_exit_code(status), "%s", hy_error_message());
 }
 
 int hy_cli_flushed(int code) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (errno == EPIPE || code != HY_EXIT_DONE) return code;
-    hy_cli_error("cannot write to standard output: %s", strerror(errno));
-    return HY_EXIT_FAILED;
+    return hy_cli_refuse(HY_EXIT_FAILED, "cannot write to standard output: %s", strerror(errno));
 }
 
 int hy_cli_wrong_usage(const char *what, const char *value) {
-    hy_cli_error("%s%s; see \"%s --help\"", what, value, hy_cli_program_name());
-    return HY_EXIT_USAGE;
+    return hy_cli_refuse(HY_EXIT_USAGE, "%s%s; see \"%s --help\"", what, value,
+                         hy_cli_program_name());
 }
 
 void hy_cli_handle(int number, void (*handler)(int), int flags) {
@@ -79,6 +81,26 @@ void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns) 
         text += strspn(text, " ");
     }
     fputc('\n', out);
+}
+
+char *hy_cli_read_all(FILE *file, size_t most, size_t *size) {
+    size_t room = 1 << 16, got;
+    char *text = malloc(room);
+    *size = 0;
+    while (text && (got = fread(text + *size, 1, room - *size - 1, file)) > 0) {
+        *size += got;
+        if (*size + 1 < room) continue;
+        char *larger = *size > most ? NULL : realloc(text, room *= 2);
+        if (!larger) free(text);
+        if (*size > most) errno = EFBIG;
+        text = larger;
+    }
+    if (text && !ferror(file)) {
+        text[*size] = '\0';
+        return text;
+    }
+    free(text);
+    return NULL;
 }
 
 /* ---- mistyped names -------------------------------------------------------------------------- */
@@ -128,15 +150,6 @@ static void write_row(const char *name, const char *value, const char *help) {
     hy_cli_write_wrapped(stdout, help, NAME_COLUMNS, HELP_COLUMNS);
 }
 
-static void write_help(const hy_cli_program *program) {
-    const hy_cli_row *row;
-    fputs(program->before, stdout);
-    if (program->word) write_row(program->word, NULL, program->word_help);
-    for (size_t i = 0; (row = row_at(program, i)) != NULL; i++)
-        write_row(row->name, row->value, row->help);
-    fputs(program->after, stdout);
-}
-
 static const char *completion_type(const hy_cli_row *row) {
     if (row->kind == HY_CLI_SWITCH) return "action";
     if (row->kind == HY_CLI_NUMBER) return "number";
@@ -157,15 +170,22 @@ static void write_completion(const hy_cli_program *program) {
         printf("%s\t%s\t\t%s\n", program->word, program->word_type, program->word_help);
 }
 
+/* Whether the argument is a flag of all programs; prints what it asks for. */
 static bool answers(const hy_cli_program *program, const char *argument) {
-    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
-        write_help(program);
-    else if (strcmp(argument, "--version") == 0)
+    const hy_cli_row *row;
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        fputs(program->before, stdout);
+        if (program->word) write_row(program->word, NULL, program->word_help);
+        for (size_t i = 0; (row = row_at(program, i)) != NULL; i++)
+            write_row(row->name, row->value, row->help);
+        fputs(program->after, stdout);
+    } else if (strcmp(argument, "--version") == 0) {
         printf("%s " HYBRID_VERSION "\n", program->name);
-    else if (strcmp(argument, "--complete") == 0)
+    } else if (strcmp(argument, "--complete") == 0) {
         write_completion(program);
-    else
+    } else {
         return false;
+    }
     return true;
 }
 
@@ -222,11 +242,10 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
     for (int i = 1; i < *argc; i++) {
         const char *argument = argv[i];
         if (ends_flags || argument[0] != '-' || argument[1] == '\0') {
-            if (!program->word) {
-                hy_cli_error("unexpected argument \"%s\"; a value must follow a flag: %s %s",
-                             argument, program->rows[0].name, argument);
-                return HY_EXIT_USAGE;
-            }
+            if (!program->word)
+                return hy_cli_refuse(
+                    HY_EXIT_USAGE, "unexpected argument \"%s\"; a value must follow a flag: %s %s",
+                    argument, program->rows[0].name, argument);
             argv[words++] = argv[i];
             continue;
         }

@@ -17,8 +17,8 @@ enum {
     HY_EXIT_STOPPED = 75  /* stopped by a signal after saving */
 };
 
-/* Opens /dev/null for closed standard streams, so that no other file gets their descriptor. Must be
- * called first; hy_cli_parse calls it. */
+/* Opens /dev/null for closed standard streams, so that no other file gets their descriptor. Call
+ * this first; hy_cli_parse does it. */
 void hy_cli_open_streams(void);
 
 int hy_cli_exit_code(hy_status status);
@@ -32,6 +32,10 @@ int hy_cli_flushed(int code);
 
 /* Calls `handler` (or SIG_IGN, SIG_DFL) for a signal, with the flags of sigaction(). */
 void hy_cli_handle(int number, void (*handler)(int), int flags);
+
+/* Reads the rest of a file and adds a zero byte. The caller frees the text. NULL, with errno: it
+ * cannot be read, memory is short, or it has more than `most` bytes (EFBIG). */
+char *hy_cli_read_all(FILE *file, size_t most, size_t *size);
 
 /* Prints text in lines of at most `columns`; all lines after the first are indented. Breaks only at
  * blanks and ends the last line. */
@@ -57,9 +61,7 @@ typedef struct hy_cli_row {
     hy_cli_kind kind;
     size_t offset;
     const char *help;
-    const char
-        /* of a number: the range in words; of a text: the words for completion; NULL: any */
-        *accepted;
+    const char *accepted; /* the range of a number, or the words of a text; NULL: any */
     double low, high;
 } hy_cli_row;
 

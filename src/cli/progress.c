@@ -94,35 +94,6 @@ hy_cli_colour hy_cli_phase_colour(hy_phase phase) {
     return colours[phase];
 }
 
-/* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate.
- * Returns its width, at most `columns`. */
-static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info, double loss,
-                       int columns, char line[LINE_BYTES]) {
-    static const hy_cli_colour memory_colours[] = {HY_CLI_PLAIN, HY_CLI_YELLOW, HY_CLI_RED,
-                                                   HY_CLI_RED};
-    field_list fields = {0};
-    hy_cli_colour colour = hy_cli_phase_colour(info->phase);
-    double fraction = (double)info->step / (double)(info->steps_total > 0 ? info->steps_total : 1);
-    int digits = snprintf(NULL, 0, "%" PRId64, info->steps_total);
-    add_field(&fields, HY_CLI_PLAIN, "%*" PRId64 "/%" PRId64, digits, info->step,
-              info->steps_total);
-    add_field(&fields, colour, "%-7s", hy_phase_name(info->phase));
-    add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(loss).text);
-    add_field(&fields, HY_CLI_PLAIN, "%5s tok/s", hy_cli_short_count(info->tokens_per_second).text);
-    if (info->mfu > 0)
-        add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
-    else if (info->sol > 0)
-        add_field(&fields, HY_CLI_PLAIN, "sol %2.0f %%", 100 * info->sol);
-    add_field(&fields, memory_colours[info->memory_status], "%8s",
-              hy_cli_bytes(info->vram_bytes).text);
-    if (info->step < info->steps_total)
-        add_field(&fields, HY_CLI_PLAIN, "%6s left", hy_cli_duration(info->remaining).text);
-    else
-        add_field(&fields, HY_CLI_PLAIN, "took %s", hy_cli_duration(info->elapsed).text);
-    add_field(&fields, HY_CLI_DIM, "lr %s", hy_cli_learning_rate(info->lr).text);
-    return compose(terminal, &fields, fraction, colour, columns, line);
-}
-
 /* ---- during a run ---------------------------------------------------------------------------- */
 
 #define REDRAW_SECONDS 0.1
@@ -149,7 +120,13 @@ static void wipe(hy_cli_progress *progress) {
     progress->drawn_columns = 0;
 }
 
-static void draw(hy_cli_progress *progress, const char *line, int columns) {
+/* Draws a bar and fields. One column stays free, because some terminals wrap when the last column
+ * is filled. */
+static void draw(hy_cli_progress *progress, field_list *fields, double fraction,
+                 hy_cli_colour colour) {
+    char line[LINE_BYTES];
+    int columns = compose(progress->terminal, fields, fraction, colour,
+                          hy_cli_terminal_columns(progress->terminal) - 1, line);
     int stale = progress->drawn_columns > columns ? progress->drawn_columns - columns : 0;
     fprintf(progress->terminal->out, "\r%s%*s", line, stale, "");
     fflush(progress->terminal->out);
@@ -157,30 +134,44 @@ static void draw(hy_cli_progress *progress, const char *line, int columns) {
     progress->drawn_at = now();
 }
 
-/* One column stays free, because some terminals wrap when the last column is filled. */
-static int room(const hy_cli_progress *progress) {
-    return hy_cli_terminal_columns(progress->terminal) - 1;
-}
-
 /* A step without a finite loss shows that loss, not the average of earlier losses. */
 static double shown_loss(const hy_cli_progress *progress) {
     return isfinite(progress->step.loss) ? progress->smoothed_loss : progress->step.loss;
 }
 
+/* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate. */
 static void draw_step(hy_cli_progress *progress) {
-    char line[LINE_BYTES];
-    int columns = bar_of_step(progress->terminal, &progress->step, shown_loss(progress),
-                              room(progress), line);
-    draw(progress, line, columns);
+    static const hy_cli_colour memory_colours[] = {HY_CLI_PLAIN, HY_CLI_YELLOW, HY_CLI_RED,
+                                                   HY_CLI_RED};
+    const hy_step_info *info = &progress->step;
+    field_list fields = {0};
+    hy_cli_colour colour = hy_cli_phase_colour(info->phase);
+    double fraction = (double)info->step / (double)(info->steps_total > 0 ? info->steps_total : 1);
+    int digits = snprintf(NULL, 0, "%" PRId64, info->steps_total);
+    add_field(&fields, HY_CLI_PLAIN, "%*" PRId64 "/%" PRId64, digits, info->step,
+              info->steps_total);
+    add_field(&fields, colour, "%-7s", hy_phase_name(info->phase));
+    add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(shown_loss(progress)).text);
+    add_field(&fields, HY_CLI_PLAIN, "%5s tok/s", hy_cli_short_count(info->tokens_per_second).text);
+    if (info->mfu > 0)
+        add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
+    else if (info->sol > 0)
+        add_field(&fields, HY_CLI_PLAIN, "sol %2.0f %%", 100 * info->sol);
+    add_field(&fields, memory_colours[info->memory_status], "%8s",
+              hy_cli_bytes(info->vram_bytes).text);
+    if (info->step < info->steps_total)
+        add_field(&fields, HY_CLI_PLAIN, "%6s left", hy_cli_duration(info->remaining).text);
+    else
+        add_field(&fields, HY_CLI_PLAIN, "took %s", hy_cli_duration(info->elapsed).text);
+    add_field(&fields, HY_CLI_DIM, "lr %s", hy_cli_learning_rate(info->lr).text);
+    draw(progress, &fields, fraction, colour);
 }
 
 void hy_cli_draw_work(hy_cli_progress *progress, const char *what, double fraction) {
-    char line[LINE_BYTES];
     field_list fields = {0};
     add_field(&fields, HY_CLI_PLAIN, "%3.0f %%", 100 * fmin(fmax(fraction, 0), 1));
     add_field(&fields, HY_CLI_PLAIN, "%s", what);
-    draw(progress, line,
-         compose(progress->terminal, &fields, fraction, HY_CLI_BLUE, room(progress), line));
+    draw(progress, &fields, fraction, HY_CLI_BLUE);
 }
 
 /* ---- plain lines ----------------------------------------------------------------------------- */
@@ -229,9 +220,8 @@ static void end_line(hy_cli_progress *progress) {
 
 /* Whether a text is new; remembers it. */
 static bool is_new_text(hy_cli_progress *progress, const char *text) {
-    for (int i = 0; i < progress->shown_count; i++) {
+    for (int i = 0; i < progress->shown_count; i++)
         if (strcmp(progress->shown[i], text) == 0) return false;
-    }
     if (progress->shown_count < HY_CLI_SHOWN_MAX) progress->shown[progress->shown_count++] = text;
     return true;
 }
@@ -293,10 +283,9 @@ static void on_step(void *user, const hy_step_info *info) {
     if (info->reason != NULL && info->reason[0] != '\0') print_phase(progress, info);
     /* Why there is no prediction; each reason once. Not during Warmup, which never predicts. */
     bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
-    if (!is_plain && is_new_text(progress, info->obstacle)) {
+    if (!is_plain && is_new_text(progress, info->obstacle))
         fprintf(begin_line(progress), "step %" PRId64 ": no prediction now: %s (confidence %.2f)\n",
                 info->step, info->obstacle, info->confidence);
-    }
     if (info->was_skipped)
         fprintf(begin_line(progress),
                 "step %" PRId64 ": skipped the update, because the gradient was not finite\n",

@@ -29,7 +29,7 @@ typedef struct hy_cli_progress {
     const char *shown[HY_CLI_SHOWN_MAX]; /* reasons for phases that were already shown */
     int shown_count;
 
-    int64_t printed_step; /* plain lines: the latest phase */
+    int64_t printed_step; /* plain lines: the step of the newest line */
     double printed_at;
 
     char work[64]; /* other work in progress; "": none */

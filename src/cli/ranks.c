@@ -1,4 +1,8 @@
-/* ranks.c: starts ranks, or runs as one. See ranks.h. */
+/* ranks.c: starts ranks, or runs as one. See ranks.h.
+ *
+ * The process that starts the ranks only waits for them and returns their exit code; with
+ * --restarts it starts them again with the same command. A rank that another program started finds
+ * its number in the environment. */
 #include "cli/ranks.h"
 
 #include <dirent.h>
@@ -18,36 +22,33 @@ static bool is_by_us(const hy_rank_info *who) { return strcmp(who->launcher, "hy
 /* Rank i uses card i, so the device must be auto or cuda. */
 static bool take_cards(int32_t gpus, hy_config *config) {
     const char *device = hy_cli_value(config, "device");
-    if (strcmp(device, "cpu") == 0) {
+    bool is_cpu = strcmp(device, "cpu") == 0, is_one_card = strncmp(device, "cuda:", 5) == 0;
+    if (is_cpu)
         hy_cli_error(
             "--gpus %d needs GPUs, but device is cpu; use --ranks %d to start ranks on the CPU",
             gpus, gpus);
-        return false;
-    }
-    if (strncmp(device, "cuda:", 5) == 0) {
+    if (is_one_card)
         hy_cli_error("--gpus %d uses one card per rank, starting with the first, but device is %s; "
                      "expected auto or cuda (CUDA_VISIBLE_DEVICES selects cards)",
                      gpus, device);
-        return false;
-    }
+    if (is_cpu || is_one_card) return false;
     return hy_cli_checked(hy_config_set(config, "device", "cuda", HY_FROM_FLAG)) == HY_OK;
 }
 
 static bool is_one_flag(const hy_cli_options *options) {
     if (options->gpus == 0 || options->ranks == 0) return true;
-    hy_cli_error("--gpus %d and --ranks %d cannot be combined: --gpus uses one card per rank; "
-                 "--ranks uses the CPU or shares a card",
-                 options->gpus, options->ranks);
-    return false;
+    return hy_cli_refuse(
+        false,
+        "--gpus %d and --ranks %d cannot be combined: --gpus uses one card per rank; "
+        "--ranks uses the CPU or shares a card",
+        options->gpus, options->ranks);
 }
 
 bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool has_model) {
     if (options->gpus == 0 && options->ranks == 0) return true;
     if (!is_one_flag(options)) return false;
-    if (!has_model) {
-        hy_cli_error("--plan with several ranks needs a model: add --model NAME");
-        return false;
-    }
+    if (!has_model)
+        return hy_cli_refuse(false, "--plan with several ranks needs a model: add --model NAME");
     /* a card that is not in this machine */
     bool is_named = hy_cli_value(config, "card")[0] != '\0';
     return options->gpus == 0 || is_named || take_cards(options->gpus, config);
@@ -57,22 +58,14 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
 
 static bool can_restart(const hy_cli_options *options, const hy_config *config, int32_t count) {
     bool has_folder = hy_cli_value(config, "out")[0] || hy_cli_value(config, "resume")[0];
-    if (options->restarts == 0) return true;
-    if (options->action == HY_CLI_IS_SELFTEST) {
-        hy_cli_error("--restarts %d cannot be used with --selftest, which saves no checkpoints",
-                     options->restarts);
-        return false;
-    }
-    if (count == 0) {
-        hy_cli_error("--restarts %d needs ranks that this command starts: add --gpus or --ranks",
-                     options->restarts);
-        return false;
-    }
-    if (!has_folder) {
-        hy_cli_error("--restarts %d needs a run folder to continue in: add --out FOLDER",
-                     options->restarts);
-    }
-    return has_folder;
+    const char *problem = options->action == HY_CLI_IS_SELFTEST
+                              ? "cannot be used with --selftest, which saves no checkpoints"
+                          : count == 0
+                              ? "needs ranks that this command starts: add --gpus or --ranks"
+                          : !has_folder ? "needs a run folder to continue in: add --out FOLDER"
+                                        : NULL;
+    if (options->restarts == 0 || problem == NULL) return true;
+    return hy_cli_refuse(false, "--restarts %d %s", options->restarts, problem);
 }
 
 /* A checkpoint saved by this run: with --overwrite, the folder may also contain checkpoints of an
@@ -97,11 +90,11 @@ static bool is_flag(const char *text, const char *flag) {
 /* The same command, continuing from the run's newest checkpoint, or starting over if there is none.
  * Its texts are those of argv; a checkpoint's name is replaced by that of its run. */
 static char **command_again(char *const *argv, const char *out, time_t since) {
-    static char resume[] = "--resume", newest[] = "auto", overwrite[] = "--overwrite";
+    static char resume[] = "--resume=auto", overwrite[] = "--overwrite";
     int count = 0, used = 0;
-    bool resumes = false, has_new = has_saved(out, since);
+    bool resumes = false;
     while (argv[count]) count++;
-    char **again = calloc((size_t)count + 3, sizeof *again);
+    char **again = calloc((size_t)count + 2, sizeof *again);
     if (!again) return NULL;
     for (int i = 0; i < count; i++) {
         bool is_named =
@@ -111,12 +104,7 @@ static char **command_again(char *const *argv, const char *out, time_t since) {
         resumes |= is_named;
         if (!is_flag(argv[i], "--overwrite")) again[used++] = argv[i];
     }
-    if (!resumes && has_new) {
-        again[used++] = resume;
-        again[used++] = newest;
-    } else if (!resumes) {
-        again[used++] = overwrite;
-    }
+    if (!resumes) again[used] = has_saved(out, since) ? resume : overwrite;
     return again;
 }
 
@@ -154,10 +142,9 @@ int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *c
     if (gpus > 0 && !take_cards(gpus, config)) return HY_EXIT_USAGE;
     sscanf(hy_cli_value(config, "rank_timeout"), "%lf", &start.rank_timeout);
     hy_status status = start_and_restart(options, config, start, &has_started, &code);
-    if (status != HY_OK) {
-        hy_cli_error("%s %d: %s", flag, count, hy_error_message());
-        return hy_cli_exit_code(status);
-    }
+    if (status != HY_OK)
+        return hy_cli_refuse(hy_cli_exit_code(status), "%s %d: %s", flag, count,
+                             hy_error_message());
     return has_started ? code : HY_CLI_GO_ON;
 }
 
@@ -174,7 +161,7 @@ hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal) {
     return HY_OK;
 }
 
-bool hy_cli_warns(void) {
+bool hy_cli_prints_warnings(void) {
     hy_rank_info who;
     return hy_find_rank(&who) != HY_OK || (who.rank == 0 && !is_by_us(&who));
 }

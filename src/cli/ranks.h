@@ -23,7 +23,7 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
 hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal);
 
 /* Whether this process prints warnings about the command line: only one of the ranks does. */
-bool hy_cli_warns(void);
+bool hy_cli_prints_warnings(void);
 
-/* Like hy_cli_fail. A failure of another rank is printed by that rank and by rank 0 only. */
+/* Like hy_cli_fail. Only that rank and rank 0 print the failure of another rank. */
 int hy_cli_fail_as(const hy_rank_info *who, hy_status status);

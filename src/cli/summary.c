@@ -1,4 +1,7 @@
-/* summary.c: describes a run before its first step, and its results at the end. See summary.h. */
+/* summary.c: describes a run before its first step, and its results at the end. See summary.h.
+ *
+ * All figures come from the trainer's summary and plan; nothing is measured here. Phases that did
+ * not run and figures that are not known are left out. */
 #include "cli/summary.h"
 
 #include <inttypes.h>
@@ -16,8 +19,6 @@
 #include "hybrid_tools.h"
 
 /* ---- command lines for the shell ------------------------------------------------------------- */
-
-/* To resume, the run folder is enough: it contains the whole configuration. */
 
 static void write_quoted(FILE *out, const char *word) {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
@@ -78,36 +79,25 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
-/* One line per group: "groups    embed.*: decay 0, 1 parameter of 32,768 numbers". */
-static void print_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
-    hy_group_info group;
-    for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++) {
-        bool is_one = group.parameters == 1;
-        print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
-                    group.changes, hy_cli_count(group.parameters).text,
-                    is_one ? "parameter" : "parameters", hy_cli_count(group.elements).text);
-    }
-}
-
-/* "ranks     2 (ZeRO stage 2, over sockets)". */
-static void print_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
-    hy_ranks_info ranks;
-    if (!hy_trainer_ranks(trainer, &ranks)) return;
-    print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
-                ranks.transport);
-}
-
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
     hy_summary facts, *summary = &facts;
+    hy_group_info group;
+    hy_ranks_info ranks;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
     print_field(terminal, "model", "%s, %s parameters\n", summary->model,
                 hy_cli_count(summary->parameters).text);
-    print_groups(terminal, trainer);
+    /* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers" */
+    for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++)
+        print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
+                    group.names, group.changes, hy_cli_count(group.parameters).text,
+                    group.parameters == 1 ? "" : "s", hy_cli_count(group.elements).text);
     print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
-    print_ranks(terminal, trainer);
+    if (hy_trainer_ranks(trainer, &ranks))
+        print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
+                    ranks.zero_stage, ranks.transport);
     print_field(terminal, "data", "%s\n", summary->data);
     print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
@@ -232,60 +222,45 @@ static bool has_same_memory(const hy_phase_summary *a, const hy_phase_summary *b
     return true;
 }
 
-/* Which phases a table shows: those that ran, or all phases of a plan. */
-typedef struct memory_view {
-    const hy_summary *summary;
-    bool is_plan;
-} memory_view;
-
-static bool is_shown(const memory_view *view, int phase) {
-    return view->is_plan || view->summary->phases[phase].steps > 0;
-}
-
-/* The first phase with the same table as this one; the phase itself if it is the first. */
-static int memory_shown_by(const memory_view *view, int phase) {
-    const hy_phase_summary *phases = view->summary->phases;
-    for (int p = 0; p < phase; p++)
-        if (is_shown(view, p) && has_same_memory(&phases[p], &phases[phase])) return p;
-    return phase;
-}
-
-static void add_memory_rows(hy_cli_table *table, const memory_view *view, int phase) {
-    char names[64];
-    const char *label = names;
-    snprintf(names, sizeof names, "%s", hy_phase_name((hy_phase)phase));
-    for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
-        size_t length = strlen(names);
-        if (is_shown(view, p) && memory_shown_by(view, p) == phase)
-            snprintf(names + length, sizeof names - length, ", %s", hy_phase_name((hy_phase)p));
-    }
+static void add_memory_rows(hy_cli_table *table, const hy_phase_summary *phase, const char *label,
+                            bool is_plan) {
     for (int c = 0; c < HY_CLASS_COUNT; c++) {
-        const hy_memory_cell *cell = &view->summary->phases[phase].memory[c];
+        const hy_memory_cell *cell = &phase->memory[c];
         if (is_empty_cell(cell)) continue;
         hy_cli_table_row(table, label, hy_class_name((hy_class)c), hy_place_name(cell->place),
                          hy_dtype_name(cell->dtype), hy_cli_bytes(cell->planned_bytes).text,
-                         view->is_plan ? NULL : hy_cli_bytes(cell->measured_bytes).text, NULL);
+                         is_plan ? NULL : hy_cli_bytes(cell->measured_bytes).text, NULL);
         label = "";
     }
-    if (!view->is_plan) return;
-    uint64_t device = view->summary->phases[phase].vram_planned_bytes;
-    hy_cli_table_row(table, "", "total", "device", "", hy_cli_bytes(device).text, NULL);
+    if (is_plan)
+        hy_cli_table_row(table, "", "total", "device", "",
+                         hy_cli_bytes(phase->vram_planned_bytes).text, NULL);
 }
 
-static void show_memory(const hy_cli_terminal *terminal, const memory_view *view) {
+/* Phases with the same memory share their rows; the first row names all of them. */
+void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summary, bool is_plan) {
+    const hy_phase_summary *phases = summary->phases;
+    bool is_done[HY_PHASE_COUNT] = {false};
     hy_cli_table table;
-    hy_cli_table_begin(&table, view->is_plan ? "llllr" : "llllrr");
+    hy_cli_table_begin(&table, is_plan ? "llllr" : "llllrr");
     hy_cli_table_row(&table, "phase", "class", "place", "type", "planned",
-                     view->is_plan ? NULL : "measured", NULL);
-    for (int p = 0; p < HY_PHASE_COUNT; p++)
-        if (is_shown(view, p) && memory_shown_by(view, p) == p) add_memory_rows(&table, view, p);
+                     is_plan ? NULL : "measured", NULL);
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        char names[64] = "";
+        for (int other = p; other < HY_PHASE_COUNT && !is_done[p]; other++) {
+            size_t length = strlen(names);
+            bool is_shown = is_plan || phases[other].steps > 0;
+            if (other == p && !is_shown) break;
+            if (!is_shown || !has_same_memory(&phases[p], &phases[other])) continue;
+            snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "",
+                     hy_phase_name((hy_phase)other));
+            is_done[other] = other > p;
+        }
+        if (names[0] != '\0') add_memory_rows(&table, &phases[p], names, is_plan);
+    }
     if (table.rows == 1) return;
     hy_cli_section(terminal, "memory");
     hy_cli_table_print(&table, terminal, true);
-}
-
-void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
-    show_memory(terminal, &(memory_view){summary, true});
 }
 
 /* ---- memory savings -------------------------------------------------------------------------- */
@@ -303,21 +278,17 @@ static hy_cli_figure in_signed_bytes(int64_t bytes) {
     return out;
 }
 
-/* An update on gather saves only time. For others, time is the cost, which --plan shows. */
-static bool saves_time(const hy_saving *it) { return it->device_bytes == 0 && it->seconds > 0; }
-
-static const char *when(const hy_saving *it) {
-    if (saves_time(it)) return "every step";
-    return it->phase == HY_PHASE_COUNT ? "always" : hy_phase_name(it->phase);
-}
-
-static void add_row(hy_cli_table *table, const hy_saving *it) {
-    hy_cli_figure device = in_signed_bytes(it->device_bytes),
-                  host = in_signed_bytes(it->host_bytes);
-    if (!it->is_on || (it->device_bytes <= 0 && it->host_bytes <= 0 && !saves_time(it))) return;
-    if (saves_time(it)) device = hy_cli_duration(it->seconds);
-    hy_cli_table_row(table, it->name, it->now, when(it), device.text, host.text,
-                     it->is_measured ? "measured" : "planned", NULL);
+static void add_saving(hy_cli_table *table, const hy_saving *it) {
+    /* An update on gather saves only time. For others, time is the cost, which --plan shows. */
+    bool saves_time = it->device_bytes == 0 && it->seconds > 0;
+    if (!it->is_on || (it->device_bytes <= 0 && it->host_bytes <= 0 && !saves_time)) return;
+    const char *when = saves_time                    ? "every step"
+                       : it->phase == HY_PHASE_COUNT ? "always"
+                                                     : hy_phase_name(it->phase);
+    hy_cli_table_row(
+        table, it->name, it->now, when,
+        saves_time ? hy_cli_duration(it->seconds).text : in_signed_bytes(it->device_bytes).text,
+        in_signed_bytes(it->host_bytes).text, it->is_measured ? "measured" : "planned", NULL);
 }
 
 static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
@@ -328,7 +299,7 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_trainer_plan_facts(trainer, &facts);
     hy_cli_table_begin(&table, "lllrrl");
     hy_cli_table_row(&table, "what", "now", "when", "on device", "on host", "", NULL);
-    for (int i = 0; i < savings.count; i++) add_row(&table, &savings.list[i]);
+    for (int i = 0; i < savings.count; i++) add_saving(&table, &savings.list[i]);
     if (table.rows == 1) return;
     hy_cli_section(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
@@ -365,10 +336,9 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
             summary->spent, (long long)summary->steps_total);
     fprintf(out, "  confidence that prediction pays: %.2f, from %s", summary->confidence,
             summary->forks ? "" : "the prior only, because no paired test was run");
-    if (summary->forks) {
+    if (summary->forks)
         fprintf(out, "%lld paired tests: %+.4f nats, %+.1f optimizer steps",
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
-    }
     fputc('\n', out);
 }
 
@@ -402,43 +372,39 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-static hy_sample_options sample_options(const hy_config *config) {
-    return (hy_sample_options){
+/* *text is NULL if no sample is wanted. */
+static hy_status sample(const hy_config *config, hy_trainer *trainer, char **text, size_t *size) {
+    hy_sample_options options = {
         .prompt = hy_cli_value(config, "prompt"),
         .tokens = (int32_t)strtol(hy_cli_value(config, "sample_tokens"), NULL, 10),
         .temperature = strtod(hy_cli_value(config, "temperature"), NULL),
         .top_k = (int32_t)strtol(hy_cli_value(config, "top_k"), NULL, 10),
         .seed = strtoull(hy_cli_value(config, "seed"), NULL, 10),
     };
+    *text = NULL;
+    return options.tokens > 0 ? hy_trainer_sample(trainer, &options, text, size) : HY_OK;
 }
 
 hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
-    hy_sample_options options = sample_options(config);
-    char *text = NULL;
-    if (options.tokens <= 0) return HY_OK;
-    hy_status status = hy_trainer_sample(trainer, &options, &text, NULL);
+    char *text;
+    size_t size;
+    hy_status status = sample(config, trainer, &text, &size);
     hy_free(text);
     return status;
 }
 
 static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
                            hy_trainer *trainer) {
-    hy_sample_options options = sample_options(config);
-    char *text = NULL;
+    const char *prompt = hy_cli_value(config, "prompt");
+    char *text;
     size_t size = 0;
-    if (options.tokens <= 0) return;
-    hy_status status = hy_trainer_sample(trainer, &options, &text, &size);
-    if (status != HY_OK) { /* the run is done and saved; a failed sample is only a warning */
+    if (sample(config, trainer, &text, &size) != HY_OK) /* the run is done and saved */
         hy_cli_warning("could not sample text: %s", hy_error_message());
-        return;
-    }
+    if (text == NULL) return;
     hy_cli_section(terminal, "sample");
-    if (options.prompt[0] != '\0') {
-        fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
-        hy_cli_write_safely(terminal->out, options.prompt, strlen(options.prompt),
-                            terminal->is_utf8);
-        fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
-    }
+    fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
+    hy_cli_write_safely(terminal->out, prompt, strlen(prompt), terminal->is_utf8);
+    fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
     hy_cli_write_safely(terminal->out, text, size, terminal->is_utf8);
     if (size == 0 || text[size - 1] != '\n') fputc('\n', terminal->out);
     hy_free(text);
@@ -454,17 +420,10 @@ static void print_command(FILE *out, const char *what, const char *program, cons
     write_quoted(out, folder);
 }
 
-/* The other programs are in the folder that this program was started from. */
-static void write_sibling(char *out, size_t size, const char *program, const char *name) {
-    const char *slash = strrchr(program, '/');
-    snprintf(out, size, "%.*s%s", slash ? (int)(slash + 1 - program) : 0, program, name);
-}
-
-static void closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,
-                          const hy_cli_closing_options *options) {
+static void closing_files(FILE *out, const hy_summary *summary, const char *program,
+                          bool was_stopped) {
     char chat[4096];
-    FILE *out = terminal->out;
-    bool is_saved = summary->out[0] != '\0', was_stopped = options->was_stopped;
+    bool is_saved = summary->out[0] != '\0';
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
     if (was_stopped)
@@ -478,32 +437,35 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
                       summary->out);
     if (!is_saved) return;
     if (!was_stopped) {
-        write_sibling(chat, sizeof chat, options->program, "hybrid-chat");
+        /* the other programs are in the folder that this program was started from */
+        const char *slash = strrchr(program, '/');
+        snprintf(chat, sizeof chat, "%.*shybrid-chat", slash ? (int)(slash + 1 - program) : 0,
+                 program);
         print_command(out, "talk to it:", chat, "--model", summary->out);
         fputc('\n', out);
     }
-    print_command(out, was_stopped ? "continue with:" : "train longer with:", options->program,
-                  "--resume", summary->out);
+    print_command(out, was_stopped ? "continue with:" : "train longer with:", program, "--resume",
+                  summary->out);
     if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }
 
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
-                    const hy_cli_closing_options *options) {
+                    const char *program, bool was_stopped, bool is_verbose) {
     hy_summary summary;
     hy_trainer_summary(trainer, &summary);
     closing_phases(terminal, &summary);
     closing_ranks(terminal, trainer);
-    if (!options->was_stopped) {
-        if (options->is_verbose) {
-            show_memory(terminal, &(memory_view){&summary, false});
+    if (!was_stopped) {
+        if (is_verbose) {
+            hy_cli_show_memory(terminal, &summary, false);
             closing_savings(terminal, trainer);
         }
-        closing_prediction(terminal, &summary, options->is_verbose);
+        closing_prediction(terminal, &summary, is_verbose);
         closing_losses(terminal, &summary);
         closing_sample(terminal, config, trainer);
     }
-    closing_files(terminal, &summary, options);
+    closing_files(terminal->out, &summary, program, was_stopped);
 }
 
 /* ---- OUT/report.html ------------------------------------------------------------------------- */

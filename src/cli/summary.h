@@ -1,5 +1,8 @@
-/* summary.h: describes a run and its results: phases, memory, losses, a text sample, a report, and
- * the next commands. */
+/* summary.h: describes a run and its results.
+ *
+ * hybrid_train.c prints the opening before the first step and the closing after the last: phases,
+ * memory, losses, a text sample, the report, and the next commands. plan.c prints the opening and
+ * the planned memory of a run that is not started. */
 #pragma once
 
 #include "cli/terminal.h"
@@ -15,21 +18,18 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
  * ...". */
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer);
 
-/* The planned memory of all phases. */
-void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
+/* The memory by phase and class: planned for all phases, or planned and measured for those that
+ * ran. */
+void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summary, bool is_plan);
 
-/* Phases, prediction, losses and a sample, unless the run was stopped; then the files and the next
- * commands. */
-typedef struct hy_cli_closing_options {
-    const char *program; /* argv[0] */
-    bool was_stopped;
-    bool is_verbose; /* also shows memory, its savings, and the cost of prediction */
-} hy_cli_closing_options;
 /* Ranks other than 0 call this while rank 0 prints, because all ranks take part in the sample. A
  * failure here also fails on rank 0. */
 hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer);
+/* Phases, prediction, losses and a sample, unless the run was stopped; then the files and the next
+ * commands. `program` is argv[0]. With is_verbose also memory, its savings, and the cost of
+ * prediction. */
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
-                    const hy_cli_closing_options *options);
+                    const char *program, bool was_stopped, bool is_verbose);
 
 /* Writes the report of the run in `folder` ("" does nothing) and prints its path. A failure is only
  * a warning, because the run is done and saved. */

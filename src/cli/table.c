@@ -1,4 +1,7 @@
-/* table.c: short figures and aligned columns. See table.h. */
+/* table.c: short figures and aligned columns. See table.h.
+ *
+ * Figures are returned by value, so that several fit in one argument list. A value that is not
+ * known becomes "-". */
 #include "cli/table.h"
 
 #include <inttypes.h>
@@ -109,17 +112,14 @@ void hy_cli_table_row(hy_cli_table *table, ...) {
     va_end(texts);
 }
 
-static size_t column_width(const hy_cli_table *table, size_t column) {
-    size_t width = 0;
-    for (size_t r = 0; r < table->rows; r++) {
-        size_t length = strlen(table->cells[r][column]);
-        if (length > width) width = length;
-    }
-    return width;
-}
-
 void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *terminal,
                         bool has_titles) {
+    int widths[HY_CLI_TABLE_COLUMNS] = {0};
+    for (size_t r = 0; r < table->rows; r++)
+        for (size_t c = 0; c < table->columns; c++) {
+            int length = (int)strlen(table->cells[r][c]);
+            if (length > widths[c]) widths[c] = length;
+        }
     for (size_t r = 0; r < table->rows; r++) {
         bool is_title = has_titles && r == 0;
         /* A line ends after the last filled cell, without trailing blanks. */
@@ -128,8 +128,7 @@ void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *termin
         if (is_title) fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
         for (size_t c = 0; c < filled; c++) {
             bool is_left = table->alignment[c] == 'l';
-            int width = (int)column_width(table, c);
-            if (is_left && c + 1 == filled) width = 0;
+            int width = is_left && c + 1 == filled ? 0 : widths[c];
             fprintf(terminal->out, is_left ? "  %-*s" : "  %*s", width, table->cells[r][c]);
         }
         if (is_title) fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);

@@ -75,18 +75,10 @@ const char *hy_cli_program_name(void) { return program; }
  * invalid. */
 static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
-static size_t promised_length(unsigned char lead) {
-    if (lead < 0x80) return 1;
-    if (lead >= 0xC2 && lead <= 0xDF) return 2;
-    if (lead >= 0xE0 && lead <= 0xEF) return 3;
-    if (lead >= 0xF0 && lead <= 0xF4) return 4;
-    return 0;
-}
-
 size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value) {
     const unsigned char *at = (const unsigned char *)bytes;
-    size_t length = promised_length(at[0]);
-    if (length == 0 || length > size) return 0;
+    size_t length = at[0] < 0x80 ? 1 : at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+    if (length == 0 || at[0] > 0xF4 || length > size) return 0;
     *value = length == 1 ? at[0] : at[0] & (0xFFu >> (length + 1));
     for (size_t i = 1; i < length; i++) {
         if ((at[i] & 0xC0) != 0x80) return 0;
@@ -160,31 +152,12 @@ void hy_cli_printf(FILE *out, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Always one line: a name with line ends must not look like several messages. */
-static void complain(const char *kind, const char *format, va_list arguments) {
+void hy_cli_report(const char *kind, const char *format, ...) {
     char text[PRINT_MAX], line[4 * PRINT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
     hy_cli_copy_safely(line, sizeof line, text, true);
     fprintf(stderr, "%s: %s: %s\n", program, kind, line);
-}
-
-void hy_cli_error(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    complain("error", format, arguments);
-    va_end(arguments);
-}
-
-void hy_cli_warning(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    complain("warning", format, arguments);
-    va_end(arguments);
-}
-
-void hy_cli_note(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    complain("note", format, arguments);
-    va_end(arguments);
 }

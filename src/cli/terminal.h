@@ -2,7 +2,7 @@
  *
  * All output for people goes through one hy_cli_terminal. It knows whether a line may be redrawn,
  * whether colour is wanted and which characters the locale can show. Errors and warnings go to
- * standard error through the two functions at the end. */
+ * standard error through hy_cli_report. */
 #pragma once
 
 #include <stdarg.h>
@@ -46,11 +46,14 @@ void hy_cli_section(const hy_cli_terminal *terminal, const char *text);
 void hy_cli_name_program(const char *name);
 const char *hy_cli_program_name(void);
 
-/* Prints "hybrid-train: error: ...", "hybrid-train: warning: ..." and so on to standard error, one
- * line each. Text from data, names and files is printed as by hy_cli_write_safely. */
-void hy_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void hy_cli_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void hy_cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints one line to standard error: "hybrid-train: error: ...". Control characters and line ends
+ * in names are replaced, so that a name cannot look like a second message. */
+void hy_cli_report(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define hy_cli_error(...) hy_cli_report("error", __VA_ARGS__)
+#define hy_cli_warning(...) hy_cli_report("warning", __VA_ARGS__)
+#define hy_cli_note(...) hy_cli_report("note", __VA_ARGS__)
+/* Prints an error and has the value `code`: return hy_cli_refuse(HY_EXIT_USAGE, "..."). */
+#define hy_cli_refuse(code, ...) (hy_cli_error(__VA_ARGS__), (code))
 
 /* Like fprintf, for text that contains foreign bytes: uses hy_cli_write_safely, so without colours.
  * Keeps UTF-8. */

@@ -181,16 +181,13 @@ void hy_top_write_lines(const hy_top_canvas *canvas, int rows, FILE *out) {
     }
 }
 
-/* Unused bytes of a cell's text are zero, so cells can be compared as bytes. */
-static bool is_same_row(const hy_top_canvas *a, const hy_top_canvas *b, int row) {
-    if (b == NULL || a->columns != b->columns || a->rows != b->rows) return false;
-    size_t bytes = (size_t)a->columns * sizeof *a->cells;
-    return memcmp(cell_at(a, row, 0), cell_at(b, row, 0), bytes) == 0;
-}
-
 void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown, FILE *out) {
+    bool has_size = shown && canvas->columns == shown->columns && canvas->rows == shown->rows;
+    size_t bytes = (size_t)canvas->columns * sizeof *canvas->cells;
     for (int row = 0; row < canvas->rows; row++) {
-        if (is_same_row(canvas, shown, row)) continue;
+        /* Unused bytes of a cell's text are zero, so cells can be compared as bytes. */
+        if (has_size && memcmp(cell_at(canvas, row, 0), cell_at(shown, row, 0), bytes) == 0)
+            continue;
         fprintf(out, "\033[%d;1H", row + 1);
         write_row(canvas, row, canvas->columns, out);
     }

@@ -74,10 +74,6 @@ static void draw_title(const hy_top_box *box, const hy_top_view *view) {
     hy_top_sentence(&left, 0, 0, HY_CLI_BOLD, has_room ? view->folder : view->name);
 }
 
-static bool has_facts(const hy_top_view *view) {
-    return view->model[0] != '\0' || view->device[0] != '\0' || view->data[0] != '\0';
-}
-
 static void draw_facts(const hy_top_box *box, const hy_top_view *view) {
     char text[4 * HY_TOP_TEXT] = "";
     const char *between = box->canvas->terminal->is_utf8 ? " \u00b7 " : " | ";
@@ -183,7 +179,7 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     int use[PARTS], given[PARTS] = {0}, row = 0;
     for (int i = 0; i < PARTS; i++) use[i] = 1;
     use[OVERVIEW] = page->runs->count > 1 ? page->runs->count : 0;
-    use[FACTS] = has_facts(view);
+    use[FACTS] = view->model[0] != '\0' || view->device[0] != '\0' || view->data[0] != '\0';
     use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
     use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
     use[GPU] = hy_top_knows_gpu(view);
@@ -211,17 +207,6 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* The characters of the strip of phases with their names. */
-static void draw_legend(const hy_top_box *box, int row, int column) {
-    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-        hy_top_draw_phase(box, row, column, (hy_phase)phase, false);
-        column = hy_top_print(box, row, column + 2, HY_CLI_PLAIN, "%s   ",
-                              hy_phase_name((hy_phase)phase));
-    }
-    hy_top_draw_phase(box, row, column, HY_PREDICT, true);
-    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "rejected jump");
-}
-
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
     static const char *const lines[] = {
         "q  Ctrl-C         quit; the run continues",
@@ -240,11 +225,18 @@ void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
         "stalled   no line for much longer than a step takes: check the job",
     };
     enum { PHASE_LINE = 6, MARGIN = 2 };
+    int row = PHASE_LINE + MARGIN, column = MARGIN + (int)strlen(lines[PHASE_LINE]);
     hy_top_box whole = hy_top_whole(canvas);
     hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and symbols");
     for (int i = 0; i < (int)(sizeof lines / sizeof lines[0]); i++)
         hy_top_sentence(&whole, i + MARGIN, MARGIN, HY_CLI_PLAIN, lines[i]);
-    draw_legend(&whole, PHASE_LINE + MARGIN, MARGIN + (int)strlen(lines[PHASE_LINE]));
+    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        hy_top_draw_phase(&whole, row, column, (hy_phase)phase, false);
+        column = hy_top_print(&whole, row, column + 2, HY_CLI_PLAIN, "%s   ",
+                              hy_phase_name((hy_phase)phase));
+    }
+    hy_top_draw_phase(&whole, row, column, HY_PREDICT, true);
+    hy_top_text(&whole, row, column + 2, HY_CLI_PLAIN, "rejected jump");
     hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, 1, canvas->columns);
     if (canvas->rows > 1) draw_keys(&last, page);
 }

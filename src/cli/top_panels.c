@@ -60,6 +60,9 @@ __attribute__((format(printf, 4, 5))) static void put(line *to, int gap, hy_cli_
         to->column = to->box->columns;
 }
 
+#define PUT_FIELD(to, ...) put(to, FIELD_GAP, HY_CLI_PLAIN, __VA_ARGS__)
+#define PUT_WORDS(to, ...) put(to, 0, HY_CLI_PLAIN, __VA_ARGS__)
+
 /* Prints the name of the panel. False: there is no step yet, so nothing else to show. */
 static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const char *name) {
     label(box, 0, HY_CLI_BOLD, name);
@@ -71,11 +74,10 @@ static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const ch
 
 /* The progress bar and percentage, if they fit. Rounded down: 100 % means the end. */
 static void draw_share(const hy_top_box *box, const hy_top_view *view) {
-    char percent[16];
-    snprintf(percent, sizeof percent, "%5.1f %%", floor(1000 * view->share) / 10);
-    int end = box->columns - hy_top_width(percent);
+    enum { PERCENT_COLUMNS = sizeof "100.0 %" - 1 };
+    int end = box->columns - PERCENT_COLUMNS;
     if (end < 0) return;
-    hy_top_text(box, 0, end, HY_CLI_PLAIN, percent);
+    hy_top_print(box, 0, end, HY_CLI_PLAIN, "%5.1f %%", floor(1000 * view->share) / 10);
     if (end - 2 < CHART_LEAST) return;
     hy_top_draw_progress(box, 0, 1, end - 2, view->share, hy_cli_phase_colour(view->last->phase));
 }
@@ -84,51 +86,44 @@ void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
     line at = line_of(box, 0);
     if (!begin_panel(box, view, "Step")) return;
     put(&at, 0, HY_CLI_BOLD, "%s", hy_cli_count(view->last->step).text);
-    if (view->steps > 0) put(&at, 0, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
+    if (view->steps > 0) PUT_WORDS(&at, " / %s", hy_cli_count(view->steps).text);
     hy_top_box right = hy_top_part(box, 0, at.column + 1, 1, box->columns);
     if (!isnan(view->share)) draw_share(&right, view);
     at = line_of(box, 1);
     bool is_over = view->state == HY_TOP_FINISHED || view->state == HY_TOP_STOPPED;
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, is_over ? "took %s" : "%s so far",
-        hy_cli_duration(view->elapsed).text);
+    PUT_FIELD(&at, is_over ? "took %s" : "%s so far", hy_cli_duration(view->elapsed).text);
     if (view->state <= HY_TOP_LATE && !isnan(view->remaining))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s left", hy_cli_duration(view->remaining).text);
+        PUT_FIELD(&at, "%s left", hy_cli_duration(view->remaining).text);
     if (!isnan(view->step_seconds))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s per step", hy_cli_duration(view->step_seconds).text);
+        PUT_FIELD(&at, "%s per step", hy_cli_duration(view->step_seconds).text);
     if (view->last->tokens > 0 && view->facts->has_tokens)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens",
-            hy_cli_short_count((double)view->last->tokens).text);
+        PUT_FIELD(&at, "%s tokens", hy_cli_short_count((double)view->last->tokens).text);
     if (view->skipped > 0) put(&at, FIELD_GAP, HY_CLI_YELLOW, "%" PRId64 " skipped", view->skipped);
 }
 
 /* ---- phase ----------------------------------------------------------------------------------- */
 
-static bool predicts(const hy_top_view *view) {
-    return view->kept + view->rejected > 0 ||
-           (view->predictor[0] != '\0' && strcmp(view->predictor, "none") != 0);
-}
-
 static void draw_moves(const hy_top_box *box, const hy_top_view *view, int column) {
     line at = {box, 0, column};
     int64_t moves = view->kept + view->rejected;
-    if (!predicts(view)) {
-        if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "no prediction");
+    bool is_known = view->predictor[0] != '\0', is_none = strcmp(view->predictor, "none") == 0;
+    if (moves == 0 && (!is_known || is_none)) {
+        if (is_known) put(&at, FIELD_GAP, HY_CLI_DIM, "no prediction");
         return;
     }
-    if (!isnan(view->last->confidence))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "confidence %.2f", view->last->confidence);
+    if (!isnan(view->last->confidence)) PUT_FIELD(&at, "confidence %.2f", view->last->confidence);
     if (moves == 0) {
         put(&at, FIELD_GAP, HY_CLI_DIM, "no jump yet");
         return;
     }
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "jumps: %s accepted", hy_cli_count(view->kept).text);
+    PUT_FIELD(&at, "jumps: %s accepted", hy_cli_count(view->kept).text);
     put(&at, FIELD_GAP, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
         hy_cli_count(view->rejected).text);
     if (view->undone > 0)
         put(&at, FIELD_GAP, HY_CLI_YELLOW, "%s undone", hy_cli_count(view->undone).text);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s steps predicted",
-        hy_cli_count((int64_t)fmin(view->predicted_steps + 0.5, 0x1p53)).text);
-    if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "(%s)", view->predictor);
+    PUT_FIELD(&at, "%s steps predicted",
+              hy_cli_count((int64_t)fmin(view->predicted_steps + 0.5, 0x1p53)).text);
+    if (is_known) put(&at, FIELD_GAP, HY_CLI_DIM, "(%s)", view->predictor);
 }
 
 void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view) {
@@ -136,13 +131,13 @@ void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view) {
     hy_phase phase = view->last->phase;
     hy_top_text(box, 0, label_columns(box), hy_cli_phase_colour(phase), hy_phase_name(phase));
     draw_moves(box, view, label_columns(box) + (int)sizeof "predict" - 1);
-    hy_top_phase_cell cells[HY_TOP_COLUMNS_MAX];
+    const hy_run_point *cells[HY_TOP_COLUMNS_MAX];
     int64_t lines;
     int room = box->columns - label_columns(box) - (int)sizeof "  last 9,999 lines" + 1;
     if (box->rows < 2 || room < CHART_LEAST) return;
     int count = hy_top_phases(view, cells, room, &lines);
     for (int i = 0; i < count; i++)
-        hy_top_draw_phase(box, 1, label_columns(box) + i, cells[i].phase, cells[i].was_rejected);
+        hy_top_draw_phase(box, 1, label_columns(box) + i, cells[i]->phase, cells[i]->was_rejected);
     hy_top_print(box, 1, label_columns(box) + count + 2, HY_CLI_DIM, "last %s lines",
                  hy_cli_count(lines).text);
 }
@@ -166,12 +161,12 @@ static void draw_scale(const hy_top_box *box, const char *high, const char *low)
     if (box->rows > 1) hy_top_text(&scale, box->rows - 1, HY_TOP_RIGHT, HY_CLI_DIM, low);
 }
 
-/* A loss with its label. */
+/* A loss and a word about it. */
 static void draw_loss(const hy_top_box *box, int row, hy_cli_colour colour, double loss,
                       const char *what) {
     line at = line_of(box, row);
     put(&at, 0, colour, "%s", hy_cli_loss(loss).text);
-    put(&at, 0, HY_CLI_PLAIN, " %s", what);
+    PUT_WORDS(&at, " %s", what);
 }
 
 void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
@@ -212,10 +207,9 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
     double speed = view->last != NULL ? hy_top_speed(view) : NAN;
     put(&at, 0, HY_CLI_BOLD, "%s", hy_cli_short_count(speed).text);
     if (view->last == NULL) return;
-    put(&at, 0, HY_CLI_PLAIN, view->facts->has_tokens ? " tokens/s" : " steps/s");
+    PUT_WORDS(&at, view->facts->has_tokens ? " tokens/s" : " steps/s");
     at = line_of(&left, 1);
-    if (view->last->mfu > 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "mfu %.1f %%", 100 * view->last->mfu);
+    if (view->last->mfu > 0) PUT_FIELD(&at, "mfu %.1f %%", 100 * view->last->mfu);
     if (!isnan(view->wait_share))
         put(&at, FIELD_GAP, view->wait_share > 0.2 ? HY_CLI_YELLOW : HY_CLI_PLAIN,
             "waiting %.1f %%", 100 * view->wait_share);
@@ -246,19 +240,15 @@ void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
     line at = line_of(box, 0);
     if (!begin_panel(box, view, "Rate")) return;
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s",
-        isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
-    if (!isnan(gradient_norm(view)))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
+    PUT_FIELD(&at, "%s", isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
+    if (!isnan(gradient_norm(view))) PUT_FIELD(&at, "gradient norm %.3g", gradient_norm(view));
     bool is_custom = view->facts->is_custom;
     if (is_custom && last->grad_accum > 1)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%" PRId64 " micro-batches per step", last->grad_accum);
+        PUT_FIELD(&at, "%" PRId64 " micro-batches per step", last->grad_accum);
     if (!is_custom && last->batch_size > 0 && last->grad_accum > 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
-            last->grad_accum);
+        PUT_FIELD(&at, "micro-batch %" PRId64 " x %" PRId64, last->batch_size, last->grad_accum);
     if (view->facts->tokens_per_step > 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens per step",
-            hy_cli_count(view->facts->tokens_per_step).text);
+        PUT_FIELD(&at, "%s tokens per step", hy_cli_count(view->facts->tokens_per_step).text);
 }
 
 bool hy_top_knows_gpu(const hy_top_view *view) {
@@ -271,19 +261,15 @@ void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
     line at = line_of(box, 0);
     label(box, 0, HY_CLI_BOLD, "GPU");
-    if (!isnan(last->gpu_utilization))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f %% busy", 100 * last->gpu_utilization);
-    if (!isnan(last->gpu_power_watts))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f W", last->gpu_power_watts);
+    if (!isnan(last->gpu_utilization)) PUT_FIELD(&at, "%.0f %% busy", 100 * last->gpu_utilization);
+    if (!isnan(last->gpu_power_watts)) PUT_FIELD(&at, "%.0f W", last->gpu_power_watts);
     if (!isnan(last->gpu_temperature_c))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f %s", last->gpu_temperature_c,
-            box->canvas->terminal->is_utf8 ? "\u00b0C" : "C");
+        PUT_FIELD(&at, "%.0f %s", last->gpu_temperature_c,
+                  box->canvas->terminal->is_utf8 ? "\u00b0C" : "C");
     if (last->vram_reserved_bytes > 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s reserved",
-            hy_cli_bytes((uint64_t)last->vram_reserved_bytes).text);
+        PUT_FIELD(&at, "%s reserved", hy_cli_bytes((uint64_t)last->vram_reserved_bytes).text);
     if (last->vram_free_bytes >= 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s free on the card",
-            hy_cli_bytes((uint64_t)last->vram_free_bytes).text);
+        PUT_FIELD(&at, "%s free on the card", hy_cli_bytes((uint64_t)last->vram_free_bytes).text);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -299,14 +285,13 @@ static void draw_rank(const hy_top_box *box, int row, const hy_top_rank *rank) {
     bool is_slowest = strcmp(rank->what, "slowest") == 0;
     snprintf(name, sizeof name, "rank %d", rank->rank);
     label(box, row, is_slowest ? HY_CLI_YELLOW : HY_CLI_PLAIN, name);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.3g s per step", rank->info.seconds);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "waited %3.0f %%", 100 * rank->waited);
-    if (!isnan(rank->exchanged))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "link %3.0f %%", 100 * rank->exchanged);
+    PUT_FIELD(&at, "%.3g s per step", rank->info.seconds);
+    PUT_FIELD(&at, "waited %3.0f %%", 100 * rank->waited);
+    if (!isnan(rank->exchanged)) PUT_FIELD(&at, "link %3.0f %%", 100 * rank->exchanged);
     if (rank->info.memory >= 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s", hy_cli_bytes((uint64_t)rank->info.memory).text);
+        PUT_FIELD(&at, "%s", hy_cli_bytes((uint64_t)rank->info.memory).text);
     if (rank->info.bytes >= 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s sent", hy_cli_bytes((uint64_t)rank->info.bytes).text);
+        PUT_FIELD(&at, "%s sent", hy_cli_bytes((uint64_t)rank->info.bytes).text);
     if (rank->what[0] != '\0')
         put(&at, FIELD_GAP, is_slowest ? HY_CLI_YELLOW : HY_CLI_DIM, "%s", rank->what);
 }
@@ -321,11 +306,11 @@ void hy_top_panel_ranks(const hy_top_box *box, const hy_top_view *view) {
     label(box, 0, HY_CLI_BOLD, "Ranks");
     int rows = hy_top_ranks(view, shown, room, &slowest, memory);
     put(&at, 0, HY_CLI_BOLD, "%d", count);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "slowest %d: %.3g s per step, waited %.0f %%", slowest.rank,
-        slowest.info.seconds, 100 * slowest.waited);
+    PUT_FIELD(&at, "slowest %d: %.3g s per step, waited %.0f %%", slowest.rank,
+              slowest.info.seconds, 100 * slowest.waited);
     if (memory[0] >= 0 && count > rows)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "memory %s to %s", hy_cli_bytes((uint64_t)memory[0]).text,
-            hy_cli_bytes((uint64_t)memory[1]).text);
+        PUT_FIELD(&at, "memory %s to %s", hy_cli_bytes((uint64_t)memory[0]).text,
+                  hy_cli_bytes((uint64_t)memory[1]).text);
     if (facts->zero_stage >= 0)
         put(&at, FIELD_GAP, HY_CLI_DIM, "ZeRO stage %" PRId64, facts->zero_stage);
     if (view->transport[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "over %s", view->transport);
@@ -347,9 +332,9 @@ static hy_cli_colour colour_of_kind(const char *kind) {
 }
 
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view) {
-    hy_top_happening found[EVENTS_MOST];
+    hy_top_event found[EVENTS_MOST];
     int most = box->rows < EVENTS_MOST ? box->rows : EVENTS_MOST;
-    int count = hy_top_happenings(view, box->canvas->terminal->is_utf8, found, most);
+    int count = hy_top_events(view, box->canvas->terminal->is_utf8, found, most);
     label(box, 0, HY_CLI_BOLD, "Events");
     if (count == 0) hy_top_text(box, 0, label_columns(box), HY_CLI_DIM, "none yet");
     for (int i = 0; i < count; i++) {
@@ -456,14 +441,14 @@ static void draw_words(const hy_top_box *box, const side *s, const char *status)
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
     if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
-    put(&at, 0, HY_CLI_PLAIN, "%s", now.text);
+    PUT_WORDS(&at, "%s", now.text);
     if (s->budget > 0)
-        put(&at, 0, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ", budget.text);
+        PUT_WORDS(&at, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ", budget.text);
     if (status != NULL && at.column + 2 + hy_top_width(status) <= box->columns) {
-        put(&at, 0, HY_CLI_PLAIN, ", ");
+        PUT_WORDS(&at, ", ");
         put(&at, 0, s->colour, "%s", status);
     }
-    if (s->budget > 0) put(&at, 0, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
+    if (s->budget > 0) PUT_WORDS(&at, ", %.0f %%", 100 * share_of(s, s->total));
     if (s->planned_total > 0)
         put(&at, 0, HY_CLI_DIM, ", plan %s", hy_cli_bytes((uint64_t)s->planned_total).text);
     if (s->resident > 0)
@@ -502,7 +487,8 @@ int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view) {
     return rows;
 }
 
-/* Whether a class is among the `rows` largest with bytes; of equal ones, the first. */
+/* Whether a class is among the `rows` classes with the most bytes. Of equal classes the first
+ * count. */
 static bool is_among_largest(const layout *l, int cls, int rows) {
     int64_t weight = shown_weight(l, cls);
     for (int other = 0; other < HY_CLASS_COUNT; other++)

@@ -144,11 +144,6 @@ static void drop_typed(size_t count) {
     memmove(typed, typed + count, typed_count);
 }
 
-static int key_of_letter(char letter) {
-    if (letter == 'A' || letter == 'D') return HY_TOP_PREVIOUS;
-    return letter == 'B' || letter == 'C' ? HY_TOP_NEXT : HY_TOP_OTHER;
-}
-
 /* A sequence is ESC [ parameters letter, or ESC O letter. Returns its length, 0 while it is
  * incomplete. Any other ESC is a key of its own. */
 static size_t end_of_sequence(void) {
@@ -169,9 +164,11 @@ static int take_sequence(void) {
         continue;
     size_t end = end_of_sequence();
     bool is_alone = typed_count == 1 || end == 1;
-    int key = is_alone ? HY_TOP_ESCAPE : end > 0 ? key_of_letter(typed[end - 1]) : HY_TOP_OTHER;
+    char letter = end > 0 ? typed[end - 1] : '\0'; /* up, down, right and left are A, B, C and D */
     drop_typed(is_alone ? 1 : end > 0 ? end : typed_count);
-    return key;
+    if (is_alone) return HY_TOP_ESCAPE;
+    if (letter == 'A' || letter == 'D') return HY_TOP_PREVIOUS;
+    return letter == 'B' || letter == 'C' ? HY_TOP_NEXT : HY_TOP_OTHER;
 }
 
 static int take_key(void) {

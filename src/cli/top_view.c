@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -80,8 +81,8 @@ void hy_top_state_text(const hy_top_view *view, char *text, size_t size) {
 
 /* Recent seconds per unit of compute: a predicted step costs none, a paired test several. */
 static double seconds_per_unit(const hy_top_view *view) {
-    size_t points = hy_run_points(view->run);
-    const hy_run_point *first = at(view, first_recent(points)), *last = view->last;
+    const hy_run_point *first = at(view, first_recent(hy_run_points(view->run))),
+                       *last = view->last;
     double spent = last->spent - first->spent, elapsed = last->elapsed - first->elapsed;
     if (spent > 0 && elapsed > 0) return elapsed / spent;
     return last->spent > 0 ? last->elapsed / last->spent : NAN;
@@ -134,7 +135,7 @@ static void measure_lines(hy_top_view *view) {
 }
 
 /* `now`: unix seconds. */
-static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
+static void compute_view(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     size_t points = hy_run_points(run);
     const hy_run_facts *facts = hy_run_describe(run);
     *out = (hy_top_view){.run = run,
@@ -172,24 +173,18 @@ static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
 
 /* ---- losses and speeds ----------------------------------------------------------------------- */
 
-static double mean_loss(const hy_top_view *view, size_t begin, size_t end) {
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++) {
-        double loss = at(view, i)->loss;
-        if (!isfinite(loss)) continue;
-        sum += loss;
-        count++;
-    }
-    return count > 0 ? sum / (double)count : NAN;
-}
-
 int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high) {
     size_t points = hy_run_points(view->run);
     int count = points < (size_t)columns ? (int)points : columns;
     for (int i = 0; i < count; i++) {
-        size_t begin = points * (size_t)i / (size_t)count;
-        values[i] = mean_loss(view, begin, points * ((size_t)i + 1) / (size_t)count);
+        size_t end = points * ((size_t)i + 1) / (size_t)count, known = 0;
+        double sum = 0;
+        for (size_t k = points * (size_t)i / (size_t)count; k < end; k++) {
+            bool is_known = isfinite(at(view, k)->loss);
+            sum += is_known ? at(view, k)->loss : 0;
+            known += is_known;
+        }
+        values[i] = known > 0 ? sum / (double)known : NAN;
     }
     *low = *high = NAN;
     for (int i = count / STEEP_PART; i < count; i++) {
@@ -199,12 +194,6 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
     double least = LEAST_RANGE * fabs(*high);
     if (*high - *low < least) *high = *low + least;
     return count;
-}
-
-/* A jump is not a step: its time is not a step's time. */
-static double speed_of(const hy_top_view *view, const hy_run_point *point) {
-    if (view->facts->has_tokens) return point->tokens_per_second;
-    return point->phase != HY_PREDICT && point->seconds > 0 ? 1 / point->seconds : NAN;
 }
 
 double hy_top_speed(const hy_top_view *view) {
@@ -217,7 +206,11 @@ int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *
     size_t count = points < (size_t)columns ? points : (size_t)columns;
     *high = 0;
     for (size_t i = 0; i < count; i++) {
-        values[i] = speed_of(view, at(view, points - count + i));
+        const hy_run_point *point = at(view, points - count + i);
+        bool is_step = point->phase != HY_PREDICT && point->seconds > 0; /* a jump is not a step */
+        values[i] = view->facts->has_tokens ? point->tokens_per_second
+                    : is_step               ? 1 / point->seconds
+                                            : NAN;
         if (values[i] > *high) *high = values[i];
     }
     return (int)count;
@@ -242,14 +235,14 @@ static double share_of_step(double part, double step) {
 }
 
 static bool look_at_rank(const hy_top_view *view, int32_t rank, hy_top_rank *out) {
+    hy_rank_cost *info = &out->info;
     *out = (hy_top_rank){.rank = rank, .what = ""};
-    if (!hy_run_rank(view->run, rank, true, &out->info)) return false;
-    out->info.seconds = fmax(0, within_reason(out->info.seconds));
-    out->info.memory = within_reason(out->info.memory);
-    out->info.bytes = within_reason(out->info.bytes);
-    out->waited = share_of_step(out->info.waited, out->info.seconds);
-    out->exchanged =
-        isnan(out->info.exchanged) ? NAN : share_of_step(out->info.exchanged, out->info.seconds);
+    if (!hy_run_rank(view->run, rank, true, info)) return false;
+    info->seconds = fmax(0, within_reason(info->seconds));
+    info->memory = within_reason(info->memory);
+    info->bytes = within_reason(info->bytes);
+    out->waited = share_of_step(info->waited, info->seconds);
+    out->exchanged = isnan(info->exchanged) ? NAN : share_of_step(info->exchanged, info->seconds);
     return true;
 }
 
@@ -269,12 +262,12 @@ int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_ran
         least = fmin(least, all[count].info.memory);
         largest = fmax(largest, all[count].info.memory);
     }
-    if (memory != NULL) memory[0] = least;
-    if (memory != NULL) memory[1] = largest;
+    memory[0] = least;
+    memory[1] = largest;
     if (count == 0) return 0;
     qsort(all, (size_t)count, sizeof all[0], by_work);
     all[0].what = "slowest";
-    if (slowest != NULL) *slowest = all[0];
+    *slowest = all[0];
     if (count <= most) { /* sorted by rank */
         for (int i = 0; i < count; i++) out[all[i].rank] = all[i];
         return count;
@@ -316,7 +309,8 @@ static size_t lines_per_cell(const hy_top_view *view, size_t columns) {
     return moves_among(view, smaller(points, each * columns)) > 0 ? each : 1;
 }
 
-int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines) {
+int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int columns,
+                  int64_t *lines) {
     size_t points = hy_run_points(view->run);
     size_t each = columns > 0 ? lines_per_cell(view, (size_t)columns) : 1;
     /* Cells start at multiples, so that they do not change while the strip moves. */
@@ -326,7 +320,7 @@ int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns
         const hy_run_point *chosen = at(view, cell * each);
         for (size_t i = cell * each + 1; i < smaller(points, (cell + 1) * each); i++)
             if (notability(at(view, i)) > notability(chosen)) chosen = at(view, i);
-        cells[cell - first] = (hy_top_phase_cell){chosen->phase, chosen->was_rejected};
+        cells[cell - first] = chosen;
     }
     *lines = (int64_t)(points - first * each);
     return (int)(last - first);
@@ -335,7 +329,7 @@ int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns
 /* ---- events ---------------------------------------------------------------------------------- */
 
 /* The event in the line of a step; false: an ordinary step. */
-static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
+static bool describe_step(const hy_run_point *point, hy_top_event *out) {
     static const char *const words[][2] = {
         {"undone", "the step diverged; the last jump was undone"},
         {"rejected", "the guard rejected a jump"},
@@ -343,23 +337,23 @@ static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
     };
     if (!point->was_rolled_back && !point->was_rejected && !point->was_skipped) return false;
     const char *const *chosen = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
-    *out = (hy_top_happening){.kind = chosen[0], .step = point->step};
+    *out = (hy_top_event){.kind = chosen[0], .step = point->step};
     snprintf(out->text, sizeof out->text, "%s", chosen[1]);
     return true;
 }
 
-int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most) {
+int hy_top_events(const hy_top_view *view, bool is_utf8, hy_top_event *out, int most) {
     size_t points = hy_run_points(view->run), events = hy_run_events(view->run);
-    hy_top_happening of_step;
+    hy_top_event of_step;
     bool has_step = false;
     int count = 0;
     while (count < most) {
-        while (!has_step && points > 0) has_step = tell_of_step(at(view, --points), &of_step);
+        while (!has_step && points > 0) has_step = describe_step(at(view, --points), &of_step);
         const hy_run_event *event = events > 0 ? hy_run_event_at(view->run, events - 1) : NULL;
         if (!has_step && event == NULL) break;
-        hy_top_happening *next = &out[count++];
+        hy_top_event *next = &out[count++];
         if (event != NULL && !(has_step && points >= event->points_before)) {
-            *next = (hy_top_happening){.kind = event->kind, .step = event->step};
+            *next = (hy_top_event){.kind = event->kind, .step = event->step};
             hy_cli_copy_safely(next->text, sizeof next->text, event->text, is_utf8);
             events--;
         } else {
@@ -380,34 +374,23 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
 
 /* ---- the newest run -------------------------------------------------------------------------- */
 
-static bool is_newer(struct timespec a, struct timespec b) {
-    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
-/* The time of the last write to a run; its configuration exists before its metrics. */
-static bool find_time(const char *folder, struct timespec *out) {
-    static const char *const files[] = {"metrics.jsonl", "config.cfg"};
-    char path[PATH_BYTES + 32];
-    struct stat info;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        if (stat(path, &info) != 0) continue;
-        *out = info.st_mtim;
-        return true;
-    }
-    return false;
-}
-
+/* Compares the times of the last write. A run has a configuration before it has metrics. */
 static bool find_newest(char newest[PATH_BYTES]) {
     DIR *folder = opendir(RUNS_FOLDER);
-    struct timespec latest = {0}, time;
-    char path[PATH_BYTES];
+    struct stat info;
+    double latest = -INFINITY;
     newest[0] = '\0';
     if (folder == NULL) return false;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[PATH_BYTES], file[PATH_BYTES + 32];
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, RUNS_FOLDER "/%s", entry->d_name);
-        if (!find_time(path, &time) || (newest[0] != '\0' && !is_newer(time, latest))) continue;
+        snprintf(file, sizeof file, "%s/metrics.jsonl", path);
+        bool is_run = stat(file, &info) == 0;
+        snprintf(file, sizeof file, "%s/config.cfg", path);
+        if (!is_run && stat(file, &info) != 0) continue;
+        double time = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
+        if (time <= latest) continue;
         latest = time;
         memcpy(newest, path, sizeof path);
     }
@@ -417,33 +400,23 @@ static bool find_newest(char newest[PATH_BYTES]) {
 
 /* ---- opening and updating -------------------------------------------------------------------- */
 
-bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
-                      bool *is_input) {
+int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8) {
     char newest[PATH_BYTES];
     const char *const found[] = {newest};
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
-    *is_input = true;
-    if (count == 0 && !find_newest(newest)) {
-        hy_cli_error("no run found in " RUNS_FOLDER
-                     "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
-        return false;
-    }
+    if (count == 0 && !find_newest(newest))
+        return hy_cli_refuse(HY_EXIT_USAGE,
+                             "no run found in " RUNS_FOLDER
+                             "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
     if (count == 0) folders = found;
     if (count == 0) count = 1;
     runs->views = calloc((size_t)count, sizeof *runs->views);
-    if (runs->views == NULL) {
-        *is_input = false;
-        hy_cli_error("no memory for %d runs", count);
-        return false;
-    }
+    if (runs->views == NULL) return hy_cli_refuse(HY_EXIT_FAILED, "no memory for %d runs", count);
     for (; runs->count < count; runs->count++) {
         hy_status status = hy_run_open(folders[runs->count], &runs->views[runs->count].run);
-        if (status == HY_OK) continue;
-        *is_input = status == HY_ERR_INPUT;
-        hy_cli_error("%s", hy_error_message());
-        return false;
+        if (status != HY_OK) return hy_cli_fail(status);
     }
-    return true;
+    return HY_EXIT_DONE;
 }
 
 void hy_top_runs_close(hy_top_runs *runs) {
@@ -451,13 +424,13 @@ void hy_top_runs_close(hy_top_runs *runs) {
     free(runs->views);
 }
 
-void hy_top_runs_look(hy_top_runs *runs, double now) {
+void hy_top_runs_refresh(hy_top_runs *runs, double now) {
     runs->problem[0] = '\0';
     for (int i = 0; i < runs->count; i++) {
         hy_run *run = runs->views[i].run;
         if (hy_run_refresh(run, NULL) != HY_OK)
             hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(),
                                runs->is_utf8);
-        look(run, now, runs->is_utf8, &runs->views[i]);
+        compute_view(run, now, runs->is_utf8, &runs->views[i]);
     }
 }

@@ -64,47 +64,40 @@ typedef struct hy_top_rank {
 
 /* The ranks of a run: all of them if there are at most `most`; else the slowest, the median and the
  * one that waits most, up to `most`. Sorted by the time they work in a step, without waiting.
- * Returns their number; *slowest (may be NULL): the slowest rank; memory (may be NULL): least and
- * most. */
+ * Returns their number; *slowest: the slowest rank; memory: least and most. */
 #define HY_TOP_RANKS_ALL 8 /* up to this many ranks are shown one by one, more as extremes */
 int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
                  double memory[2]);
 /* The number of ranks; 0: there is only one, or none are reported. */
 int hy_top_rank_count(const hy_top_view *view);
 
-/* One cell of the strip of phases: the most notable of its lines. */
-typedef struct hy_top_phase_cell {
-    hy_phase phase;
-    bool was_rejected;
-} hy_top_phase_cell;
-
-/* The phases of the latest lines. Up to eight lines share a cell if this shows a second jump.
- * Returns the number of cells; *lines: the number of lines in them. */
-int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines);
+/* The phases of the latest lines: each cell is the most notable of its lines. Up to eight lines
+ * share a cell if this shows a second jump. Returns the number of cells; *lines: the number of
+ * lines in them. */
+int hy_top_phases(const hy_top_view *view, const hy_run_point **cells, int columns, int64_t *lines);
 
 /* An event of the run. */
-typedef struct hy_top_happening {
+typedef struct hy_top_event {
     /* name of an event, or "rejected", "undone", "skipped"; the run's text or ours */
     const char *kind;
     char text[HY_TOP_TEXT];
     int64_t step;
-} hy_top_happening;
+} hy_top_event;
 
 /* The latest `most` events, newest first. Returns their number. */
-int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most);
+int hy_top_events(const hy_top_view *view, bool is_utf8, hy_top_event *out, int most);
 
 typedef struct hy_top_runs {
     int count;
     hy_top_view *views; /* one view per run, from the latest refresh */
     bool is_utf8;
-    char problem[256]; /* why the latest refresh of a run failed; "": it did not */
+    char problem[256]; /* why the latest refresh of a run failed; "": it succeeded */
 } hy_top_runs;
 
-/* Opens the named runs, or the newest run in runs/ if count is 0. False: the error was printed;
- * *is_input: the named run is wrong, not the machine. Call hy_top_runs_close in both cases. */
-bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
-                      bool *is_input);
+/* Opens the named runs, or the newest run in runs/ if count is 0. Returns HY_EXIT_DONE, or the exit
+ * code of a failure, which was printed. Call hy_top_runs_close in both cases. */
+int hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8);
 void hy_top_runs_close(hy_top_runs *runs);
 
 /* Reads the new lines of each run and updates its view. `now`: unix seconds. */
-void hy_top_runs_look(hy_top_runs *runs, double now);
+void hy_top_runs_refresh(hy_top_runs *runs, double now);

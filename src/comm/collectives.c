@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 
-/* Ranks that this one exchanges with: 1 .. peers(net) places before or after it. A team of one
- * is its own peer. */
+/* The number of ranks that this rank exchanges with: those 1 .. peers(net) places before and after
+ * it. A team of one is its own peer. */
 static int32_t peers(const hy_exchange *net) {
     return net->count > 1 ? net->count - 1 : net->count;
 }
@@ -40,7 +40,7 @@ hy_status hy_reduce_scatter(hy_exchange *net, hy_stream *after, char *whole,
         .net = net, .own = whole + own.begin, .arriving = arriving, .bytes = own.bytes};
     if (peers(net) == 0) return HY_OK;
     HY_TRY(hy_comm_begin(net, &out->op));
-    if (net->count == 1 && arriving) out->own = arriving; /* it comes back there, or in place */
+    if (net->count == 1 && arriving) out->own = arriving; /* a team of one sends to itself */
     char *to = net->count > 1 ? arriving : out->own;
     for (int32_t i = 1; i <= peers(net); i++) {
         int32_t peer = rank_behind(net, i), from = rank_before(net, i);
@@ -85,10 +85,10 @@ hy_status hy_broadcast(hy_exchange *net, hy_stream *after, int32_t root, void *d
 
 /* ---- all-reduce ------------------------------------------------------------------------------ */
 
-/* (ranks, count) behind this rank's own. */
+/* (ranks, count): the numbers of all ranks, after this rank's own. */
 static double *all(const hy_exchange *net) { return net->numbers + HY_EXCHANGE_NUMBERS; }
 
-/* In the order of the stream. */
+/* Runs in the order of the stream. */
 static hy_status add_up(void *argument) {
     const hy_comm_op *op = argument;
     const hy_exchange *net = op->net;
@@ -103,7 +103,7 @@ static hy_status add_up(void *argument) {
     return HY_OK;
 }
 
-/* Numbers pass through pinned memory and the team's link, whatever moves the rest. */
+/* The numbers pass through pinned memory and the team's link, even if NCCL moves everything else. */
 hy_status hy_all_reduce(hy_exchange *net, hy_stream *stream, double *const *numbers,
                         int32_t count) {
     hy_backend *b = net->backend;

@@ -20,17 +20,17 @@ typedef struct hy_comm_part {
 hy_status hy_all_gather(hy_exchange *net, hy_stream *after, const char *own, char *whole,
                         const hy_comm_part *parts, hy_comm_op **out);
 
-/* A reduce-scatter whose parts are on their way. */
+/* A reduce-scatter in progress. */
 typedef struct hy_reduction {
     hy_exchange *net;
     hy_comm_op *op;
-    char *own;      /* this rank's part, as this rank has it */
-    char *arriving; /* and those of the other ranks, in the order of ranks */
+    char *own;      /* this rank's contribution to its part */
+    char *arriving; /* the contributions of the other ranks, in the order of ranks */
     uint64_t bytes; /* of one part */
 } hy_reduction;
 
 /* Every rank gets the sum of its part of `whole` over all ranks. `arriving` has room for the
- * other ranks' versions of this part; with one rank it may be NULL. */
+ * contributions of the other ranks; with one rank it may be NULL. */
 hy_status hy_reduce_scatter(hy_exchange *net, hy_stream *after, char *whole,
                             const hy_comm_part *parts, char *arriving, hy_reduction *out);
 /* After the parts have arrived: sets `out` to their sum, or adds the sum to it. With one rank,

@@ -1,7 +1,9 @@
 /* control.c: opens and closes the control channel and reports failures to its owner. See
- * control.h. */
+ * control.h. The other files of the channel are control_open.c (ranks connect), control_calls.c
+ * (calls of all ranks) and control_thread.c (the thread and its connections). */
 #include "comm/control.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +14,20 @@
 #include "comm/control_parts.h"
 #include "comm/net.h"
 
-#define LAST_WORDS_SECONDS 2
+#define LAST_MESSAGE_SECONDS 2 /* to send goodbyes and failures */
 
 static const hy_control_options standard = {.timeout = 60, .open_timeout = 600, .say_after = 10};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static hy_status take_memory(hy_control *c) {
+static hy_status allocate(hy_control *c) {
     size_t count = (size_t)c->ranks.count;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->is_changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     c->members = calloc(count, sizeof *c->members);
     c->lines = calloc(count, sizeof *c->lines);
     c->arrivals = calloc(count, sizeof *c->arrivals);
@@ -52,15 +60,6 @@ static void free_control(hy_control *c) {
     free(c);
 }
 
-static void init_locks(hy_control *c) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->is_changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *options,
                           hy_control **out) {
     *out = NULL;
@@ -77,8 +76,7 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
     if (o->timeout <= 0) o->timeout = standard.timeout;
     if (o->open_timeout <= 0) o->open_timeout = standard.open_timeout;
     if (o->say_after <= 0) o->say_after = standard.say_after;
-    init_locks(c);
-    hy_status status = take_memory(c);
+    hy_status status = allocate(c);
     if (status == HY_OK) status = hy_control_meet(c);
     if (status == HY_OK && ranks->count > 1) status = hy_control_start(c);
     if (status != HY_OK)
@@ -90,33 +88,23 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-static struct timespec in_seconds(int seconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += seconds;
-    return until;
-}
-
-/* Until everything is sent, or sending takes too long. */
+/* Waits until everything is sent, or until sending takes too long. */
 static void wait_until_sent(hy_control *c) {
-    struct timespec until = in_seconds(LAST_WORDS_SECONDS);
+    struct timespec until;
     int error = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += LAST_MESSAGE_SECONDS;
     while (!hy_line_is_idle(c) && error == 0)
         error = pthread_cond_timedwait(&c->is_changed, &c->lock, &until);
 }
 
-static bool has_somebody(const hy_control *c) {
-    for (int32_t r = 1; r < c->ranks.count; r++) {
-        if (c->lines[r].state == LINE_OPEN) return true;
-    }
-    return false;
-}
-
+/* Rank 0 waits for the goodbyes of the others and then answers them. */
 static void say_goodbye(hy_control *c) {
     hy_wire_head head = {.kind = HY_WIRE_BYE};
-    bool is_first = c->ranks.rank == 0;
-    while (is_first && !c->has_failed && has_somebody(c))
-        pthread_cond_wait(&c->is_changed, &c->lock);
+    for (int32_t r = 1; r < c->ranks.count && c->ranks.rank == 0; r++) {
+        while (c->lines[r].state == LINE_OPEN && !c->has_failed)
+            pthread_cond_wait(&c->is_changed, &c->lock);
+    }
     for (int32_t r = 0; r < c->ranks.count && !c->has_failed; r++) hy_line_send(c, r, &head, NULL);
     wait_until_sent(c);
 }
@@ -180,27 +168,13 @@ hy_status hy_control_fail(hy_control *c, hy_status status, const char *message) 
 
 int hy_control_failure_fd(const hy_control *c) { return c->failure_fd; }
 
-hy_status hy_control_on_failure(hy_control *c, void (*function)(void *user), void *user) {
-    if (c->ranks.count == 1) return HY_OK;
-    hy_status status = hy_fail(HY_ERR_STATE, "more than %d listeners for failures", HY_LISTENERS);
-    pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < HY_LISTENERS && status != HY_OK; i++) {
-        if (c->listeners[i].function) continue;
-        c->listeners[i] = (listener){.function = function, .user = user};
-        status = HY_OK;
-    }
-    hy_control_wake(c);
-    pthread_mutex_unlock(&c->lock);
-    return status;
-}
-
-void hy_control_off_failure(hy_control *c, void (*function)(void *user), void *user) {
+void hy_control_on_failure(hy_control *c, void (*function)(void *user), void *user) {
     if (c->ranks.count == 1) return;
     pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < HY_LISTENERS; i++) {
-        listener *l = &c->listeners[i];
-        if (l->function == function && l->user == user) *l = (listener){0};
-    }
-    while (c->is_telling) pthread_cond_wait(&c->is_changed, &c->lock);
+    while (c->is_calling) pthread_cond_wait(&c->is_changed, &c->lock);
+    assert(!function || !c->on_failure);
+    c->on_failure = function;
+    c->on_failure_user = user;
+    hy_control_wake(c);
     pthread_mutex_unlock(&c->lock);
 }

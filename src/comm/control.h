@@ -25,14 +25,14 @@ typedef struct hy_control_options {
     double open_timeout;     /* seconds within which all ranks must connect; 0: 600 */
     double say_after;        /* seconds of waiting before the observer is informed; 0: 10 */
     uint64_t agreed;         /* must be equal on all ranks, like a hash of the settings */
-    const char *agreed_name; /* what it stands for, in messages; NULL: "settings" */
+    const char *agreed_name; /* its name in messages; NULL: "settings" */
     hy_observer observer;    /* messages while ranks connect; called only by the opening thread */
 } hy_control_options;
 
 /* One process of the job, as all ranks know it. */
 typedef struct hy_member {
     char host[64];
-    char address[64]; /* where its host is reached from here */
+    char address[64]; /* of its host, as this rank reaches it */
     uint64_t machine; /* equal if processes reach each other over loopback: hy_net_machine() */
     int32_t pid;
     int32_t reserved;
@@ -68,19 +68,18 @@ int32_t hy_control_failed_rank(hy_control *control);
 hy_status hy_control_fail(hy_control *control, hy_status status, const char *message);
 /* Becomes readable when something fails, and stays readable; for poll(). -1 with one rank. */
 int hy_control_failure_fd(const hy_control *control);
-/* The control's thread calls `function` once when something fails; at most 8 functions. One that
- * is added after a failure is called too. It may call hy_control_check and
- * hy_control_failed_rank. */
-hy_status hy_control_on_failure(hy_control *control, void (*function)(void *user), void *user);
-/* Removes it; after this returns, it is not running and will not be called. */
-void hy_control_off_failure(hy_control *control, void (*function)(void *user), void *user);
+/* Sets the function that the control's thread calls once when something fails, also if that was
+ * before this call. It may call hy_control_check and hy_control_failed_rank. There is one function
+ * at a time: set NULL before another one. After this returns, the previous function is not running
+ * and will not be called. */
+void hy_control_on_failure(hy_control *control, void (*function)(void *user), void *user);
 
 /* ---- calls: all ranks, in the same order ----------------------------------------------------- */
 
 hy_status hy_control_barrier(hy_control *control);
-/* all[r * count + i] is what rank r gave as mine[i]. count may be 0. */
+/* Sets all[r * count + i] to rank r's mine[i]. count may be 0. */
 hy_status hy_control_gather(hy_control *control, const double *mine, int32_t count, double *all);
-/* Every rank's `data` becomes that of `root`. */
+/* Copies the `data` of rank `root` to all ranks. */
 hy_status hy_control_share(hy_control *control, void *data, size_t size, int32_t root);
-/* Gathers bytes: all[r * size .. ) are rank r's. */
+/* As hy_control_gather, for bytes: rank r's begin at all[r * size]. */
 hy_status hy_control_gather_bytes(hy_control *control, const void *mine, size_t size, void *all);

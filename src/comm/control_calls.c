@@ -3,19 +3,20 @@
  * A rank waits for the answer to a call before it makes the next, so rank 0 holds at most one
  * arrival per rank. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "comm/control_parts.h"
 
-/* ---- where a rank is, in words --------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-typedef struct place_text {
+typedef struct call_name {
     char text[96];
-} place_text;
+} call_name;
 
-static place_text words(const call_place *p) {
-    place_text out;
+/* "gather 7 of 8 bytes" */
+static call_name name_call(const call_place *p) {
+    call_name out;
     unsigned long long number = p->number, bytes = p->bytes;
     if (p->kind == CALL_BARRIER)
         snprintf(out.text, sizeof out.text, "barrier %llu", number);
@@ -27,34 +28,12 @@ static place_text words(const call_place *p) {
     return out;
 }
 
-static bool is_same(const call_place *a, const call_place *b) {
-    return a->number == b->number && a->kind == b->kind && a->bytes == b->bytes &&
-           a->root == b->root;
-}
-
-static void differ(hy_control *c, int32_t a, int32_t b) {
-    char message[512];
-    snprintf(message, sizeof message,
-             "rank %d is at %s, but rank %d is at %s: all ranks must make the same calls", a,
-             words(&c->arrivals[a].place).text, b, words(&c->arrivals[b].place).text);
-    hy_control_record(c, HY_ERR_INTERNAL, a, message);
-}
-
 /* ---- rank 0 collects ------------------------------------------------------------------------- */
 
-static bool keep(uint8_t **to, size_t *room, size_t size) {
-    if (size <= *room) return true;
-    uint8_t *data = realloc(*to, size);
-    if (!data) return false;
-    *to = data;
-    *room = size;
-    return true;
-}
-
-/* What this rank brings to such a call. */
-static size_t brought(const call_place *p, int32_t rank) {
-    bool brings = p->kind == CALL_GATHER || (p->kind == CALL_SHARE && p->root == rank);
-    return brings ? (size_t)p->bytes : 0;
+/* The number of bytes that this rank contributes to a call. */
+static size_t contributed(const call_place *p, int32_t rank) {
+    bool has_part = p->kind == CALL_GATHER || (p->kind == CALL_SHARE && p->root == rank);
+    return has_part ? (size_t)p->bytes : 0;
 }
 
 static size_t answer_bytes(const hy_control *c, const call_place *p) {
@@ -65,12 +44,12 @@ static size_t answer_bytes(const hy_control *c, const call_place *p) {
 static void finish_call(hy_control *c) {
     const call_place place = c->arrivals[0].place;
     size_t size = answer_bytes(c, &place), used = 0;
-    if (!keep(&c->answer, &c->answer_room, size)) {
+    if (hy_array_reserve(&c->answer, &c->answer_room, size, 1, "an answer") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for the answer of a call");
         return;
     }
     for (int32_t r = 0; r < c->ranks.count; r++) {
-        size_t part = brought(&place, r);
+        size_t part = contributed(&place, r);
         if (part) memcpy(c->answer + used, c->arrivals[r].data, part);
         used += part;
         c->arrivals[r].place.kind = 0;
@@ -85,13 +64,17 @@ static void finish_call(hy_control *c) {
     pthread_cond_broadcast(&c->is_changed);
 }
 
-/* Is `rank` at the same call as the first waiting rank, and has no rank ended meanwhile? */
-static bool fits_others(hy_control *c, int32_t rank) {
+/* Is `rank` at the same call as the other waiting ranks, and has no rank ended meanwhile? */
+static bool is_at_same_call(hy_control *c, int32_t rank) {
+    const call_place *place = &c->arrivals[rank].place;
     for (int32_t r = 0; r < c->ranks.count; r++) {
-        const arrival *other = &c->arrivals[r];
-        if (r == rank || other->place.kind == 0) continue;
-        if (is_same(&other->place, &c->arrivals[rank].place)) continue;
-        differ(c, rank, r);
+        const call_place *other = &c->arrivals[r].place;
+        char message[512];
+        if (other->kind == 0 || memcmp(other, place, sizeof *place) == 0) continue;
+        snprintf(message, sizeof message,
+                 "rank %d is at %s, but rank %d is at %s: all ranks must make the same calls", rank,
+                 name_call(place).text, r, name_call(other).text);
+        hy_control_record(c, HY_ERR_INTERNAL, rank, message);
         return false;
     }
     for (int32_t r = 1; r < c->ranks.count; r++) {
@@ -100,34 +83,35 @@ static bool fits_others(hy_control *c, int32_t rank) {
     return !c->has_failed;
 }
 
-void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
-                       size_t size) {
+/* On rank 0: `rank` has reached a call. The last rank completes it. */
+static void arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
+                   size_t size) {
     arrival *a = &c->arrivals[rank];
     if (c->has_failed) return;
-    if (!keep(&a->data, &a->room, size)) {
+    if (hy_array_reserve(&a->data, &a->room, size, 1, "a call") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for a call");
         return;
     }
     if (size) memcpy(a->data, data, size);
     a->place = *place;
-    if (!fits_others(c, rank)) return;
+    if (!is_at_same_call(c, rank)) return;
     for (int32_t r = 0; r < c->ranks.count; r++) {
         if (c->arrivals[r].place.kind == 0) return;
     }
     finish_call(c);
 }
 
-void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *m) {
+void hy_control_arrive(hy_control *c, int32_t rank, const hy_wire_message *m) {
     call_place place;
     bool is_call = m->head.size >= sizeof place;
     if (is_call) {
         memcpy(&place, m->data, sizeof place);
         is_call = place.kind >= CALL_BARRIER && place.kind <= CALL_SHARE &&
                   place.bytes <= HY_WIRE_MOST && c->arrivals[rank].place.kind == 0 &&
-                  m->head.size - sizeof place == brought(&place, rank);
+                  m->head.size - sizeof place == contributed(&place, rank);
     }
     if (is_call)
-        hy_control_arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
+        arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
     else if (!c->has_failed)
         hy_control_record(c, HY_ERR_INTERNAL, rank, "received an invalid control message");
 }
@@ -137,13 +121,13 @@ void hy_control_left(hy_control *c, int32_t rank) {
     for (int32_t r = 0; r < c->ranks.count && !c->has_failed; r++) {
         if (c->arrivals[r].place.kind == 0) continue;
         snprintf(message, sizeof message, "%s has ended, while rank %d is at %s",
-                 hy_control_name(c, rank).text, r, words(&c->arrivals[r].place).text);
+                 hy_control_name(c, rank).text, r, name_call(&c->arrivals[r].place).text);
         hy_control_record(c, HY_ERR_INTERNAL, rank, message);
     }
 }
 
 void hy_control_answer(hy_control *c, const hy_wire_message *m) {
-    if (!keep(&c->answer, &c->answer_room, m->head.size)) {
+    if (hy_array_reserve(&c->answer, &c->answer_room, m->head.size, 1, "an answer") != HY_OK) {
         hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for the answer of a call");
         return;
     }
@@ -157,9 +141,8 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
 
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
     HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has ended; rank %d is at %s",
-               c->ranks.rank, words(place).text);
-    HY_FAIL_IF(!keep(&c->call, &c->call_room, sizeof *place + size), HY_ERR_MEMORY,
-               "no memory for %zu bytes of a call", sizeof *place + size);
+               c->ranks.rank, name_call(place).text);
+    HY_TRY(hy_array_reserve(&c->call, &c->call_room, sizeof *place + size, 1, "a control call"));
     memcpy(c->call, place, sizeof *place);
     if (size) memcpy(c->call + sizeof *place, data, size);
     hy_wire_head head = {.kind = HY_WIRE_CALL,
@@ -181,15 +164,15 @@ static hy_status make_call(hy_control *c, call_place place, const void *mine, vo
     place.number = ++c->number;
     hy_status status = HY_OK;
     if (!c->has_failed && rank == 0)
-        hy_control_arrive(c, 0, &place, mine, brought(&place, 0));
+        arrive(c, 0, &place, mine, contributed(&place, 0));
     else if (!c->has_failed)
-        status = send_call(c, &place, mine, brought(&place, rank));
+        status = send_call(c, &place, mine, contributed(&place, rank));
     while (status == HY_OK && !c->has_failed && c->answered != place.number)
         pthread_cond_wait(&c->is_changed, &c->lock);
     if (status == HY_OK && c->answered != place.number) status = hy_error_restore(&c->failure);
     if (status == HY_OK && c->answer_size != size)
         status = hy_fail(HY_ERR_INTERNAL, "rank 0 answered %zu bytes to %s", c->answer_size,
-                         words(&place).text);
+                         name_call(&place).text);
     if (status == HY_OK && size) memcpy(all, c->answer, size);
     pthread_mutex_unlock(&c->lock);
     return status;

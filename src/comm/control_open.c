@@ -18,12 +18,12 @@
 #include "comm/net.h"
 #include "hybrid.h"
 
-#define GREETING_SECONDS 1.0 /* for a stranger to say nothing */
+#define GREETING_SECONDS 1.0 /* after this a silent port is assumed to be another program's */
 #define CONNECT_SECONDS 2.0
-#define AGAIN_SECONDS 0.1
-#define GUESTS 256 /* connections that have not identified themselves yet */
+#define AGAIN_SECONDS 0.1 /* between two attempts */
+#define PENDING 256       /* connections that have not identified themselves yet */
 #define NAMED_MISSING 4
-#define TURNED_AWAY_SECONDS 3.0 /* seconds that rank 0 stays to inform late ranks */
+#define REFUSING_SECONDS 3.0 /* after a failed start, rank 0 waits this long to inform late ranks */
 
 typedef struct hello {
     uint32_t protocol;
@@ -61,7 +61,8 @@ static void enter(hy_control *c, const hello *h) {
     m->pid = h->pid;
 }
 
-/* Messages while waiting: the first after say_after, then whenever the waiting time has doubled. */
+/* While waiting, the observer gets a message after say_after seconds, and then whenever the waiting
+ * time has doubled. */
 typedef struct patience {
     double began, next, deadline;
 } patience;
@@ -72,7 +73,7 @@ static patience begin_to_wait(const hy_control *c) {
         .began = now, .next = c->options.say_after, .deadline = now + c->options.open_timeout};
 }
 
-/* Seconds waited, if it is time for a message; else 0. */
+/* Returns the seconds waited if it is time for a message, else 0. */
 static double is_due(patience *p) {
     double waited = hy_clock() - p->began;
     if (waited < p->next) return 0;
@@ -82,10 +83,25 @@ static double is_due(patience *p) {
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
-/* "rank 3 of 4", "ranks 1, 2, 3, 4 and 11 more of 16" */
-static void missing_ranks(const hy_control *c, char *out, size_t size) {
-    int32_t missing = 0, named = 0;
+/* Rank 0 while the others connect. */
+typedef struct reception {
+    hy_control *c;
+    int listener;
+    struct pollfd *polled; /* the listener, lines 1 .. count - 1, then `pending` */
+    line pending[PENDING]; /* connections that have not identified themselves; fd -1: free */
+    hy_status refusal; /* not HY_OK: the start failed, and ranks that connect now get this error */
+    int32_t refused;   /* ranks that got the error before they identified themselves */
+} reception;
+
+static int32_t missing_count(const hy_control *c) {
+    int32_t missing = 0;
     for (int32_t r = 1; r < c->ranks.count; r++) missing += c->lines[r].state == LINE_NONE;
+    return missing;
+}
+
+/* "rank 3 of 4", "ranks 1, 2, 3, 4 and 11 more of 16" */
+static void name_missing(const hy_control *c, char *out, size_t size) {
+    int32_t missing = missing_count(c), named = 0;
     int used = snprintf(out, size, missing == 1 ? "rank" : "ranks");
     for (int32_t r = 1; r < c->ranks.count && named < NAMED_MISSING; r++) {
         if (c->lines[r].state != LINE_NONE) continue;
@@ -96,8 +112,7 @@ static void missing_ranks(const hy_control *c, char *out, size_t size) {
     snprintf(out + used, size - (size_t)used, " of %d", c->ranks.count);
 }
 
-static hy_status listen_somewhere(const hy_control *c, int *fd) {
-    const hy_ranks *ranks = &c->ranks;
+static hy_status listen_somewhere(const hy_ranks *ranks, int *fd) {
     bool is_taken = true;
     hy_status status = HY_ERR_IO;
     for (int i = 0; i < HY_PORTS && is_taken && ranks->port + i <= 65535; i++) {
@@ -109,7 +124,7 @@ static hy_status listen_somewhere(const hy_control *c, int *fd) {
 }
 
 /* Checks whether a new connection may be the rank that it says it is. */
-static hy_status judge_hello(const hy_control *c, const hello *h) {
+static hy_status check_hello(const hy_control *c, const hello *h) {
     const char *what = c->options.agreed_name ? c->options.agreed_name : "settings";
     HY_FAIL_IF(h->protocol != HY_WIRE_PROTOCOL || strcmp(h->version, HYBRID_VERSION) != 0,
                HY_ERR_INPUT,
@@ -129,184 +144,133 @@ static hy_status judge_hello(const hy_control *c, const hello *h) {
     return HY_OK;
 }
 
-static void say_failure(hy_control *c, line *l, hy_status status) {
+/* Sends the last error, closes the connection, and returns whether it was open. */
+static bool refuse(hy_control *c, line *l, hy_status status) {
     hy_wire_head head = {.magic = HY_WIRE_MAGIC,
                          .kind = HY_WIRE_FAILURE,
                          .what = (uint16_t)status,
                          .rank = (uint32_t)c->ranks.rank,
                          .size = (uint32_t)strlen(hy_error_message())};
-    if (l->fd >= 0 && hy_wire_add(&l->out, &head, hy_error_message())) hy_line_flush(l);
+    bool is_open = l->fd >= 0;
+    if (is_open && hy_wire_add(&l->out, &head, hy_error_message())) hy_line_flush(l);
+    hy_line_close(l);
+    return is_open;
 }
 
-/* A new connection identifies itself and becomes a line. Foreign connections are closed. */
-static hy_status hear_guest(hy_control *c, line *guest) {
+/* Reads from a connection that has not identified itself. A rank becomes a line, or is refused if
+ * the start failed; the connection of another program is closed. */
+static hy_status identify(reception *r, line *l) {
+    hy_control *c = r->c;
     hy_wire_message m;
     hello h;
-    bool is_open = hy_line_read(guest);
-    hy_wire_found found = hy_wire_take(&guest->in, &m);
+    bool is_open = hy_line_read(l);
+    hy_wire_found found = hy_wire_take(&l->in, &m);
     bool is_hello = found == HY_WIRE_ONE && m.head.kind == HY_WIRE_HELLO && m.head.size == sizeof h;
     if (found == HY_WIRE_NONE && is_open) return HY_OK;
-    if (!is_hello) {
-        hy_line_close(guest);
-        return HY_OK;
-    }
+    if (is_hello && r->refusal != HY_OK) r->refused += refuse(c, l, r->refusal);
+    if (!is_hello) hy_line_close(l);
+    if (l->fd < 0) return HY_OK;
     memcpy(&h, m.data, sizeof h);
     h.version[sizeof h.version - 1] = h.host[sizeof h.host - 1] = 0;
-    HY_TRY(judge_hello(c, &h));
+    HY_TRY(check_hello(c, &h));
     enter(c, &h);
-    hy_net_peer(guest->fd, c->members[h.rank].address, sizeof c->members[h.rank].address);
+    hy_net_peer(l->fd, c->members[h.rank].address, sizeof c->members[h.rank].address);
     if (hy_net_is_loopback(c->members[h.rank].address)) c->members[h.rank].address[0] = 0;
-    c->lines[h.rank] = *guest;
+    c->lines[h.rank] = *l;
     c->lines[h.rank].state = LINE_OPEN;
-    *guest = (line){.fd = -1};
+    *l = (line){.fd = -1};
     return HY_OK;
 }
 
-static void greet(hy_control *c, line *guests, int listener_fd) {
+static void accept_connections(reception *r) {
     uint32_t protocol = HY_WIRE_PROTOCOL;
     hy_wire_head head = {.magic = HY_WIRE_MAGIC,
                          .kind = HY_WIRE_GREETING,
                          .size = sizeof protocol,
-                         .number = c->ranks.job};
-    for (int i = 0; i < GUESTS; i++) {
-        if (guests[i].fd >= 0) continue;
-        int fd = hy_net_accept(listener_fd);
+                         .number = r->c->ranks.job};
+    for (int i = 0; i < PENDING; i++) {
+        line *l = &r->pending[i];
+        if (l->fd >= 0) continue;
+        int fd = hy_net_accept(r->listener);
         if (fd < 0) return;
-        guests[i] = (line){.fd = fd, .heard = hy_clock()};
-        if (hy_wire_add(&guests[i].out, &head, &protocol)) hy_line_flush(&guests[i]);
+        *l = (line){.fd = fd, .heard = hy_clock()};
+        if (hy_wire_add(&l->out, &head, &protocol)) hy_line_flush(l);
     }
 }
 
-/* A rank that connected and ended before all were connected. */
-static hy_status hear_member(hy_control *c, int32_t r) {
-    bool is_open = hy_line_read(&c->lines[r]);
-    HY_FAIL_IF(!is_open, HY_ERR_IO, "%s ended before all ranks were connected",
-               hy_control_name(c, r).text);
-    return HY_OK;
-}
-
-/* Polls all connections once: polled[0] is the listener, then lines, then new connections. */
-static hy_status look(hy_control *c, struct pollfd *polled, line *guests, int listener_fd) {
+/* Polls all connections once. */
+static hy_status poll_once(reception *r) {
+    hy_control *c = r->c;
     int32_t n = c->ranks.count;
-    polled[0] = (struct pollfd){.fd = listener_fd, .events = POLLIN};
-    for (int32_t r = 1; r < n; r++)
-        polled[r] = (struct pollfd){.fd = c->lines[r].fd, .events = POLLIN};
-    for (int i = 0; i < GUESTS; i++)
-        polled[n + i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
-    poll(polled, (nfds_t)n + GUESTS, (int)(1e3 * AGAIN_SECONDS));
-    if (polled[0].revents) greet(c, guests, listener_fd);
-    for (int32_t r = 1; r < n; r++) {
-        if (polled[r].revents) HY_TRY(hear_member(c, r));
+    for (int32_t i = 0; i < n + PENDING; i++) {
+        int fd = i == 0 ? r->listener : i < n ? c->lines[i].fd : r->pending[i - n].fd;
+        r->polled[i] = (struct pollfd){.fd = fd, .events = POLLIN};
     }
-    for (int i = 0; i < GUESTS; i++) {
-        if (polled[n + i].fd >= 0 && polled[n + i].revents) HY_TRY(hear_guest(c, &guests[i]));
-        if (guests[i].fd >= 0 && hy_clock() - guests[i].heard > 10 * CONNECT_SECONDS)
-            hy_line_close(&guests[i]);
+    poll(r->polled, (nfds_t)n + PENDING, (int)(1e3 * AGAIN_SECONDS));
+    if (r->polled[0].revents) accept_connections(r);
+    for (int32_t i = 1; i < n; i++) {
+        HY_FAIL_IF(r->polled[i].revents && !hy_line_read(&c->lines[i]), HY_ERR_IO,
+                   "%s ended before all ranks were connected", hy_control_name(c, i).text);
+    }
+    for (int i = 0; i < PENDING; i++) {
+        line *l = &r->pending[i];
+        if (r->polled[n + i].fd >= 0 && r->polled[n + i].revents) HY_TRY(identify(r, l));
+        if (l->fd >= 0 && hy_clock() - l->heard > 10 * CONNECT_SECONDS) hy_line_close(l);
     }
     return HY_OK;
 }
 
-static bool are_all_here(const hy_control *c) {
-    for (int32_t r = 1; r < c->ranks.count; r++) {
-        if (c->lines[r].state == LINE_NONE) return false;
-    }
-    return true;
-}
-
-static hy_status wait_for_all(hy_control *c, struct pollfd *polled, line *guests, int listener_fd,
-                              patience *wait) {
+static hy_status wait_for_all(reception *r, patience *wait) {
+    const hy_control *c = r->c;
     char who[128];
-    while (!are_all_here(c)) {
-        HY_TRY(look(c, polled, guests, listener_fd));
+    for (;;) {
+        HY_TRY(poll_once(r));
+        if (missing_count(c) == 0) return HY_OK;
         double waited = is_due(wait);
-        missing_ranks(c, who, sizeof who);
-        if (waited > 0 && !are_all_here(c))
+        name_missing(c, who, sizeof who);
+        if (waited > 0)
             hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s", who, waited);
-        HY_FAIL_IF(hy_clock() > wait->deadline && !are_all_here(c), HY_ERR_IO,
-                   "%s did not connect within %.0f s", who, c->options.open_timeout);
-    }
-    return HY_OK;
-}
-
-static void send_roster(hy_control *c) {
-    hy_wire_head head = {.kind = HY_WIRE_ROSTER,
-                         .size = (uint32_t)(sizeof *c->members * (size_t)c->ranks.count)};
-    for (int32_t r = 1; r < c->ranks.count; r++) hy_line_send(c, r, &head, c->members);
-}
-
-/* Tells all connected ranks why the start failed. */
-static void turn_away(hy_control *c, line *guests, hy_status status) {
-    for (int32_t r = 1; r < c->ranks.count; r++) say_failure(c, &c->lines[r], status);
-    for (int i = 0; i < GUESTS; i++) say_failure(c, &guests[i], status);
-}
-
-/* A rank that connects late; false: none yet, or a foreign connection. */
-static bool turn_away_guest(hy_control *c, line *guest, hy_status status) {
-    hy_wire_message m;
-    bool is_open = hy_line_read(guest); /* unread bytes would make close() discard our message */
-    bool is_rank = hy_wire_take(&guest->in, &m) == HY_WIRE_ONE;
-    if (is_rank) say_failure(c, guest, status);
-    if (is_rank || !is_open) hy_line_close(guest);
-    return is_rank;
-}
-
-/* Without this, late ranks would look for rank 0 until their timeout. */
-static void turn_away_late(hy_control *c, struct pollfd *polled, line *guests, int listener_fd,
-                           hy_status status) {
-    int32_t missing = 0;
-    double until = hy_clock() + TURNED_AWAY_SECONDS;
-    for (int32_t r = 1; r < c->ranks.count; r++) missing += c->lines[r].state == LINE_NONE;
-    for (int i = 0; i < GUESTS; i++) {
-        missing -= guests[i].fd >= 0; /* it has just been turned away */
-        hy_line_close(&guests[i]);
-    }
-    while (missing > 0 && hy_clock() < until) {
-        polled[0] = (struct pollfd){.fd = listener_fd, .events = POLLIN};
-        for (int i = 0; i < GUESTS; i++)
-            polled[1 + i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
-        poll(polled, 1 + GUESTS, (int)(1e3 * AGAIN_SECONDS));
-        greet(c, guests, listener_fd);
-        for (int i = 0; i < GUESTS; i++) {
-            if (polled[1 + i].fd >= 0 && polled[1 + i].revents)
-                missing -= turn_away_guest(c, &guests[i], status);
-        }
+        HY_FAIL_IF(hy_clock() > wait->deadline, HY_ERR_IO, "%s did not connect within %.0f s", who,
+                   c->options.open_timeout);
     }
 }
 
-static hy_status receive_with(hy_control *c, struct pollfd *polled, line *guests) {
-    int listener_fd = -1;
-    patience wait = begin_to_wait(c);
-    for (int i = 0; i < GUESTS; i++) guests[i].fd = -1;
-    HY_TRY(listen_somewhere(c, &listener_fd));
-    hy_status status = wait_for_all(c, polled, guests, listener_fd, &wait);
-    if (status == HY_OK) {
-        send_roster(c);
-    } else {
-        turn_away(c, guests, status);
-        if (hy_clock() < wait.deadline) turn_away_late(c, polled, guests, listener_fd, status);
-    }
-    for (int i = 0; i < GUESTS; i++) hy_line_close(&guests[i]);
-    hy_net_close(&listener_fd);
-    return status;
+/* Sends the error of a failed start to the connected ranks, and for some seconds to ranks that
+ * connect late: otherwise these would look for rank 0 until their timeout. */
+static void refuse_all(reception *r, hy_status status, double deadline) {
+    hy_control *c = r->c;
+    double until = hy_clock() + REFUSING_SECONDS;
+    r->refusal = status;
+    for (int32_t i = 1; i < c->ranks.count; i++) refuse(c, &c->lines[i], status);
+    for (int i = 0; i < PENDING; i++) r->refused += refuse(c, &r->pending[i], status);
+    if (hy_clock() >= deadline) return;
+    while (r->refused < missing_count(c) && hy_clock() < until) (void)poll_once(r);
 }
 
 static hy_status receive_ranks(hy_control *c) {
-    struct pollfd *polled = calloc((size_t)c->ranks.count + GUESTS, sizeof *polled);
-    line *guests = calloc(GUESTS, sizeof *guests);
-    hy_status status = HY_ERR_MEMORY;
-    if (polled && guests)
-        status = receive_with(c, polled, guests);
-    else
-        hy_fail(status, "no memory to wait for %d ranks", c->ranks.count);
-    free(guests);
-    free(polled);
+    reception r = {.c = c, .listener = -1};
+    patience wait = begin_to_wait(c);
+    for (int i = 0; i < PENDING; i++) r.pending[i].fd = -1;
+    r.polled = calloc((size_t)c->ranks.count + PENDING, sizeof *r.polled);
+    HY_FAIL_IF(!r.polled, HY_ERR_MEMORY, "no memory to wait for %d ranks", c->ranks.count);
+    hy_status status = listen_somewhere(&c->ranks, &r.listener);
+    if (status == HY_OK) {
+        status = wait_for_all(&r, &wait);
+        if (status != HY_OK) refuse_all(&r, status, wait.deadline);
+    }
+    hy_wire_head roster = {.kind = HY_WIRE_ROSTER,
+                           .size = (uint32_t)(sizeof *c->members * (size_t)c->ranks.count)};
+    for (int32_t i = 1; i < c->ranks.count && status == HY_OK; i++)
+        hy_line_send(c, i, &roster, c->members);
+    for (int i = 0; i < PENDING; i++) hy_line_close(&r.pending[i]);
+    hy_net_close(&r.listener);
+    free(r.polled);
     return status;
 }
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* Is rank 0 of this job at this port? HY_ERR_IO: no, or not yet; HY_ERR_INPUT: it is another
- * build. */
+/* Connects to this port. HY_ERR_IO: rank 0 of this job does not listen there, or not yet. */
 static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
     struct {
         hy_wire_head head;
@@ -327,7 +291,7 @@ static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
     return HY_OK;
 }
 
-static hy_status find_first(hy_control *c) {
+static hy_status find_rank0(hy_control *c) {
     patience wait = begin_to_wait(c);
     const hy_ranks *ranks = &c->ranks;
     for (;;) {
@@ -372,7 +336,7 @@ static hy_status join_ranks(hy_control *c) {
     hello h = own_hello(c);
     hy_wire_message m;
     hy_wire_head head = {.kind = HY_WIRE_HELLO, .size = sizeof h};
-    HY_TRY(find_first(c));
+    HY_TRY(find_rank0(c));
     l->state = LINE_OPEN;
     hy_line_send(c, 0, &head, &h);
     double deadline = hy_clock() + c->options.open_timeout + CONNECT_SECONDS;

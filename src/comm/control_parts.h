@@ -13,8 +13,6 @@
 #include "comm/control.h"
 #include "comm/wire.h"
 
-#define HY_LISTENERS 8
-
 typedef enum line_state { LINE_NONE = 0, LINE_OPEN = 1, LINE_LEFT = 2 } line_state;
 
 /* A connection: rank 0 has one to each other rank, the others have one to rank 0. */
@@ -22,18 +20,19 @@ typedef struct line {
     int fd;
     line_state state;
     hy_wire_buffer in, out;
-    double heard; /* clock of the last byte */
+    double heard; /* hy_clock() when the last bytes arrived */
 } line;
 
 typedef enum call_kind { CALL_BARRIER = 1, CALL_GATHER = 2, CALL_SHARE = 3 } call_kind;
 
-/* The call that a rank is in, with its sizes. */
+/* The call that a rank is in. It is sent in front of the call's data and compared bytewise. */
 typedef struct call_place {
     uint64_t number;
     uint64_t bytes; /* of one rank */
     int32_t root;
-    int32_t kind; /* call_kind; 0: it waits in no call */
+    int32_t kind; /* call_kind; 0: not in a call */
 } call_place;
+_Static_assert(sizeof(call_place) == 24, "no padding");
 
 /* On rank 0: a rank that has reached its next call, with its data. */
 typedef struct arrival {
@@ -41,12 +40,6 @@ typedef struct arrival {
     uint8_t *data;
     size_t room;
 } arrival;
-
-typedef struct listener {
-    void (*function)(void *user);
-    void *user;
-    bool is_told;
-} listener;
 
 struct hy_control {
     hy_ranks ranks;
@@ -60,31 +53,21 @@ struct hy_control {
 
     pthread_mutex_t lock;
     pthread_cond_t is_changed;
-    line *lines;       /* (count); others than rank 0 use lines[0] alone */
+    line *lines;       /* (count); on other ranks than rank 0 only lines[0] is used */
     arrival *arrivals; /* (count), rank 0 */
-    uint64_t number;   /* of the owner's last call */
+    uint64_t number;   /* of this rank's last call */
     uint64_t answered; /* number of the last answered call, and the answer */
     uint8_t *answer;
     size_t answer_size, answer_room;
-    uint8_t *call; /* room to put a call together */
+    uint8_t *call; /* buffer in which a call is assembled */
     size_t call_room;
     hy_error failure; /* the first one, on any rank */
     int32_t failed_rank;
-    listener listeners[HY_LISTENERS];
-    bool is_telling; /* a listener is running */
-    bool is_leaving; /* the owner closes: others' goodbyes are awaited */
+    void (*on_failure)(void *user); /* NULL: none, or it was called */
+    void *on_failure_user;
+    bool is_calling; /* on_failure is running */
     bool is_stopping;
 };
-
-/* ---- control_line.c -------------------------------------------------------------------------- */
-
-void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const void *data);
-void hy_line_flush(line *l);
-/* Reads the available bytes; false: the other side has closed. */
-bool hy_line_read(line *l);
-void hy_line_close(line *l);
-bool hy_line_is_idle(const hy_control *c); /* everything is sent */
-void hy_control_wake(hy_control *c);
 
 /* ---- control_open.c -------------------------------------------------------------------------- */
 
@@ -97,18 +80,23 @@ rank_name hy_control_name(const hy_control *c, int32_t rank);
 
 /* ---- control_calls.c ------------------------------------------------------------------------- */
 
-/* Rank 0: a rank has reached a call. */
-void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
-                       size_t size);
-void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *m);
-/* Others: a result came. */
+/* On rank 0: the message says that a rank has reached a call. */
+void hy_control_arrive(hy_control *c, int32_t rank, const hy_wire_message *m);
+/* On other ranks: the result of a call has arrived. */
 void hy_control_answer(hy_control *c, const hy_wire_message *m);
-/* Rank 0: `rank` has ended; a failure if others wait for it. */
+/* On rank 0: `rank` has ended. This is a failure if other ranks wait for it in a call. */
 void hy_control_left(hy_control *c, int32_t rank);
 
 /* ---- control_thread.c ------------------------------------------------------------------------ */
 
+void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const void *data);
+void hy_line_flush(line *l);
+/* Reads the available bytes; false: the other side has closed. */
+bool hy_line_read(line *l);
+void hy_line_close(line *l);
+bool hy_line_is_idle(const hy_control *c); /* everything is sent */
+void hy_control_wake(hy_control *c);       /* the thread */
 hy_status hy_control_start(hy_control *c);
 void hy_control_stop(hy_control *c);
-/* Keeps the first failure and sends it to all ranks. Needs the lock. `message` is complete. */
+/* Keeps the first failure and sends it to all ranks. Needs the lock. `message` names the rank. */
 void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message);

@@ -50,7 +50,7 @@ hy_status hy_exchange_connect(hy_exchange *net) {
 
 void hy_exchange_close(hy_exchange *net) {
     hy_backend *b = net->backend;
-    if (net->stream) (void)b->stream_sync(net->stream); /* a failure was reported */
+    if (net->stream) (void)b->stream_sync(net->stream); /* its failures were reported before */
     hy_nccl_close(net->nccl);
     for (int32_t i = 0; i < net->op_count; i++) {
         if (net->ops[i].is_ready) b->event_destroy(net->ops[i].is_ready);
@@ -63,24 +63,26 @@ void hy_exchange_close(hy_exchange *net) {
     *net = (hy_exchange){0};
 }
 
-/* ---- what runs in the stream's order --------------------------------------------------------- */
+/* ---- calls in the order of the stream -------------------------------------------------------- */
 
-/* The other ranks are informed at once: they may wait for this rank. */
-static hy_status report(hy_exchange *net, hy_status status) {
-    return status == HY_OK ? HY_OK : hy_team_fail(net->team, status);
-}
-
-static void count_since(hy_exchange *net, double begin) {
-    atomic_fetch_add(&net->busy, (uint64_t)((hy_clock() - begin) * 1e9));
-}
-
-hy_status hy_comm_exchange(void *argument) {
-    const hy_comm_op *op = argument;
+/* A failure is sent to the other ranks at once: they may wait for this rank. */
+static hy_status run_transfers(const hy_comm_op *op, hy_nccl *nccl, void *stream) {
+    hy_exchange *net = op->net;
     double begin = hy_clock();
-    hy_status status = hy_link_exchange(op->net->team->link, op->sends, op->send_count,
-                                        op->receives, op->receive_count);
-    count_since(op->net, begin);
-    return report(op->net, status);
+    hy_status status = nccl ? hy_nccl_exchange(nccl, op->sends, op->send_count, op->receives,
+                                               op->receive_count, stream)
+                            : hy_link_exchange(net->team->link, op->sends, op->send_count,
+                                               op->receives, op->receive_count);
+    atomic_fetch_add(&net->busy, (uint64_t)((hy_clock() - begin) * 1e9));
+    return hy_team_fail(net->team, status);
+}
+
+hy_status hy_comm_exchange(void *op) { return run_transfers(op, NULL, NULL); }
+
+/* A stand-in for NCCL without a card, for tests. */
+static hy_status call_nccl(void *argument) {
+    const hy_comm_op *op = argument;
+    return run_transfers(op, op->net->nccl, NULL);
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */
@@ -89,7 +91,7 @@ hy_status hy_comm_begin(hy_exchange *net, hy_comm_op **out) {
     *out = &net->dry_op;
     if (net->is_dry) return HY_OK;
     hy_comm_op *op = &net->ops[net->next];
-    /* connected now, or it would use the link unnoticed */
+    /* hy_exchange_connect was called; otherwise the op would silently use the link */
     assert(net->nccl || !net->team->uses_nccl);
     net->next = (net->next + 1) % net->op_count;
     if (op->was_started) HY_TRY(net->backend->event_sync(op->is_done));
@@ -137,7 +139,7 @@ static hy_status run_staged(hy_comm_op *op) {
     uint64_t used = 0, first;
     HY_TRY(stage_sends(op, &used));
     first = used;
-    char *device[HY_RANKS_MOST];
+    char *device[HY_RANKS_MOST] = {0};
     for (int32_t i = 0; i < op->receive_count; i++) {
         hy_transfer *p = &op->receives[i];
         assert(used + p->bytes <= net->staging_bytes);
@@ -154,21 +156,6 @@ static hy_status run_staged(hy_comm_op *op) {
     return HY_OK;
 }
 
-static hy_status enqueue_nccl(hy_comm_op *op, void *stream) {
-    hy_exchange *net = op->net;
-    return report(net, hy_nccl_exchange(net->nccl, op->sends, op->send_count, op->receives,
-                                        op->receive_count, stream));
-}
-
-/* A stand-in for NCCL without a card, also in the order of the stream. */
-static hy_status call_nccl(void *argument) {
-    hy_comm_op *op = argument;
-    double begin = hy_clock();
-    hy_status status = enqueue_nccl(op, NULL);
-    count_since(op->net, begin);
-    return status;
-}
-
 /* NCCL's exchanges run on the card; the host does not see their begin or end. */
 static bool runs_on_card(const hy_exchange *net) {
     return net->nccl && net->backend->stream_handle;
@@ -177,7 +164,7 @@ static bool runs_on_card(const hy_exchange *net) {
 static hy_status run(hy_comm_op *op) {
     hy_exchange *net = op->net;
     hy_backend *b = net->backend;
-    if (runs_on_card(net)) return enqueue_nccl(op, b->stream_handle(net->stream));
+    if (runs_on_card(net)) return run_transfers(op, net->nccl, b->stream_handle(net->stream));
     if (net->nccl) return b->call(net->stream, call_nccl, op);
     return net->staging ? run_staged(op) : b->call(net->stream, hy_comm_exchange, op);
 }
@@ -210,5 +197,5 @@ uint64_t hy_exchange_sent(const hy_exchange *net) {
 hy_status hy_exchange_check(hy_exchange *net) {
     if (net->count == 0) return HY_OK;
     HY_TRY(hy_control_check(net->team->control));
-    return net->nccl ? report(net, hy_nccl_check(net->nccl)) : HY_OK;
+    return net->nccl ? hy_team_fail(net->team, hy_nccl_check(net->nccl)) : HY_OK;
 }

@@ -25,7 +25,7 @@
 #define CODE_REFUSED 2
 #define REFUSED_GRACE 2 /* seconds */
 #define NO_SUCH_COMMAND 127
-#define LINE_MOST ((size_t)64 << 10) /* a longer line is cut */
+#define LINE_MOST ((size_t)64 << 10) /* bytes; a longer line is split */
 #define NAP_MILLISECONDS 200
 
 extern char **environ;
@@ -34,10 +34,10 @@ static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 typedef struct rank_process {
     pid_t pid;        /* 0: it has ended */
-    bool was_asked;   /* to end, by the launcher */
-    bool was_stopped; /* once, by a signal */
+    bool was_asked;   /* the launcher has sent it a signal to end */
+    bool was_stopped; /* a signal such as SIGSTOP has stopped it */
     int status;
-    int pipe; /* what it prints; -1: rank 0, or over */
+    int pipe; /* its output; -1: rank 0, or closed */
     hy_text line;
 } rank_process;
 
@@ -55,13 +55,13 @@ typedef struct launcher {
     char address[64], job[24];
 } launcher;
 
-/* ---- what ranks print ------------------------------------------------------------------------ */
+/* ---- output of ranks ------------------------------------------------------------------------- */
 
 static void write_all(int fd, const char *data, size_t size) {
     while (size > 0) {
         ssize_t n = write(fd, data, size);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* nobody reads any more; ranks go on */
+        if (n <= 0) return; /* the reader is gone; ranks continue */
         data += n;
         size -= (size_t)n;
     }
@@ -113,52 +113,44 @@ static void read_rank(launcher *l, int32_t rank) {
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static bool is_own_variable(const char *text) {
-    static const char *const names[] = {
-        "HYBRID_RANK=",        "HYBRID_RANKS=", "HYBRID_LOCAL_RANK=",
-        "HYBRID_LOCAL_RANKS=", "HYBRID_JOB=",   "HYBRID_ADDRESS="};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strncmp(text, names[i], strlen(names[i])) == 0) return true;
-    }
-    return false;
-}
-
-/* The environment of a rank, made before the fork, because little is allowed after it. Our
- * variables come first, as one block of text after the list. */
+/* The environment of a rank: our variables, then the others. It is one block of memory, made before
+ * the fork, because few functions may be called after it. */
 static char **make_environment(const launcher *l, int32_t rank) {
-    size_t count = 0, room = 512;
-    int n = l->options->count, used = 0;
+    static const char *const names[] = {"HYBRID_RANK",        "HYBRID_RANKS",   "HYBRID_LOCAL_RANK",
+                                        "HYBRID_LOCAL_RANKS", "HYBRID_ADDRESS", "HYBRID_JOB"};
+    enum { OWN = sizeof names / sizeof names[0], ROOM = 128 };
+    char own[12], all[12];
+    const char *values[OWN] = {own, all, own, all, l->address, l->job};
+    size_t count = 0, used = OWN;
+    snprintf(own, sizeof own, "%d", rank);
+    snprintf(all, sizeof all, "%d", l->options->count);
     while (environ[count]) count++;
-    char **list = calloc(1, (count + 7) * sizeof *list + room);
+    char **list = calloc(1, (OWN + count + 1) * sizeof *list + OWN * ROOM);
     if (!list) return NULL;
-    char *text = (char *)(list + count + 7);
-    const char *names[] = {"HYBRID_RANK", "HYBRID_RANKS", "HYBRID_LOCAL_RANK",
-                           "HYBRID_LOCAL_RANKS"};
-    const int values[] = {rank, n, rank, n};
-    size_t at = 0;
-    for (int i = 0; i < 4; i++) {
-        list[at++] = text + used;
-        used += snprintf(text + used, room - (size_t)used, "%s=%d", names[i], values[i]) + 1;
+    for (int i = 0; i < OWN; i++) {
+        list[i] = (char *)(list + OWN + count + 1) + i * ROOM;
+        snprintf(list[i], ROOM, "%s=%s", names[i], values[i]);
     }
-    list[at++] = text + used;
-    used += snprintf(text + used, room - (size_t)used, "HYBRID_ADDRESS=%s", l->address) + 1;
-    list[at++] = text + used;
-    snprintf(text + used, room - (size_t)used, "HYBRID_JOB=%s", l->job);
     for (size_t i = 0; i < count; i++) {
-        if (!is_own_variable(environ[i])) list[at++] = environ[i];
+        bool is_own = false;
+        for (int k = 0; k < OWN; k++) {
+            size_t length = strlen(names[k]);
+            is_own |= strncmp(environ[i], names[k], length) == 0 && environ[i][length] == '=';
+        }
+        if (!is_own) list[used++] = environ[i];
     }
     return list;
 }
 
-/* In the new process. */
+/* Runs in the new process. */
 static void become_rank(const launcher *l, pid_t parent, int output, char **environment) {
     char *const *argv = l->options->argv;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* it ended before that */
+    if (getppid() != parent) _exit(1); /* the launcher ended before the line above */
     setpgid(0, 0);
     if (output >= 0) {
         int nothing = open("/dev/null", O_RDONLY);
-        if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* what is typed or piped is rank 0's */
+        if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* only rank 0 reads standard input */
         dup2(output, STDOUT_FILENO);
         dup2(output, STDERR_FILENO);
     }
@@ -190,13 +182,14 @@ static hy_status start_rank(launcher *l, int32_t rank) {
     return HY_OK;
 }
 
-static hy_status find_place(launcher *l) {
+/* Chooses rank 0's port and the job's number. */
+static hy_status choose_address(launcher *l) {
     int fd;
     bool is_taken;
     uint64_t number;
     HY_TRY(hy_net_listen("127.0.0.1", 0, &fd, &is_taken));
     snprintf(l->address, sizeof l->address, "127.0.0.1:%d", hy_net_port(fd));
-    hy_net_close(&fd); /* another process may take it first; then rank 0 takes the next */
+    hy_net_close(&fd); /* if another process takes the port, rank 0 takes the next one */
     HY_FAIL_IF(getrandom(&number, sizeof number, 0) != sizeof number, HY_ERR_IO,
                "cannot read random bytes from the system");
     snprintf(l->job, sizeof l->job, "%016llx", (unsigned long long)number);
@@ -211,63 +204,52 @@ static void signal_all(const launcher *l, int number) {
     }
 }
 
-static void hear_signals(launcher *l) {
+static void forward_signals(launcher *l) {
     struct signalfd_siginfo info;
     while (read(l->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo != SIGCHLD) signal_all(l, (int)info.ssi_signo);
     }
 }
 
-static bool has_failed(int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }
-
 static void enter_stage(launcher *l, stage next, double seconds) {
     l->stage = next;
     l->deadline = hy_clock() + seconds;
 }
 
-/* A rank with wrong arguments may end before it has connected, and the others would wait for it
- * forever. */
-static double grace_after(const hy_launch_options *o, int status) {
-    double grace = o->grace > 0 ? o->grace : 90;
-    bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == CODE_REFUSED;
-    return is_refused && grace > REFUSED_GRACE ? REFUSED_GRACE : grace;
-}
-
 /* Records ranks that have ended; returns how many are left. */
 static int32_t collect(launcher *l) {
     int32_t running = 0;
-    const hy_launch_options *o = l->options;
-    for (int32_t r = 0; r < o->count; r++) {
+    for (int32_t r = 0; r < l->options->count; r++) {
         rank_process *p = &l->ranks[r];
         bool is_news = p->pid > 0 && waitpid(p->pid, &p->status, WNOHANG | WUNTRACED) == p->pid;
         if (is_news && WIFSTOPPED(p->status)) {
             p->was_stopped = true;
         } else if (is_news) {
+            int code = WIFEXITED(p->status) ? WEXITSTATUS(p->status) : -1;
+            double grace = l->options->grace > 0 ? l->options->grace : 90;
+            /* A rank with wrong arguments may end before it has connected. The others would wait
+             * for it forever. */
+            if (code == CODE_REFUSED && grace > REFUSED_GRACE) grace = REFUSED_GRACE;
             p->pid = 0;
-            if (has_failed(p->status) && l->first_failed < 0) l->first_failed = r;
-            if (has_failed(p->status) && l->stage == RUNNING)
-                enter_stage(l, WAITING, grace_after(o, p->status));
+            if (code != 0 && l->first_failed < 0) l->first_failed = r;
+            if (code != 0 && l->stage == RUNNING) enter_stage(l, WAITING, grace);
         }
         running += p->pid > 0;
     }
     return running;
 }
 
-/* After a failure, a stopped rank is continued so that it can notice and end. */
-static void wake_stopped(launcher *l) {
-    for (int32_t r = 0; r < l->options->count && l->stage != RUNNING; r++) {
+/* After a failure: ends the ranks that have not ended in time. */
+static void end_late_ranks(launcher *l) {
+    if (l->stage == RUNNING) return;
+    for (int32_t r = 0; r < l->options->count; r++) {
         rank_process *p = &l->ranks[r];
+        /* A stopped rank is continued, so that it can notice the failure and end. */
         if (p->pid > 0 && p->was_stopped) kill(p->pid, SIGCONT);
         p->was_stopped = false;
     }
-}
-
-/* The others had their time. */
-static void press(launcher *l) {
-    wake_stopped(l);
-    if (l->stage == RUNNING || l->stage == KILLING || hy_clock() < l->deadline) return;
+    if (l->stage == KILLING || hy_clock() < l->deadline) return;
     bool is_last = l->stage == TERMINATING;
-    double seconds = l->options->kill_after > 0 ? l->options->kill_after : 20;
     for (int32_t r = 0; r < l->options->count; r++) {
         if (l->ranks[r].pid == 0) continue;
         l->ranks[r].was_asked = true;
@@ -275,8 +257,9 @@ static void press(launcher *l) {
                 is_last ? "it gets killed" : "it gets a signal to end");
     }
     signal_all(l, is_last ? SIGKILL : SIGTERM);
-    if (!is_last) signal_all(l, SIGCONT); /* one that is stopped would not hear it */
-    enter_stage(l, is_last ? KILLING : TERMINATING, seconds);
+    if (!is_last) signal_all(l, SIGCONT); /* a stopped process does not receive SIGTERM */
+    enter_stage(l, is_last ? KILLING : TERMINATING,
+                l->options->kill_after > 0 ? l->options->kill_after : 20);
 }
 
 static void wait_for_ranks(launcher *l) {
@@ -286,11 +269,11 @@ static void wait_for_ranks(launcher *l) {
             l->polled[r] = (struct pollfd){.fd = l->ranks[r].pipe, .events = POLLIN};
         l->polled[n] = (struct pollfd){.fd = l->signals, .events = POLLIN};
         poll(l->polled, (nfds_t)n + 1, NAP_MILLISECONDS);
-        hear_signals(l);
+        forward_signals(l);
         for (int32_t r = 0; r < n; r++) {
             if (l->polled[r].revents) read_rank(l, r);
         }
-        press(l);
+        end_late_ranks(l);
     }
     for (int32_t r = 0; r < n; r++) {
         read_rank(l, r);
@@ -300,22 +283,18 @@ static void wait_for_ranks(launcher *l) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void name_failure(const launcher *l) {
+/* Names the rank that failed first and returns the launcher's exit code. */
+static int report_end(const launcher *l) {
     int32_t r = l->first_failed;
-    int status = r >= 0 ? l->ranks[r].status : 0;
-    if (r < 0) return;
+    if (r < 0) return 0;
+    int status = l->ranks[r].status, first = l->ranks[0].status;
     if (WIFSIGNALED(status))
         dprintf(errors_of(l), "rank %d was ended by signal %d (%s)\n", r, WTERMSIG(status),
                 strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) != STOPPED_ON_REQUEST)
         dprintf(errors_of(l), "rank %d ended with exit code %d\n", r, WEXITSTATUS(status));
-}
-
-static int code_of(const launcher *l) {
-    int status = l->ranks[0].status;
-    bool by_itself = WIFEXITED(status) && !l->ranks[0].was_asked;
-    if (l->first_failed < 0) return 0;
-    return by_itself && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
+    bool by_itself = WIFEXITED(first) && !l->ranks[0].was_asked;
+    return by_itself && WEXITSTATUS(first) != 0 ? WEXITSTATUS(first) : 1;
 }
 
 static hy_status start_all(launcher *l) {
@@ -324,8 +303,8 @@ static hy_status start_all(launcher *l) {
     sigaddset(&heard, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
-        /* nohup(1) etc.: an ignored hangup stays ignored, here and in the ranks. A shell also
-         * makes background processes ignore SIGINT, but we still handle one that is sent. */
+        /* Under nohup(1) a hangup stays ignored, here and in the ranks. A shell also makes
+         * background processes ignore SIGINT, but we handle it even then. */
         bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
                           now.sa_handler == SIG_IGN;
         if (!is_ignored) sigaddset(&heard, passed_on[i]);
@@ -334,21 +313,9 @@ static hy_status start_all(launcher *l) {
     l->signals = signalfd(-1, &heard, SFD_NONBLOCK | SFD_CLOEXEC);
     HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "cannot open a descriptor for signals: %s",
                strerror(errno));
-    HY_TRY(find_place(l));
+    HY_TRY(choose_address(l));
     for (int32_t r = 0; r < l->options->count; r++) HY_TRY(start_rank(l, r));
     return HY_OK;
-}
-
-static void end_launcher(launcher *l) {
-    for (int32_t r = 0; r < l->options->count; r++) {
-        hy_net_close(&l->ranks[r].pipe);
-        hy_text_free(&l->ranks[r].line);
-    }
-    if (l->signals >= 0) {
-        hear_signals(l); /* a late signal must not be delivered again */
-        hy_net_close(&l->signals);
-    }
-    sigprocmask(SIG_SETMASK, &l->before, NULL);
 }
 
 static hy_status launch(launcher *l, int *exit_code) {
@@ -357,13 +324,18 @@ static hy_status launch(launcher *l, int *exit_code) {
     hy_status status = start_all(l);
     if (status == HY_OK) {
         wait_for_ranks(l);
-        name_failure(l);
-        *exit_code = code_of(l);
+        *exit_code = report_end(l);
     } else {
         signal_all(l, SIGKILL);
         while (collect(l) > 0) poll(NULL, 0, 1);
     }
-    end_launcher(l);
+    for (int32_t r = 0; r < l->options->count; r++) {
+        hy_net_close(&l->ranks[r].pipe);
+        hy_text_free(&l->ranks[r].line);
+    }
+    if (l->signals >= 0) forward_signals(l); /* a late signal must not be delivered again */
+    hy_net_close(&l->signals);
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
     return status;
 }
 

@@ -14,7 +14,7 @@
 typedef struct hy_launch_options {
     int32_t count;
     char *const *argv; /* the command, NULL at its end; searched in PATH if it has no slash */
-    double grace;      /* seconds; 0: 90 */
+    double grace;      /* seconds for the other ranks to end after a failure; 0: 90 */
     double kill_after; /* seconds from SIGTERM to SIGKILL; 0: 20 */
     int errors;        /* descriptor for other ranks' lines and for messages; 0: standard error */
 } hy_launch_options;

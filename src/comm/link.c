@@ -27,8 +27,7 @@ uint64_t hy_link_bytes_received(const hy_link *link) { return atomic_load(&link-
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what) {
     const hy_member *m = hy_control_member(link->control, peer);
     struct pollfd failure = {.fd = hy_control_failure_fd(link->control), .events = POLLIN};
-    /* The control channel knows the reason better; it detects a killed process at about the same
-     * time. */
+    /* The control channel detects a killed process at about the same time and knows the reason. */
     poll(&failure, 1, (int)(1e3 * hy_control_timeout(link->control)));
     HY_TRY(hy_control_check(link->control));
     return hy_fail(HY_ERR_IO, "rank %d (%s, pid %d) %s", peer, m->host, m->pid, what);
@@ -51,7 +50,7 @@ static int32_t next_own(const hy_link *link, const hy_transfer *list, int32_t co
     return from;
 }
 
-/* Pieces from this rank to itself. */
+/* Copies what this rank sends to itself. */
 static hy_status copy_own(const hy_link *link, const hy_transfer *sends, int32_t send_count,
                           const hy_transfer *receives, int32_t receive_count) {
     int32_t s = -1, r = -1;

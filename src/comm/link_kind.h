@@ -22,6 +22,6 @@ struct hy_link {
 };
 
 void hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
-/* "rank 2 (host, pid 77) ..." with what the control channel reports now or within its timeout,
- * else with `what`. Call it when a peer's connection is broken. */
+/* Call it when the connection to a peer is broken. Returns the failure that the control channel
+ * reports now or within its timeout, or else "rank 2 (host, pid 77) WHAT". */
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what);

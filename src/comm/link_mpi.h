@@ -7,8 +7,8 @@
 
 #include "comm/link.h"
 
-/* If MPI started ranks on several machines and the address of rank 0 is not set (ranks.h): asks
- * MPI. Does nothing if the address is known. All ranks call it. */
+/* Asks MPI for the address of rank 0 if it is not known: if MPI started ranks on several machines
+ * and no variable sets it (ranks.h). All ranks call it. */
 hy_status hy_mpi_find_address(hy_ranks *ranks);
 
 /* Opens the shared object. HY_ERR_DEVICE: it or MPI is missing. Does not start MPI: a rank that
@@ -22,7 +22,7 @@ bool hy_mpi_is_running(void);
 /* Starts MPI unless it runs. All ranks call it. */
 hy_status hy_link_open_mpi(hy_control *control, hy_link **out);
 
-/* Call it at the end of a process that called one of the above, after its links and before it
- * closes the control channel; otherwise it does nothing. After a failure MPI is not ended: the
- * process should exit, and mpirun ends the others. */
+/* Ends MPI if it runs. Call it at the end of the process, after its links are destroyed and before
+ * the control channel is closed. After a failure MPI is not ended: the process should exit, and
+ * mpirun ends the others. */
 void hy_mpi_finish(bool has_failed);

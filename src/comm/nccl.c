@@ -54,20 +54,17 @@ struct hy_nccl {
     char version[16];
     uint64_t sent, received;
     pthread_mutex_t lock;
-    communicator comm; /* NULL: not there yet, or aborted */
+    communicator comm; /* NULL: not created yet, or aborted */
 };
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
 static hy_status open_library(void **out) {
     const char *given = getenv("HYBRID_NCCL");
-    *out = NULL;
-    if (given && *given) {
-        *out = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "cannot open the library in HYBRID_NCCL: %s", dlerror());
-        return HY_OK;
-    }
-    *out = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    bool is_given = given && *given;
+    *out = dlopen(is_given ? given : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    HY_FAIL_IF(!*out && is_given, HY_ERR_DEVICE, "cannot open the library in HYBRID_NCCL: %s",
+               dlerror());
     if (!*out) *out = dlopen("libnccl.so", RTLD_NOW | RTLD_LOCAL);
     HY_FAIL_IF(!*out, HY_ERR_DEVICE,
                "NCCL was not found (libnccl.so.2, package libnccl2): install it, set HYBRID_NCCL "
@@ -75,7 +72,9 @@ static hy_status open_library(void **out) {
     return HY_OK;
 }
 
-static hy_status find_functions(void *library, functions *api) {
+/* Finds the functions and the version of the library. It stays open: CUDA does not survive being
+ * unloaded. */
+static hy_status load_library(functions *api, int *version) {
     const struct {
         const char *name;
         void *slot;
@@ -91,15 +90,17 @@ static hy_status find_functions(void *library, functions *api) {
                   {"ncclGroupStart", &api->group_start},
                   {"ncclGroupEnd", &api->group_end},
                   {"ncclGetErrorString", &api->error_string}};
-    int version = 0;
+    void *library;
+    *version = 0;
+    HY_TRY(open_library(&library));
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *found = dlsym(library, wanted[i].name);
         memcpy(wanted[i].slot, &found, sizeof found);
         /* The version is checked first, so that an old library is reported as old. */
-        if (i == 0 && found && api->get_version(&version) == SUCCESS && version < OLDEST) {
-            int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
+        if (i == 0 && found && (api->get_version(version) != SUCCESS || *version < OLDEST)) {
+            int unit = *version < 10000 ? 1000 : 10000; /* versions before 2.9 had fewer digits */
             return hy_fail(HY_ERR_DEVICE, "the NCCL version is %d.%d (%d): expected 2.14 or newer",
-                           version < 10000 ? version / 1000 : version / 10000, minor, version);
+                           *version / unit, *version % unit / 100, *version);
         }
         HY_FAIL_IF(!found, HY_ERR_DEVICE,
                    "the NCCL library has no function %s: expected NCCL 2.14 or newer",
@@ -110,8 +111,7 @@ static hy_status find_functions(void *library, functions *api) {
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* With or without the lock of the owner's calls: the first caller aborts. Called by the
- * control's thread. */
+/* Aborts the communicator unless that has been done. The control's thread calls it too. */
 static void abort_all(void *user) {
     hy_nccl *n = user;
     pthread_mutex_lock(&n->lock);
@@ -133,11 +133,6 @@ static hy_status failed(hy_nccl *n, const char *what, int result) {
                    result == 5 ? " (for example, two ranks on one device)" : "");
 }
 
-static hy_status was_aborted(hy_nccl *n, const char *what) {
-    HY_TRY(hy_control_check(n->control));
-    return hy_fail(HY_ERR_STATE, "%s was called after NCCL was aborted", what);
-}
-
 static bool is_fine(int result) { return result == SUCCESS || result == IN_PROGRESS; }
 
 /* Waits until the library has enqueued the request. */
@@ -148,7 +143,10 @@ static hy_status settle(hy_nccl *n, const char *what) {
         bool is_there = n->comm != NULL;
         if (is_there) result = n->api.async_error(n->comm, &state);
         pthread_mutex_unlock(&n->lock);
-        if (!is_there) return was_aborted(n, what);
+        if (!is_there) {
+            HY_TRY(hy_control_check(n->control));
+            return hy_fail(HY_ERR_STATE, "%s was called after NCCL was aborted", what);
+        }
         if (result != SUCCESS) return failed(n, what, result);
         if (state == SUCCESS) return HY_OK;
         if (state != IN_PROGRESS) return failed(n, what, state);
@@ -162,14 +160,10 @@ static void write_version(int version, char out[16]) {
     snprintf(out, 16, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-static hy_status agree_on_version(hy_nccl *n) {
+static hy_status check_versions(hy_nccl *n, int version) {
     int32_t count = hy_control_count(n->control);
-    double *all = calloc((size_t)count, sizeof *all), mine;
-    int version = 0;
+    double *all = calloc((size_t)count, sizeof *all), mine = version;
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", count);
-    n->api.get_version(&version);
-    write_version(version, n->version);
-    mine = version;
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
         if (all[r] != all[0])
@@ -193,48 +187,38 @@ static hy_status connect_all(hy_nccl *n) {
     result = n->api.init(&n->comm, count, id, rank, &how);
     pthread_mutex_unlock(&n->lock);
     if (!is_fine(result)) return failed(n, "ncclCommInitRankConfig", result);
-    HY_TRY(hy_control_on_failure(n->control, abort_all, n));
+    hy_control_on_failure(n->control, abort_all, n);
     return settle(n, "connecting");
 }
 
-/* The file that a function came from. */
-static void find_path(const functions *api, char *out, size_t size) {
+hy_status hy_nccl_look(hy_nccl_library *out) {
+    functions api;
+    int version;
     void *function;
     Dl_info found;
-    memcpy(&function, &api->get_version, sizeof function);
-    out[0] = 0;
-    if (!dladdr(function, &found) || !found.dli_fname) return;
-    size_t length = strlen(found.dli_fname), cut = length < size ? 0 : length + 1 - size;
-    snprintf(out, size, "%s", found.dli_fname + cut);
-}
-
-hy_status hy_nccl_look(hy_nccl_library *out) {
-    void *library;
-    functions api;
-    int version = 0;
-    HY_TRY(open_library(&library));
-    HY_TRY(find_functions(library, &api));
-    bool is_known = api.get_version(&version) == SUCCESS;
-    HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
-               "the NCCL version is %d.%d.%d: expected 2.14 or newer", version / 10000,
-               version / 100 % 100, version % 100);
-    if (out) write_version(version, out->version);
-    if (out) find_path(&api, out->path, sizeof out->path);
+    HY_TRY(load_library(&api, &version));
+    if (!out) return HY_OK;
+    *out = (hy_nccl_library){0};
+    write_version(version, out->version);
+    memcpy(&function, &api.get_version, sizeof function);
+    if (!dladdr(function, &found) || !found.dli_fname) return HY_OK;
+    size_t length = strlen(found.dli_fname), size = sizeof out->path;
+    snprintf(out->path, size, "%s", found.dli_fname + (length < size ? 0 : length + 1 - size));
     return HY_OK;
 }
 
 hy_status hy_nccl_open(hy_control *control, hy_nccl **out) {
-    void *library; /* stays open: CUDA does not survive being unloaded */
     functions api;
+    int version;
     *out = NULL;
-    HY_TRY(open_library(&library));
-    HY_TRY(find_functions(library, &api));
+    HY_TRY(load_library(&api, &version));
     hy_nccl *n = calloc(1, sizeof *n);
     HY_FAIL_IF(!n, HY_ERR_MEMORY, "no memory for NCCL");
     n->api = api;
     n->control = control;
+    write_version(version, n->version);
     pthread_mutex_init(&n->lock, NULL);
-    hy_status status = agree_on_version(n);
+    hy_status status = check_versions(n, version);
     if (status == HY_OK) status = connect_all(n);
     if (status == HY_OK)
         *out = n;
@@ -245,7 +229,7 @@ hy_status hy_nccl_open(hy_control *control, hy_nccl **out) {
 
 void hy_nccl_close(hy_nccl *n) {
     if (!n) return;
-    hy_control_off_failure(n->control, abort_all, n);
+    hy_control_on_failure(n->control, NULL, NULL);
     if (n->comm && hy_control_check(n->control) == HY_OK && is_fine(n->api.finalize(n->comm)) &&
         settle(n, "closing") == HY_OK && n->comm) {
         n->api.destroy(n->comm);
@@ -266,34 +250,30 @@ static uint64_t bytes_of(const hy_nccl *n, const hy_transfer *list, int32_t coun
     return sum;
 }
 
-/* Needs the lock. Empty pieces are skipped on both sides. */
+/* Needs the lock. Empty transfers are skipped on both sides. */
 static int enqueue(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
                    const hy_transfer *receives, int32_t receive_count, void *stream) {
     const functions *api = &n->api;
     int result = api->group_start();
-    for (int32_t i = 0; i < send_count && is_fine(result); i++) {
-        const hy_transfer *p = &sends[i];
-        if (p->bytes) result = api->send(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
+    for (int32_t i = 0; i < send_count + receive_count && is_fine(result); i++) {
+        const hy_transfer *p = i < send_count ? &sends[i] : &receives[i - send_count];
+        if (p->bytes == 0) continue;
+        result = i < send_count ? api->send(p->data, p->bytes, BYTES, p->peer, n->comm, stream)
+                                : api->receive(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
     }
-    for (int32_t i = 0; i < receive_count && is_fine(result); i++) {
-        const hy_transfer *p = &receives[i];
-        if (p->bytes) result = api->receive(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
-    }
-    int ended = api->group_end(); /* also where a call in between failed */
+    int ended = api->group_end(); /* a group must end even if a call in it failed */
     return is_fine(result) ? ended : result;
 }
 
 hy_status hy_nccl_exchange(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
                            const hy_transfer *receives, int32_t receive_count, void *stream) {
+    int result = SUCCESS;
     HY_TRY(hy_control_check(n->control));
     pthread_mutex_lock(&n->lock);
-    bool is_there = n->comm != NULL;
-    int result =
-        is_there ? enqueue(n, sends, send_count, receives, receive_count, stream) : SUCCESS;
+    if (n->comm) result = enqueue(n, sends, send_count, receives, receive_count, stream);
     pthread_mutex_unlock(&n->lock);
-    if (!is_there) return was_aborted(n, "an exchange");
     if (!is_fine(result)) return failed(n, "an exchange", result);
-    HY_TRY(settle(n, "an exchange"));
+    HY_TRY(settle(n, "an exchange")); /* fails if NCCL was aborted */
     n->sent += bytes_of(n, sends, send_count);
     n->received += bytes_of(n, receives, receive_count);
     return HY_OK;

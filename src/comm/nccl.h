@@ -22,7 +22,8 @@ typedef struct hy_nccl_library {
 hy_status hy_nccl_look(hy_nccl_library *out);
 
 /* All ranks call it, with their CUDA device set in the calling thread; no two ranks may use the
- * same device. HY_ERR_DEVICE: NCCL is missing, too old or different on some ranks. */
+ * same device. A control channel has one NCCL at a time. HY_ERR_DEVICE: NCCL is missing, too old or
+ * different on some ranks. */
 hy_status hy_nccl_open(hy_control *control, hy_nccl **out);
 /* Does not wait after a failure. Work on streams must be finished. NULL is allowed. */
 void hy_nccl_close(hy_nccl *nccl);

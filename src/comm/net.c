@@ -67,7 +67,7 @@ hy_status hy_net_listen(const char *address, uint16_t port, int *fd, bool *is_ta
     v4.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
     v6.sin6_addr = is_local ? in6addr_loopback : in6addr_any;
     *fd = is_v6 ? bind_to((struct sockaddr *)&v6, sizeof v6) : -1;
-    /* A machine without IPv6; with IPv6, one socket serves both. */
+    /* Without IPv6, or for an IPv4 address; otherwise the IPv6 socket serves both. */
     if (*fd < 0 && !(is_v6 && errno == EADDRINUSE))
         *fd = bind_to((struct sockaddr *)&v4, sizeof v4);
     *is_taken = *fd < 0 && (errno == EADDRINUSE || errno == EACCES);
@@ -104,7 +104,8 @@ hy_status hy_net_listen_here(const char *name, int *fd) {
 
 int hy_net_accept(int listener) {
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), yes = 1;
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* not for Unix's */
+    if (fd >= 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* fails for Unix sockets */
     return fd;
 }
 
@@ -184,7 +185,7 @@ void hy_net_peer(int fd, char *out, size_t size) {
     if (getnameinfo((struct sockaddr *)&name, bytes, out, (socklen_t)size, NULL, 0,
                     NI_NUMERICHOST) != 0)
         out[0] = 0;
-    /* An IPv4 address at a socket for both versions. */
+    /* A socket for both versions shows IPv4 addresses in this form. */
     if (strncmp(out, "::ffff:", 7) == 0) memmove(out, out + 7, strlen(out + 7) + 1);
 }
 

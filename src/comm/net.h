@@ -15,12 +15,12 @@ hy_status hy_net_listen(const char *address, uint16_t port, int *fd, bool *is_ta
 hy_status hy_net_listen_here(const char *name, int *fd);
 uint16_t hy_net_port(int fd);
 
-/* HY_ERR_INPUT: the name has no address. HY_ERR_IO: no answer there now. */
+/* HY_ERR_INPUT: the host name has no address. HY_ERR_IO: the connection failed. */
 hy_status hy_net_connect(const char *address, uint16_t port, double deadline, int *fd);
 hy_status hy_net_connect_here(const char *name, int *fd);
 int hy_net_accept(int listener); /* -1: nobody is waiting */
 
-/* Sends or receives all of it; false: the other side closed, or the deadline passed. */
+/* Sends or receives all bytes; false: the other side closed, or the deadline passed. */
 bool hy_net_send(int fd, const void *data, size_t size, double deadline);
 bool hy_net_receive(int fd, void *data, size_t size, double deadline);
 
@@ -32,4 +32,4 @@ bool hy_net_is_loopback(const char *address);
  * namespace. */
 uint64_t hy_net_machine(void);
 
-void hy_net_close(int *fd); /* sets it to -1; nothing for -1 */
+void hy_net_close(int *fd); /* sets it to -1; does nothing if it is -1 */

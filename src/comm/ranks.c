@@ -1,4 +1,4 @@
-/* ranks.c: reading launchers' variables. See ranks.h. */
+/* ranks.c: reads the variables that launchers set. See ranks.h. */
 #include "comm/ranks.h"
 
 #include <errno.h>
@@ -11,74 +11,34 @@
 #include "base/hash.h"
 #include "comm/slurm.h"
 
-/* Step ids from here on belong to the batch script, a shell of salloc etc., which have no tasks. */
+/* Slurm gives step ids from here on to the batch script or a shell of salloc, which have no tasks. */
 #define FIRST_SPECIAL_STEP 0xfffffff0LL
 
-/* One launcher: its four variables, if it sets them, and a variable that is equal on all its
- * ranks. */
+/* A launcher: its four variables (NULL: it does not set this one), and up to three variables that
+ * are equal on all ranks of a job. */
 typedef struct launcher {
-    hy_ranks_source id;
     const char *name;
     const char *rank, *count, *local_rank, *local_count;
-    bool needs_local_count;
-    const char *alike[3];
+    const char *job1, *job2, *job3;
 } launcher;
 
+/* In the order in which they are looked for. */
 static const launcher launchers[] = {
-    {HY_RANKS_LAUNCHER,
-     "hybrid-train",
-     "HYBRID_RANK",
-     "HYBRID_RANKS",
-     "HYBRID_LOCAL_RANK",
-     "HYBRID_LOCAL_RANKS",
-     true,
-     {"HYBRID_JOB", "HYBRID_ADDRESS"}},
-    /* Programs that set torchrun's variables themselves often omit LOCAL_WORLD_SIZE. */
-    {HY_RANKS_TORCHRUN,
-     "torchrun",
-     "RANK",
-     "WORLD_SIZE",
-     "LOCAL_RANK",
-     "LOCAL_WORLD_SIZE",
-     false,
-     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}},
-    {HY_RANKS_OPENMPI,
-     "Open MPI",
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     true,
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {HY_RANKS_PMI,
-     "PMI",
-     "PMI_RANK",
-     "PMI_SIZE",
-     "MPI_LOCALRANKID",
-     "MPI_LOCALNRANKS",
-     true,
-     {"PMI_JOBID", "PMI_PORT"}},
-    {HY_RANKS_SLURM,
-     "Slurm",
-     "SLURM_PROCID",
-     "SLURM_NTASKS",
-     "SLURM_LOCALID",
-     NULL,
-     false,
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    [HY_RANKS_ALONE] = {.name = "", .count = ""},
+    [HY_RANKS_LAUNCHER] = {"hybrid-train", "HYBRID_RANK", "HYBRID_RANKS", "HYBRID_LOCAL_RANK",
+                           "HYBRID_LOCAL_RANKS", "HYBRID_JOB", "HYBRID_ADDRESS", NULL},
+    [HY_RANKS_TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                           "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"},
+    [HY_RANKS_OPENMPI] = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                          "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL},
+    [HY_RANKS_PMI] = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+                      "PMI_JOBID", "PMI_PORT", NULL},
+    [HY_RANKS_SLURM] = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL,
+                        "SLURM_JOB_ID", "SLURM_STEP_ID", NULL},
 };
-#define LAUNCHERS (sizeof launchers / sizeof launchers[0])
-
-static const launcher *launcher_of(hy_ranks_source source) {
-    for (size_t i = 0; i < LAUNCHERS; i++) {
-        if (launchers[i].id == source) return &launchers[i];
-    }
-    static const launcher nobody = {.name = "", .count = ""};
-    return &nobody;
-}
-
-const char *hy_ranks_source_name(hy_ranks_source source) { return launcher_of(source)->name; }
-const char *hy_ranks_count_variable(hy_ranks_source source) { return launcher_of(source)->count; }
+const char *hy_ranks_source_name(hy_ranks_source source) { return launchers[source].name; }
+const char *hy_ranks_count_variable(hy_ranks_source source) { return launchers[source].count; }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -123,40 +83,37 @@ hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDR
     return HY_OK;
 }
 
-/* Systems assign ports from 32768 on; well-known ports are mostly below 10000. */
-uint16_t hy_port_of(uint64_t number) {
-    return (uint16_t)(15000 + hy_hash_bytes(&number, sizeof number, 0) % 15000);
-}
-
 /* ---- one launcher ---------------------------------------------------------------------------- */
 
-/* A step started by srun: a job's variables alone are also set in its script. */
+/* Is this a step that srun started? A job's script has the job's variables, but no step id. */
 static bool is_in_slurm_step(void) {
     const char *step = value_of("SLURM_STEP_ID"), *id = step ? step : value_of("SLURM_STEPID");
     return id && value_of("SLURM_PROCID") && strtoll(id, NULL, 10) < FIRST_SPECIAL_STEP;
 }
 
-static bool is_here(const launcher *l) {
-    bool is_slurm_step = is_in_slurm_step();
-    if (l->id == HY_RANKS_SLURM) return is_slurm_step;
+/* Has this launcher set any of its variables? */
+static bool is_present(hy_ranks_source source) {
+    const launcher *l = &launchers[source];
+    if (source == HY_RANKS_SLURM) return is_in_slurm_step();
     /* srun may also set PMI's variables, with the same values as Slurm's own. */
-    if (l->id == HY_RANKS_PMI && is_slurm_step) return false;
+    if (source == HY_RANKS_PMI && is_in_slurm_step()) return false;
     return value_of(l->rank) || value_of(l->count) || value_of(l->local_rank) ||
            value_of(l->local_count);
 }
 
-static hy_status must_be_set(const launcher *l) {
+/* Names the first variable that is missing, and the first that is set. */
+static hy_status check_complete(hy_ranks_source source) {
+    const launcher *l = &launchers[source];
+    /* Programs that set torchrun's variables themselves often omit LOCAL_WORLD_SIZE. */
     const char *names[] = {l->rank, l->count, l->local_rank,
-                           l->needs_local_count ? l->local_count : NULL};
-    const char *set = NULL, *missing = NULL;
+                           source == HY_RANKS_TORCHRUN ? NULL : l->local_count};
+    const char *set = l->local_count, *missing = NULL;
     for (int i = 3; i >= 0; i--) {
-        if (!names[i]) continue;
         if (value_of(names[i]))
             set = names[i];
-        else
+        else if (names[i])
             missing = names[i];
     }
-    if (!set) set = l->local_count;
     HY_FAIL_IF(missing, HY_ERR_INPUT,
                "%s is set (%s), but %s is not: a launcher sets both; unset %s to train with one "
                "process",
@@ -174,25 +131,27 @@ static void find_slurm_local_count(hy_ranks *out) {
     out->local_count = is_count ? (int32_t)tasks : 0;
 }
 
-static hy_status read_launcher(const launcher *l, hy_ranks *out) {
-    *out = (hy_ranks){.source = l->id};
-    HY_TRY(must_be_set(l));
+static hy_status check_below(const char *name, int32_t value, const char *limit_name,
+                             int32_t limit) {
+    HY_FAIL_IF(value >= limit, HY_ERR_INPUT, "%s is %d, but %s is %d: expected a smaller number",
+               name, value, limit_name, limit);
+    return HY_OK;
+}
+
+static hy_status read_launcher(hy_ranks_source source, hy_ranks *out) {
+    const launcher *l = &launchers[source];
+    *out = (hy_ranks){.source = source};
+    HY_TRY(check_complete(source));
     HY_TRY(number_of(l->count, 1, HY_RANKS_MOST, &out->count));
     HY_TRY(number_of(l->rank, 0, HY_RANKS_MOST - 1, &out->rank));
     HY_TRY(number_of(l->local_rank, 0, HY_RANKS_MOST - 1, &out->local_rank));
-    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT,
-               "%s is %d, but %s is %d: expected a smaller number", l->rank, out->rank, l->count,
-               out->count);
-    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT,
-               "%s is %d, but %s is %d: expected a smaller number", l->local_rank, out->local_rank,
-               l->count, out->count);
+    HY_TRY(check_below(l->rank, out->rank, l->count, out->count));
+    HY_TRY(check_below(l->local_rank, out->local_rank, l->count, out->count));
     if (value_of(l->local_count)) {
         HY_TRY(number_of(l->local_count, 1, out->count, &out->local_count));
-        HY_FAIL_IF(out->local_rank >= out->local_count, HY_ERR_INPUT,
-                   "%s is %d, but %s is %d: expected a smaller number", l->local_rank,
-                   out->local_rank, l->local_count, out->local_count);
+        HY_TRY(check_below(l->local_rank, out->local_rank, l->local_count, out->local_count));
     }
-    if (l->id == HY_RANKS_SLURM) find_slurm_local_count(out);
+    if (source == HY_RANKS_SLURM) find_slurm_local_count(out);
     return HY_OK;
 }
 
@@ -200,12 +159,13 @@ static hy_status read_launcher(const launcher *l, hy_ranks *out) {
 
 /* A number that is equal on all ranks of a job. Without a job name it is the parent's process
  * id, which ranks on one machine share. */
-static uint64_t job_of(const launcher *l) {
+static uint64_t job_of(hy_ranks_source source) {
+    const char *names[] = {launchers[source].job1, launchers[source].job2, launchers[source].job3};
     hy_hash hash;
     bool is_named = false;
-    hy_hash_init(&hash, (uint64_t)l->id);
+    hy_hash_init(&hash, (uint64_t)source);
     for (size_t i = 0; i < 3; i++) {
-        const char *value = value_of(l->alike[i]);
+        const char *value = value_of(names[i]);
         if (value) hy_hash_add(&hash, value, strlen(value) + 1);
         is_named = is_named || value;
     }
@@ -226,13 +186,8 @@ static hy_status address_from_slurm(hy_ranks *out) {
     return HY_OK;
 }
 
-/* torchrun itself listens on MASTER_PORT if workers use its store. */
-static bool is_port_taken(void) {
-    const char *value = value_of("TORCHELASTIC_USE_AGENT_STORE");
-    return value && strcmp(value, "True") == 0;
-}
-
-static hy_status address_from_master(const launcher *l, hy_ranks *out) {
+static hy_status address_from_master(hy_ranks *out) {
+    const launcher *l = &launchers[out->source];
     const char *host = value_of("MASTER_ADDR"), *port = value_of("MASTER_PORT");
     int32_t number = 0;
     HY_FAIL_IF(!host || !port, HY_ERR_INPUT,
@@ -242,28 +197,34 @@ static hy_status address_from_master(const launcher *l, hy_ranks *out) {
     HY_FAIL_IF(strlen(host) >= sizeof out->address, HY_ERR_INPUT,
                "MASTER_ADDR has %zu characters: expected a host name", strlen(host));
     snprintf(out->address, sizeof out->address, "%s", host);
-    out->port = (uint16_t)(number + (is_port_taken() && number < 65535));
+    /* torchrun itself listens on MASTER_PORT if workers use its store. */
+    const char *store = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    bool is_taken = store && strcmp(store, "True") == 0;
+    out->port = (uint16_t)(number + (is_taken && number < 65535));
     return HY_OK;
 }
 
-static hy_status find_address(const launcher *l, hy_ranks *out) {
+static hy_status find_address(hy_ranks *out) {
     const char *own = value_of("HYBRID_ADDRESS");
-    out->job = job_of(l);
-    out->port = hy_port_of(out->job);
+    out->job = job_of(out->source);
+    /* Systems assign ports from 32768 on; well-known ports are mostly below 10000. */
+    out->port = (uint16_t)(15000 + hy_hash_bytes(&out->job, sizeof out->job, 0) % 15000);
     if (own) return hy_address_parse("HYBRID_ADDRESS", own, out->address, &out->port);
-    HY_FAIL_IF(l->id == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
+    HY_FAIL_IF(out->source == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
                "HYBRID_RANK is set, but HYBRID_ADDRESS is not: set it to host:port of rank 0");
-    if (l->id == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR")) return address_from_master(l, out);
-    if (l->id == HY_RANKS_SLURM) return address_from_slurm(out);
+    if (out->source == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR"))
+        return address_from_master(out);
+    if (out->source == HY_RANKS_SLURM) return address_from_slurm(out);
     if (out->local_count == out->count) snprintf(out->address, sizeof out->address, "127.0.0.1");
     return HY_OK;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static hy_status must_agree(const launcher *a, const hy_ranks *first, const launcher *b) {
+static hy_status check_agree(const hy_ranks *first, hy_ranks_source other) {
+    const launcher *a = &launchers[first->source], *b = &launchers[other];
     hy_ranks second;
-    HY_TRY(read_launcher(b, &second));
+    HY_TRY(read_launcher(other, &second));
     HY_FAIL_IF(first->rank != second.rank || first->count != second.count, HY_ERR_INPUT,
                "%s and %s disagree: %s is %d of %d from %s, %s is %d of %d from %s; unset the "
                "variables of the launcher that did not start this process",
@@ -273,16 +234,12 @@ static hy_status must_agree(const launcher *a, const hy_ranks *first, const laun
 }
 
 hy_status hy_ranks_find(hy_ranks *out) {
-    const launcher *found = NULL;
     *out = (hy_ranks){.count = 1, .local_count = 1};
-    for (size_t i = 0; i < LAUNCHERS; i++) {
-        const launcher *l = &launchers[i];
-        if (!is_here(l) || (found && l->id == HY_RANKS_SLURM)) continue;
-        if (found)
-            HY_TRY(must_agree(found, out, l));
-        else
-            HY_TRY(read_launcher(l, out));
-        if (!found) found = l;
+    for (int i = HY_RANKS_LAUNCHER; i <= HY_RANKS_SLURM; i++) {
+        hy_ranks_source source = (hy_ranks_source)i;
+        bool is_found = out->source != HY_RANKS_ALONE;
+        if (!is_present(source) || (is_found && source == HY_RANKS_SLURM)) continue;
+        HY_TRY(is_found ? check_agree(out, source) : read_launcher(source, out));
     }
-    return found && out->count > 1 ? find_address(found, out) : HY_OK;
+    return out->count > 1 ? find_address(out) : HY_OK;
 }

@@ -1,10 +1,10 @@
-/* ranks.h: who is who: which rank this process is, of how many, and where rank 0 waits.
+/* ranks.h: which rank this process is, of how many, and at which address rank 0 listens.
  *
- * It is read from the environment that a launcher made. Looked for, in this order: our own launcher
- * (launch.h), torchrun, Open MPI, MPICH and other launchers that speak PMI, Slurm's srun. None of
- * them: one rank. A set of variables that is partial or does not make sense is refused by name, and
- * so are two launchers that disagree; only Slurm's variables may say something else, because every
- * other launcher may run inside a step of Slurm.
+ * A launcher says so in environment variables. They are looked for in this order: our own launcher
+ * (launch.h), torchrun, Open MPI, MPICH and other launchers that speak PMI, Slurm's srun. Without
+ * any of them there is one rank. HY_ERR_INPUT if a set of variables is incomplete or contradictory,
+ * or if two launchers disagree. Only Slurm's variables may differ from another launcher's, because
+ * every other launcher may run inside a Slurm step.
  *
  *   HYBRID_RANK, HYBRID_RANKS, HYBRID_LOCAL_RANK, HYBRID_LOCAL_RANKS, HYBRID_ADDRESS=host:port
  *   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -12,7 +12,7 @@
  *   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
  *   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_STEP_ID, SLURM_STEP_NODELIST
  *
- * HYBRID_ADDRESS, or MASTER_ADDR with MASTER_PORT, say where rank 0 waits for any launcher. */
+ * With any launcher, HYBRID_ADDRESS, or MASTER_ADDR with MASTER_PORT, sets rank 0's address. */
 #pragma once
 
 #include <stdbool.h>
@@ -54,5 +54,3 @@ const char *hy_ranks_count_variable(hy_ranks_source source);
 /* Splits "host:port" or "[2001:db8::1]:port". `name`: the variable, for messages. */
 hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
                            uint16_t *port);
-/* A port below those that systems assign, computed from a number. */
-uint16_t hy_port_of(uint64_t number);

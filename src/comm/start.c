@@ -10,8 +10,8 @@
 #include "hybrid.h"
 #include "kernels/kernels.h"
 
-#define GRACE_SECONDS 15 /* longer than the timeout after which ranks notice by themselves */
-#define MOST_CARDS 250   /* that an exit code can tell */
+#define GRACE_SECONDS 15 /* added to the timeout after which ranks notice a lost rank */
+#define MOST_CARDS 250   /* an exit code holds no larger number */
 
 hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     hy_ranks who;
@@ -25,9 +25,8 @@ hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     return HY_OK;
 }
 
-/* Should this process start ranks? A process that is one of several does not. A Slurm allocation
- * is mostly a single task with all cards of a machine, and its variables do not conflict with
- * ours. */
+/* Should this process start ranks? Not if it is one of several ranks. A single Slurm task may
+ * start them: an allocation is often one task with all cards of a machine. */
 static hy_status must_start(const hy_start_options *options, bool *out) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));
@@ -41,7 +40,7 @@ static hy_status must_start(const hy_start_options *options, bool *out) {
     return HY_OK;
 }
 
-/* In a child process: the driver's threads would take the signals that the launcher waits for. */
+/* Counts them in a child process: the driver's threads would receive the launcher's signals. */
 static int count_cards(void) {
     int status = 0;
     pid_t pid = fork();

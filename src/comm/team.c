@@ -11,7 +11,7 @@
 
 #define TEST_LINK "HYBRID_TEST_LINK"
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status read_test_link(hy_link_options *out) {
     const char *text = getenv(TEST_LINK);
@@ -29,23 +29,6 @@ static hy_status read_test_link(hy_link_options *out) {
 
 static bool is_slow(const hy_team_options *o) {
     return o->link_options.bytes_per_second > 0 || o->link_options.latency > 0;
-}
-
-static hy_status check(const hy_team_options *o) {
-    HY_FAIL_IF(o->link == HY_LINK_MPI && is_slow(o), HY_ERR_INPUT,
-               TEST_LINK " slows down sockets, but transport is mpi: expected sockets or auto");
-    return HY_OK;
-}
-
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static hy_status find_address(hy_ranks *who) {
-    hy_status status = hy_mpi_find_address(who);
-    return status == HY_OK
-               ? HY_OK
-               : hy_fail_context(status,
-                                 "the ranks run on several machines and HYBRID_ADDRESS=host:port "
-                                 "is not set, so MPI must find the address of rank 0");
 }
 
 /* The first rank with a status other than HY_OK; -1: none. */
@@ -73,20 +56,6 @@ static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
     return HY_OK;
 }
 
-static hy_status give_up_mpi(hy_team *t, const hy_error *why) {
-    /* The error of the rank that cannot use MPI ends this call on all other ranks. */
-    if (why->status == HY_OK) HY_TRY(hy_control_barrier(t->control));
-    return hy_fail(HY_ERR_DEVICE, "%s", why->text);
-}
-
-static void say_sockets(const hy_team_options *o, int32_t lacking, const hy_error *why) {
-    if (why->status != HY_OK)
-        hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: %s", why->text);
-    else
-        hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: rank %d cannot use MPI",
-                  lacking);
-}
-
 static hy_status choose_link(hy_team *t, const hy_team_options *o, bool *is_mpi) {
     bool was_by_mpi = t->who.source == HY_RANKS_OPENMPI || t->who.source == HY_RANKS_PMI;
     bool is_open = o->link == HY_LINK_AUTO;
@@ -97,15 +66,20 @@ static hy_status choose_link(hy_team *t, const hy_team_options *o, bool *is_mpi)
     HY_TRY(try_mpi(t, &lacking, &why));
     *is_mpi = lacking < 0;
     if (*is_mpi) return HY_OK;
-    if (!is_open) return give_up_mpi(t, &why);
-    say_sockets(o, lacking, &why);
+    if (!is_open) {
+        /* The error of the rank that cannot use MPI ends this call on all other ranks. */
+        if (why.status == HY_OK) HY_TRY(hy_control_barrier(t->control));
+        return hy_fail(HY_ERR_DEVICE, "%s", why.text);
+    }
+    if (why.status == HY_OK) snprintf(why.text, sizeof why.text, "rank %d cannot use MPI", lacking);
+    hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: %s", why.text);
     return HY_OK;
 }
 
 static hy_status count_sharers(hy_team *t) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    (void)sched_getaffinity(0, sizeof cores, &cores); /* where it is not known: alike */
+    (void)sched_getaffinity(0, sizeof cores, &cores); /* if it fails: all ranks share cores */
     uint64_t mine = hy_hash_bytes(&cores, sizeof cores, 0);
     uint64_t *all = calloc((size_t)t->who.count, sizeof *all);
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
@@ -129,11 +103,15 @@ static hy_status connect_ranks(hy_team *t, const hy_team_options *o) {
 }
 
 static hy_status open_team(hy_team *t, const hy_team_options *o) {
+    hy_status status = hy_mpi_find_address(&t->who);
+    if (status != HY_OK)
+        return hy_fail_context(status, "the ranks run on several machines and "
+                                       "HYBRID_ADDRESS=host:port is not set, so MPI must find the "
+                                       "address of rank 0");
     hy_control_options control = {.timeout = o->timeout,
                                   .agreed = o->agreed,
                                   .agreed_name = o->agreed_name,
                                   .observer = o->observer};
-    HY_TRY(find_address(&t->who));
     HY_TRY(hy_control_open(&t->who, &control, &t->control));
     return hy_team_fail(t, connect_ranks(t, o));
 }
@@ -145,7 +123,8 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
     HY_TRY(hy_ranks_find(&who));
     if (who.count == 1 && o.link != HY_LINK_NCCL) return HY_OK;
     HY_TRY(read_test_link(&o.link_options));
-    HY_TRY(check(&o));
+    HY_FAIL_IF(o.link == HY_LINK_MPI && is_slow(&o), HY_ERR_INPUT,
+               TEST_LINK " slows down sockets, but transport is mpi: expected sockets or auto");
     hy_team *t = calloc(1, sizeof *t);
     HY_FAIL_IF(!t, HY_ERR_MEMORY, "no memory for a team of %d ranks", who.count);
     t->who = who;
@@ -159,17 +138,14 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Ending MPI waits for all ranks without noticing failures, so the ranks meet before it. */
-static bool can_end_mpi(hy_team *t) {
-    if (!t->control || hy_control_failed_rank(t->control) >= 0) return false;
-    return hy_mpi_is_running() && hy_control_barrier(t->control) == HY_OK;
-}
-
 void hy_team_close(hy_team *t) {
     hy_error last = *hy_error_last(); /* the caller may still have to report it */
     if (!t) return;
     hy_link_destroy(t->link);
-    hy_mpi_finish(!can_end_mpi(t));
+    /* Ending MPI waits for all ranks without noticing failures, so the ranks meet before it. */
+    bool can_end_mpi = t->control && hy_control_failed_rank(t->control) < 0 &&
+                       hy_mpi_is_running() && hy_control_barrier(t->control) == HY_OK;
+    hy_mpi_finish(!can_end_mpi);
     hy_control_close(t->control);
     free(t);
     (void)hy_error_restore(&last);

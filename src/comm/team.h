@@ -16,9 +16,9 @@ typedef enum hy_link_choice {
 } hy_link_choice;
 
 typedef struct hy_team {
-    hy_ranks who; /* as the launcher said it */
-    /* Position among the ranks of this machine, counted: known even if the launcher does not set
-     * it. */
+    hy_ranks who; /* from the launcher's variables */
+    /* Position among the ranks of this machine and their number. They are counted, so they are
+     * known even if the launcher does not set them. */
     int32_t local_rank, local_count;
     /* The number of ranks that may run on the same cores, including this one: a launcher that
      * binds ranks gives each its own cores. */
@@ -26,23 +26,24 @@ typedef struct hy_team {
     hy_control *control;
     hy_link *link;
     const char *link_name; /* "sockets", "MPI"; "NCCL" if that moves device memory */
-    /* the owner sets it when cards are known: the link then carries only small data */
+    /* NCCL moves device memory, and the link only small data. The owner sets this when it knows
+     * the cards. */
     bool uses_nccl;
 } hy_team;
 
 typedef struct hy_team_options {
     hy_link_choice link;
     double timeout;          /* seconds of silence after which a rank is lost (control.h); 0: 60 */
-    uint64_t agreed;         /* equal on all ranks: a hash of the settings (hy_settings_agreed), */
-    const char *agreed_name; /* which messages call so; NULL: "settings" */
+    uint64_t agreed;         /* must be equal on all ranks: a hash of the settings */
+    const char *agreed_name; /* its name in messages; NULL: "settings" */
     hy_link_options link_options;
-    hy_observer observer; /* messages while ranks come together */
+    hy_observer observer; /* messages while ranks connect */
 } hy_team_options;
 
-/* Waits until all ranks are connected. *out is NULL if this process is alone. A requested link
- * that does not work is HY_ERR_INPUT or HY_ERR_DEVICE, with what to install; if one rank fails
- * here, all do. For tests, HYBRID_TEST_LINK="bytes_per_second,latency" slows down sockets,
- * whatever the options say. */
+/* Waits until all ranks are connected. *out is NULL if this process is alone. If the requested link
+ * does not work, the error (HY_ERR_INPUT or HY_ERR_DEVICE) says what to install. If one rank fails
+ * here, all do. For tests, HYBRID_TEST_LINK="bytes_per_second,latency" slows down sockets and
+ * overrides the options. */
 hy_status hy_team_open(const hy_team_options *options, hy_team **out);
 
 /* Closes link, MPI and control in the right order. Without a failure it also waits for the

@@ -1,8 +1,8 @@
 /* wire.h: encodes messages of the control channel to bytes and decodes them.
  *
  * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes after it. Numbers have the
- * machine's byte order: the first word detects a machine with another one. Readers trust
- * nothing: an invalid head is detected before anything is stored. */
+ * machine's byte order: the first word detects a machine with another one. Readers detect an
+ * invalid head before they store anything. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,9 +29,9 @@ typedef struct hy_wire_head {
     uint32_t magic;
     uint16_t kind;
     uint16_t what;   /* CALL, RESULT: which call; FAILURE: hy_status */
-    uint32_t rank;   /* FAILURE: whose */
-    uint32_t size;   /* bytes behind the head */
-    uint64_t number; /* CALL, RESULT: count of calls; GREETING: the job */
+    uint32_t rank;   /* FAILURE: the rank that failed */
+    uint32_t size;   /* bytes after the head */
+    uint64_t number; /* CALL, RESULT: number of the call; GREETING: the job */
 } hy_wire_head;
 
 typedef struct hy_wire_message {
@@ -39,7 +39,7 @@ typedef struct hy_wire_message {
     const uint8_t *data;
 } hy_wire_message;
 
-/* Bytes on their way: in[begin .. end). */
+/* Bytes that wait to be sent or decoded: data[begin .. end). */
 typedef struct hy_wire_buffer {
     uint8_t *data;
     size_t begin, end, room;
@@ -47,14 +47,14 @@ typedef struct hy_wire_buffer {
 
 /* Appends a message. false: no memory. */
 bool hy_wire_add(hy_wire_buffer *buffer, const hy_wire_head *head, const void *data);
-/* Room for so many bytes at the end. */
+/* Makes room for `more` bytes at the end. false: no memory. */
 bool hy_wire_reserve(hy_wire_buffer *buffer, size_t more);
 void hy_wire_free(hy_wire_buffer *buffer);
 
 typedef enum hy_wire_found {
     HY_WIRE_NONE = 0, /* more bytes are needed */
     HY_WIRE_ONE = 1,
-    HY_WIRE_NONSENSE = 2 /* this is not our protocol */
+    HY_WIRE_NONSENSE = 2 /* the bytes are not our protocol */
 } hy_wire_found;
 
 /* Removes the first message. Its data stay valid until the buffer is written again. */

@@ -19,7 +19,7 @@
 #include "config/config_file.h"
 #include "config/config_model.h"
 #include "config/config_values.h"
-#include "config/recipe.h"
+#include "config/derived.h"
 #include "config/settings.h"
 #include "hub/peft_set.h"
 #include "optim/groups.h"
@@ -207,9 +207,8 @@ static const char *resolved_warmup(const hy_config *config, size_t setting) {
     int steps = hy_config_raw_rank(config, "optimizer.lr_warmup_steps");
     int ratio = hy_config_raw_rank(config, "optimizer.lr_warmup_ratio");
     bool has_steps = !hy_config_is(config, "optimizer.lr_warmup_steps", "-1");
-    if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
+    if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio)
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
-    }
     bool is_ratio_set = ratio >= HY_FROM_FILE && ratio > steps;
     return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_set ? "-1" : NULL;
 }
@@ -358,7 +357,8 @@ static hy_status fill_from_builtin(filling *f, const char *kind, const char *nam
     return hy_config_file_read(text, strlen(text), shown, fill, f);
 }
 
-static bool stands_for(const char *kept, const char *text) { return kept && !strcmp(kept, text); }
+/* Whether the run stores the files that this text names. */
+static bool is_stored(const char *kept, const char *text) { return kept && !strcmp(kept, text); }
 
 static hy_status load_preset(hy_config *config, const char *model) {
     char origin[ORIGIN_MAX];
@@ -369,8 +369,7 @@ static hy_status load_preset(hy_config *config, const char *model) {
     char path[HY_HF_PATH_MAX];
     if (hy_builtin_text("model", model)) {
         HY_TRY(fill_from_builtin(&f, "model", model));
-    } else if (stands_for(config->kept_model, model)) { /* the run's configuration file sets every
-                                                         * key */
+    } else if (is_stored(config->kept_model, model)) { /* the run's file sets every key */
         snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
         return HY_OK;
     } else {
@@ -400,8 +399,8 @@ static hy_status load_adapter(hy_config *config, const char *adapter) {
     int rank = hy_config_raw_rank(config, "lora.adapter") - 1;
     snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
     for (size_t i = 0; i < count; i++) {
-        const char *said = config->values[i].origin;
-        bool is_older = said && !strncmp(said, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
+        const char *from = config->values[i].origin;
+        bool is_older = from && !strncmp(from, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
@@ -425,14 +424,6 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
-/* Presets hold values for our own models, and profiles split the steps of our own batches. A custom
- * model uses neither. */
-static void drop_presets(hy_config *config) {
-    size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
-    clear_rank(config, HY_FROM_PRESET);
-    *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
-}
-
 /* Cleared first, so that equal values give equal bytes. */
 static void store_all(hy_config *config) {
     hy_settings *s = &config->settings;
@@ -444,30 +435,10 @@ static void store_all(hy_config *config) {
     }
     hy_config_adapter_resolve(config, s);
     s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
-    if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
+    if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
-    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
+    if (has_tokenizer && is_stored(config->kept_tokenizer, s->input.tokenizer))
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
-    }
-}
-
-/* The learning rate of an optimizer that defines it as a multiple of the preset's. A custom model
- * has no preset. */
-static void resolve_rate(hy_config *config) {
-    double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
-    if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
-    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
-    config->own_lr[0] = 0;
-    if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
-}
-
-/* Jumps stop where the learning rate of wsd begins to decay. */
-static void resolve_until(hy_config *config) {
-    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
-    double falls_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
-    bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
-    config->own_until[0] = 0;
-    if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
 }
 
 /* Computes `settings` from all values. Replacing `auto` needs settings with a usual recipe
@@ -475,13 +446,23 @@ static void resolve_until(hy_config *config) {
 static hy_status resolve_values(hy_config *config) {
     bool is_open = hy_config_is(config, "optimizer.optimizer", "auto");
     bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto");
+    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
+    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
+    double decays_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
     config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
     for (int round = 0; round < (is_auto ? 2 : 1); round++) {
-        if (round) {
+        if (round)
             HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));
-        }
-        resolve_rate(config);
-        resolve_until(config);
+        /* The learning rate of some optimizers is a multiple of the preset's. A custom model has no
+         * preset. */
+        double factor = chosen_optimizer(config)->lr_factor;
+        factor = config->is_own ? 0 : hy_config_adapter_rate(config, factor);
+        config->own_lr[0] = config->own_until[0] = 0;
+        if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
+        /* Jumps stop where the learning rate of wsd begins to decay. */
+        bool is_wsd = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd");
+        if (is_wsd && decays_from < until)
+            snprintf(config->own_until, sizeof config->own_until, "%.6g", decays_from);
         store_all(config);
     }
     return HY_OK;
@@ -496,7 +477,13 @@ static hy_status resolve(hy_config *config) {
     is_other |= strcmp(adapter, config->loaded_adapter) != 0;
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
-    if (config->is_own) drop_presets(config);
+    /* Presets hold values for our own models, and profiles split the steps of our own batches. A
+     * custom model uses neither. */
+    if (config->is_own) {
+        size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
+        clear_rank(config, HY_FROM_PRESET);
+        *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
+    }
     return resolve_values(config);
 }
 
@@ -559,11 +546,10 @@ hy_status hy_config_create(hy_config **out) {
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
     }
     if (status == HY_OK) status = resolve(config);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         *out = config;
-    } else {
+    else
         hy_config_destroy(config);
-    }
     return status;
 }
 
@@ -597,16 +583,6 @@ hy_status hy_config_load(hy_config *config, const char *path) {
     return end_change(config, &before, fill_from_file(config, path));
 }
 
-/* Features that are newer than the run's program stay off: its file does not set their keys. */
-static hy_status add_unknown(hy_config *config) {
-    static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        if (hy_config_raw_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
-        HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
-    }
-    return HY_OK;
-}
-
 static hy_status load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
     hy_config before;
     HY_TRY(begin_change(config, &before));
@@ -622,8 +598,11 @@ static hy_status load_kept(hy_config *config, const char *path, const hy_kept_or
 }
 
 hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
+    /* A feature that is newer than the run's program stays off: its file does not set the key. */
+    static const char newer[] = "optimizer.muon_momentum_warmup";
     HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
-    return add_unknown(config);
+    bool is_set = hy_config_raw_rank(config, newer) >= HY_FROM_FILE;
+    return is_set ? HY_OK : hy_config_set(config, newer, "0", HY_FROM_FILE);
 }
 
 hy_status hy_config_use_custom(hy_config *config) {
@@ -646,9 +625,8 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
         const value *v = &config->values[i];
         copy->values[i] = (value){0};
         if (v->text) status = keep_text(copy, v->text, &copy->values[i].text);
-        if (v->text && status == HY_OK) {
+        if (v->text && status == HY_OK)
             status = keep_text(copy, v->origin, &copy->values[i].origin);
-        }
     }
     memcpy(copy->loaded_model, config->loaded_model, sizeof copy->loaded_model);
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
@@ -669,9 +647,8 @@ static void name_as_flag(const char *name, char *flag, size_t size) {
     const char *dot = strrchr(name, '.');
     const char *leaf = dot ? dot + 1 : name + (strncmp(name, "--", 2) ? 0 : 2);
     snprintf(flag, size, "--%s", leaf);
-    for (char *c = flag; *c; c++) {
+    for (char *c = flag; *c; c++)
         if (*c == '_') *c = '-';
-    }
 }
 
 static hy_status refuse_unknown_key(const char *key, hy_origin origin) {

@@ -1,4 +1,7 @@
-/* config_adapter.c: adapters in a configuration. See config_adapter.h. */
+/* config_adapter.c: how adapters change a configuration. See config_adapter.h.
+ *
+ * config.c asks for the values of an adapter's folder and for the defaults that lora and qlora
+ * change. A value that a file or flag sets always wins. */
 #include "config/config_adapter.h"
 
 #include <stdio.h>
@@ -33,9 +36,8 @@ hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *u
                                {"lora.rslora", c.is_root_scaled ? "true" : "false"},
                                {"lora.lora_targets", c.targets},
                                {"lora.lora_modules", c.modules[0] ? c.modules : "none"}};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         HY_TRY(sink(user, values[i][0], values[i][1], 0));
-    }
     return HY_OK;
 }
 

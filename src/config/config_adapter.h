@@ -1,5 +1,7 @@
-/* config_adapter.h: how adapters affect a configuration: the values in their folders, the defaults
- * that lora and qlora change, and the checks of combinations that are not allowed. */
+/* config_adapter.h: how adapters affect a configuration.
+ *
+ * The values in their folders, the defaults that lora and qlora change, and the checks of
+ * combinations that are not allowed. */
 #pragma once
 
 #include "config/config_file.h"

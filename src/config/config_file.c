@@ -110,11 +110,10 @@ static hy_status parse(config_t *file, const char *text, const char *name) {
     if (config_read_string(file, text)) return HY_OK;
     const char *said = config_error_text(file), *expected = "";
     if (!said) said = "syntax error";
-    if (!strcmp(said, "syntax error")) {
+    if (!strcmp(said, "syntax error"))
         expected = " (expected: KEY = VALUE; or GROUP: { ... }; with text in quotes)";
-    } else if (!strncmp(said, "duplicate", 9)) {
+    else if (!strncmp(said, "duplicate", 9))
         expected = ": a file can set a key only once and have a group only once";
-    }
     return hy_fail(HY_ERR_INPUT, "%s:%d: %s%s", name, config_error_line(file), said, expected);
 }
 
@@ -129,9 +128,8 @@ hy_status hy_config_file_read(const char *text, size_t size, const char *name, h
         config_init(&file);
         status = parse(&file, hy_text_string(&safe), name);
         const config_setting_t *root = config_root_setting(&file);
-        for (int i = 0; status == HY_OK && i < config_setting_length(root); i++) {
+        for (int i = 0; status == HY_OK && i < config_setting_length(root); i++)
             status = read_top(&r, config_setting_get_elem(root, (unsigned)i));
-        }
         config_destroy(&file);
     }
     hy_text_free(&safe);

@@ -52,18 +52,16 @@ static hy_status add_comment(guard *g, const char *begin, const char **at) {
     const char *end = is_line ? begin + strcspn(begin, "\n") : strstr(begin + 2, "*/");
     if (!end) return refuse(g, begin, "the comment that starts here is not closed");
     hy_text_add(g->out, " ");
-    for (const char *p = begin; p < end; p++) {
+    for (const char *p = begin; p < end; p++)
         if (*p == '\n') hy_text_add(g->out, "\n");
-    }
     *at = end + (is_line ? 0 : 2);
     return HY_OK;
 }
 
 /* '@' is written as its code, so that @include in a string is plain text for every version. */
 static hy_status add_string(guard *g, const char *begin, const char **at) {
-    if (!is_one_of(g->before, "=:\"")) {
+    if (!is_one_of(g->before, "=:\""))
         return refuse(g, begin, "this string has no KEY = before it (lists are not accepted)");
-    }
     hy_text_add(g->out, "\"");
     const char *p = begin + 1;
     while (*p && *p != '"') {
@@ -94,9 +92,8 @@ static hy_status add_number(guard *g, const char *begin, const char **at) {
     size_t sign = is_one_of(*end, "eE") && is_one_of(end[1], "+-");
     bool has_exponent = !is_hex && is_one_of(*end, "eE") && is_one_of(end[1 + sign], digits);
     if (has_exponent) end += 1 + sign + strspn(end + 1 + sign, digits);
-    if (*begin == '.' && !is_one_of(begin[1], digits)) {
+    if (*begin == '.' && !is_one_of(begin[1], digits))
         return refuse(g, begin, "this number has no digits");
-    }
     hy_text_add_bytes(g->out, begin, (size_t)(end - begin));
     if (end == whole) {
         /* strtoull returns ULLONG_MAX if the number exceeds 64 bits */
@@ -113,10 +110,9 @@ static hy_status add_number(guard *g, const char *begin, const char **at) {
 static hy_status add_sign(guard *g, const char *begin, const char **at) {
     g->depth += is_one_of(*begin, "{[(") - is_one_of(*begin, "}])");
     g->settings += is_one_of(*begin, "=:");
-    if (*begin == '@') {
+    if (*begin == '@')
         return refuse(g, begin,
                       "@include is not accepted; pass several configuration files instead");
-    }
     if (g->depth > DEPTH_MAX)
         return refuse(g, begin, "groups or lists are nested more than 8 levels deep");
     if (g->settings > SETTINGS_MAX) return refuse(g, begin, "the file has more than 1024 settings");

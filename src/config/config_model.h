@@ -1,4 +1,7 @@
-/* config_model.h: reads the shape of a model's files into a configuration, as a preset would. */
+/* config_model.h: reads the shape of a model's files into a configuration, as a preset would.
+ *
+ * config.c calls it when `model` names a model folder or a checkpoint of llama2.c instead of a
+ * preset. */
 #pragma once
 
 #include "config/config_file.h"

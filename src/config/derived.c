@@ -1,4 +1,7 @@
-/* derived.c: values that depend on several settings. See derived.h. */
+/* derived.c: values that depend on several settings. See derived.h.
+ *
+ * Nothing here is stored: each call computes its result from the settings alone, so all modules get
+ * the same answer. */
 #include "config/derived.h"
 
 #include <math.h>
@@ -10,7 +13,35 @@
 #include "kernels/coded.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "model/params.h"
 #include "phases/table.h"
+
+/* The settings of a shape and the fields of hy_shape that they set. Choices of two values are flags
+ * there. proj_bias_in and sliding_layers need more than a copy. */
+#define EACH_SHAPE_FIELD(COPY)                                                                     \
+    COPY(architecture, arch), COPY(layers, layers), COPY(width, width), COPY(heads, heads),        \
+        COPY(kv_heads, kv_heads), COPY(head_size, head_size), COPY(mlp_width, mlp_width),          \
+        COPY(vocab, vocab), COPY(context, context), COPY(norm, is_rms), COPY(positions, has_rope), \
+        COPY(activation, is_gated), COPY(qkv_bias, has_qkv_bias), COPY(proj_bias, has_proj_bias),  \
+        COPY(qk_norm, has_qk_norm), COPY(tied_head, has_tied_head), COPY(norm_eps, norm_eps),      \
+        COPY(rope_theta, rope_theta), COPY(rope_scaling, has_llama3_rope),                         \
+        COPY(rope_factor, rope_factor), COPY(rope_low_freq, rope_low_freq),                        \
+        COPY(rope_high_freq, rope_high_freq), COPY(rope_original_context, rope_original_context),  \
+        COPY(sliding_window, sliding_window), COPY(init_std, init_std)
+
+_Static_assert(HY_RMSNORM == 1 && HY_POSITIONS_ROPE == 1 && HY_ACTIVATION_SWIGLU == 1 &&
+                   HY_ROPE_LLAMA3 == 1,
+               "the second value of each choice sets its flag");
+
+void hy_shape_to_settings(const hy_shape *shape, hy_settings *out) {
+#define TO_SETTINGS(setting, field) out->shape.setting = shape->field
+    EACH_SHAPE_FIELD(TO_SETTINGS);
+    out->shape.proj_bias_in = shape->lacks_out_bias   ? HY_BIAS_IN_MLP
+                              : shape->lacks_mlp_bias ? HY_BIAS_IN_ATTENTION
+                                                      : HY_BIAS_IN_ALL;
+    snprintf(out->shape.sliding_layers, sizeof out->shape.sliding_layers, "%s",
+             shape->sliding_layers[0] ? shape->sliding_layers : "all");
+}
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double rank = (double)s->lora.lora_rank;
@@ -26,38 +57,12 @@ static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
 }
 
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
-    *out = (hy_shape){
-        .arch = s->shape.architecture,
-        .layers = (int32_t)s->shape.layers,
-        .width = (int32_t)s->shape.width,
-        .heads = (int32_t)s->shape.heads,
-        .kv_heads = (int32_t)s->shape.kv_heads,
-        .head_size = (int32_t)s->shape.head_size,
-        .mlp_width = (int32_t)s->shape.mlp_width,
-        .vocab = (int32_t)s->shape.vocab,
-        .context = (int32_t)s->shape.context,
-        .is_rms = s->shape.norm == HY_RMSNORM,
-        .has_rope = s->shape.positions == HY_POSITIONS_ROPE,
-        .is_gated = s->shape.activation == HY_ACTIVATION_SWIGLU,
-        .has_qkv_bias = s->shape.qkv_bias,
-        .has_proj_bias = s->shape.proj_bias,
-        .lacks_out_bias = s->shape.proj_bias_in == HY_BIAS_IN_MLP,
-        .lacks_mlp_bias = s->shape.proj_bias_in == HY_BIAS_IN_ATTENTION,
-        .has_qk_norm = s->shape.qk_norm,
-        .has_tied_head = s->shape.tied_head,
-        .norm_eps = s->shape.norm_eps,
-        .rope_theta = s->shape.rope_theta,
-        .has_llama3_rope = s->shape.rope_scaling == HY_ROPE_LLAMA3,
-        .rope_factor = s->shape.rope_factor,
-        .rope_low_freq = s->shape.rope_low_freq,
-        .rope_high_freq = s->shape.rope_high_freq,
-        .rope_original_context = (int32_t)s->shape.rope_original_context,
-        .sliding_window = (int32_t)s->shape.sliding_window,
-        .init_std = s->shape.init_std,
-    };
-    if (strcmp(s->shape.sliding_layers, "all") != 0) {
+    *out = (hy_shape){.lacks_out_bias = s->shape.proj_bias_in == HY_BIAS_IN_MLP,
+                      .lacks_mlp_bias = s->shape.proj_bias_in == HY_BIAS_IN_ATTENTION};
+#define FROM_SETTINGS(setting, field) out->field = s->shape.setting
+    EACH_SHAPE_FIELD(FROM_SETTINGS);
+    if (strcmp(s->shape.sliding_layers, "all") != 0)
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
-    }
     HY_TRY(hy_shape_complete(out));
     /* A window may be added to a loaded model; then the export uses another architecture. */
     bool is_other = s->shape.architecture != HY_ARCH_NONE && out->arch != s->shape.architecture;
@@ -66,8 +71,7 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
                hy_family_of(s->shape.architecture)->name,
                out->arch ? "supported by " : "no architecture does",
                out->arch ? hy_family_of(out->arch)->name : "");
-    if (!s->lora.lora) return HY_OK;
-    return set_adapter(s, out);
+    return s->lora.lora ? set_adapter(s, out) : HY_OK;
 }
 
 void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
@@ -205,4 +209,34 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *s) {
     return (hy_divergence_limits){.loss_sigma = s->phases.loss_sigma,
                                   .grad_explosion = s->phases.grad_explosion,
                                   .grad_vanishing = s->phases.grad_vanishing};
+}
+
+/* ---- auto in optimizer and schedule ---------------------------------------------------------- */
+
+/* Fails only if memory is short: a wrong shape is reported where the model is built. */
+static hy_status pays_muon(const hy_settings *s, bool *out) {
+    hy_shape shape;
+    hy_params params;
+    hy_optimizer muon = hy_optimizer_from_settings(s);
+    int64_t tokens = s->train.batch_size * s->train.grad_accum_steps * s->train.seq_len;
+    if (s->train.step_tokens > 0) tokens = s->train.step_tokens;
+    if (hy_shape_from_settings(s, &shape) != HY_OK) return HY_OK;
+    hy_status status = hy_params_init(&params, &shape);
+    if (status != HY_OK) return status == HY_ERR_MEMORY ? status : HY_OK;
+    muon.kind = hy_optimizer_kind_of(HY_MUON);
+    double share = hy_optimizer_share(&muon, &params, tokens), most = hy_muon_share_most(&params);
+    hy_params_fini(&params);
+    *out = share > 0 && share <= most;
+    return HY_OK;
+}
+
+hy_status hy_recipe_of(const hy_settings *s, bool is_own, bool wants_optimizer, hy_recipe *out) {
+    bool is_from_scratch = !is_own && !hy_settings_bring_weights(s), is_muon = false;
+    /* a predictor in 8 bits works only with AdamW */
+    bool needs_adamw = s->lora.lora || (s->phases.predictor != HY_PREDICTOR_NONE &&
+                                        s->phases.predictor_dtype == HY_DTYPE_8BIT);
+    if (wants_optimizer && is_from_scratch && !needs_adamw) HY_TRY(pays_muon(s, &is_muon));
+    out->optimizer = is_muon ? "muon" : "adamw";
+    out->schedule = is_from_scratch ? "wsd" : "cosine";
+    return HY_OK;
 }

@@ -1,4 +1,7 @@
-/* derived.h: values that depend on several settings. */
+/* derived.h: values that depend on several settings.
+ *
+ * Set-up, trainer, export and plan ask here for the shape, the optimizer, the schedule, the rules
+ * of phases and the model's files, instead of combining settings themselves. */
 #pragma once
 
 #include "config/settings.h"
@@ -8,8 +11,10 @@
 #include "phases/divergence.h"
 #include "phases/machine.h"
 
-/* The completed shape; HY_ERR_INPUT if the values of the shape group cannot be combined. */
+/* The completed shape; HY_ERR_INPUT if the values of the shape group cannot be combined. And the
+ * reverse: the values of the shape group that give this shape. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
+void hy_shape_to_settings(const hy_shape *shape, hy_settings *out);
 
 /* The names of the trained parameters, for hy_params_select. */
 void hy_settings_trained(const hy_settings *settings, char *out, size_t size);
@@ -47,3 +52,17 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
 /* The precision configured for a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);
+
+/* What replaces `auto` in optimizer and schedule. Both follow from measurements
+ * (docs/performance.md, "Which optimizer, which schedule"). From scratch, Muon reaches a loss in
+ * half of AdamW's steps, which pays if its matmuls are a small part of a step; a constant rate with
+ * a linear decay to zero at the end beats a cosine with either. Weights that AdamW has trained
+ * continue with AdamW and a cosine. */
+typedef struct hy_recipe {
+    const char *optimizer, *schedule; /* names of values */
+} hy_recipe;
+
+/* A custom model or loop (is_own) gets AdamW and a cosine, because nothing was measured there. The
+ * optimizer is computed only with wants_optimizer. Fails only if memory is short. */
+hy_status hy_recipe_of(const hy_settings *settings, bool is_own, bool wants_optimizer,
+                       hy_recipe *out);

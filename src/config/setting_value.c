@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "config/settings.h"
@@ -167,6 +168,21 @@ const char *hy_setting_format(const hy_setting *setting, const hy_settings *sett
     return text;
 }
 
+uint64_t hy_settings_agreed(const hy_settings *settings) {
+    hy_hash hash;
+    hy_hash_init(&hash, 0);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *setting = hy_setting_at(i);
+        char text[HY_TEXT_MAX];
+        if (setting->is_local) continue;
+        hy_setting_format(setting, settings, text);
+        /* The terminating zeros count too, so that no two lists of values give the same bytes. */
+        hy_hash_add(&hash, setting->info.key, strlen(setting->info.key) + 1);
+        hy_hash_add(&hash, text, strlen(text) + 1);
+    }
+    return hy_hash_value(&hash);
+}
+
 /* ---- checking -------------------------------------------------------------------------------- */
 
 static const char *const type_in_words[] = {
@@ -181,9 +197,8 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
                strlen(text), setting->size - 1);
     const char *words[MAX_CHOICES];
     size_t count = 0;
-    for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++) {
+    for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++)
         words[count++] = c->name;
-    }
     /* Short words are all similar: "gpu" is not a misspelt "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
     if (near && numbered_stem(near)) near = NULL; /* a pattern such as cuda:N is not a suggestion */

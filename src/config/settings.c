@@ -703,9 +703,8 @@ const char *hy_setting_leaf(const hy_setting *setting) {
 const char *hy_setting_group_at(size_t i) { return i < GROUPS ? groups[i] : NULL; }
 
 static bool is_same_name(const char *a, const char *b) {
-    for (; *a && *b; a++, b++) {
+    for (; *a && *b; a++, b++)
         if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
-    }
     return *a == *b;
 }
 

@@ -1,7 +1,7 @@
 /* custom.h: a program's own model or training loop as a provider; inside this module only.
  *
- * A provider sends its program requests for micro-batches by number: for a step, for the guard
- * and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
+ * A provider sends its program requests (hy_loop_step) for micro-batches by number: for a step, for
+ * the guard and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
  * answer: they read weights and write gradients in the program's memory. */
 #pragma once
 
@@ -10,60 +10,41 @@
 #include "trainer/provider.h"
 #include "trainer/trainer.h"
 
-typedef enum hy_request_kind {
-    HY_REQUEST_GRADIENTS,
-    HY_REQUEST_LOSS,
-    HY_REQUEST_EVALUATE
-} hy_request_kind;
-
-typedef struct hy_request {
-    hy_request_kind kind;
-    hy_phase phase;
-    int64_t step;         /* optimizer steps done before it */
-    int64_t batch, count; /* micro-batches [batch, batch + count); evaluation has none */
-    double loss_scale;    /* gradients are of this times the loss */
-    double lr;
-    hy_dtype precision; /* that the settings want for this phase */
-    const char *reason; /* why this phase, "" when nothing changed */
-    const char *obstacle;
-    double confidence;
-} hy_request;
-
 typedef struct hy_answer {
     double loss_sum;
-    double counted; /* what it is a sum over: targets, or 1 if it is a mean already */
-    int64_t tokens; /* trained on or looked at */
-    bool is_mean;   /* gradients are of the mean; else of the sum */
+    double counted; /* number of targets in the sum, or 1 if loss_sum is a mean */
+    int64_t tokens; /* tokens of the passes */
+    bool is_mean;   /* gradients are of the mean loss; else of the sum */
 } hy_answer;
 
-/* With everything that it points to. */
+/* A custom provider and everything that it points to. */
 typedef struct hy_custom_provider {
-    hy_provider provider; /* first: operations are given this */
+    hy_provider provider; /* first member: operations get a pointer to it */
     hy_custom_side side;
-    hy_param_spec *specs; /* with names of their own */
+    hy_param_spec *specs; /* names and shapes are copies */
     void **weights, **grads;
     void *user;
-    /* HY_STOPPED ends the run, which is saved as it was after its last step. Other failures end it
-     * too. */
-    hy_status (*answer)(void *user, const hy_request *request, hy_answer *answer);
-    bool zeroes_grads;   /* before each request for gradients; else the program does it */
+    /* Answers a request. HY_STOPPED ends the run and saves its state after the last step; other
+     * failures end it too. */
+    hy_status (*answer)(void *user, const hy_loop_step *request, hy_answer *answer);
+    bool zeroes_grads; /* gradients are set to zero before each request; else the program does it */
     int64_t answered_in; /* optimizer step for which `last` was given; -1: none */
     hy_answer last;
-    /* A file of the program's in each checkpoint; either may be NULL. */
+    /* The program's own file in each checkpoint; either may be NULL. */
     void *file_user;
-    hy_status (*save)(void *user, void **bytes, size_t *size); /* freed by the library */
+    hy_status (*save)(void *user, void **bytes, size_t *size); /* the library frees `bytes` */
     hy_status (*load)(void *user, const void *bytes, size_t size);
 } hy_custom_provider;
 
-extern const hy_provider_ops hy_custom_ops; /* provider.c; without `release` */
-/* provider.c: what holds for every custom provider, before anything else is filled in. */
+extern const hy_provider_ops hy_custom_ops; /* provider.c: the operations, without `release` */
+/* provider.c: the defaults of every custom provider. */
 void hy_custom_provider_begin(hy_custom_provider *p, const hy_provider_ops *ops);
 
-/* parameters.c: checked and copied. has_memory: pointers are looked at. HY_ERR_INPUT names what is
- * wrong. */
+/* parameters.c: checks and copies the list. has_memory: pointers to weights are checked too.
+ * HY_ERR_INPUT names the parameter. */
 hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_parameters *parameters,
                                   bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
-/* plan_resumed.c. HY_ERR_INPUT: no plan is made for so many ranks. */
+/* plan_resumed.c: HY_ERR_INPUT if a plan cannot have so many ranks. */
 hy_status hy_planned_ranks_check(int32_t count);

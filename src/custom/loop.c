@@ -3,55 +3,43 @@
  * The run has its own thread and sends requests; the caller's thread takes a request and returns
  * the answer. One of the two always waits, so they never access shared data at the same time,
  * and the lock guards only the turn. The run is created, stepped and destroyed in its own
- * thread, which has the device. */
+ * thread, because that thread has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "base/sized.h"
 #include "custom/custom.h"
-
-_Static_assert((int)HY_DO_GRADIENTS == HY_REQUEST_GRADIENTS && (int)HY_DO_LOSS == HY_REQUEST_LOSS &&
-                   (int)HY_DO_EVALUATE == HY_REQUEST_EVALUATE,
-               "a request says what the loop must do");
 
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {
-    hy_custom_provider custom;
-    const hy_config *config; /* while it is made */
-    hy_observer observer;    /* the caller's */
-    hy_trainer *trainer;     /* NULL: not yet */
+    hy_custom_provider custom; /* first member: operations get a pointer to it */
+    hy_provider_ops ops;
+    const hy_config *config; /* used while the run is made, like the observer */
+    const hy_observer *observer;
+    hy_trainer *trainer; /* NULL: not made yet */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turned;
-    bool is_runs_turn; /* guarded by the lock, and with it all that follows */
+    bool is_runs_turn; /* guarded by the lock, like everything below */
     order order;
-    hy_error ordered;          /* the result of the order */
-    const hy_request *request; /* NULL: there is no request */
+    hy_error ordered;            /* the result of the order */
+    const hy_loop_step *request; /* NULL: no request is open */
     hy_answer given;
     bool is_over;
-    hy_error result;     /* of the run, once it is over */
+    hy_error result;     /* result of the run, once it is over */
     hy_step_info *last;  /* the newest step; step 0: none yet */
-    atomic_flag is_busy; /* a call is under way */
-    hy_loop *next;       /* of all that live */
+    atomic_flag is_busy; /* a call is in progress */
+    hy_loop *next;       /* next in the list of all loops */
 };
 
-/* ---- which loops live ------------------------------------------------------------------------ */
+/* ---- all loops ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
 
-static void add_alive(hy_loop *loop) {
-    pthread_mutex_lock(&alive_lock);
-    loop->next = alive;
-    alive = loop;
-    pthread_mutex_unlock(&alive_lock);
-}
-
-/* Takes the loop for a call: it lives, and no other call is in it. */
+/* Enters a loop for a call, if it exists and no other call is in progress. */
 static hy_status enter(hy_loop *loop, const char *call, bool removes) {
     pthread_mutex_lock(&alive_lock);
     hy_loop **at = &alive;
@@ -101,13 +89,13 @@ static hy_status save_here(hy_loop *loop) {
     HY_FAIL_IF(loop->trainer->loop->is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
-    HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,
+    HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
                "cannot save in %s: save between two steps, while gradients are requested",
                hy_phase_name(loop->request->phase));
     return hy_trainer_save(loop->trainer);
 }
 
-static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
     hy_loop *loop = user;
     loop->request = request;
     for (;;) {
@@ -123,58 +111,28 @@ static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
     return HY_OK;
 }
 
-static void on_step(void *user, const hy_step_info *info) {
-    hy_loop *loop = user;
+static void on_step(hy_provider *provider, const hy_step_info *info) {
+    hy_loop *loop = (hy_loop *)provider;
     *loop->last = *info;
-    if (loop->observer.on_step) loop->observer.on_step(loop->observer.user, info);
-}
-
-/* The caller's other callbacks get their own user. */
-static void on_message(void *user, hy_message_level level, const char *text) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_message) o->on_message(o->user, level, text);
-}
-static void on_eval(void *user, const hy_eval_info *info) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_eval) o->on_eval(o->user, info);
-}
-static void on_progress(void *user, const char *what, double fraction) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_progress) o->on_progress(o->user, what, fraction);
-}
-static void on_save(void *user, const char *path, double seconds, uint64_t bytes) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_save) o->on_save(o->user, path, seconds, bytes);
-}
-static void on_memory(void *user, const hy_memory_state *state) {
-    const hy_observer *o = &((hy_loop *)user)->observer;
-    if (o->on_memory) o->on_memory(o->user, state);
 }
 
 static void *run(void *user) {
     hy_loop *loop = user;
-    hy_observer observer = {.user = loop,
-                            .on_message = on_message,
-                            .on_step = on_step,
-                            .on_eval = on_eval,
-                            .on_progress = on_progress,
-                            .on_save = on_save,
-                            .on_memory = on_memory};
     await(loop, true);
     hy_making making = {.provider = &loop->custom.provider};
-    hy_status status = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
+    hy_status status = hy_trainer_make(loop->config, loop->observer, &making, &loop->trainer);
     if (status == HY_OK) status = hy_trainer_run(loop->trainer);
     hy_error_save(&loop->result, status);
     loop->is_over = true;
     hand_over(loop, false);
-    await(loop, true); /* until then its result can be read */
+    await(loop, true); /* the caller reads the result until then */
     hy_trainer_destroy(loop->trainer);
     return NULL;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
-/* The thread ends, and with it the run, which is over. */
+/* Ends the thread of a run that is over. */
 static void end_thread(hy_loop *loop) {
     hand_over(loop, true);
     pthread_join(loop->thread, NULL);
@@ -190,9 +148,8 @@ static void give_back(hy_loop *loop) {
 
 /* Makes the run and waits for its first request. */
 static hy_status start(hy_loop *loop) {
-    if (pthread_create(&loop->thread, NULL, run, loop) != 0) {
-        return hy_fail(HY_ERR_MEMORY, "cannot create a thread for the run");
-    }
+    HY_FAIL_IF(pthread_create(&loop->thread, NULL, run, loop) != 0, HY_ERR_MEMORY,
+               "cannot create a thread for the run");
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     end_thread(loop);
@@ -205,16 +162,16 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
-    if (!loop) return hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
-    loop->last = calloc(1, sizeof *loop->last);
-    hy_status status = loop->last
+    hy_step_info *last = calloc(1, sizeof *last);
+    hy_status status = loop && last
                            ? hy_custom_provider_init(&loop->custom, &options->parameters, true)
                            : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
-        free(loop->last);
+        free(last);
         free(loop);
         return status;
     }
+    loop->last = last;
     hy_provider_facts *facts = &loop->custom.provider.facts;
     loop->custom.user = loop;
     loop->custom.answer = answer;
@@ -223,17 +180,24 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     facts->can_rewind = options->can_rewind;
     facts->writes_if_asked = true;
     loop->config = config;
-    if (observer) loop->observer = *observer;
+    loop->observer = observer;
+    loop->ops = hy_custom_ops;
+    loop->ops.on_step = on_step;
+    loop->custom.provider.ops = &loop->ops;
     atomic_flag_clear(&loop->is_busy);
     pthread_mutex_init(&loop->lock, NULL);
     pthread_cond_init(&loop->turned, NULL);
     status = start(loop);
     loop->config = NULL;
+    loop->observer = NULL;
     if (status != HY_OK) {
         give_back(loop);
         return status;
     }
-    add_alive(loop);
+    pthread_mutex_lock(&alive_lock);
+    loop->next = alive;
+    alive = loop;
+    pthread_mutex_unlock(&alive_lock);
     *out = loop;
     return HY_OK;
 }
@@ -248,22 +212,9 @@ void hy_loop_destroy(hy_loop *loop) {
 /* ---- the caller's side ----------------------------------------------------------------------- */
 
 static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
-    const hy_request *request = loop->request;
-    hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
-    if (request) {
-        step = (hy_loop_step){.todo = (hy_todo)request->kind,
-                              .step = request->step,
-                              .batch = request->batch,
-                              .count = request->count,
-                              .phase = request->phase,
-                              .reason = request->reason,
-                              .obstacle = request->obstacle,
-                              .lr = request->lr,
-                              .loss_scale = request->loss_scale,
-                              .precision = request->precision,
-                              .confidence = request->confidence};
-    }
-    hy_copy_sized(out, size, &step, sizeof step);
+    static const hy_loop_step over = {
+        .todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
+    hy_copy_sized(out, size, loop->request ? loop->request : &over, sizeof over);
 }
 
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
@@ -280,7 +231,7 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
     const hy_custom_side *side = &loop->custom.side;
-    for (int32_t i = 0; loop->request->kind == HY_REQUEST_GRADIENTS && i < side->count; i++) {
+    for (int32_t i = 0; loop->request->todo == HY_DO_GRADIENTS && i < side->count; i++) {
         HY_FAIL_IF(!side->grads[i], HY_ERR_INPUT,
                    "parameter %s has no gradient: give it with hy_loop_set_gradient before the "
                    "answer",
@@ -349,8 +300,7 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
     HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
                "there is no parameter number %d; there are %d, and -1 means all", parameter,
                side->count);
-    bool is_due =
-        loop->request && loop->request->kind == HY_REQUEST_GRADIENTS && side->uses_in_turn;
+    bool is_due = loop->request && loop->request->todo == HY_DO_GRADIENTS && side->uses_in_turn;
     return is_due ? hy_custom_use(loop->trainer->engine, parameter) : HY_OK;
 }
 

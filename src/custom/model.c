@@ -1,7 +1,9 @@
-/* model.c: a trainer of a custom model: callbacks compute its passes. See hybrid.h. */
+/* model.c: a trainer of a custom model, with passes that callbacks compute. See hybrid.h.
+ *
+ * Each request of the provider becomes calls of forward, backward or evaluate, one for each
+ * micro-batch. A failure of a callback is reported with its name. */
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "custom/custom.h"
 
 typedef struct callbacks {
@@ -16,10 +18,10 @@ static void release(hy_provider *provider) {
     free(m);
 }
 
-static hy_status check_answer(const char *which, const hy_request *request, hy_status status,
+static hy_status check_answer(const char *which, const hy_loop_step *request, hy_status status,
                               int64_t counted) {
     bool has_failed = status != HY_OK && status != HY_STOPPED;
-    HY_FAIL_IF(has_failed && request->kind == HY_REQUEST_EVALUATE, status,
+    HY_FAIL_IF(has_failed && request->todo == HY_DO_EVALUATE, status,
                "the %s callback returned \"%s\"", which, hy_status_name(status));
     HY_FAIL_IF(has_failed, status, "the %s callback returned \"%s\" on micro-batch %lld", which,
                hy_status_name(status), (long long)request->batch);
@@ -30,19 +32,19 @@ static hy_status check_answer(const char *which, const hy_request *request, hy_s
     return HY_OK;
 }
 
-static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
+static hy_status answer(void *user, const hy_loop_step *request, hy_answer *out) {
     const callbacks *m = user;
     const hy_custom_model *o = &m->model;
     double sum = 0;
     int64_t counted = 0;
-    if (request->kind == HY_REQUEST_EVALUATE) {
+    if (request->todo == HY_DO_EVALUATE) {
         HY_TRY(check_answer("evaluate", request, o->evaluate(o->user, &sum, &counted), counted));
         *out = (hy_answer){.loss_sum = sum, .counted = (double)counted, .tokens = counted};
         return HY_OK;
     }
     for (int64_t i = 0; i < request->count; i++) {
-        bool is_forward = request->kind == HY_REQUEST_LOSS;
-        hy_request one = {.kind = request->kind, .batch = request->batch + i};
+        bool is_forward = request->todo == HY_DO_LOSS;
+        hy_loop_step one = {.todo = request->todo, .batch = request->batch + i};
         sum = 0;
         counted = 0;
         hy_status status =
@@ -76,7 +78,7 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     p->provider.facts.can_evaluate = model->evaluate != NULL;
     p->provider.facts.can_rewind = true;
     p->zeroes_grads = true;
-    /* Sums of micro-batch means are made of each one's own. */
+    /* A sum of means needs the gradients of each micro-batch. */
     p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
     making.provider = &p->provider;
     return hy_trainer_make(config, observer, &making, out);
@@ -99,19 +101,9 @@ hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_mode
     return make(config, model, observer, (hy_making){0}, out);
 }
 
-static hy_status plan(const hy_config *config, const hy_custom_parameters *parameters,
-                      hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
-    HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
-               "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
-               "one is NULL");
-    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
-                (hy_making){.is_plan = true, .planned = planned}, out);
-}
-
 hy_status hy_trainer_plan_custom(const hy_config *config, const hy_custom_parameters *parameters,
                                  const hy_observer *observer, hy_trainer **out) {
-    if (out) *out = NULL;
-    return plan(config, parameters, (hy_planned_ranks){0}, observer, out);
+    return hy_trainer_plan_custom_ranks(config, parameters, 1, false, observer, out);
 }
 
 hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
@@ -120,6 +112,9 @@ hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
                                        hy_trainer **out) {
     if (out) *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
-    return plan(config, parameters, count > 1 ? planned : (hy_planned_ranks){0}, observer, out);
+    HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
+               "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
+               "one is NULL");
+    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
+                (hy_making){.is_plan = true, .planned = {count, has_cards}}, out);
 }

@@ -1,24 +1,11 @@
-/* parameters.c: a program's list of parameters, checked and copied. See custom.h. */
+/* parameters.c: checks and copies a program's list of parameters. See custom.h.
+ *
+ * The copy has its own names and shapes; weights and gradients stay in the program's memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "custom/custom.h"
-
-static bool is_number_type(hy_dtype dtype) {
-    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
-}
-
-static hy_status check_types(const hy_custom_parameters *p) {
-    const hy_dtype types[] = {p->dtype, p->grad_dtype};
-    for (int i = 0; i < 2; i++) {
-        HY_FAIL_IF(!is_number_type(types[i]), HY_ERR_INPUT,
-                   "the type of %s has the value %d; accepted: HY_F32, HY_BF16 and HY_F16",
-                   i ? "gradients" : "weights", (int)types[i]);
-    }
-    return HY_OK;
-}
 
 static hy_status check_group(const hy_custom_parameters *p, const hy_parameter *one) {
     int32_t most = p->groups ? p->group_count : 1;
@@ -57,14 +44,14 @@ static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters
     return HY_OK;
 }
 
-/* ---- no memory twice ------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 
 typedef struct span {
     uintptr_t begin, end;
     const char *name;
 } span;
 
-/* 0: too many to count; the list of parameters is refused later (hy_params_init_list). */
+/* 0: more bytes than can be counted; hy_params_init_list refuses such a list. */
 static uint64_t bytes_of(const hy_parameter *one, hy_dtype dtype) {
     uint64_t bytes = hy_dtype_size(dtype);
     for (int32_t i = 0; i < one->ndim && i < HY_PARAMETER_DIMS; i++) {
@@ -81,8 +68,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Two parameters in the same memory would both update it. If any spans overlap, two that are
- * next to each other in the order of their beginnings do. */
+/* Refuses two parameters in the same memory, because both would update it. Spans are sorted by
+ * their start: if any overlap, two neighbours do. */
 static hy_status check_sharing(const hy_custom_parameters *p) {
     span *spans = malloc((size_t)p->count * sizeof *spans);
     if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);
@@ -105,16 +92,20 @@ static hy_status check_sharing(const hy_custom_parameters *p) {
 
 static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters *p,
                           bool has_memory) {
-    HY_TRY(check_types(p));
+    const hy_dtype types[] = {p->dtype, p->grad_dtype};
+    for (int i = 0; i < 2; i++) {
+        HY_FAIL_IF(types[i] != HY_F32 && types[i] != HY_BF16 && types[i] != HY_F16, HY_ERR_INPUT,
+                   "the type of %s has the value %d; accepted: HY_F32, HY_BF16 and HY_F16",
+                   i ? "gradients" : "weights", (int)types[i]);
+    }
     HY_FAIL_IF(!p->list || p->count < 1, HY_ERR_INPUT, "at least one parameter is needed, %d given",
                p->list ? p->count : 0);
     size_t count = (size_t)p->count;
     custom->specs = calloc(count, sizeof *custom->specs);
     custom->weights = calloc(count, sizeof *custom->weights);
     custom->grads = calloc(count, sizeof *custom->grads);
-    if (!custom->specs || !custom->weights || !custom->grads) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", p->count);
-    }
+    HY_FAIL_IF(!custom->specs || !custom->weights || !custom->grads, HY_ERR_MEMORY,
+               "no memory for a list of %d parameters", p->count);
     custom->side.count = p->count;
     for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(custom, p, i, has_memory));
     return has_memory ? check_sharing(p) : HY_OK;

@@ -1,13 +1,11 @@
-/* plan_resumed.c: the plan of a run that is resumed. See hybrid.h.
+/* plan_resumed.c: plans, also of a run that is resumed. See hybrid.h.
  *
- * The configuration describes a run of a model of the settings. A run of a custom model or loop
- * is described by its checkpoint: names and shapes are in weights.safetensors, types in
- * trainer.json. The provider made from them has no memory and answers nothing: it is for a plan
- * alone. */
+ * Usually the configuration describes the model. A run of a custom model or loop is described by
+ * its checkpoint: names and shapes are in weights.safetensors, types in trainer.json. The
+ * provider made from them has no memory and cannot answer requests: it serves only for a plan. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "custom/custom.h"
@@ -17,7 +15,7 @@
 
 typedef struct listed {
     hy_custom_provider custom;
-    hy_safetensors *file; /* names and shapes are in its memory */
+    hy_safetensors *file; /* owns the names and shapes */
 } listed;
 
 static void release(hy_provider *provider) {
@@ -27,8 +25,8 @@ static void release(hy_provider *provider) {
     free(l);
 }
 
-/* The checkpoint that would be resumed. File sizes are checked, contents are not: nothing
- * computes with them. */
+/* Finds the checkpoint that would be resumed. File sizes are checked, contents are not, because
+ * nothing computes with them. */
 static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     const char *from = strcmp(s->save.resume, "auto") == 0 ? s->out : s->save.resume;
     HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
@@ -36,7 +34,7 @@ static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     return hy_checkpoint_peek(from, path, HY_PATH_MAX);
 }
 
-/* Types and traits of parameters, which only trainer.json has. */
+/* Reads what only trainer.json has about parameters. */
 static hy_status read_traits(const hy_json *json, const char *path, hy_custom_provider *p) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
     HY_FAIL_IF(!node, HY_ERR_INPUT,
@@ -57,8 +55,7 @@ static hy_status list_parameters(listed *l, const char *path) {
     size_t count = hy_safetensors_count(l->file);
     HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
     l->custom.specs = calloc(count, sizeof *l->custom.specs);
-    if (!l->custom.specs)
-        return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
+    HY_FAIL_IF(!l->custom.specs, HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         const hy_safetensors_entry *entry = hy_safetensors_at(l->file, i);
         l->custom.specs[i] = (hy_param_spec){.name = entry->name,
@@ -88,7 +85,7 @@ static hy_status make_provider(const char *path, const hy_json *json, hy_provide
     return HY_OK;
 }
 
-/* NULL: the run has a model of the settings, or no run is resumed. */
+/* Sets *out to NULL if the run has a model of the settings, or if no run is resumed. */
 static hy_status find_provider(const hy_settings *s, hy_provider **out) {
     char path[HY_PATH_MAX], file[HY_PATH_MAX];
     hy_json *json;
@@ -104,28 +101,21 @@ static hy_status find_provider(const hy_settings *s, hy_provider **out) {
     return status;
 }
 
-static hy_status plan(const hy_config *config, const hy_observer *observer,
-                      hy_planned_ranks planned, hy_trainer **out) {
-    hy_making making = {.is_plan = true, .planned = planned};
-    *out = NULL;
-    HY_TRY(find_provider(hy_config_settings(config), &making.provider));
-    return hy_trainer_make(config, observer, &making, out);
-}
-
-hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    return plan(config, observer, (hy_planned_ranks){0}, out);
-}
-
 hy_status hy_planned_ranks_check(int32_t count) {
     HY_FAIL_IF(count < 1 || count > HY_RANKS_MOST, HY_ERR_INPUT,
                "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_MOST);
     return HY_OK;
 }
 
+hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
+    return hy_trainer_plan_ranks(config, 1, false, observer, out);
+}
+
 hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
                                 const hy_observer *observer, hy_trainer **out) {
+    hy_making making = {.is_plan = true, .planned = {count, has_cards}};
     *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
-    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
-    return plan(config, observer, count > 1 ? planned : (hy_planned_ranks){0}, out);
+    HY_TRY(find_provider(hy_config_settings(config), &making.provider));
+    return hy_trainer_make(config, observer, &making, out);
 }

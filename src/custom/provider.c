@@ -1,19 +1,13 @@
 /* provider.c: requests for losses and gradients, sent to a program. See custom.h.
  *
- * Each of several ranks sends requests to its own program, for its share of the micro-batches
- * that one process would ask for. Before anything follows from an answer, all ranks have it, and
- * they know whether a program failed or stopped: that ends the run on all of them at the same
- * place. */
+ * With several ranks, each rank sends requests to its own program, for its share of the
+ * micro-batches. Before a rank acts on an answer, all ranks have all answers and know whether a
+ * program failed or stopped, so the run ends on all of them at the same place. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "custom/custom.h"
 #include "formats/checkpoint.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
 #include "trainer/ranks.h"
 
 static hy_custom_provider *of(hy_provider *p) { return (hy_custom_provider *)p; }
@@ -43,7 +37,7 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
     size_t size;
     if (!g->load) return HY_OK;
     HY_TRY(hy_path_join(path, sizeof path, checkpoint, FILE_NAME));
-    if (!hy_path_exists(path)) return HY_OK; /* the program that saved it wrote none */
+    if (!hy_path_exists(path)) return HY_OK; /* the checkpoint was saved without one */
     HY_TRY(hy_file_read(path, &bytes, &size));
     hy_status status = g->load(g->file_user, bytes, size);
     free(bytes);
@@ -54,13 +48,6 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
-    hy_dtype_choice choice = hy_settings_precision(t->settings, phase);
-    bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
-    return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->provider->memory->types.weights);
-}
-
 static hy_status unused_left(hy_trainer *t) {
     const hy_engine *e = t->engine;
     return hy_fail(HY_ERR_STATE,
@@ -69,7 +56,8 @@ static hy_status unused_left(hy_trainer *t) {
                    e->model->params.list[e->update.at.param].name);
 }
 
-/* Other ranks may be waiting for what this one updates, whatever its program answered. */
+/* Finishes the pending update: other ranks may be waiting for it, even if this rank's program
+ * failed. */
 static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_engine *e = t->engine;
     if (!t->team || !e->update.is_pending) return HY_OK;
@@ -82,11 +70,14 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     return hy_error_restore(&kept);
 }
 
-static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *answer) {
+static hy_status send_request(hy_trainer *t, hy_loop_step *request, hy_answer *answer) {
     hy_custom_provider *g = of(t->provider);
+    hy_dtype_choice choice = hy_settings_precision(t->settings, t->progress->machine.phase);
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
+    bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
     request->phase = t->progress->machine.phase;
     request->step = t->progress->step;
-    request->precision = wanted_precision(t, request->phase);
+    request->precision = hy_dtype_chosen(choice, is_16bit ? HY_BF16 : g->side.types.weights);
     request->reason = hy_phase_reason_text(t->progress->machine.reason);
     request->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
     request->confidence = hy_confidence_value(&t->progress->confidence);
@@ -110,37 +101,33 @@ static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *ans
 static int32_t rank_of(const hy_trainer *t) { return t->engine->request.ranks.rank; }
 static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(t->engine); }
 
-/* Sends the numbers of each rank to all. The first number is its status; all ranks return the first
- * status that is not HY_OK. */
-static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t count, double *all) {
-    own[0] = (double)mine;
+static void add(hy_answer *sum, const hy_answer *one) {
+    sum->loss_sum += one->loss_sum;
+    sum->counted += one->counted;
+    sum->tokens += one->tokens;
+}
+
+/* Adds up the answers of all ranks, in the order of ranks. If a program failed, all ranks return
+ * the first failure. */
+static hy_status share(hy_trainer *t, hy_status mine, hy_answer *answer) {
+    struct {
+        int64_t status;
+        hy_answer answer;
+    } own = {.status = mine, .answer = *answer}, all[HY_RANKS_MOST];
+    if (!t->team) return mine;
     /* A failure of the exchange would replace the program's message, which is needed below. */
     hy_error own_error;
     hy_error_save(&own_error, mine);
-    HY_TRY(hy_control_gather(t->team->control, own, count, all));
+    HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
+    *answer = (hy_answer){0};
     bool is_well = true;
-    for (int32_t r = 0; r < ranks_of(t); r++) is_well &= all[(int64_t)r * count] == HY_OK;
+    for (int32_t r = 0; r < ranks_of(t); r++) {
+        is_well &= all[r].status == HY_OK;
+        add(answer, &all[r].answer);
+    }
     if (is_well) return HY_OK;
     (void)hy_error_restore(&own_error);
     return hy_ranks_agree(t, mine);
-}
-
-/* Adds up the answers of all ranks, in the order of ranks. */
-static hy_status share(hy_trainer *t, hy_status mine, hy_answer *answer) {
-    enum { STATUS, LOSS, COUNTED, TOKENS, NUMBERS };
-    double own[NUMBERS] = {
-        [LOSS] = answer->loss_sum, [COUNTED] = answer->counted, [TOKENS] = (double)answer->tokens};
-    double all[NUMBERS * HY_RANKS_MOST];
-    if (!t->team) return mine;
-    HY_TRY(gather(t, mine, own, NUMBERS, all));
-    *answer = (hy_answer){0};
-    for (int32_t r = 0; r < ranks_of(t); r++) {
-        const double *theirs = all + (int64_t)r * NUMBERS;
-        answer->loss_sum += theirs[LOSS];
-        answer->counted += theirs[COUNTED];
-        answer->tokens += (int64_t)theirs[TOKENS];
-    }
-    return HY_OK;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -160,7 +147,7 @@ static hy_status zero_grads(hy_trainer *t) {
 
 /* The program sums over this rank's micro-batches of the step. Gradients of a mean are weighted
  * by the number of its targets. */
-static hy_status request_all(hy_trainer *t, hy_request *request) {
+static hy_status request_all(hy_trainer *t, hy_loop_step *request) {
     hy_custom_provider *g = of(t->provider);
     HY_TRY(zero_grads(t));
     hy_status status = send_request(t, request, &g->last);
@@ -172,7 +159,7 @@ static hy_status request_all(hy_trainer *t, hy_request *request) {
 
 /* One request for each micro-batch. Gradients are added up here: by targets, or as a sum of
  * means. */
-static hy_status request_each(hy_trainer *t, hy_request *request) {
+static hy_status request_each(hy_trainer *t, hy_loop_step *request) {
     hy_custom_provider *g = of(t->provider);
     hy_answer sum = {0}, one;
     int64_t count = request->count, first = request->batch;
@@ -186,9 +173,7 @@ static hy_status request_each(hy_trainer *t, hy_request *request) {
         double scale = is_weighed ? mean * one.counted : mean;
         HY_TRY(share(t, status, &one));
         HY_TRY(hy_custom_add_grads(t->engine, g->grads, scale, i == 0, i == count - 1));
-        sum.loss_sum += one.loss_sum;
-        sum.counted += one.counted;
-        sum.tokens += one.tokens;
+        add(&sum, &one);
     }
     g->last = sum;
     return HY_OK;
@@ -199,17 +184,17 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     hy_engine *e = t->engine;
     hy_custom_provider *g = of(p);
     double scale = e->progress.loss_scale.scale;
-    /* An arm of a fork may have ended in this step, with an answer of its own. */
+    /* An arm of a paired test may have answered the same step. */
     if (step->attempt == 1) g->answered_in = -1;
     HY_TRY(hy_custom_begin_step(e, step->dtype));
     if (g->answered_in != t->progress->step) {
         int64_t others = (int64_t)rank_of(t) * e->plan->choice.accum, unused_count = 0;
-        hy_request request = {.kind = HY_REQUEST_GRADIENTS,
-                              .batch = t->progress->sequences + others,
-                              .count = e->plan->choice.accum,
-                              .loss_scale = scale,
-                              .lr = step->lr};
-        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* ranks count with the answers */
+        hy_loop_step request = {.todo = HY_DO_GRADIENTS,
+                                .batch = t->progress->sequences + others,
+                                .count = e->plan->choice.accum,
+                                .loss_scale = scale,
+                                .lr = step->lr};
+        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* targets are counted with the answers */
         HY_TRY(hy_update_gather(e));
         HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
         e->progress.backward_passes += e->plan->choice.accum;
@@ -227,81 +212,54 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                .computed = g->last.tokens};
     bool is_mean = g->side.types.asks_each && !t->settings->train.normalize;
     double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
-    /* A loss that is not finite must change nothing, whatever its gradients are. */
+    /* A loss that is not finite must not change the weights, even if its gradients are finite. */
     return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static hy_status request_loss(hy_trainer *t, uint64_t batch, hy_answer *answer) {
-    hy_request request = {
-        .kind = HY_REQUEST_LOSS, .batch = (int64_t)batch, .count = 1, .loss_scale = 1};
-    return send_request(t, &request, answer);
-}
-
 /* Adds the answer for one micro-batch of a probe. */
 static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_answer *sum) {
     if (probe->each)
         probe->each[i] = answer->counted > 0 ? answer->loss_sum / answer->counted : NAN;
-    sum->loss_sum += answer->loss_sum;
-    sum->counted += answer->counted;
-    probe->counted += answer->tokens;
+    add(sum, answer);
 }
 
-static hy_status losses_alone(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
-    hy_answer answer;
+/* Requests the losses of this rank's micro-batches; ranks take them in turn. A single rank adds
+ * them up at once, several keep them to share them. */
+static hy_status own_losses(hy_trainer *t, hy_probe *probe, hy_answer *kept, hy_answer *sum) {
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_offload_count_down(t->engine->state));
-        HY_TRY(request_loss(t, probe->first + i, &answer));
-        add_answer(probe, i, &answer, sum);
-    }
-    return HY_OK;
-}
-
-/* Ranks take micro-batches in turn. */
-enum { SHARED_LOSS, SHARED_COUNTED, SHARED_TOKENS, SHARED };
-
-static hy_status losses_of_rank(hy_trainer *t, const hy_probe *probe, double *numbers) {
-    hy_answer answer;
-    for (uint64_t i = 0; i < probe->count; i++) {
+        hy_loop_step request = {
+            .todo = HY_DO_LOSS, .batch = (int64_t)(probe->first + i), .count = 1, .loss_scale = 1};
+        hy_answer answer;
         HY_TRY(hy_offload_count_down(t->engine->state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
-        HY_TRY(request_loss(t, probe->first + i, &answer));
-        numbers[SHARED * i + SHARED_LOSS] = answer.loss_sum;
-        numbers[SHARED * i + SHARED_COUNTED] = answer.counted;
-        numbers[SHARED * i + SHARED_TOKENS] = (double)answer.tokens;
+        HY_TRY(send_request(t, &request, &answer));
+        if (kept) {
+            kept[i] = answer;
+        } else {
+            add_answer(probe, i, &answer, sum);
+        }
     }
     return HY_OK;
 }
 
-/* A message between ranks holds only so many numbers (comm/control.h). */
-#define SENT_AT_ONCE 256
+/* most answers in a message between ranks (comm/control.h) */
+#define SENT_AT_ONCE 192
 
-/* Micro-batches from `first` on, as many as a message holds: of all ranks, in their order. */
-static hy_status share_some(hy_trainer *t, hy_probe *probe, uint64_t first, const double *own,
-                            double *all, hy_answer *sum) {
-    uint64_t left = probe->count - first, ranks = (uint64_t)ranks_of(t);
-    uint64_t count = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;
-    HY_TRY(
-        hy_control_gather(t->team->control, own + SHARED * first, (int32_t)(SHARED * count), all));
-    for (uint64_t i = 0; i < count; i++) {
-        const double *n = all + SHARED * ((first + i) % ranks * count + i);
-        hy_answer answer = {.loss_sum = n[SHARED_LOSS],
-                            .counted = n[SHARED_COUNTED],
-                            .tokens = (int64_t)n[SHARED_TOKENS]};
-        add_answer(probe, first + i, &answer, sum);
-    }
-    return HY_OK;
-}
-
+/* Collects the answers of all ranks, in the order of micro-batches. */
 static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
-    size_t ranks = (size_t)ranks_of(t), count = SHARED * (size_t)probe->count;
-    double status_of[HY_RANKS_MOST], mine;
-    double *own = calloc(count + SHARED * SENT_AT_ONCE * ranks, sizeof *own), *all = own + count;
+    size_t ranks = (size_t)ranks_of(t);
+    hy_answer *own = calloc(probe->count + SENT_AT_ONCE * ranks, sizeof *own), none = {0};
     HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for the losses of %d ranks", (int)ranks);
-    hy_status status = gather(t, losses_of_rank(t, probe, own), &mine, 1, status_of);
+    hy_status status = share(t, own_losses(t, probe, own, NULL), &none);
     for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SENT_AT_ONCE) {
-        status = share_some(t, probe, first, own, all, sum);
+        uint64_t left = probe->count - first, count = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;
+        hy_answer *all = own + probe->count;
+        status = hy_control_gather_bytes(t->team->control, own + first, count * sizeof *own, all);
+        for (uint64_t i = 0; i < count && status == HY_OK; i++) {
+            add_answer(probe, first + i, &all[(first + i) % ranks * count + i], sum);
+        }
     }
     free(own);
     return status;
@@ -311,18 +269,19 @@ static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_p
     (void)p;
     (void)plan;
     hy_answer sum = {0};
-    HY_TRY(t->team ? losses_of_all(t, probe, &sum) : losses_alone(t, probe, &sum));
+    HY_TRY(t->team ? losses_of_all(t, probe, &sum) : own_losses(t, probe, NULL, &sum));
     HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT,
                "micro-batches from number %lld on contain no target tokens",
                (long long)probe->first);
     probe->mean = sum.loss_sum / sum.counted;
+    probe->counted += sum.tokens;
     return HY_OK;
 }
 
 static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     (void)p;
     hy_answer answer;
-    hy_request request = {.kind = HY_REQUEST_EVALUATE, .loss_scale = 1};
+    hy_loop_step request = {.todo = HY_DO_EVALUATE, .loss_scale = 1};
     hy_status status = send_request(t, &request, &answer);
     HY_TRY(share(t, status, &answer));
     HY_FAIL_IF(answer.counted == 0, HY_ERR_INPUT,
@@ -332,7 +291,7 @@ static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     return HY_OK;
 }
 
-/* Held-out data is the program's: nothing counts down in it. */
+/* The program has the held-out data, so no batch of it counts down. */
 static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences) {
     (void)p;
     (void)t;

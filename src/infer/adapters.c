@@ -13,10 +13,10 @@
 #include "record/record.h"
 #include "record/state_files.h"
 
-/* ---- one of them by itself ------------------------------------------------------------------- */
+/* ---- checks of each adapter ------------------------------------------------------------------ */
 
-/* The model with this adapter only. Flags apply to each adapter, as for a single one; rank and
- * names cover all adapters together. */
+/* Makes a model with this adapter only. In the settings of several adapters, rank and names cover
+ * all of them, so they are replaced by the adapter's; values from flags stay. */
 static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
     const hy_peft_config *config = &a->set.list[i].config;
     hy_settings s = *e->settings;
@@ -27,7 +27,7 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
         s.lora.lora_rank = config->rank;
         if (!s.adapter_said.alpha) s.lora.lora_alpha = config->alpha;
         if (!s.adapter_said.rslora) s.lora.rslora = config->is_root_scaled;
-        /* the combined names are not longer */
+        /* The combined names fit there, so these do too. */
         snprintf(s.lora.lora_targets, sizeof s.lora.lora_targets, "%.*s", HY_TEXT_MAX - 1,
                  config->targets);
         snprintf(s.lora.lora_modules, sizeof s.lora.lora_modules, "%.*s", HY_TEXT_MAX - 1,
@@ -44,7 +44,7 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     return status;
 }
 
-/* A rank or targets from a flag may be too few for one of several adapters. */
+/* The rank or targets that a flag sets may be too small for an adapter. */
 static hy_status check_room(const hy_engine *e, const hy_model *own) {
     const hy_adapter *room = &e->model->shape.adapter, *needs = &own->shape.adapter;
     const char *modules[HY_ADAPTER_MODULES];
@@ -103,27 +103,20 @@ hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const hy_engine *e, int32_t param) {
-    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
-    const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, param)];
-    return hy_dtype_bytes(item->dtype, item->count);
-}
-
-static bool differs(const hy_param *param) {
-    return hy_is_adapter(param->kind) || param->is_beside;
-}
-
+/* Lists the parameters that differ between adapters, and allocates the copies. */
 static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
     const hy_params *params = &e->model->params;
+    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
     uint64_t bytes = 0;
     a->params = calloc((size_t)params->count, sizeof *a->params);
     a->at = calloc((size_t)params->count + 1, sizeof *a->at);
     a->copies = calloc((size_t)a->set.count + 1, sizeof *a->copies);
     bool is_there = a->params && a->at && a->copies;
     for (int32_t i = 0; i < params->count && is_there; i++) {
-        if (!differs(&params->list[i])) continue;
+        if (!hy_is_adapter(params->list[i].kind) && !params->list[i].is_beside) continue;
+        const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, i)];
+        bytes += hy_dtype_bytes(item->dtype, item->count);
         a->params[a->moved] = i;
-        bytes += bytes_of(e, i);
         a->at[++a->moved] = bytes;
     }
     for (int32_t i = 0; i <= a->set.count && is_there; i++) {
@@ -146,7 +139,7 @@ static hy_status copy_base(hy_adapters *a, hy_engine *e) {
     return HY_OK;
 }
 
-/* Offset of an adapter's tensor in the wider one, by its piece. */
+/* The first row, in the loaded model's parameter, of a tensor of an adapter. */
 static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_hf_name *name) {
     hy_param_kind kind = own->params.list[name->param].kind, matrix = hy_adapter_matrix(kind);
     hy_adapter_pieces ours = hy_shape_adapter_pieces(&own->shape, matrix),
@@ -158,25 +151,18 @@ static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_h
         hy_adapter_rows to = hy_adapter_rows_before(&theirs, piece, wide->shape.adapter.rank);
         return is_b ? to.b : to.a;
     }
-    return 0; /* a module name of this model begins at one of its pieces */
+    return 0; /* not reached: every tensor begins at a piece */
 }
 
-/* Copies a tensor to its rows of the wider one; the other columns stay zero. */
+/* The rows of a parameter that a tensor is copied to. */
 typedef struct place {
     char *to; /* the parameter's bytes in a copy */
     hy_dtype dtype;
-    int64_t row, cols;
+    int64_t row, cols; /* the first row; columns of the parameter */
     float factor;
 } place;
 
-/* If the matrix is wider than the tensor, each row is copied separately. */
-static void put_rows(const place *p, int64_t row, int64_t rows, int64_t cols, const float *from) {
-    for (int64_t r = 0; r < rows; r++) {
-        char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
-        hy_convert(from + r * cols, HY_F32, cols, to, p->dtype);
-    }
-}
-
+/* If the parameter is wider than the tensor, its other columns stay zero. */
 static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p) {
     const hy_hf_name *name = &file->names[i];
     int64_t most = hy_peft_rows_at_once(file, i);
@@ -187,7 +173,10 @@ static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p)
         status = hy_peft_read(file, i, row, rows, numbers);
         if (status != HY_OK) break;
         for (int64_t k = 0; k < rows * name->cols && p->factor != 1; k++) numbers[k] *= p->factor;
-        put_rows(p, row, rows, name->cols, numbers);
+        for (int64_t r = 0; r < rows; r++) {
+            char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
+            hy_convert(numbers + r * name->cols, HY_F32, name->cols, to, p->dtype);
+        }
     }
     free(numbers);
     return status;
@@ -208,8 +197,7 @@ static hy_status copy_tensor(hy_adapters *a, const hy_engine *e, const hy_model 
     if (hy_is_adapter(param->kind)) {
         p.row = row_in_wide(own, e->model, name);
         p.cols = e->model->params.list[index].shape[1];
-        /* The model's ops have one scale: B is multiplied by the ratio of an adapter's scale to
-         * it. */
+        /* The model's ops have one scale, so B is multiplied by the ratio of the two scales. */
         double ratio = own->shape.adapter.scale / e->model->shape.adapter.scale;
         if (hy_is_adapter_b(param->kind)) p.factor = (float)ratio;
     }
@@ -245,7 +233,7 @@ hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i) {
     hy_store *store = hy_store_of(e, HY_ROW_MASTER);
     HY_TRY(hy_engine_sync(e));
     HY_TRY(hy_store_settle(store));
-    a->used = HY_NO_ADAPTER; /* until all of it is there */
+    a->used = HY_NO_ADAPTER; /* until everything is copied */
     for (int32_t k = 0; k < a->moved; k++) {
         uint64_t offset = hy_store_offset(store, hy_store_item_of(store, a->params[k]));
         HY_TRY(hy_store_write(store, e->device.compute, offset, a->copies[i + 1] + a->at[k],

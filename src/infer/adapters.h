@@ -12,11 +12,11 @@
 
 typedef struct hy_adapters {
     hy_peft_set set;
-    int32_t *params; /* those that differ, */
-    uint64_t *at;    /* their offsets in a copy; the last one is the total size */
+    int32_t *params; /* (moved) parameters that differ between adapters */
+    uint64_t *at;    /* (moved + 1) their offsets in a copy; the last one is its size */
     int32_t moved;
-    char **copies; /* the base's first */
-    int32_t used;  /* which of the set; HY_BASE_ALONE */
+    char **copies; /* (set.count + 1) the base's copy is the first */
+    int32_t used;  /* index in the set, HY_BASE_ALONE or HY_NO_ADAPTER */
 } hy_adapters;
 
 #define HY_BASE_ALONE (-1)
@@ -32,5 +32,5 @@ hy_status hy_adapters_load(hy_adapters *a, hy_engine *e);
 hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i);
 /* The adapter with this name or folder name; HY_NO_ADAPTER: there is none. */
 int32_t hy_adapters_find(const hy_adapters *a, const char *name);
-const char *hy_adapters_name(const hy_adapters *a, int32_t i); /* "": of the base alone */
+const char *hy_adapters_name(const hy_adapters *a, int32_t i); /* "" for HY_BASE_ALONE */
 void hy_adapters_close(hy_adapters *a);

@@ -1,7 +1,7 @@
-/* choose.c: see choose.h.
+/* choose.c: chooses the next token. See choose.h.
  *
- * Candidates are sorted by logit only as far as an option needs: for top_k with a heap of k, for
- * top_p without the candidates that are too unlikely to matter together. */
+ * Candidates are sorted by logit only as far as an option needs: top_k uses a heap of k, and top_p
+ * first drops candidates that are too unlikely to matter even together. */
 #include "infer/choose.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static double weight(const hy_choice *c, const float *logits, int32_t id, float 
     return exp(((double)logits[id] - (double)top) / c->temperature);
 }
 
-/* The skipped candidates together weigh less than the share that top_p excludes. */
+/* The candidates dropped before sorting together have less weight than top_p excludes. */
 static int32_t keep_share(const hy_choice *c, const float *logits, int32_t *ids, int32_t count,
                           float top) {
     double sum = 0, held = 0;
@@ -62,7 +62,7 @@ static int32_t keep_share(const hy_choice *c, const float *logits, int32_t *ids,
     for (int32_t i = 0; i < count; i++) {
         if (weight(c, logits, ids[i], top) >= least) ids[kept++] = ids[i];
     }
-    /* Likeliest first. */
+    /* Sort: the likeliest first. */
     make_heap(logits, ids, kept);
     for (int32_t left = kept - 1; left > 0; left--) {
         int32_t swap = ids[0];

@@ -8,7 +8,7 @@
 
 typedef struct hy_choice {
     double temperature; /* 0 or less: always the likeliest */
-    int32_t top_k;      /* of so many; 0: all */
+    int32_t top_k;      /* sample from the k likeliest tokens; 0: all */
     double top_p;       /* sample from the likeliest tokens with this total share; 0 or 1: all */
     uint64_t seed;
 } hy_choice;

@@ -20,28 +20,21 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan) {
-    hy_plan_work work = {0};
-    hy_work_add(&work, plan);
-    hy_work_close(&work, spec, 0);
-    return work;
-}
-
-static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
+static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, const hy_plan_work *work,
+                           hy_batch_plan *plan) {
     hy_arena *arena = &e->work->arena;
-    hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
     HY_TRY(hy_arena_init(arena, e->device.backend, &e->state->ledger, HY_DEVICE,
-                         hy_plan_work_bytes(&work), "activations and workspace"));
+                         hy_plan_work_bytes(work), "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
     hy_batch_plan_place(plan, activations, workspace);
-    return hy_work_take_buffers(e, arena, spec, &work);
+    return hy_work_take_buffers(e, arena, spec, work);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Bytes of text that the targets [from, to) of a sequence encode; needs the token before them. */
+/* Adds the bytes of text of the targets [from, to). A token's text may depend on the one before. */
 static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
                            const int32_t *targets, int32_t from, int32_t to, double *bytes) {
     int32_t count = to - from + 1;
@@ -80,23 +73,15 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
     return HY_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- evaluating ------------------------------------------------------------------------------ */
 
-/* As in training, eval_batches counts training micro-batches; without a number, all data. */
-static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *facts) {
-    uint64_t all = facts->sequences[HY_VAL];
-    if (s->eval.eval_batches <= 0) return all;
-    uint64_t wanted = (uint64_t)s->eval.eval_batches * (uint64_t)s->train.batch_size;
-    return wanted < all ? wanted : all;
-}
-
-/* Data, weights and the memory for one pass over the data. */
+/* Opens the data, loads the weights and allocates the memory of a pass. */
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->plan->types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
-    bool is_all = !is_builtin && !m->looks_held_out;
+    bool is_all = !is_builtin && !m->uses_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
@@ -111,12 +96,13 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
     hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
-    *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;
-    hy_plan_work work = work_of(&spec, *plan);
+    hy_plan_work work = {0};
+    hy_work_add(&work, *plan);
+    hy_work_close(&work, &spec, 0);
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
-    return take_work(e, &spec, *plan);
+    return take_work(e, &spec, &work, *plan);
 }
 
 /* The loss of the model in its current state. */
@@ -126,10 +112,12 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     const hy_settings *s = &m->settings;
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     double bytes;
-    hy_probe probe = {.data = m->data,
-                      .split = HY_VAL,
-                      .count = sequences_wanted(s, facts),
-                      .dtype = e->plan->types.of[HY_FULL]};
+    /* As in training, eval_batches counts training micro-batches; 0 or less: all data. */
+    uint64_t count = facts->sequences[HY_VAL];
+    uint64_t wanted = (uint64_t)s->eval.eval_batches * (uint64_t)s->train.batch_size;
+    if (s->eval.eval_batches > 0 && wanted < count) count = wanted;
+    hy_probe probe = {
+        .data = m->data, .split = HY_VAL, .count = count, .dtype = e->plan->types.of[HY_FULL]};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
@@ -137,7 +125,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
-    double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
+    double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,
                            .loss = probe.mean,
                            .perplexity = exp(probe.mean),
@@ -155,10 +143,10 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     return HY_OK;
 }
 
-/* A single adapter is evaluated alone; for several, the base alone is evaluated first. */
+/* With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
-    hy_batch_plan *plan;
+    hy_batch_plan *plan = NULL;
     HY_TRY(prepare(m, &plan, from));
     for (int32_t i = 0; i < count; i++) {
         if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, m->engine, i - 1));
@@ -167,38 +155,29 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     return HY_OK;
 }
 
-static hy_status evaluate_each(const hy_config *config, const hy_observer *observer,
-                               hy_evaluation **out, size_t *count) {
+hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *observer,
+                                 hy_evaluation **out, size_t *count, size_t size) {
     hy_used_model *m;
     *out = NULL;
     *count = 0;
     HY_TRY(hy_model_open(config, observer, &m));
     int32_t named = m->adapters.set.count, all = named > 1 ? named + 1 : 1;
     hy_evaluation *list = calloc((size_t)all, sizeof *list);
-    hy_status status =
-        list ? evaluate(m, list, all) : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+    char *copies = calloc((size_t)all, size);
+    hy_status status = list && copies ? evaluate(m, list, all)
+                                      : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
     hy_model_close(m);
-    if (status != HY_OK) {
-        free(list);
-        return status;
-    }
-    *out = list;
-    *count = (size_t)all;
-    return HY_OK;
-}
-
-hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *observer,
-                                 hy_evaluation **out, size_t *count, size_t size) {
-    hy_evaluation *list;
-    HY_TRY(evaluate_each(config, observer, &list, count));
-    char *copies = calloc(*count, size);
-    for (size_t i = 0; copies && i < *count; i++) {
-        hy_copy_sized(copies + i * size, size, &list[i], sizeof list[i]);
+    for (int32_t i = 0; i < all && status == HY_OK; i++) {
+        hy_copy_sized(copies + (size_t)i * size, size, &list[i], sizeof list[i]);
     }
     free(list);
+    if (status != HY_OK) {
+        free(copies);
+        return status;
+    }
     *out = (hy_evaluation *)(void *)copies;
-    if (!copies) *count = 0;
-    return copies ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+    *count = (size_t)all;
+    return HY_OK;
 }
 
 hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer,
@@ -208,13 +187,13 @@ hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer
     size_t count;
     HY_FAIL_IF(hy_peft_count(names) > 1, HY_ERR_INPUT,
                "lora.adapter names several adapters (%s); hy_evaluate takes one", names);
-    HY_TRY(evaluate_each(config, observer, &list, &count));
-    hy_copy_sized(out, size, &list[0], sizeof list[0]);
+    HY_TRY(hy_evaluate_each_sized(config, observer, &list, &count, size));
+    memcpy(out, list, size);
     free(list);
     return HY_OK;
 }
 
-/* ---- what merging comes to ------------------------------------------------------------------- */
+/* ---- a merged model -------------------------------------------------------------------------- */
 
 static hy_status configure_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
                                  hy_config **out) {
@@ -233,7 +212,7 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
     return HY_OK;
 }
 
-/* Weights that do not fit on the card are in host memory, and on a CPU all are. */
+/* Weights that do not fit on the card, or all weights on a CPU, are in host memory. */
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
@@ -254,7 +233,7 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     if (status == HY_OK) status = hy_model_open(config, observer, &m);
     if (status == HY_OK && as_files) status = check_room(m);
     if (status == HY_OK) {
-        m->looks_held_out = !o->data;
+        m->uses_held_out = !o->data;
         status = evaluate(m, out, 1);
     }
     hy_model_close(m);
@@ -284,57 +263,46 @@ hy_status hy_merge_evaluate_sized(const char *checkpoint, const hy_merge_options
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
 
-static void put_shared(hy_json_writer *w, const hy_evaluation *e) {
-    hy_json_put_string(w, "model", e->model);
-    hy_json_put_string(w, "frozen_dtype", e->frozen_dtype[0] ? e->frozen_dtype : NULL);
-    hy_json_put_string(w, "data", e->data);
-    hy_json_put_string(w, "device", e->device);
-}
-
-static void put_result(hy_json_writer *w, const hy_evaluation *e) {
-    hy_json_put_string(w, "adapter", e->adapter[0] ? e->adapter : NULL);
-    hy_json_put_double(w, "loss", e->loss);
-    hy_json_put_double(w, "perplexity", e->perplexity);
-    hy_json_put_double(w, "bits_per_byte", e->bits_per_byte);
-    hy_json_put_int(w, "tokens", e->tokens);
-    hy_json_put_int(w, "sequences", e->sequences);
-    hy_json_put_double(w, "seconds", e->seconds);
-    hy_json_put_double(w, "tokens_per_second", e->tokens_per_second);
+/* The fields that all evaluations share, then the results: in a list, or of one evaluation. */
+static hy_status write_json(const hy_evaluation *list, size_t count, size_t size, bool is_list,
+                            char **out) {
+    hy_text text = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    for (size_t i = 0; i < count; i++) {
+        hy_evaluation e = {0};
+        hy_copy_sized(&e, sizeof e, (const char *)list + i * size, size);
+        if (i == 0) {
+            hy_json_put_string(&w, "model", e.model);
+            hy_json_put_string(&w, "frozen_dtype", e.frozen_dtype[0] ? e.frozen_dtype : NULL);
+            hy_json_put_string(&w, "data", e.data);
+            hy_json_put_string(&w, "device", e.device);
+            if (is_list) hy_json_open_array(&w, "results");
+        }
+        if (is_list) hy_json_open_object(&w, NULL);
+        hy_json_put_string(&w, "adapter", e.adapter[0] ? e.adapter : NULL);
+        hy_json_put_double(&w, "loss", e.loss);
+        hy_json_put_double(&w, "perplexity", e.perplexity);
+        hy_json_put_double(&w, "bits_per_byte", e.bits_per_byte);
+        hy_json_put_int(&w, "tokens", e.tokens);
+        hy_json_put_int(&w, "sequences", e.sequences);
+        hy_json_put_double(&w, "seconds", e.seconds);
+        hy_json_put_double(&w, "tokens_per_second", e.tokens_per_second);
+        if (is_list) hy_json_close_object(&w);
+    }
+    if (is_list) hy_json_close_array(&w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    return hy_text_take(&text, out);
 }
 
 hy_status hy_evaluations_json_sized(const hy_evaluation *list, size_t count, size_t size,
                                     char **out) {
-    hy_text text = {0};
-    hy_json_writer w;
-    hy_evaluation one = {0};
     HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to write");
-    hy_json_begin(&w, &text, true);
-    hy_json_open_object(&w, NULL);
-    hy_copy_sized(&one, sizeof one, list, size);
-    put_shared(&w, &one);
-    hy_json_open_array(&w, "results");
-    for (size_t i = 0; i < count; i++) {
-        hy_json_open_object(&w, NULL);
-        hy_copy_sized(&one, sizeof one, (const char *)list + i * size, size);
-        put_result(&w, &one);
-        hy_json_close_object(&w);
-    }
-    hy_json_close_array(&w);
-    hy_json_close_object(&w);
-    hy_text_add(&text, "\n");
-    return hy_text_take(&text, out);
+    return write_json(list, count, size, true, out);
 }
 
 hy_status hy_evaluation_json_sized(const hy_evaluation *evaluation, size_t size, char **out) {
-    hy_text text = {0};
-    hy_json_writer w;
-    hy_evaluation e = {0};
-    hy_copy_sized(&e, sizeof e, evaluation, size);
-    hy_json_begin(&w, &text, true);
-    hy_json_open_object(&w, NULL);
-    put_shared(&w, &e);
-    put_result(&w, &e);
-    hy_json_close_object(&w);
-    hy_text_add(&text, "\n");
-    return hy_text_take(&text, out);
+    return write_json(evaluation, 1, size, false, out);
 }

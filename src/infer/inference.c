@@ -11,26 +11,25 @@
 #include "setup/setup.h"
 
 #define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
-#define SHORTEST_CONTEXT 64
+#define SHORTEST_CONTEXT 127 /* not halved further */
 
 /* ---- tokenizer ------------------------------------------------------------------------------- */
 
-static hy_status use_bytes(hy_inference *in) {
-    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
-    in->vocab = in->model->engine->model->shape.vocab;
-    HY_FAIL_IF(in->vocab < 256, HY_ERR_INPUT,
-               "no tokenizer was found, and a vocabulary of %d tokens cannot represent all bytes; "
-               "name a tokenizer.json",
-               in->vocab);
-    return HY_OK;
-}
-
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
     HY_TRY(hy_model_tokenizer(in->model->engine->model, asked, folder, in->tokenizer_path));
-    if (!in->tokenizer_path[0]) return use_bytes(in);
+    int32_t vocab = in->model->engine->model->shape.vocab;
+    if (!in->tokenizer_path[0]) {
+        snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
+        in->vocab = vocab;
+        HY_FAIL_IF(vocab < 256, HY_ERR_INPUT,
+                   "no tokenizer was found, and a vocabulary of %d tokens cannot represent all "
+                   "bytes; name a tokenizer.json",
+                   vocab);
+        return HY_OK;
+    }
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
-    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine->model->shape.vocab;
-    if (ids > vocab) { /* often a padding token that was added later and never occurs */
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer);
+    if (ids > vocab) { /* often a padding token that was added after training */
         hy_say_to(&in->model->observer, HY_WARNING,
                   "%s has %d tokens and the model has %d: the extra tokens are never sampled",
                   in->tokenizer_path, ids, vocab);
@@ -41,29 +40,19 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static int32_t longest_context(const hy_inference *in, int32_t asked) {
-    int32_t model = in->model->engine->model->shape.context;
-    if (asked > 0) return asked;
-    return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
-}
-
 /* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    uint64_t limit = hy_budget_device(&m->engine->request);
-    hy_decoder_options options = {.context = longest_context(in, asked),
+    int32_t context = m->engine->model->shape.context;
+    uint64_t limit = hy_budget_device(&m->engine->request); /* 0: no limit */
+    if (context > LONGEST_CONTEXT) context = LONGEST_CONTEXT;
+    hy_decoder_options options = {.context = asked > 0 ? asked : context,
                                   .dtype = m->engine->plan->types.of[HY_FULL],
-                                  .frozen_dtype = m->engine->plan->types.of[HY_FULL],
                                   .is_unprepared = !m->engine->device.backend->facts.is_gpu,
                                   .budget = limit};
-    for (;; options.context /= 2) {
-        HY_TRY(
-            hy_decoder_create(m->engine->model, m->engine->device.backend, &options, &in->decoder));
-        bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
-        if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
-        hy_decoder_destroy(in->decoder);
-        in->decoder = NULL;
-    }
+    uint64_t most = asked > 0 || limit == 0 ? UINT64_MAX : limit / 2;
+    return hy_decoder_create_within(m->engine->model, m->engine->device.backend, &options, most,
+                                    SHORTEST_CONTEXT, &in->decoder);
 }
 
 /* ---- the handle ------------------------------------------------------------------------------ */
@@ -73,7 +62,8 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     char folder[HY_PATH_MAX];
     HY_TRY(hy_model_open(config, observer, &in->model));
     HY_TRY(hy_model_folder(&in->model->settings, folder));
-    const hy_settings *s = &in->model->settings; /* what its data was made with */
+    const hy_settings *s =
+        &in->model->settings; /* of the run: tokenizer and template of its data */
     HY_TRY(
         open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
     hy_chat_kind chat = s->input.chat_template;
@@ -113,12 +103,11 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
     if (!in) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
     hy_status status =
         open_all(in, config, options ? options : &(hy_inference_options){0}, observer);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = in;
+    else
         hy_inference_close(in);
-        return status;
-    }
-    *out = in;
-    return HY_OK;
+    return status;
 }
 
 void hy_inference_close(hy_inference *in) {

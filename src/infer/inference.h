@@ -21,16 +21,16 @@ typedef struct hy_used_model {
     hy_settings settings;
     hy_observer observer;
     hy_engine *engine;
-    hy_adapters adapters; /* those that the settings name */
+    hy_adapters adapters; /* named in the settings */
     hy_dataset *data;     /* evaluation only */
-    bool looks_held_out;  /* evaluation: on the run's held-out data, not on all of its data */
+    bool uses_held_out;   /* evaluation: on the run's held-out data instead of all its data */
 } hy_used_model;
 
 /* Opens device, model, adapters and the compute type; allocates no memory yet. */
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out);
 void hy_model_close(hy_used_model *m);
-/* Allocates memory for the weights and reads them. Other code will need `beside` bytes of the
- * device. `from` says where the weights came from. */
+/* Allocates memory for the weights and reads them, and leaves `beside` bytes of the device free.
+ * `from` becomes the path of the weights. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
 /* ---- the handle ------------------------------------------------------------------------------ */
@@ -41,20 +41,20 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
-    hy_end_tokens ends;   /* as the model's folder says */
+    hy_end_tokens ends;   /* from the model's folder */
     int32_t vocab;        /* sampled token ids are below this */
     hy_ids known;         /* tokens that the decoder has taken */
-    float *logits;        /* (V) behind the last of them */
-    int32_t *order;       /* (V) for choosing */
-    hy_conversation said; /* a turn's text is allocated unless it belongs to a message */
-    hy_json *messages;    /* the memory of such messages; NULL: none */
+    float *logits;        /* (V) of the token after them */
+    int32_t *order;       /* (V) scratch memory of hy_choose_token */
+    hy_conversation said; /* the turns so far; a text belongs to `messages`, or to its turn */
+    hy_json *messages;    /* from hy_inference_set_messages, or NULL */
     atomic_bool stop_requested;
     char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
 };
 
 /* ---- inference_text.c ------------------------------------------------------------------------ */
 
-/* An answer that is being generated: its options, its listener and its result. */
+/* An answer that is being generated. */
 typedef struct hy_answer {
     const hy_generate_options *options;
     hy_text_callback on_text; /* or NULL */
@@ -66,6 +66,16 @@ typedef struct hy_answer {
 /* Appends the text of tokens; tokenizer NULL: bytes, with '?' for ids that are not bytes. */
 hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                          hy_text *out);
+
+/* Which tokens of an answer are shown already. New tokens are decoded together with the tokens
+ * [first, next), which contain text if there is any: the first token of a decoded text loses its
+ * blank. */
+typedef struct hy_shown {
+    size_t first, next;
+} hy_shown;
+/* Appends the text of the tokens that are not shown yet. */
+hy_status hy_shown_add(const hy_tokenizer *tokenizer, const hy_ids *known, hy_shown *shown,
+                       hy_text *out);
 /* Appends the tokens of a text to continue, with the tokenizer's start tokens. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out);
@@ -75,4 +85,4 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
 
 /* ---- inference_talk.c ------------------------------------------------------------------------ */
 
-void hy_inference_forget(hy_inference *in); /* everything said */
+void hy_inference_forget(hy_inference *in); /* clears the conversation */

@@ -20,14 +20,11 @@ static bool holds(const char *folder, const char *file) {
     return hy_path_join(path, sizeof path, folder, file) == HY_OK && hy_path_exists(path);
 }
 
-/* A run folder has a configuration, a checkpoint a manifest; a model folder has neither. */
-static bool is_run(const char *name) {
-    if (!hy_path_is_dir(name) || holds(name, "config.json")) return false;
-    return holds(name, "config.cfg") || holds(name, "manifest.json");
-}
-
 hy_status hy_config_use_model(hy_config *config, const char *name) {
-    if (!is_run(name)) return hy_config_set(config, "model", name, HY_FROM_FLAG);
+    /* A run folder has a configuration, a checkpoint a manifest; a model folder has neither. */
+    bool is_run = hy_path_is_dir(name) && !holds(name, "config.json") &&
+                  (holds(name, "config.cfg") || holds(name, "manifest.json"));
+    if (!is_run) return hy_config_set(config, "model", name, HY_FROM_FLAG);
     HY_TRY(hy_config_load_run(config, name));
     /* The run's own eval_batches does not apply to this evaluation. */
     HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));
@@ -85,12 +82,11 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
                          m->settings.model);
     }
     if (status == HY_OK) status = open_engine(m);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = m;
+    else
         hy_model_close(m);
-        return status;
-    }
-    *out = m;
-    return HY_OK;
+    return status;
 }
 
 void hy_model_close(hy_used_model *m) {

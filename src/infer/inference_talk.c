@@ -11,10 +11,10 @@
 #include "base/sized.h"
 #include "infer/inference.h"
 
-/* if turns can be dropped, a quarter of the context stays free for the answer */
+/* Old turns are dropped to keep a quarter of the context free for the answer. */
 #define ANSWER_SHARE 4
 
-/* ---- what was said --------------------------------------------------------------------------- */
+/* ---- the conversation ------------------------------------------------------------------------ */
 
 static hy_status add_turn(hy_inference *in, hy_role role, const char *text, size_t size) {
     hy_conversation *c = &in->said;
@@ -101,8 +101,7 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
         size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
         out->count = 0;
         HY_TRY(in->has_template ? encode_turns(in, out) : encode_plain(in, out));
-        /* The oldest question and everything up to the next question; there must be a newer
-         * question. */
+        /* Drops the oldest question and its answers, unless it is the only question. */
         size_t next = first + 1;
         while (next < s->count && s->turns[next].role != HY_ROLE_USER) next++;
         if (out->count + spare <= room || next >= s->count) break;
@@ -130,7 +129,7 @@ hy_status hy_inference_say_sized(hy_inference *in, const char *message,
     if (status == HY_OK) {
         status = add_turn(in, HY_ROLE_ASSISTANT, answer.text.data, answer.text.size);
     }
-    /* a message without an answer is removed again */
+    /* A message without an answer is removed again. */
     if (status != HY_OK && message) drop_turns(&in->said, in->said.count - 1, 1);
     hy_copy_sized(info, size, &answer.info, sizeof answer.info);
     hy_ids_free(&ids);

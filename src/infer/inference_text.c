@@ -12,7 +12,7 @@
 #include "infer/choose.h"
 #include "infer/inference.h"
 
-#define BYTE_END 0 /* ends a text of bytes; no text contains it */
+#define BYTE_END 0 /* the end token if tokens are bytes */
 
 /* ---- tokens and text ------------------------------------------------------------------------- */
 
@@ -46,7 +46,7 @@ hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t
         return hy_fail(HY_ERR_INPUT, "token %zu is %d, expected 0 to %d", i, ids[i], vocab - 1);
     }
     hy_status status = hy_decode_text(in->tokenizer, ids, count, 0, &out);
-    hy_text_add(&out, ""); /* a string even when empty */
+    hy_text_add(&out, ""); /* an empty text is a string too, not NULL */
     if (status != HY_OK) hy_text_free(&out);
     if (size) *size = out.size;
     return status != HY_OK ? status : hy_text_take(&out, text);
@@ -61,7 +61,7 @@ static bool is_end(const hy_inference *in, int32_t token) {
 
 /* ---- whole characters ------------------------------------------------------------------------ */
 
-/* How many of the last bytes may begin an incomplete character. */
+/* The number of bytes at the end that belong to an incomplete character. */
 static size_t waiting_bytes(const char *text, size_t size) {
     for (size_t back = 1; back <= 3 && back <= size; back++) {
         const uint8_t *at = (const uint8_t *)text + size - back;
@@ -122,30 +122,24 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Tokens whose text is in the answer: [first, next) of `known` is decoded together with new tokens.
- * It contains text, if there is any: the first token of a decoded text loses its blank. */
-typedef struct shown {
-    size_t first, next;
-    size_t given; /* bytes of the answer that the listener has received */
-} shown;
-
-static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
-    const int32_t *ids = in->known.data + s->first;
+hy_status hy_shown_add(const hy_tokenizer *tokenizer, const hy_ids *known, hy_shown *s,
+                       hy_text *out) {
+    const int32_t *ids = known->data + s->first;
     hy_text before = {0}, after = {0};
     hy_status status =
-        hy_decode_text(in->tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
+        hy_decode_text(tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
     if (status == HY_OK) {
-        status = hy_decode_text(in->tokenizer, ids, in->known.count - s->first,
-                                HY_TOKENS_SKIP_SPECIAL, &after);
+        status =
+            hy_decode_text(tokenizer, ids, known->count - s->first, HY_TOKENS_SKIP_SPECIAL, &after);
     }
     if (status == HY_OK && after.size > before.size) {
-        hy_text_add_bytes(&a->text, after.data + before.size, after.size - before.size);
-        status = hy_text_status(&a->text);
+        hy_text_add_bytes(out, after.data + before.size, after.size - before.size);
+        status = hy_text_status(out);
         s->first = s->next;
     }
     hy_text_free(&before);
     hy_text_free(&after);
-    s->next = in->known.count;
+    s->next = known->count;
     return status;
 }
 
@@ -164,7 +158,8 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     const hy_generate_options *o = a->options;
     hy_choice choice = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
-    shown s = {.first = in->known.count - 1, .next = in->known.count};
+    hy_shown s = {.first = in->known.count - 1, .next = in->known.count};
+    size_t given = 0; /* bytes of the answer that the listener has received */
     while (!must_end(in, a)) {
         int32_t token =
             hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
@@ -174,10 +169,10 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
         }
         a->info.tokens++;
         HY_TRY(take(in, &token, 1));
-        HY_TRY(add_text(in, a, &s));
-        hand_out(a, &s.given, false);
+        HY_TRY(hy_shown_add(in->tokenizer, &in->known, &s, &a->text));
+        hand_out(a, &given, false);
     }
-    hand_out(a, &s.given, true);
+    hand_out(a, &given, true);
     return HY_OK;
 }
 
@@ -191,8 +186,8 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     return status;
 }
 
-/* A post-processor may add tokens at the start and at the end; a text to continue gets no end
- * tokens. */
+/* A post-processor may add tokens at both ends. The end token is removed, because the text
+ * continues. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out) {
     HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));

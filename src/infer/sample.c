@@ -28,18 +28,16 @@ typedef struct sampler {
     const hy_sample_options *options;
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     int32_t vocab;                 /* sampled token ids are below this */
-    hy_end_tokens ends;            /* end token of a model from a folder: a sample ends with it */
+    hy_end_tokens ends;            /* of a model from a folder; a sample ends with one of them */
     hy_decoder *decoder;
     void *memory;    /* its own memory; NULL: it works in idle memory */
-    int32_t *window; /* (context): tokens so far, from the first kept one */
+    int32_t *window; /* (context): the latest tokens */
     int32_t length;
     float *logits;  /* (V) */
     int32_t *order; /* (V) */
 } sampler;
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
-
-static bool is_leading(const sampler *s) { return !s->e->team || s->e->team->who.rank == 0; }
 
 /* All ranks get rank 0's number. */
 static hy_status share_number(sampler *s, int32_t *number) {
@@ -49,33 +47,22 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
-/* Uses the longest context that fits into `idle` bytes, or the shortest one. */
-static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
-    hy_engine *e = s->e;
-    for (;; options->context /= 2) {
-        HY_TRY(hy_decoder_create(e->model, e->device.backend, options, &s->decoder));
-        if (s->decoder->bytes <= idle || options->context <= SHORTEST_CONTEXT) return HY_OK;
-        hy_decoder_destroy(s->decoder);
-        s->decoder = NULL;
-    }
-}
-
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
                                   .dtype = e->plan->types.of[HY_FULL],
-                                  .frozen_dtype = e->plan->types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
-    HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
-    uint64_t idle =
-        e->work->passes.size; /* activations and workspace of a step, before the buffers */
-    if (is_leading(s)) HY_TRY(fit_decoder(s, &options, idle));
+    HY_TRY(hy_engine_return_rings(e));    /* they use the same memory */
+    uint64_t idle = e->work->passes.size; /* activations and workspace of a step */
+    if (!e->team || e->team->who.rank == 0)
+        HY_TRY(hy_decoder_create_within(e->model, e->device.backend, &options, idle,
+                                        SHORTEST_CONTEXT, &s->decoder));
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
     void *memory = e->work->arena.data;
-    if (s->decoder->bytes > idle) { /* the smallest decoder, or rank 0's size: in its own memory */
+    if (s->decoder->bytes > idle) { /* even the shortest context, or rank 0's, does not fit */
         hy_status status =
             e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
@@ -145,20 +132,20 @@ static hy_status sample(sampler *s, hy_text *out) {
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
     if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);
-    hy_text_add(out, ""); /* a string even when empty */
+    hy_text_add(out, ""); /* an empty text is a string too, not NULL */
     hy_ids_free(&prompt);
     hy_ids_free(&ids);
     return status == HY_OK ? hy_text_status(out) : status;
 }
 
-/* Starts again with everything it needs; `as` holds what every attempt shares. */
+/* One attempt, with its own decoder and memory. `as` has the fields that all attempts share. */
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
     hy_backend *b = s.e->device.backend;
-    /* Other ranks may wait for this one, and its stream for them. */
+    /* The other ranks learn of a failure at once: they may wait for this rank. */
     hy_status status = hy_team_fail(s.e->team, sample(&s, out));
     size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
-    (void)b->stream_sync(s.e->device.compute); /* before its memory goes */
+    (void)b->stream_sync(s.e->device.compute); /* before its memory is freed */
     hy_decoder_destroy(s.decoder);
     if (s.memory) b->release(b, HY_DEVICE, s.memory, bytes);
     free(s.window);

@@ -55,29 +55,24 @@ int32_t hy_batch_first_backward(const hy_batch_plan *plan) {
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* What all layers before this one keep. */
+/* The bytes that all layers before this one keep. */
 static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
     uint64_t bytes = 0;
     for (int32_t l = 0; l < layer; l++) bytes += hy_batch_unit(plan, l + 1)->kept_bytes;
     return bytes;
 }
 
-static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
-    uint64_t most = 0;
-    for (int32_t unit = 0; unit < plan->model->params.units; unit++) {
-        most = larger(most, hy_batch_unit(plan, unit)->pass[pass].scratch_bytes);
-    }
-    return most;
-}
-
-/* As above, plus the workspace of its ops, after each unit's scratch. */
+/* The scratch memory of a unit's pass, followed by the workspace of its ops. */
 static uint64_t with_workspace(const hy_pass_plan *pass) {
     return hy_align(pass->scratch_bytes) + hy_align(pass->workspace_bytes);
 }
-static uint64_t all_of(const hy_batch_plan *plan, hy_pass pass) {
+
+/* The largest scratch memory of any unit in a pass. */
+static uint64_t largest_scratch(const hy_batch_plan *plan, hy_pass pass, bool has_workspace) {
     uint64_t most = 0;
     for (int32_t unit = 0; unit < plan->model->params.units; unit++) {
-        most = larger(most, with_workspace(&hy_batch_unit(plan, unit)->pass[pass]));
+        const hy_pass_plan *list = &hy_batch_unit(plan, unit)->pass[pass];
+        most = larger(most, has_workspace ? with_workspace(list) : list->scratch_bytes);
     }
     return most;
 }
@@ -88,7 +83,7 @@ static int32_t residual_count(const hy_batch_plan *plan) {
     return shared + (plan->options.offloads ? 0 : layers_of(plan) - first);
 }
 
-/* What is placed as activations, without the ring. */
+/* The bytes of the activations on the device, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
     if (!plan->options.is_training) return 2 * slices_of(plan) * plan->residual_bytes;
     uint64_t kept = plan->options.offloads ? 0 : kept_before(plan, layers_of(plan));
@@ -100,7 +95,8 @@ static uint64_t resident_bytes(const hy_batch_plan *plan) {
  * residuals, in the memory of training's kept activations. */
 static bool evaluates_in_activations(const hy_batch_plan *plan) {
     return plan->options.is_training &&
-           2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
+           2 * plan->residual_bytes + largest_scratch(plan, HY_PASS_EVAL, false) <=
+               resident_bytes(plan);
 }
 
 /* Scratch and workspace of a training plan; its end holds the residual between the last layer
@@ -109,10 +105,12 @@ static uint64_t training_workspace(const hy_batch_plan *plan) {
     const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
     uint64_t turn = larger(with_workspace(&last->pass[HY_PASS_FORWARD]),
                            with_workspace(&head_of(plan)->pass[HY_PASS_BACKWARD]));
-    uint64_t bytes = larger(all_of(plan, HY_PASS_FORWARD), all_of(plan, HY_PASS_BACKWARD));
+    uint64_t bytes = larger(largest_scratch(plan, HY_PASS_FORWARD, true),
+                            largest_scratch(plan, HY_PASS_BACKWARD, true));
     bytes = larger(bytes, turn + plan->residual_bytes);
     bool evaluates = !plan->options.offloads && !evaluates_in_activations(plan);
-    return larger(bytes, evaluates ? all_of(plan, HY_PASS_EVAL) : plan->op_workspace_bytes);
+    return larger(bytes,
+                  evaluates ? largest_scratch(plan, HY_PASS_EVAL, true) : plan->op_workspace_bytes);
 }
 
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
@@ -137,7 +135,7 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
     if (plan->options.is_training) {
         plan->bytes.workspace = hy_align(training_workspace(plan));
     } else {
-        plan->scratch_bytes = hy_align(scratch_of(plan, HY_PASS_EVAL));
+        plan->scratch_bytes = hy_align(largest_scratch(plan, HY_PASS_EVAL, false));
         plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
     }
     if (plan->options.offloads) {
@@ -209,7 +207,8 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {
     assert(plan->options.offloads && store->layout.unit_count == layers_of(plan));
-    for (int32_t layer = 0; layer < layers_of(plan); layer++) { /* it may be another plan's */
+    for (int32_t layer = 0; layer < layers_of(plan);
+         layer++) { /* the store may serve other plans */
         uint64_t kept = hy_batch_unit(plan, layer + 1)->kept_bytes;
         assert(kept <= (uint64_t)store->layout.items[2 * layer + 1].count);
         (void)kept;

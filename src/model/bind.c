@@ -20,14 +20,6 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass 
                       .scratch = SOMEWHERE};
 }
 
-/* The type of a weight, before stores exist. */
-static hy_dtype stored_type(const hy_frame *f, int32_t index, hy_dtype dtype) {
-    const hy_params *params = &f->plan->model->params;
-    const hy_fp8_use *use = &f->plan->options.fp8;
-    hy_dtype fp8 = hy_uses_fp8(use) ? hy_params_fp8_stored(params, index, use) : HY_DTYPE_COUNT;
-    return fp8 != HY_DTYPE_COUNT ? fp8 : hy_params_stored(params, index, dtype);
-}
-
 /* A parameter as it is stored, or its gradient. */
 static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     bool is_grad = slot->role == HY_SLOT_PARAM_GRAD;
@@ -44,8 +36,11 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         int32_t item = hy_store_item_of(store, index);
         t = hy_store_tensor(store, item, hy_store_device(store, item));
     } else if (is_there) {
+        hy_dtype fp8 = HY_DTYPE_COUNT;
+        if (hy_uses_fp8(&o->fp8)) fp8 = hy_params_fp8_stored(params, index, &o->fp8);
+        bool is_fp8 = fp8 != HY_DTYPE_COUNT;
         t.data = SOMEWHERE;
-        if (!is_grad) t.dtype = stored_type(f, index, dtype);
+        if (!is_grad) t.dtype = is_fp8 ? fp8 : hy_params_stored(params, index, dtype);
         hy_layout_item item = hy_params_item(params, index, t.dtype);
         t.quant.block = item.block;
         t.quant.group = item.group;
@@ -111,21 +106,10 @@ static hy_tensor bind_slot(const hy_frame *f, int index) {
     return t;
 }
 
-/* Rows of one chunk, for tensors that have a row per token. */
-static void narrow_to_chunk(const hy_frame *f, int index, int32_t chunk, hy_tensor *t) {
-    if (index == HY_NO_SLOT || !t->data) return;
-    const hy_slot *slot = &f->unit->unit->slots[index];
+/* Does the slot have a row for each token? Chunked ops then use the rows of one chunk. */
+static bool has_token_rows(const hy_slot *slot) {
     bool is_param = slot->role == HY_SLOT_PARAM || slot->role == HY_SLOT_PARAM_GRAD;
-    if (is_param || slot->rows != HY_ROWS_TOKENS) return;
-    int64_t rows = f->plan->size.chunk_rows;
-    *t = hy_tensor_rows(t, chunk * rows, rows);
-}
-
-/* Each matrix of each unit has its own random numbers; the lower bits select the element. */
-static void bind_dropout(const hy_frame *f, hy_op_attr *attr) {
-    uint64_t matrix = (uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first;
-    attr->dropout.first = matrix << 40;
-    if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
+    return !is_param && slot->rows == HY_ROWS_TOKENS;
 }
 
 /* The scalars that depend on the batch and on the pass. */
@@ -150,7 +134,11 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
         attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
-    case HY_OP_DROPOUT: bind_dropout(f, attr); break;
+    case HY_OP_DROPOUT:
+        /* Each matrix of each unit has its own random numbers; the lower bits select the element. */
+        attr->dropout.first = ((uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first) << 40;
+        if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
+        break;
     case HY_OP_SPREAD: break;
     case HY_OP_CROSS_ENTROPY:
         if (f->input) attr->loss.scale = f->input->loss_scale;
@@ -169,9 +157,12 @@ void hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     const hy_unit_op *op = pass->ops[index];
     *call = (hy_op_call){.kind = op->kind, .plan = pass->prepared[index]};
+    int64_t rows = f->plan->size.chunk_rows;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
-        call->t[i] = bind_slot(f, op->slot[i]);
-        if (op->is_chunked) narrow_to_chunk(f, op->slot[i], chunk, &call->t[i]);
+        hy_tensor t = bind_slot(f, op->slot[i]);
+        bool is_cut =
+            op->is_chunked && t.data && has_token_rows(&f->unit->unit->slots[op->slot[i]]);
+        call->t[i] = is_cut ? hy_tensor_rows(&t, chunk * rows, rows) : t;
     }
     bind_attr(f, op, chunk, &call->attr);
     if (f->input) call->workspace = hy_batch_op_workspace(f->plan, pass, f->pass);

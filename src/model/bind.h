@@ -10,10 +10,14 @@ typedef struct hy_frame {
     const hy_batch_plan *plan;
     const hy_unit_plan *unit;
     hy_pass pass;
-    int32_t unit_index; /* whose parameters */
+    int32_t unit_index; /* the unit of the model: it has the parameters */
     const hy_batch_input *input;
     void *residual_in, *residual_out, *residual_grad;
     void *kept, *scratch;
+    int32_t op_limit; /* only the first ops of the unit run; 0: all */
+    /* Changes a call before it is enqueued; NULL: no change. */
+    void (*adjust)(const struct hy_frame *frame, hy_op_call *call);
+    const void *context; /* for `adjust` */
 } hy_frame;
 
 /* The store that holds a parameter's weights. */

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/in_order.h"
 
-#define SOME_ELEMENTS (1 << 20) /* that a thread codes at a time */
+#define SOME_ELEMENTS (1 << 20) /* elements that a thread quantises at a time */
 #define MOST_THREADS 16
 
 hy_status hy_coding_begin(hy_coding *c, const hy_param *param, const hy_layout_item *item) {
@@ -26,8 +26,8 @@ void hy_coding_end(hy_coding *c) {
     *c = (hy_coding){0};
 }
 
-/* The bits of non-negative numbers grow with their value; the largest are those that are not
- * finite. */
+/* The bits of non-negative floats are ordered like their values; infinity and NaN have the largest
+ * bits. */
 void hy_coding_look(hy_coding *c, const float *x, int64_t count) {
     unsigned largest = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -57,8 +57,8 @@ static int64_t piece_blocks(const hy_coding *c, int32_t piece) {
     return hy_param_piece_rows(c->param, piece) * c->param->shape[1] / c->item.block;
 }
 
-/* A group, at most as long as a nested block and starting at a piece's first block, is inside
- * one nested block. */
+/* Each group is inside one nested block: it is not longer, and the first group of a piece begins
+ * with a nested block. */
 void hy_coding_keep(hy_coding *c, int64_t first, int64_t count, const hy_kept_scales *scales) {
     int32_t group = c->item.group;
     float *pairs = c->stored;
@@ -98,8 +98,8 @@ typedef struct filling {
     hy_coding *coding;
     const hy_coding_source *from;
     const hy_coding_target *to;
-    int64_t next, end, most; /* elements; at most so many at a time */
-    bool is_looking;         /* for the largest magnitude; nothing is written */
+    int64_t next, end, most; /* elements; a thread takes at most `most` at a time */
+    bool is_looking;         /* finds the largest magnitude and writes nothing */
 } filling;
 
 /* A thread's own rows. */

@@ -21,14 +21,14 @@ typedef struct hy_coding {
     float *scales;       /* of all blocks; 0 for rows that were not given: padding */
     void *stored;        /* the scales in the form of the store */
     atomic_uint largest; /* bits of the largest magnitude, if there is one scale for all */
-    bool is_kept[HY_PARAM_PIECES]; /* pieces that keep the scales of their file */
+    bool is_kept[HY_PARAM_PIECES]; /* this piece keeps the scales of its file */
 } hy_coding;
 
 /* Two-level scales that were computed elsewhere for a matrix. */
 typedef struct hy_kept_scales {
-    const uint8_t *codes; /* of each `repeat` blocks, */
-    const float *nested;  /* by the scale of each HY_NF4_NESTED of them, */
-    float offset;         /* and what all have in common */
+    const uint8_t *codes; /* one for each `repeat` blocks */
+    const float *nested;  /* the scale of each HY_NF4_NESTED codes */
+    float offset;         /* added to every scale */
     int32_t repeat;
 } hy_kept_scales;
 
@@ -56,13 +56,13 @@ const void *hy_coding_scales(hy_coding *coding);
 
 /* ---- whole matrices -------------------------------------------------------------------------- */
 
-/* Who has the numbers of a matrix. */
+/* Reads the numbers of a matrix. */
 typedef struct hy_coding_source {
     void *context;
     /* Elements [first, first + count), whole rows, as fp32. With several threads, several at a
      * time. */
     hy_status (*read)(void *context, int64_t first, int64_t count, float *out);
-    int threads; /* below 2: the calling thread alone */
+    int threads; /* below 2: only the calling thread */
 } hy_coding_source;
 
 /* The target of codes and scales: an item of a store, or memory of the item's size. */

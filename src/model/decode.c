@@ -6,6 +6,7 @@
  * the position tables, and binding replaces attention by cached attention. */
 #include "model/decode.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
                                 .chunks = rows, /* one row of logits */
                                 .dtype = d->options.dtype,
                                 .grad_dtype = d->options.dtype,
-                                .frozen_dtype = d->options.frozen_dtype,
+                                .frozen_dtype = d->options.dtype,
                                 .has_any_rows = true,
                                 .is_sizing = d->options.is_unprepared,
                                 .budget = d->options.budget};
@@ -70,7 +71,8 @@ static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t uni
         bool is_attention = call.kind == HY_OP_ATTENTION;
         if (is_attention) {
             make_cached(d, 0, d->options.context - rows, &call);
-            call.t[HY_ATTENTION_CACHED_CACHE].data = call.t[HY_ATTENTION_CACHED_QKV].data; /* any */
+            call.t[HY_ATTENTION_CACHED_CACHE].data =
+                call.t[HY_ATTENTION_CACHED_QKV].data; /* any address */
             HY_TRY(b->supports(b, &call));
         }
         if (plan->size.seq != plan->options.seq) call.plan = NULL;
@@ -80,29 +82,26 @@ static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t uni
     return HY_OK;
 }
 
-static uint64_t rope_bytes(const hy_decoder *d) {
-    const hy_shape *s = &d->model->shape;
-    return s->has_rope ? hy_align((uint64_t)d->options.context * (uint64_t)s->head_size * 4) : 0;
-}
-
-static uint64_t token_bytes(const hy_decoder *d) {
-    return hy_align((uint64_t)d->options.rows * sizeof(int32_t));
-}
+/* The blocks of a decoder's memory, in this order. */
+enum { CACHE, ROPE, TOKENS, ACTIVATIONS, PLAN_WORKSPACE, WORKSPACE = HY_DECODER_PARTS - 1 };
 
 static void count_bytes(hy_decoder *d) {
     const hy_shape *s = &d->model->shape;
     hy_batch_plan *plans[] = {d->many, d->one};
-    uint64_t width = 2 * (uint64_t)s->kv_heads * (uint64_t)s->head_size;
-    d->layer_bytes =
-        hy_align((uint64_t)d->options.context * width * hy_dtype_size(d->options.dtype));
+    uint64_t context = (uint64_t)d->options.context, head = (uint64_t)s->head_size;
+    uint64_t width = 2 * (uint64_t)s->kv_heads * head, *bytes = d->part_bytes;
+    d->layer_bytes = hy_align(context * width * hy_dtype_size(d->options.dtype));
+    bytes[CACHE] = (uint64_t)s->layers * d->layer_bytes;
+    bytes[ROPE] = s->has_rope ? hy_align(context * head * sizeof(float)) : 0;
+    bytes[TOKENS] = hy_align((uint64_t)d->options.rows * sizeof(int32_t));
     for (int i = 0; i < 2; i++) {
         plans[i]->bytes.workspace =
             plans[i]->scratch_bytes + hy_align(plans[i]->op_workspace_bytes);
-        raise_to(&d->activation_bytes, hy_align(plans[i]->bytes.activations));
-        raise_to(&d->plan_workspace_bytes, hy_align(plans[i]->bytes.workspace));
+        raise_to(&bytes[ACTIVATIONS], hy_align(plans[i]->bytes.activations));
+        raise_to(&bytes[PLAN_WORKSPACE], hy_align(plans[i]->bytes.workspace));
     }
-    d->bytes = (uint64_t)s->layers * d->layer_bytes + rope_bytes(d) + token_bytes(d) +
-               d->activation_bytes + d->plan_workspace_bytes + hy_align(d->workspace_bytes);
+    bytes[WORKSPACE] = hy_align(d->workspace_bytes);
+    for (int i = 0; i < HY_DECODER_PARTS; i++) d->bytes += bytes[i];
 }
 
 static hy_status plan_decoder(hy_decoder *d) {
@@ -134,12 +133,22 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
     if (d->options.rows < 1) d->options.rows = HY_DECODE_ROWS;
     if (d->options.rows > options->context) d->options.rows = options->context;
     hy_status status = plan_decoder(d);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = d;
+    else
         hy_decoder_destroy(d);
-        return status;
+    return status;
+}
+
+hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,
+                                   hy_decoder_options *options, uint64_t limit, int32_t shortest,
+                                   hy_decoder **out) {
+    for (;; options->context /= 2) {
+        HY_TRY(hy_decoder_create(model, backend, options, out));
+        assert(*out);
+        if ((*out)->bytes <= limit || options->context <= shortest) return HY_OK;
+        hy_decoder_destroy(*out);
     }
-    *out = d;
-    return HY_OK;
 }
 
 void hy_decoder_destroy(hy_decoder *d) {
@@ -152,29 +161,22 @@ void hy_decoder_destroy(hy_decoder *d) {
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static void *cut(char **at, uint64_t bytes) {
-    char *block = *at;
-    *at += bytes;
-    return bytes ? block : NULL;
-}
-
 hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
-    char *at = memory;
-    d->cache = cut(&at, (uint64_t)d->model->shape.layers * d->layer_bytes);
-    d->rope = cut(&at, rope_bytes(d));
-    d->tokens = cut(&at, token_bytes(d));
-    char *activations = cut(&at, d->activation_bytes);
-    char *workspace = cut(&at, d->plan_workspace_bytes);
-    d->workspace = cut(&at, hy_align(d->workspace_bytes));
-    hy_batch_plan_place(d->many, activations, workspace);
-    hy_batch_plan_place(d->one, activations, workspace);
+    char *parts[HY_DECODER_PARTS], *at = memory;
+    for (int i = 0; i < HY_DECODER_PARTS; at += d->part_bytes[i++]) parts[i] = at;
+    d->cache = parts[CACHE];
+    d->rope = d->part_bytes[ROPE] ? (float *)(void *)parts[ROPE] : NULL;
+    d->tokens = (int32_t *)(void *)parts[TOKENS];
+    d->workspace = parts[WORKSPACE];
+    hy_batch_plan_place(d->many, parts[ACTIVATIONS], parts[PLAN_WORKSPACE]);
+    hy_batch_plan_place(d->one, parts[ACTIVATIONS], parts[PLAN_WORKSPACE]);
     d->logits = d->one->logits;
     d->length = 0;
     if (!d->rope) return HY_OK;
-    float *table = malloc((size_t)rope_bytes(d));
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&d->model->shape, d->options.context, table);
     size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
+    float *table = malloc(bytes);
+    HY_FAIL_IF(!table, HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&d->model->shape, d->options.context, table);
     hy_status status = d->backend->copy(stream, d->rope, table, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(stream);
     free(table);
@@ -186,25 +188,14 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
 /* The head's list begins with its norm and the logits matmul; the loss is omitted. */
 enum { HEAD_OPS = 2 };
 
-static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
-    f->unit = hy_batch_unit(f->plan, unit);
-    f->unit_index = unit;
-    bool is_head = f->unit->unit->traits.part == HY_PART_HEAD;
-    int32_t ops = is_head ? HEAD_OPS : f->unit->pass[HY_PASS_EVAL].op_count;
-    HY_TRY(hy_visit_enter(f, +1));
-    for (int32_t i = 0; i < ops; i++) {
-        hy_op_call call;
-        hy_frame_bind(f, i, 0, &call);
-        if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* made for more rows */
-        if (call.kind == HY_OP_ATTENTION) make_cached(d, unit - 1, d->length, &call);
-        hy_tensor *positions = &call.t[HY_EMBED_WPE];
-        if (call.kind == HY_OP_EMBED && positions->data) {
-            int64_t left = hy_tensor_height(positions) - d->length;
-            *positions = hy_tensor_rows(positions, d->length, left);
-        }
-        HY_TRY(d->backend->enqueue(f->input->stream, &call));
-    }
-    return hy_visit_leave(f);
+/* Makes a call fit the new tokens: their number, and the positions at which they begin. */
+static void adjust(const hy_frame *f, hy_op_call *call) {
+    const hy_decoder *d = f->context;
+    if (f->plan->size.seq != f->plan->options.seq) call->plan = NULL; /* made for more rows */
+    if (call->kind == HY_OP_ATTENTION) make_cached(d, f->unit_index - 1, d->length, call);
+    hy_tensor *positions = &call->t[HY_EMBED_WPE];
+    if (call->kind != HY_OP_EMBED || !positions->data) return;
+    *positions = hy_tensor_rows(positions, d->length, hy_tensor_height(positions) - d->length);
 }
 
 /* Runs `rows` tokens on the device, and computes the logits of the last. */
@@ -213,24 +204,14 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     hy_batch_plan *plan = rows == 1 ? d->one : d->many;
     input->rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL;
     set_rows(plan, rows);
-    hy_frame f = {.plan = plan,
-                  .pass = HY_PASS_EVAL,
-                  .input = input,
-                  .residual_out = hy_batch_eval_residual(plan, 0, 0),
-                  .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
-    HY_TRY(hy_visit_begin(&f, 0));
-    HY_TRY(run_unit(d, &f, 0));
-    for (int32_t layer = 0; layer < s->layers; layer++) {
-        f.residual_in = hy_batch_eval_residual(plan, layer % 2, 0);
-        f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2, 0);
-        HY_TRY(run_unit(d, &f, layer + 1));
-    }
+    hy_frame f = {
+        .plan = plan, .pass = HY_PASS_EVAL, .input = input, .adjust = adjust, .context = d};
+    HY_TRY(hy_run_stack(&f));
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
-    f.residual_in =
-        hy_batch_eval_residual(plan, s->layers % 2, 0) + (uint64_t)(rows - 1) * row_bytes;
+    f.residual_in = (char *)f.residual_in + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
-    f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
-    return run_unit(d, &f, s->layers + 1);
+    f.op_limit = HEAD_OPS;
+    return hy_run_unit(&f, s->layers + 1, +1);
 }
 
 /* ---- taking tokens --------------------------------------------------------------------------- */

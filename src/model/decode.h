@@ -12,35 +12,42 @@
 #define HY_DECODE_ROWS 256 /* prompt tokens per pass, by default */
 
 typedef struct hy_decoder_options {
-    int32_t context;       /* tokens in the cache; at most the model's context */
-    int32_t rows;          /* prompt tokens per pass; 0: HY_DECODE_ROWS */
-    hy_dtype dtype;        /* activations, weights and cache */
-    hy_dtype frozen_dtype; /* of frozen weights that are not coded */
-    bool is_unprepared;    /* matmuls are not timed: no device memory is allocated for that */
-    uint64_t budget;       /* device bytes at hand; 0: all */
+    int32_t context;    /* tokens in the cache; at most the model's context */
+    int32_t rows;       /* prompt tokens per pass; 0: HY_DECODE_ROWS */
+    hy_dtype dtype;     /* activations, weights and cache */
+    bool is_unprepared; /* matmuls are not timed: no device memory is allocated for that */
+    uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_decoder_options;
+
+#define HY_DECODER_PARTS 6
 
 typedef struct hy_decoder {
     hy_model *model;
     hy_backend *backend;
     hy_decoder_options options;
     hy_batch_plan *many, *one; /* many: made for options.rows, used for 2 .. options.rows */
-    uint64_t bytes;            /* that it needs on the device, all together */
-    int32_t length;            /* tokens it knows */
-    /* where they lie: */
+    uint64_t bytes;            /* device memory that it needs */
+    int32_t length;            /* tokens in the cache */
+    /* Its memory: */
     char *cache; /* (L, context, 2K D) */
     float *rope; /* (context, D/2, 2), NULL without rope */
     int32_t *tokens;
-    char *workspace; /* of cached attention */
-    uint64_t layer_bytes, activation_bytes, plan_workspace_bytes, workspace_bytes;
-    char *logits;             /* (V) of the last token, in options.dtype */
-    void *staged;             /* (V) on the host */
-    const hy_unit_hook *hook; /* the owner's: weights from other ranks; NULL: none */
+    char *workspace;                       /* of cached attention */
+    uint64_t layer_bytes, workspace_bytes; /* one layer's cache; workspace of cached attention */
+    uint64_t part_bytes[HY_DECODER_PARTS]; /* of each block of its memory; decode.c has the list */
+    char *logits;                          /* (V) of the last token, in options.dtype */
+    void *staged;                          /* (V) on the host */
+    const hy_unit_hook *hook;              /* the owner's: weights from other ranks; NULL: none */
 } hy_decoder;
 
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
                             hy_decoder **out);
+/* As above, with options->context halved until the decoder needs at most `limit` bytes, or until
+ * it is `shortest` or less. */
+hy_status hy_decoder_create_within(hy_model *model, hy_backend *backend,
+                                   hy_decoder_options *options, uint64_t limit, int32_t shortest,
+                                   hy_decoder **out);
 void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
 
 /* Sets its memory: `bytes` of device memory, aligned to 256 bytes. The cache is empty

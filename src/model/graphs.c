@@ -8,8 +8,7 @@
  * and an input that never repeats costs nothing. */
 #define SEEN_BEFORE_CAPTURE 2
 
-/* Inputs that were dropped before they were replayed: after this many, inputs are assumed to
- * change always. */
+/* After this many different inputs, a plan's inputs are assumed to change always. */
 #define MOST_CHANGES 64
 
 /* Only for weights that are completely on the device: rings move units by events and copies. And

@@ -68,13 +68,13 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
                 hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
         }
     }
-    if (status != HY_OK) {
+    if (status == HY_OK) {
+        find_kinds(model);
+        *out = model;
+    } else {
         hy_model_destroy(model);
-        return status;
     }
-    find_kinds(model);
-    *out = model;
-    return HY_OK;
+    return status;
 }
 
 hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
@@ -82,11 +82,10 @@ hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_mo
     hy_model *model = calloc(1, sizeof *model);
     if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
     hy_status status = hy_params_init_list(&model->params, list, count);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         *out = model;
-    } else {
+    else
         hy_model_destroy(model);
-    }
     return status;
 }
 
@@ -242,12 +241,11 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     hy_status status = make_kinds(plan);
     if (status == HY_OK) status = plan_units(plan);
     if (status == HY_OK) status = hy_batch_count_bytes(plan);
-    if (status != HY_OK) {
+    if (status == HY_OK)
+        *out = plan;
+    else
         hy_batch_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return HY_OK;
+    return status;
 }
 
 void hy_batch_plan_destroy(hy_batch_plan *plan) {
@@ -260,22 +258,21 @@ void hy_batch_plan_destroy(hy_batch_plan *plan) {
 }
 
 double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
-    static const hy_param_kind matrices[] = {
-        HY_P_QKV,   HY_P_OUT,   HY_P_UP,   HY_P_DOWN, HY_P_HEAD,   HY_P_QKV_A, HY_P_QKV_B,
-        HY_P_OUT_A, HY_P_OUT_B, HY_P_UP_A, HY_P_UP_B, HY_P_DOWN_A, HY_P_DOWN_B};
     const hy_shape *s = &model->shape;
     double sum = 0;
     if (!hy_model_has_passes(model)) return 0;
     for (int32_t unit = 1; unit < model->params.units; unit++) {
         bool goes_back = unit >= model->lowest_trained, goes_on = unit > model->lowest_trained;
-        for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
-            int32_t index = hy_params_find(&model->params, unit, matrices[i]);
-            if (index < 0) continue;
+        for (int i = 0; i < HY_P_KIND_COUNT; i++) {
+            hy_param_kind kind = (hy_param_kind)i;
+            int32_t index = hy_params_find(&model->params, unit, kind);
+            bool is_matrix = hy_linear_bit(kind) || hy_is_adapter(kind) || kind == HY_P_HEAD;
+            if (index < 0 || !is_matrix) continue;
             const hy_param *p = &model->params.list[index];
-            bool is_first = matrices[i] == HY_P_QKV ||
-                            matrices[i] == HY_P_QKV_A; /* what goes on from it leaves the unit */
-            int kinds = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
-            sum += 2.0 * kinds * (double)p->stored;
+            /* The gradient of its input leaves the unit. */
+            bool is_first = kind == HY_P_QKV || kind == HY_P_QKV_A;
+            int matmuls = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
+            sum += 2.0 * matmuls * (double)p->stored;
         }
         if (unit > s->layers) continue;
         int32_t window = hy_shape_window(s, unit - 1);

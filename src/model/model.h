@@ -15,14 +15,14 @@
 typedef struct hy_model {
     hy_shape shape;
     hy_params params;
-    hy_unit *kinds; /* (kind_count) in the order of first use; NULL: it has no passes */
+    hy_unit *kinds; /* (kind_count) in the order of first use; NULL: a custom model, no passes */
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
 } hy_model;
 
-hy_status hy_model_create(const hy_shape *shape,
-                          hy_model **out); /* shape is completed and checked */
+/* Completes and checks a copy of the shape. */
+hy_status hy_model_create(const hy_shape *shape, hy_model **out);
 /* A model from a list of parameters, without passes: a custom model. */
 hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out);
 static inline bool hy_model_has_passes(const hy_model *model) { return model->kinds; }
@@ -30,7 +30,7 @@ static inline bool hy_model_has_passes(const hy_model *model) { return model->ki
  * stored as frozen_codes if that is a quantised type. A new model trains all. Call it before the
  * first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
-/* After parameters were frozen one by one; likewise before. */
+/* Call it after parameters were frozen one by one, before the first batch plan is made. */
 void hy_model_settle(hy_model *model);
 
 /* Floating-point operations per training token at sequence length `seq`: for a weight of a block
@@ -52,15 +52,15 @@ typedef struct hy_batch_options {
     hy_dtype grad_dtype;
     hy_dtype frozen_dtype; /* of frozen weights that are not coded */
     int recompute;         /* hy_keep_group bits not kept */
-    /* number of layers that do so, spread evenly; the others keep all; 0: all do */
+    /* Number of layers that recompute, spread evenly; the others keep everything; 0: all. */
     int32_t recompute_layers;
-    bool offloads;       /* what layers keep passes through a ring: hy_batch_plan_offload */
+    bool offloads;       /* kept activations move through a ring: hy_batch_plan_offload */
     int32_t ring_depth;  /* of that ring; 0: HY_OFFLOAD_DEPTH */
     bool is_training;    /* false: only evaluation and logits */
     bool has_doc_starts; /* document masks will be given */
     bool is_sizing;      /* only for bytes and op lists: nothing is prepared, it cannot run */
     bool has_any_rows;   /* passes may have fewer rows: no op that needs a round number */
-    uint64_t budget;     /* device bytes at hand; 0: all: chunks follow it */
+    uint64_t budget;     /* device bytes available, which decide the chunks; 0: all */
     hy_fp8_use fp8;      /* training: fp8 matmuls in the blocks; dtype is then bf16 */
 } hy_batch_options;
 
@@ -68,7 +68,7 @@ typedef struct hy_batch_options {
 typedef struct hy_batch_bytes {
     uint64_t activations; /* residual and kept activations on the device, ring included */
     uint64_t ring;        /* of these, the ring of the offload store */
-    uint64_t host;        /* what is offloaded */
+    uint64_t host;        /* offloaded activations in host memory */
     uint64_t workspace;   /* scratch inside a unit, including logits, and the ops' workspace */
 } hy_batch_bytes;
 
@@ -108,16 +108,16 @@ typedef struct hy_batch_input {
     const float *rope;           /* (T, D/2, 2), NULL without rope */
     float *losses;               /* (B,T): each token's loss */
     float *largest;              /* (units, HY_LINEARS): for passes in fp8 */
-    const int32_t *dropout_seed; /* (2): of this micro-batch; NULL without dropout */
-    double *seen;                /* (units, HY_SEEN): what fp8 made of numbers, added to; or NULL */
+    const int32_t *dropout_seed; /* (2), one per micro-batch; NULL without dropout */
+    double *seen;                /* (units, HY_SEEN): adds statistics of fp8 conversions; or NULL */
     float loss_scale;            /* gradients are of loss_scale * sum of losses */
-    bool accumulate;             /* add to the gradients; else what they were is not even read */
+    bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
     const hy_unit_hook *hook;    /* or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4
 
-/* A pass that came before with the same input, and its graph once it came often enough. */
+/* The input of a pass, and its graph once the same input has been repeated often enough. */
 typedef struct hy_captured_pass {
     hy_batch_input input;
     hy_graph *graph;
@@ -135,13 +135,13 @@ typedef struct hy_batch_plan {
     hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
     hy_batch_bytes bytes;
     uint64_t residual_bytes, op_workspace_bytes;
-    uint64_t scratch_bytes; /* of a plan that is not for training: ops' own memory is behind it */
-    char *activations, *workspace; /* where the bytes lie */
+    uint64_t scratch_bytes; /* of a plan for evaluation only; the ops' workspace follows it */
+    char *activations, *workspace; /* the plan's memory */
     char *logits;                  /* of the last evaluated chunk, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */
     hy_captured_pass captured[HY_GRAPHS];
-    int32_t captured_next; /* which is given up for a new one */
-    bool is_uncapturable;  /* it was tried and failed, or inputs keep changing */
+    int32_t captured_next; /* the entry that a new input replaces */
+    bool is_uncapturable;  /* capturing has failed, or inputs keep changing */
 } hy_batch_plan;
 
 /* Sequences that one pass takes. */
@@ -157,10 +157,10 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* For the first unit with this plan: the number of units that share it, and so its time and its
- * kept bytes; 0 for the others. */
+/* For the first unit with a given unit plan: the number of units that share that plan, so each has
+ * the same time and kept bytes; 0 for the other units. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
-/* Where it works: activations (without the ring), workspace. */
+/* Sets the plan's memory: activations (without the ring) and workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
 
 /* A plan that offloads needs a streamed store of class HY_ACTIVATIONS, with a unit per layer:
@@ -177,7 +177,3 @@ hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
 /* A dry run of one pass: visits its units with all calls to hook and stores, but runs no op. The
  * planner counts with it. */
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);
-/* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory,
- * (rows, V) in the plan's type; at most one chunk of rows. */
-hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
-                          int64_t rows);

@@ -16,16 +16,12 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
     bool is_real = param->is_trainable || param->stays_real;
     if (is_real || !hy_param_block(param, p->frozen_codes)) return dtype;
-    switch (param->kind) {
-    case HY_P_QKV:
-    case HY_P_OUT:
-    case HY_P_UP:
-    case HY_P_DOWN: return p->frozen_codes;
-    case HY_P_TOKENS: /* nf4: as in other programs' files; fp8 is for matmuls of blocks */
-        if (p->frozen_codes != HY_I8) return dtype;
-        return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
-    default: return dtype;
-    }
+    if (hy_linear_bit(param->kind)) return p->frozen_codes;
+    /* The token table only in int8: other programs do not store it in nf4, and fp8 is for the
+     * matmuls of blocks. */
+    bool is_table = param->kind == HY_P_TOKENS && p->frozen_codes == HY_I8;
+    bool is_tied = is_table && hy_params_find(p, p->units - 1, HY_P_HEAD) == index;
+    return is_table && !is_tied ? p->frozen_codes : dtype;
 }
 
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "formats/safetensors.h"
 
-#define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
+#define UNIT_ELEMENTS ((int64_t)4 << 20) /* small parameters share units of this size */
 
 /* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
@@ -71,8 +71,9 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*x, *y);
 }
 
+/* Checks a sorted list: no two names are equal or conflict in files. */
 static hy_status check_sorted(const char *const *names, int32_t count) {
-    static const char scale[] = ".scale"; /* of state in 8 bits, in files */
+    static const char scale[] = ".scale"; /* suffix of the scales of 8-bit state in files */
     for (int32_t i = 0; i < count; i++) {
         char of[HY_PARAM_NAME_MAX];
         const char *key = of;
@@ -89,7 +90,6 @@ static hy_status check_sorted(const char *const *names, int32_t count) {
     return HY_OK;
 }
 
-/* No two are alike. */
 static hy_status check_names(const hy_param_spec *list, int32_t count) {
     const char **names = malloc((size_t)count * sizeof *names);
     if (!names) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d names", count);

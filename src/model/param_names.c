@@ -47,21 +47,13 @@ const char *hy_param_kind_name(hy_param_kind kind, bool is_gated) {
 }
 
 hy_param_kind hy_param_weight_of(hy_param_kind kind) {
-    switch (kind) {
-    case HY_P_NORM1_BIAS:
-    case HY_P_QKV_BIAS:
-    case HY_P_OUT_BIAS:
-    case HY_P_NORM2_BIAS:
-    case HY_P_UP_BIAS:
-    case HY_P_DOWN_BIAS:
-    case HY_P_FINAL_NORM_BIAS: return (hy_param_kind)(kind - 1);
-    default: return kind;
-    }
+    bool is_bias = kind < HY_P_KIND_COUNT && strstr(kind_names[kind], ".bias");
+    return is_bias ? (hy_param_kind)(kind - 1) : kind;
 }
 
 /* ---- lists of names -------------------------------------------------------------------------- */
 
-/* On a mismatch the last star takes one more letter; only the last star is retried, so no
+/* On a mismatch the last star matches one more letter. Only the last star is retried, so no
  * pattern is slow. */
 static bool matches(const char *pattern, const char *name) {
     const char *star = NULL, *after_star = NULL;
@@ -83,13 +75,6 @@ static bool matches(const char *pattern, const char *name) {
     return *pattern == 0;
 }
 
-static hy_status fail_no_match(const hy_params *p, const char *entry) {
-    const hy_param *last = &p->list[p->count - 1];
-    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s", entry,
-                   p->list[0].name, p->list[p->count / 2].name, last->name,
-                   p->count > 3 ? " and so on" : "");
-}
-
 /* Adds the parameters that one entry of a list means. A custom model has no blocks. */
 static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
     int32_t layers = p->units - 2, found = 0;
@@ -104,7 +89,10 @@ static hy_status match_entry(const hy_params *p, const char *entry, bool *is_cho
         is_chosen[i] |= is_meant;
         found += is_meant;
     }
-    return found ? HY_OK : fail_no_match(p, entry);
+    HY_FAIL_IF(found == 0, HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s",
+               entry, p->list[0].name, p->list[p->count / 2].name, p->list[p->count - 1].name,
+               p->count > 3 ? " and so on" : "");
+    return HY_OK;
 }
 
 hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen) {
@@ -122,30 +110,22 @@ hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen
     return HY_OK;
 }
 
-/* The parameters that `names` means, as a list that the caller frees, even after a failure. */
-static bool *list_meant(const hy_params *p, const char *names, hy_status *status) {
+/* Sets is_beside of the parameters that `names` means, or is_trainable, and clears it for the
+ * others. */
+static hy_status mark(hy_params *p, const char *names, bool marks_beside) {
     bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
-    *status = is_meant ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
-    if (*status == HY_OK) *status = hy_params_match(p, names, is_meant);
-    return is_meant;
-}
-
-hy_status hy_params_select(hy_params *p, const char *names) {
-    hy_status status;
-    bool *is_meant = list_meant(p, names, &status);
+    HY_FAIL_IF(!is_meant, HY_ERR_MEMORY, "no memory for %s", names);
+    hy_status status = hy_params_match(p, names, is_meant);
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
-        p->list[i].is_trainable = is_meant[i];
+        hy_param *param = &p->list[i];
+        if (marks_beside)
+            param->is_beside = is_meant[i] && !hy_is_adapter(param->kind);
+        else
+            param->is_trainable = is_meant[i];
     }
     free(is_meant);
     return status;
 }
 
-hy_status hy_params_mark_beside(hy_params *p, const char *names) {
-    hy_status status;
-    bool *is_meant = list_meant(p, names, &status);
-    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
-        p->list[i].is_beside = is_meant[i] && !hy_is_adapter(p->list[i].kind);
-    }
-    free(is_meant);
-    return status;
-}
+hy_status hy_params_select(hy_params *p, const char *names) { return mark(p, names, false); }
+hy_status hy_params_mark_beside(hy_params *p, const char *names) { return mark(p, names, true); }

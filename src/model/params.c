@@ -31,7 +31,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
     param->is_hidden = hy_linear_bit(kind) != 0 || hy_is_adapter(kind);
     bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
-    /* Weights that write into the residual stream start smaller: 2L additions (GPT-2's rule). */
+    /* GPT-2's rule: weights that write into the residual start smaller, because 2 L of them add up. */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
     const char *name = hy_param_kind_name(kind, s->is_gated);
     bool is_block = unit >= 1 && unit <= s->layers;
@@ -65,15 +65,15 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
     if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
 }
 
+int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated) {
+    if (matrix == HY_P_UP) return is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
+    return matrix == HY_P_QKV ? HY_ADAPT_Q : matrix == HY_P_OUT ? HY_ADAPT_O : HY_ADAPT_DOWN;
+}
+
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
     hy_adapter_pieces out = {0};
+    int32_t first = hy_adapter_first_part(matrix, s->is_gated);
     out.count = hy_shape_pieces(s, matrix, out.rows);
-    /* The bit of the first piece; the others follow it. */
-    int32_t first = matrix == HY_P_QKV    ? HY_ADAPT_Q
-                    : matrix == HY_P_OUT  ? HY_ADAPT_O
-                    : matrix == HY_P_DOWN ? HY_ADAPT_DOWN
-                    : s->is_gated         ? HY_ADAPT_GATE
-                                          : HY_ADAPT_UP;
     if (matrix == HY_P_QKV && hy_shape_packs_adapter(s)) {
         out.count = 1;
         out.rows[0] = hy_shape_qkv(s);
@@ -140,10 +140,8 @@ static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
     int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
     add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
     add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
-    add_adapter(p, s, unit, HY_P_QKV);
-    add_adapter(p, s, unit, HY_P_OUT);
-    add_adapter(p, s, unit, HY_P_UP);
-    add_adapter(p, s, unit, HY_P_DOWN);
+    static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    for (int i = 0; i < HY_LINEARS; i++) add_adapter(p, s, unit, matrices[i]);
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {

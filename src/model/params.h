@@ -45,20 +45,20 @@ typedef enum hy_param_kind {
 } hy_param_kind;
 
 #define HY_LINEARS 4 /* matrices of a block */
+/* The number of a block's matrix; -1: the kind is not one of them. */
+static inline int8_t hy_linear_index(hy_param_kind kind) {
+    return kind == HY_P_QKV    ? 0
+           : kind == HY_P_OUT  ? 1
+           : kind == HY_P_UP   ? 2
+           : kind == HY_P_DOWN ? 3
+                               : -1;
+}
 static inline uint32_t hy_linear_bit(hy_param_kind kind) {
-    switch (kind) {
-    case HY_P_QKV: return 1;
-    case HY_P_OUT: return 2;
-    case HY_P_UP: return 4;
-    case HY_P_DOWN: return 8;
-    default: return 0;
-    }
+    return hy_linear_index(kind) < 0 ? 0 : 1u << hy_linear_index(kind);
 }
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
-    int kind = HY_P_QKV_A;
-    for (uint32_t bit = hy_linear_bit(matrix); bit > 1; bit >>= 1) kind += 2;
-    return (hy_param_kind)kind;
+    return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));
 }
 static inline bool hy_is_adapter(hy_param_kind kind) {
     return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
@@ -88,6 +88,8 @@ typedef struct hy_adapter_pieces {
     bool is_there[HY_PARAM_PIECES]; /* which have one */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
+/* The hy_adapter_part of a matrix's first piece; the bits of its other pieces follow. */
+int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated);
 /* Rows of A and of B before those of a piece. */
 typedef struct hy_adapter_rows {
     int64_t a, b;
@@ -100,38 +102,37 @@ typedef struct hy_param {
     hy_param_kind kind;
     int32_t unit;
     int32_t ndim;
-    int64_t
-        shape[HY_PARAM_DIMS]; /* ours have one or two dimensions, a caller's have zero to eight */
+    int64_t shape[HY_PARAM_DIMS]; /* one or two dimensions; in a custom model zero to eight */
     int64_t count;
-    /* elements without padding: a vocabulary's last rows may be padding, which is and stays zero
-     * and is not written to files */
+    /* Elements without padding. A vocabulary's last rows may be padding: they are always zero and
+     * are not written to files. */
     int64_t stored;
     int64_t first;     /* index of element 0 among all parameters: the key of its random numbers */
     bool is_trainable; /* otherwise it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
-    bool is_beside;    /* trained whole beside adapters: it goes where they go */
-    bool stays_real;   /* not quantised although other frozen ones are, as in its files */
+    bool is_beside;    /* trained whole in addition to adapters, and stored with them */
+    bool stays_real;   /* not quantised in the model's files, although other matrices are */
     /* A large parameter of a custom model has several entries in the list, its parts, each with
      * the shape of the whole (param_list.h); all but the last have `part` elements. */
-    int32_t whole;         /* index of the caller's parameter that it is, or is a part of */
-    int64_t part, part_at; /* elements before this one; part 0: it is not a part */
+    int32_t whole;         /* index of the caller's parameter that this is, or is a part of */
+    int64_t part, part_at; /* elements of a part, and before this part; 0: not a part */
     /* Number of matrices stacked in this one: q, k and v; gate and up. 0: one. */
     int32_t pieces;
     int64_t piece_rows[HY_PARAM_PIECES];
     bool is_hidden;        /* a matrix inside the model: neither a token table nor a head */
     double own_decay;      /* instead of the run's, if it is 0 or more */
-    int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
-    double lr_scale;       /* of the run's learning rate */
+    int32_t own_optimizer; /* 1 + hy_optimizer_id, instead of the run's; 0: the run's */
+    double lr_scale;       /* factor on the run's learning rate */
     double init_mean, init_std;
-    double init_bound; /* above 0: uniform between it and its negative instead */
+    double init_bound; /* above 0: uniform from -init_bound to init_bound instead */
 } hy_param;
 
 typedef struct hy_params {
     hy_param *list;
     int32_t count, units;
     int64_t elements;      /* all parameters together */
-    hy_dtype frozen_codes; /* if it is a quantised type, frozen matrices are stored in it */
-    bool has_plain_scales; /* the scales of these are fp32 in any case */
+    hy_dtype frozen_codes; /* a quantised type: frozen matrices are stored in it */
+    bool has_plain_scales; /* their scales are fp32, never two-level */
     /* Index in list of each kind in each unit, -1: none: at[unit * HY_P_KIND_COUNT + kind]. A
      * tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;

@@ -11,38 +11,34 @@
  * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
-    int32_t i = 0;
-    while (i < pass->op_count) {
-        int32_t end = i + 1;
-        int32_t chunks = 1;
-        if (pass->ops[i]->is_chunked) {
-            while (end < pass->op_count && pass->ops[end]->is_chunked) end++;
-            chunks = f->plan->chunk_count;
-        }
+    int32_t count = f->op_limit ? f->op_limit : pass->op_count;
+    for (int32_t i = 0, end; i < count; i = end) {
+        bool is_chunked = pass->ops[i]->is_chunked;
+        int32_t chunks = is_chunked ? f->plan->chunk_count : 1;
+        for (end = i + 1; is_chunked && end < count && pass->ops[end]->is_chunked;) end++;
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
             for (int32_t op = i; op < end; op++) {
                 hy_op_call call;
                 hy_frame_bind(f, op, chunk, &call);
+                if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
             }
         }
-        i = end;
     }
     return HY_OK;
 }
 
-/* Enters a unit of the model, runs it and leaves it. */
-static hy_status run_unit(hy_frame *f, int32_t unit, int direction) {
+static hy_status enter_unit(hy_frame *f, int32_t unit, int direction) {
     f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
-    HY_TRY(hy_visit_enter(f, direction));
-    HY_TRY(run_ops(f));
-    return hy_visit_leave(f);
+    f->scratch = hy_batch_scratch(f->plan, f->pass);
+    return hy_visit_enter(f, direction);
 }
 
-static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input, hy_pass pass) {
-    return (hy_frame){
-        .plan = plan, .input = input, .pass = pass, .scratch = hy_batch_scratch(plan, pass)};
+hy_status hy_run_unit(hy_frame *f, int32_t unit, int direction) {
+    HY_TRY(enter_unit(f, unit, direction));
+    HY_TRY(run_ops(f));
+    return hy_visit_leave(f);
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -52,18 +48,18 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
-    hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
-    HY_TRY(hy_visit_begin(&f, 0));
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_FORWARD};
+    HY_TRY(hy_visit_prepare(&f, 0));
     if (offload && first == 0) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
-    HY_TRY(run_unit(&f, 0, +1));
+    HY_TRY(hy_run_unit(&f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
         bool is_next_kept = layer + 1 < layers && layer + 1 >= first;
         if (offload && is_next_kept) HY_TRY(hy_store_get_new(offload, input->stream, layer + 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.residual_out = hy_batch_residual(plan, layer + 1);
         f.kept = hy_batch_kept(plan, layer);
-        HY_TRY(run_unit(&f, layer + 1, +1));
+        HY_TRY(hy_run_unit(&f, layer + 1, +1));
         if (offload && layer >= first) {
             HY_TRY(hy_store_release_changed(offload, input->stream, layer));
         }
@@ -71,25 +67,25 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     return HY_OK;
 }
 
-/* As far down as something is trained. */
+/* Ends at the lowest unit with trained parameters. */
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
-    hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_BACKWARD};
     f.residual_grad = hy_batch_residual_grad(plan);
-    HY_TRY(hy_visit_begin(&f, layers + 1));
+    HY_TRY(hy_visit_prepare(&f, layers + 1));
     f.residual_in = hy_batch_residual(plan, layers);
     f.kept = hy_batch_kept(plan, layers);
-    HY_TRY(run_unit(&f, layers + 1, -1));
+    HY_TRY(hy_run_unit(&f, layers + 1, -1));
     for (int32_t layer = layers - 1; layer >= first; layer--) {
         if (offload) HY_TRY(hy_store_get(offload, input->stream, layer));
         if (offload && layer > first) HY_TRY(hy_store_gather(offload, layer - 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
-        HY_TRY(run_unit(&f, layer + 1, -1));
+        HY_TRY(hy_run_unit(&f, layer + 1, -1));
         if (offload) HY_TRY(hy_store_release(offload, input->stream, layer));
     }
-    return plan->model->lowest_trained == 0 ? run_unit(&f, 0, -1) : HY_OK;
+    return plan->model->lowest_trained == 0 ? hy_run_unit(&f, 0, -1) : HY_OK;
 }
 
 static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
@@ -114,12 +110,12 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
     const hy_batch_plan plan = {.model = (hy_model *)(uintptr_t)model};
     hy_unit_plan unit = {0};
     hy_frame f = {.plan = &plan, .unit = &unit, .input = input, .pass = pass};
-    int32_t last = model->params.units - 1; /* the head: training runs it in backward alone */
+    int32_t last = model->params.units - 1; /* the head, which training runs only in backward */
     bool is_back = pass == HY_PASS_BACKWARD;
     int32_t first = is_back ? last : 0, direction = is_back ? -1 : +1;
     int32_t end = is_back ? model->lowest_trained : pass == HY_PASS_EVAL ? last : last - 1;
     unit.pass[pass].uses_params = true;
-    HY_TRY(hy_visit_begin(&f, first));
+    HY_TRY(hy_visit_prepare(&f, first));
     for (f.unit_index = first; f.unit_index != end + direction; f.unit_index += direction) {
         HY_TRY(hy_visit_enter(&f, direction));
         HY_TRY(hy_visit_leave(&f));
@@ -128,15 +124,6 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
-
-static hy_status check_evaluates(const hy_batch_plan *plan) {
-    HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,
-               "this batch plan supports only training in fp8");
-    if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "this batch plan supports only %s",
-                   plan->options.is_sizing ? "computing sizes"
-                                           : "training with offloaded activations");
-}
 
 /* The part of a batch that one slice is. */
 static hy_batch_input slice_input(const hy_batch_plan *plan, const hy_batch_input *all, int32_t i) {
@@ -154,9 +141,7 @@ static hy_batch_input slice_input(const hy_batch_plan *plan, const hy_batch_inpu
 static hy_status evaluate_unit(hy_frame *f, int32_t unit) {
     const hy_batch_input *all = f->input;
     int32_t slices = hy_batch_sequences(f->plan) / f->plan->size.batch;
-    f->unit = hy_batch_unit(f->plan, unit);
-    f->unit_index = unit;
-    HY_TRY(hy_visit_enter(f, +1));
+    HY_TRY(enter_unit(f, unit, +1));
     for (int32_t i = 0; i < slices; i++) {
         const hy_batch_input slice = slice_input(f->plan, all, i);
         f->input = &slice;
@@ -168,46 +153,26 @@ static hy_status evaluate_unit(hy_frame *f, int32_t unit) {
     return hy_visit_leave(f);
 }
 
-/* Forward through embedding and blocks; ends before the head. */
-static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
-    *f = new_frame(plan, input, HY_PASS_EVAL);
-    HY_TRY(hy_visit_begin(f, 0));
-    for (int32_t unit = 0; unit <= plan->model->shape.layers; unit++) {
-        HY_TRY(evaluate_unit(f, unit));
-    }
-    f->residual_in = hy_batch_eval_residual(plan, plan->model->shape.layers % 2, 0);
+hy_status hy_run_stack(hy_frame *f) {
+    int32_t layers = f->plan->model->shape.layers;
+    HY_TRY(hy_visit_prepare(f, 0));
+    for (int32_t unit = 0; unit <= layers; unit++) HY_TRY(evaluate_unit(f, unit));
+    f->residual_in = hy_batch_eval_residual(f->plan, layers % 2, 0);
     return HY_OK;
 }
 
 static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input) {
-    hy_frame f;
-    HY_TRY(run_stack(plan, input, &f));
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
+    HY_TRY(hy_run_stack(&f));
     return evaluate_unit(&f, plan->model->params.units - 1);
 }
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
-    HY_TRY(check_evaluates(plan));
+    const hy_batch_options *o = &plan->options;
+    HY_FAIL_IF(hy_uses_fp8(&o->fp8) || o->offloads || o->is_sizing, HY_ERR_STATE,
+               "this batch plan supports only %s",
+               hy_uses_fp8(&o->fp8) ? "training in fp8"
+               : o->is_sizing       ? "computing sizes"
+                                    : "training with offloaded activations");
     return hy_run_captured(plan, input, evaluate_pass);
-}
-
-hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
-                          int64_t rows) {
-    HY_TRY(check_evaluates(plan));
-    HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE,
-               "logits of %lld rows were requested; a chunk has %d", (long long)rows,
-               plan->size.chunk_rows);
-    hy_frame f;
-    HY_TRY(run_stack(plan, input, &f));
-    f.unit_index = plan->model->params.units - 1;
-    f.unit = hy_batch_unit(plan, f.unit_index);
-    HY_TRY(hy_visit_enter(&f, +1));
-    hy_op_call norm, matmul;
-    hy_frame_bind(&f, 0, 0, &norm); /* the head's list begins with its norm and the logits matmul */
-    hy_frame_bind(&f, 1, 0, &matmul);
-    matmul.t[HY_MATMUL_A] = hy_tensor_rows(&norm.t[HY_NORM_Y], first, rows);
-    matmul.t[HY_MATMUL_D] = hy_tensor_rows(&matmul.t[HY_MATMUL_D], 0, rows);
-    if (rows != plan->size.chunk_rows) matmul.plan = NULL; /* prepared for a whole chunk */
-    HY_TRY(plan->backend->enqueue(input->stream, &norm));
-    HY_TRY(plan->backend->enqueue(input->stream, &matmul));
-    return hy_visit_leave(&f);
 }

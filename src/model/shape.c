@@ -51,7 +51,7 @@ bool hy_shape_packs_adapter(const hy_shape *s) {
     return !hy_shape_family(s)->modules[HY_P_QKV].part[1];
 }
 
-/* Parts that the shape does not have are omitted; if none is left there is nothing to train. */
+/* Removes the parts that the shape does not have. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
     if (a->rank == 0) return HY_OK;

@@ -63,8 +63,8 @@ typedef struct hy_shape {
     bool has_rope;     /* else learned positions */
     bool is_gated;     /* swiglu; else gelu */
     bool has_qkv_bias, has_proj_bias, has_qk_norm, has_tied_head;
-    bool lacks_out_bias,
-        lacks_mlp_bias; /* has_proj_bias does not reach the attention output, the MLP */
+    /* Exceptions to has_proj_bias: no bias at the attention output; none in the MLP. */
+    bool lacks_out_bias, lacks_mlp_bias;
     double norm_eps;
     double rope_theta;
     bool has_llama3_rope;

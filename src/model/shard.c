@@ -14,9 +14,21 @@ typedef struct unit_params {
     int64_t elements;
 } unit_params;
 
-static unit_params params_of(const hy_params *params, int32_t unit, int32_t from) {
-    unit_params u = {.first = from};
-    while (u.first < params->count && params->list[u.first].unit < unit) u.first++;
+/* The first parameter of a unit: parameters are listed in the order of units. */
+static int32_t first_of(const hy_params *params, int32_t unit) {
+    int32_t low = 0, high = params->count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (params->list[middle].unit < unit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static unit_params params_of(const hy_params *params, int32_t unit) {
+    unit_params u = {.first = first_of(params, unit)};
     for (u.end = u.first; u.end < params->count && params->list[u.end].unit == unit; u.end++) {
         if (params->list[u.end].is_trainable) u.elements += params->list[u.end].count;
     }
@@ -74,11 +86,9 @@ hy_status hy_shard_init(hy_shard *shard, const hy_params *params, const bool *is
     *shard = (hy_shard){.rank = rank, .count = count, .params = params->count};
     shard->slices = calloc((size_t)params->count * (size_t)count, sizeof *shard->slices);
     HY_FAIL_IF(!shard->slices, HY_ERR_MEMORY, "no memory for the shards of %d ranks", count);
-    int32_t from = 0;
     for (int32_t unit = 0; unit < params->units; unit++) {
-        unit_params u = params_of(params, unit, from);
+        unit_params u = params_of(params, unit);
         cut_unit(shard, params, is_whole, &u, unit);
-        from = u.end;
     }
     return HY_OK;
 }
@@ -124,19 +134,6 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
 }
 
 /* ---- a rank's part in the whole -------------------------------------------------------------- */
-
-/* The first parameter of a unit: they are listed in the order of units. */
-static int32_t first_of(const hy_params *params, int32_t unit) {
-    int32_t low = 0, high = params->count;
-    while (low < high) {
-        int32_t middle = (low + high) / 2;
-        if (params->list[middle].unit < unit)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                    int32_t unit, int32_t rank, uint64_t *begin, uint64_t *bytes) {

@@ -26,11 +26,11 @@ hy_status hy_shard_init(hy_shard *shard, const hy_params *params, const bool *is
                         int32_t rank, int32_t count);
 void hy_shard_fini(hy_shard *shard);
 
-/* What a rank has of a parameter. */
+/* The part of a parameter that a rank has. */
 static inline hy_slice hy_shard_of(const hy_shard *shard, int32_t param, int32_t rank) {
     return shard->slices[(int64_t)param * shard->count + rank];
 }
-/* The part of this rank; without a shard, everything. */
+/* The part of a parameter that this rank has; without a shard, all of it. */
 static inline hy_slice hy_shard_own(const hy_shard *shard, const hy_params *params, int32_t param) {
     if (!shard) return (hy_slice){.count = params->list[param].count};
     return hy_shard_of(shard, param, shard->rank);
@@ -45,5 +45,5 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
  * Not for codes. */
 void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                    int32_t unit, int32_t rank, uint64_t *begin, uint64_t *bytes);
-/* The largest part of a unit that this rank has there. */
+/* The bytes of the largest part of a unit that this rank has in such a layout. */
 uint64_t hy_shard_largest(const hy_shard *shard, const hy_params *params, const hy_layout *whole);

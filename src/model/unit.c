@@ -114,21 +114,6 @@ static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int3
     return slot;
 }
 
-/* An input's magnitude stays from the forward pass on: recomputed values have the same scale. */
-static int8_t input_largest(hy_unit *unit, hy_param_kind kind) {
-    int8_t slot = hy_unit_given(unit, HY_GIVEN_LARGEST), linear = 0;
-    while (hy_linear_bit(kind) >> (linear + 1)) linear++;
-    unit->slots[slot].at = linear;
-    return slot;
-}
-
-static int8_t gradient_largest(hy_unit *unit) {
-    int8_t slot = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, 0);
-    unit->slots[slot].rows = HY_ROWS_ONE;
-    unit->slots[slot].is_fp32 = true;
-    return slot;
-}
-
 void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t in, int32_t out) {
     const hy_unit_traits *traits = &unit->traits;
     bool is_trained = traits->trained >> kind & 1;
@@ -140,8 +125,13 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);
     l->dout_seen = hy_unit_given(unit, HY_GIVEN_SEEN);
     unit->slots[l->dout_seen].at = HY_SEEN_GRADIENTS;
-    l->largest = input_largest(unit, kind);
-    l->dout_largest = gradient_largest(unit);
+    /* The input's magnitude is kept from forward to backward: recomputed values have the same
+     * scale. */
+    l->largest = hy_unit_given(unit, HY_GIVEN_LARGEST);
+    unit->slots[l->largest].at = hy_linear_index(kind);
+    l->dout_largest = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, 0);
+    unit->slots[l->dout_largest].rows = HY_ROWS_ONE;
+    unit->slots[l->dout_largest].is_fp32 = true;
     if (l->is_fp8) {
         l->in_codes = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TOKENS, in, HY_E4M3);
         l->dout_codes = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TOKENS, out, gradient);
@@ -157,19 +147,15 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
 static void add_codes(hy_unit *unit, int8_t seen, int8_t of, int8_t largest, int8_t codes,
                       int8_t transposed, bool is_in_backward) {
     if (codes == HY_NO_SLOT && transposed == HY_NO_SLOT) return;
-    hy_unit_add_op(unit, is_in_backward,
-                   (hy_unit_op){.kind = HY_OP_TO_FP8,
-                                .slot = {[HY_TO_FP8_X] = of,
-                                         [HY_TO_FP8_LARGEST] = largest,
-                                         [HY_TO_FP8_CODES] = codes,
-                                         [HY_TO_FP8_TRANSPOSED] = transposed,
-                                         [HY_TO_FP8_SEEN] = seen}});
+    HY_ADD_OP(unit, is_in_backward, HY_OP_TO_FP8, .slot[HY_TO_FP8_X] = of,
+              .slot[HY_TO_FP8_LARGEST] = largest, .slot[HY_TO_FP8_CODES] = codes,
+              .slot[HY_TO_FP8_TRANSPOSED] = transposed, .slot[HY_TO_FP8_SEEN] = seen);
 }
 
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is_in_backward) {
-    bool is_again = is_in_backward; /* it was seen in forward */
-    add_codes(unit, is_again ? HY_NO_SLOT : l->seen, in, l->largest,
-              is_again ? HY_NO_SLOT : l->in_codes, l->in_transposed, is_in_backward);
+    /* Statistics and plain codes belong to forward. */
+    add_codes(unit, is_in_backward ? HY_NO_SLOT : l->seen, in, l->largest,
+              is_in_backward ? HY_NO_SLOT : l->in_codes, l->in_transposed, is_in_backward);
 }
 
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) {
@@ -178,9 +164,8 @@ void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) 
 
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward) {
     if (largest == HY_NO_SLOT) return;
-    hy_unit_add_op(unit, is_in_backward,
-                   (hy_unit_op){.kind = HY_OP_LARGEST,
-                                .slot = {[HY_LARGEST_X] = of, [HY_LARGEST_OUT] = largest}});
+    HY_ADD_OP(unit, is_in_backward, HY_OP_LARGEST, .slot[HY_LARGEST_X] = of,
+              .slot[HY_LARGEST_OUT] = largest);
 }
 
 hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
@@ -189,56 +174,49 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
                         .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
 }
 
-void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
+void hy_unit_linear_forward(hy_unit *unit, const hy_linear *l, int8_t in, int8_t out,
                             int8_t residual) {
-    if (linear->low_rank.a != HY_NO_SLOT) {
-        hy_unit_adapter_forward(unit, linear, in, out, residual);
+    if (l->low_rank.a != HY_NO_SLOT) {
+        hy_unit_adapter_forward(unit, l, in, out, residual);
         residual = out;
     }
-    hy_unit_linear_encode(unit, linear, in, false);
-    int8_t from = linear->is_fp8 ? linear->in_codes : in;
-    hy_unit_op op = hy_unit_matmul(from, linear->weight, out, false, true);
-    op.attr.matmul.is_fast = linear->is_fp8 && unit->traits.fp8.is_fast;
-    op.slot[HY_MATMUL_BIAS] = linear->bias;
+    hy_unit_linear_encode(unit, l, in, false);
+    int8_t from = l->is_fp8 ? l->in_codes : in;
+    hy_unit_op op = hy_unit_matmul(from, l->weight, out, false, true);
+    op.attr.matmul.is_fast = l->is_fp8 && unit->traits.fp8.is_fast;
+    op.slot[HY_MATMUL_BIAS] = l->bias;
     op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);
 }
 
-void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
-                                    int8_t in) {
-    hy_unit_op plain = hy_unit_matmul(dout, in, linear->weight_grad, true, false);
-    hy_unit_op fp8 = hy_unit_matmul(linear->dout_transposed, linear->in_transposed,
-                                    linear->weight_grad, false, true);
-    hy_unit_add_op(unit, true, linear->is_grad_fp8 ? fp8 : plain);
-    hy_unit_adapter_backward_params(unit, linear, dout, in);
-    if (linear->bias_grad == HY_NO_SLOT) return;
-    hy_unit_op bias = {
-        .kind = HY_OP_BIAS_GRAD,
-        .slot = {[HY_BIAS_GRAD_DY] = dout, [HY_BIAS_GRAD_DBIAS] = linear->bias_grad}};
-    hy_unit_add_op(unit, true, bias);
-}
-
-void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
-                                   int8_t din) {
-    hy_unit_op plain = hy_unit_matmul(dout, linear->weight, din, false, false);
+void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t in) {
+    hy_unit_op plain = hy_unit_matmul(dout, in, l->weight_grad, true, false);
     hy_unit_op fp8 =
-        hy_unit_matmul(linear->dout_codes, linear->weight_transposed, din, false, true);
-    if (linear->is_fp8) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_TO_FP8,
-                                    .slot = {[HY_TO_FP8_X] = linear->weight,
-                                             [HY_TO_FP8_TRANSPOSED] = linear->weight_transposed}});
-    }
-    hy_unit_add_op(unit, true, linear->is_fp8 ? fp8 : plain);
-    hy_unit_adapter_backward_input(unit, linear, din);
+        hy_unit_matmul(l->dout_transposed, l->in_transposed, l->weight_grad, false, true);
+    hy_unit_add_op(unit, true, l->is_grad_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_params(unit, l, dout, in);
+    if (l->bias_grad == HY_NO_SLOT) return;
+    HY_ADD_OP(unit, true, HY_OP_BIAS_GRAD, .slot[HY_BIAS_GRAD_DY] = dout,
+              .slot[HY_BIAS_GRAD_DBIAS] = l->bias_grad);
 }
 
-void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
+void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t din) {
+    hy_unit_op plain = hy_unit_matmul(dout, l->weight, din, false, false);
+    hy_unit_op fp8 = hy_unit_matmul(l->dout_codes, l->weight_transposed, din, false, true);
+    if (l->is_fp8) {
+        HY_ADD_OP(unit, true, HY_OP_TO_FP8, .slot[HY_TO_FP8_X] = l->weight,
+                  .slot[HY_TO_FP8_TRANSPOSED] = l->weight_transposed);
+    }
+    hy_unit_add_op(unit, true, l->is_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_input(unit, l, din);
+}
+
+void hy_unit_linear_backward(hy_unit *unit, const hy_linear *l, int8_t dout, int8_t in,
                              int8_t din) {
-    hy_unit_linear_encode_back(unit, linear, dout);
-    hy_unit_adapter_backward_low(unit, linear, dout);
-    hy_unit_linear_backward_params(unit, linear, dout, in);
-    hy_unit_linear_backward_input(unit, linear, dout, din);
+    hy_unit_linear_encode_back(unit, l, dout);
+    hy_unit_adapter_backward_low(unit, l, dout);
+    hy_unit_linear_backward_params(unit, l, dout, in);
+    hy_unit_linear_backward_input(unit, l, dout, din);
 }
 
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {
@@ -257,32 +235,24 @@ hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind k
     return norm;
 }
 
+static hy_op_attr norm_attr(const hy_shape *shape) {
+    return (hy_op_attr){.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms}};
+}
+
 void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                           int8_t in, int8_t out, bool is_in_backward) {
-    hy_unit_op op = {.kind = HY_OP_NORM,
-                     .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
-                     .slot = {[HY_NORM_X] = in,
-                              [HY_NORM_WEIGHT] = norm->weight,
-                              [HY_NORM_BIAS] = norm->bias,
-                              [HY_NORM_Y] = out,
-                              [HY_NORM_MEAN] = norm->mean,
-                              [HY_NORM_RSTD] = norm->rstd,
-                              [HY_NORM_LARGEST] = norm->largest}};
-    hy_unit_add_op(unit, is_in_backward, op);
+    HY_ADD_OP(unit, is_in_backward, HY_OP_NORM, .attr = norm_attr(shape), .slot[HY_NORM_X] = in,
+              .slot[HY_NORM_WEIGHT] = norm->weight, .slot[HY_NORM_BIAS] = norm->bias,
+              .slot[HY_NORM_Y] = out, .slot[HY_NORM_MEAN] = norm->mean,
+              .slot[HY_NORM_RSTD] = norm->rstd, .slot[HY_NORM_LARGEST] = norm->largest);
 }
 
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                            int8_t dout, int8_t in, int8_t residual_grad, bool is_first) {
-    hy_unit_op op = {.kind = HY_OP_NORM_BWD,
-                     .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
-                     .slot = {[HY_NORM_BWD_DY] = dout,
-                              [HY_NORM_BWD_X] = in,
-                              [HY_NORM_BWD_WEIGHT] = norm->weight,
-                              [HY_NORM_BWD_MEAN] = norm->mean,
-                              [HY_NORM_BWD_RSTD] = norm->rstd,
-                              [HY_NORM_BWD_RESIDUAL] = is_first ? HY_NO_SLOT : residual_grad,
-                              [HY_NORM_BWD_DX] = residual_grad,
-                              [HY_NORM_BWD_DWEIGHT] = norm->weight_grad,
-                              [HY_NORM_BWD_DBIAS] = norm->bias_grad}};
-    hy_unit_add_op(unit, true, op);
+    HY_ADD_OP(unit, true, HY_OP_NORM_BWD, .attr = norm_attr(shape), .slot[HY_NORM_BWD_DY] = dout,
+              .slot[HY_NORM_BWD_X] = in, .slot[HY_NORM_BWD_WEIGHT] = norm->weight,
+              .slot[HY_NORM_BWD_MEAN] = norm->mean, .slot[HY_NORM_BWD_RSTD] = norm->rstd,
+              .slot[HY_NORM_BWD_RESIDUAL] = is_first ? HY_NO_SLOT : residual_grad,
+              .slot[HY_NORM_BWD_DX] = residual_grad, .slot[HY_NORM_BWD_DWEIGHT] = norm->weight_grad,
+              .slot[HY_NORM_BWD_DBIAS] = norm->bias_grad);
 }

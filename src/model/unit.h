@@ -16,12 +16,12 @@
 #define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
 
 typedef enum hy_slot_role {
-    HY_SLOT_ACTIVATION,    /* made by forward, perhaps wanted by backward */
-    HY_SLOT_GRADIENT,      /* made and used up inside backward */
+    HY_SLOT_ACTIVATION,    /* computed by forward; backward may read it */
+    HY_SLOT_GRADIENT,      /* computed and used only in backward */
     HY_SLOT_PARAM,         /* a weight of the unit */
     HY_SLOT_PARAM_GRAD,    /* its gradient */
     HY_SLOT_RESIDUAL_IN,   /* residual entering the unit, (N,C) */
-    HY_SLOT_RESIDUAL_OUT,  /* leaving it */
+    HY_SLOT_RESIDUAL_OUT,  /* residual leaving the unit, (N,C) */
     HY_SLOT_RESIDUAL_GRAD, /* gradient of the residual, updated in place in backward */
     HY_SLOT_GIVEN          /* from outside: tokens, targets, losses, ... */
 } hy_slot_role;
@@ -76,12 +76,12 @@ typedef struct hy_slot {
     hy_slot_rows rows;
     int32_t cols;
     int32_t fixed_rows;
-    bool is_fp32; /* statistics; everything else has the type of activations, */
-    hy_dtype fp8; /* or is codes: HY_E4M3, HY_E5M2; 0: it is not */
+    bool is_fp32; /* statistics; other slots have the type of activations */
+    hy_dtype fp8; /* HY_E4M3 or HY_E5M2: fp8 codes instead; 0: no codes */
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
-    int8_t at; /* for a magnitude: number of the matrix; for statistics: their offset */
+    int8_t at; /* HY_GIVEN_LARGEST: number of the matrix; HY_GIVEN_SEEN: offset in HY_SEEN */
 } hy_slot;
 
 typedef struct hy_unit_op {
@@ -93,14 +93,15 @@ typedef struct hy_unit_op {
 
 typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_unit_part;
 
-/* What the lists of a unit depend on, besides the shape: equal for units of one kind. */
+/* The properties, besides the shape, that decide the lists of a unit. Units of one kind have equal
+ * traits. */
 typedef struct hy_unit_traits {
     hy_unit_part part;
     int32_t window;   /* of a block's attention; 0: none */
-    uint32_t trained; /* a bit for each hy_param_kind whose gradient it makes */
-    uint32_t real;    /* and for each frozen matrix that is not quantised although others are */
-    bool passes_back; /* something below it is trained: the residual's gradient is needed */
-    hy_fp8_use fp8;   /* of a block's trained matrices; of a batch plan, not of the model */
+    uint32_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
+    uint32_t real;    /* a bit for each frozen matrix that is not quantised although others are */
+    bool passes_back; /* a unit below is trained: the residual's gradient is needed */
+    hy_fp8_use fp8;   /* a block's fp8 matmuls; only in the kinds of a batch plan */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");
@@ -130,16 +131,23 @@ int8_t hy_unit_given(hy_unit *unit, hy_given given);
 /* A weight; *grad is the slot of its gradient. */
 int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, int8_t *grad);
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
+/* As above, from the op's kind and its other fields: HY_ADD_OP(unit, false, HY_OP_GELU,
+ * .slot[HY_GELU_X] = x, .slot[HY_GELU_Y] = y). */
+#define HY_ADD_OP(unit, is_backward, op_kind, ...)                                                 \
+    hy_unit_add_op(unit, is_backward, (hy_unit_op){.kind = op_kind, __VA_ARGS__})
 /* d = a b */
 hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b);
 
 /* Does the op read or write (HY_ACCESS_...) the slot? */
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
-/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads
- * quantised values of its input, its weight and the incoming gradient, each plain or transposed,
- * because an fp8 matmul sums over the last dimension of both operands. The op that computes the
- * input also finds its largest magnitude, or a separate op does. */
+/* ---- ops used by more than one unit ---------------------------------------------------------- */
+
+/* Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads quantised values of its input, its
+ * weight and the incoming gradient, each plain or transposed, because an fp8 matmul sums over the
+ * last dimension of both operands. The largest magnitude of the input is found by the op that
+ * computes it, or by a separate op. */
+
 /* A low-rank adapter of a matrix (unit_adapter.c); a is HY_NO_SLOT if there is none. */
 typedef struct hy_low_rank {
     int8_t a, b, a_grad, b_grad;
@@ -149,19 +157,19 @@ typedef struct hy_low_rank {
     int8_t spread, spread_again, spread_grad;
     hy_spread_attr pieces;
     float scale, dropout;
-    int8_t number;                       /* of the matrix: keys the numbers of dropout */
+    int8_t number;                       /* of the matrix: part of dropout's random key */
     int8_t seed, dropped, dropped_again; /* x after dropout; none without dropout */
 } hy_low_rank;
 
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
     hy_low_rank low_rank;
-    bool is_fp8, is_grad_fp8;           /* the matmuls with the weight; that of its gradient */
-    int8_t seen, largest;               /* of the input */
-    int8_t dout_seen;                   /* of the gradient that comes back */
-    int8_t in_codes, in_transposed;     /* of the input */
-    int8_t dout_largest;                /* of the gradient that comes back */
-    int8_t dout_codes, dout_transposed; /* of it */
+    bool is_fp8;      /* the matmuls that read the weight use fp8 */
+    bool is_grad_fp8; /* the matmul that computes the weight's gradient uses fp8 */
+    /* Of the input: fp8 statistics, largest magnitude, codes. */
+    int8_t seen, largest, in_codes, in_transposed;
+    /* Likewise of the incoming gradient. */
+    int8_t dout_seen, dout_largest, dout_codes, dout_transposed;
     int8_t weight_transposed;
 } hy_linear;
 hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
@@ -172,7 +180,7 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *linear, hy_param_kind kind, in
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *linear, int8_t in, bool is_in_backward);
 /* Finds the largest magnitude of a slot with a separate op. */
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward);
-/* Call before the two below: quantises the incoming gradient. */
+/* Quantises the incoming gradient. Call it before hy_unit_linear_backward_params and _input. */
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *linear, int8_t dout);
 /* out = in W^T + bias + residual */
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
@@ -181,7 +189,7 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
 void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in);
 /* din = dout W */
 void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t din);
-/* One after the other. */
+/* All three: quantises dout, then computes the gradients of parameters and input. */
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din);
 
@@ -189,10 +197,10 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
  * functions above call those below. */
 void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear,
                          hy_param_kind matrix, int32_t in);
-/* out = its share + c; the matrix's own product is added after it. */
+/* out = the adapter's product + c. The matrix's own product is added to it later. */
 void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                              int8_t c);
-/* In this order; the last after the matrix has written din. */
+/* Call these three in this order, the last one after the matrix has written din. */
 void hy_unit_adapter_backward_low(hy_unit *unit, const hy_linear *linear, int8_t dout);
 void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                      int8_t in);

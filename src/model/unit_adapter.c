@@ -28,7 +28,7 @@ void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear
     low->scale = (float)shape->adapter.scale;
     low->a = hy_unit_param(unit, a, &low->a_grad);
     low->b = hy_unit_param(unit, (hy_param_kind)(a + 1), &low->b_grad);
-    low->low = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, cols); /* narrow: always kept */
+    low->low = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, cols); /* small, so it is always kept */
     low->dlow = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, cols);
     if (pieces.count > 1) {
         low->pieces = (hy_spread_attr){.count = pieces.count};
@@ -38,14 +38,13 @@ void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear
         }
         low->spread = spread_slot(unit, rows, cols);
         unit->slots[low->spread].role = HY_SLOT_ACTIVATION;
-        low->spread_again = spread_slot(unit, rows, cols); /* cheaper to make than to keep */
+        low->spread_again = spread_slot(unit, rows, cols); /* cheaper to compute than to keep */
         low->spread_grad = spread_slot(unit, rows, cols);
         unit->slots[low->spread_grad].is_fp32 = true;
     }
     if (shape->adapter.dropout == 0) return;
     low->dropout = (float)shape->adapter.dropout;
-    low->number = 0;
-    while (hy_linear_bit(matrix) >> (low->number + 1)) low->number++;
+    low->number = hy_linear_index(matrix);
     low->seed = hy_unit_given(unit, HY_GIVEN_DROPOUT);
     low->dropped = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, in);
     low->dropped_again = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, in);
@@ -53,23 +52,17 @@ void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear
 
 static void add_spread(hy_unit *unit, const hy_low_rank *low, int8_t to, bool is_backward) {
     if (low->spread == NONE) return;
-    hy_unit_add_op(unit, is_backward,
-                   (hy_unit_op){.kind = HY_OP_SPREAD,
-                                .attr.spread = low->pieces,
-                                .slot = {[HY_SPREAD_B] = low->b, [HY_SPREAD_FULL] = to}});
+    HY_ADD_OP(unit, is_backward, HY_OP_SPREAD, .attr.spread = low->pieces,
+              .slot[HY_SPREAD_B] = low->b, .slot[HY_SPREAD_FULL] = to);
 }
 
-/* y = c + what is left of x. */
+/* y = c + dropout(x) */
 static void add_dropout(hy_unit *unit, const hy_low_rank *low, int8_t x, int8_t y, int8_t c,
                         bool is_backward) {
-    hy_unit_add_op(
-        unit, is_backward,
-        (hy_unit_op){.kind = HY_OP_DROPOUT,
-                     .attr.dropout = {.rate = low->dropout, .first = (uint64_t)low->number},
-                     .slot = {[HY_DROPOUT_X] = x,
-                              [HY_DROPOUT_SEED] = low->seed,
-                              [HY_DROPOUT_Y] = y,
-                              [HY_DROPOUT_C] = c}});
+    HY_ADD_OP(unit, is_backward, HY_OP_DROPOUT,
+              .attr.dropout = {.rate = low->dropout, .first = (uint64_t)low->number},
+              .slot[HY_DROPOUT_X] = x, .slot[HY_DROPOUT_SEED] = low->seed, .slot[HY_DROPOUT_Y] = y,
+              .slot[HY_DROPOUT_C] = c);
 }
 
 void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
@@ -106,12 +99,8 @@ void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int
     db.attr.matmul.alpha = low->scale;
     hy_unit_add_op(unit, true, db);
     if (is_spread) {
-        hy_unit_add_op(
-            unit, true,
-            (hy_unit_op){
-                .kind = HY_OP_COLLECT,
-                .attr.spread = low->pieces,
-                .slot = {[HY_COLLECT_FULL] = low->spread_grad, [HY_COLLECT_B] = low->b_grad}});
+        HY_ADD_OP(unit, true, HY_OP_COLLECT, .attr.spread = low->pieces,
+                  .slot[HY_COLLECT_FULL] = low->spread_grad, .slot[HY_COLLECT_B] = low->b_grad);
     }
     int8_t x = in;
     if (low->dropped != NONE) {

@@ -46,8 +46,8 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
     b->rope = s->has_rope ? hy_unit_given(unit, HY_GIVEN_ROPE) : NONE;
 }
 
-/* The backward of a gated function recomputes the last matmul's input: it is quantised there
- * too. */
+/* The backward of a gated function recomputes the input of the last matmul, so the transposed codes
+ * of that input are computed in backward. */
 static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     int32_t wide = s->mlp_width * (s->is_gated ? 2 : 1), heads = s->heads * s->head_size;
     hy_unit_linear_fp8(unit, &b->qkv_proj, HY_P_QKV, s->width, hy_shape_qkv(s));
@@ -101,43 +101,31 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_norm_forward(unit, s, &b->norm1, b->x, b->n1, false);
     hy_unit_linear_forward(unit, &b->qkv_proj, b->n1, b->raw_qkv, NONE);
     if (s->has_qk_norm) {
-        hy_unit_add_op(unit, false,
-                       (hy_unit_op){.kind = HY_OP_HEAD_NORM,
-                                    .attr = head_attr(unit, s, false),
-                                    .slot = {[HY_HEAD_NORM_QKV] = b->raw_qkv,
-                                             [HY_HEAD_NORM_WQ] = b->q_norm,
-                                             [HY_HEAD_NORM_WK] = b->k_norm,
-                                             [HY_HEAD_NORM_OUT] = b->qkv,
-                                             [HY_HEAD_NORM_RSTD] = b->head_rstd}});
+        HY_ADD_OP(unit, false, HY_OP_HEAD_NORM, .attr = head_attr(unit, s, false),
+                  .slot[HY_HEAD_NORM_QKV] = b->raw_qkv, .slot[HY_HEAD_NORM_WQ] = b->q_norm,
+                  .slot[HY_HEAD_NORM_WK] = b->k_norm, .slot[HY_HEAD_NORM_OUT] = b->qkv,
+                  .slot[HY_HEAD_NORM_RSTD] = b->head_rstd);
     }
     if (s->has_rope) {
-        hy_unit_add_op(unit, false,
-                       (hy_unit_op){.kind = HY_OP_ROPE,
-                                    .attr = head_attr(unit, s, false),
-                                    .slot = {[HY_ROPE_QKV] = b->qkv, [HY_ROPE_TABLE] = b->rope}});
+        HY_ADD_OP(unit, false, HY_OP_ROPE, .attr = head_attr(unit, s, false),
+                  .slot[HY_ROPE_QKV] = b->qkv, .slot[HY_ROPE_TABLE] = b->rope);
     }
-    hy_unit_add_op(unit, false,
-                   (hy_unit_op){.kind = HY_OP_ATTENTION,
-                                .attr = head_attr(unit, s, false),
-                                .slot = {[HY_ATTENTION_QKV] = b->qkv,
-                                         [HY_ATTENTION_DOC_STARTS] = b->doc_starts,
-                                         [HY_ATTENTION_OUT] = b->attended,
-                                         [HY_ATTENTION_LSE] = b->lse}});
+    HY_ADD_OP(unit, false, HY_OP_ATTENTION, .attr = head_attr(unit, s, false),
+              .slot[HY_ATTENTION_QKV] = b->qkv, .slot[HY_ATTENTION_DOC_STARTS] = b->doc_starts,
+              .slot[HY_ATTENTION_OUT] = b->attended, .slot[HY_ATTENTION_LSE] = b->lse);
     hy_unit_largest(unit, b->attended, b->out_proj.largest, false);
     hy_unit_linear_forward(unit, &b->out_proj, b->attended, b->mid, b->x);
     hy_unit_norm_forward(unit, s, &b->norm2, b->mid, b->n2, false);
     hy_unit_linear_forward(unit, &b->up, b->n2, b->wide, NONE);
-    hy_unit_op gelu = {
-        .kind = HY_OP_GELU,
-        .slot = {
-            [HY_GELU_X] = b->wide, [HY_GELU_Y] = b->active, [HY_GELU_LARGEST] = b->down.largest}};
-    hy_unit_op swiglu = {.kind = HY_OP_SWIGLU,
-                         .slot = {[HY_SWIGLU_GATE_UP] = b->wide,
-                                  [HY_SWIGLU_Y] = b->active,
-                                  [HY_SWIGLU_LARGEST] = b->down.largest}};
     hy_linear down = b->down;
     if (s->is_gated) down.in_transposed = NONE;
-    hy_unit_add_op(unit, false, s->is_gated ? swiglu : gelu);
+    if (s->is_gated) {
+        HY_ADD_OP(unit, false, HY_OP_SWIGLU, .slot[HY_SWIGLU_GATE_UP] = b->wide,
+                  .slot[HY_SWIGLU_Y] = b->active, .slot[HY_SWIGLU_LARGEST] = b->down.largest);
+    } else {
+        HY_ADD_OP(unit, false, HY_OP_GELU, .slot[HY_GELU_X] = b->wide, .slot[HY_GELU_Y] = b->active,
+                  .slot[HY_GELU_LARGEST] = b->down.largest);
+    }
     hy_unit_linear_forward(unit, &down, b->active, b->out, b->mid);
 }
 
@@ -150,24 +138,18 @@ static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block
     hy_unit_largest(unit, b->dx, b->down.dout_largest, true);
     if (!s->is_gated) {
         hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_GELU_BWD,
-                                    .slot = {[HY_GELU_BWD_DY] = dactive,
-                                             [HY_GELU_BWD_X] = b->wide,
-                                             [HY_GELU_BWD_DX] = dactive,
-                                             [HY_GELU_BWD_LARGEST] = b->up.dout_largest}});
+        HY_ADD_OP(unit, true, HY_OP_GELU_BWD, .slot[HY_GELU_BWD_DY] = dactive,
+                  .slot[HY_GELU_BWD_X] = b->wide, .slot[HY_GELU_BWD_DX] = dactive,
+                  .slot[HY_GELU_BWD_LARGEST] = b->up.dout_largest);
         return dactive;
     }
     hy_unit_linear_encode_back(unit, &b->down, b->dx);
     hy_unit_adapter_backward_low(unit, &b->down, b->dx);
     hy_unit_linear_backward_input(unit, &b->down, b->dx, dactive);
-    hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_SWIGLU_BWD,
-                                .slot = {[HY_SWIGLU_BWD_DY] = dactive,
-                                         [HY_SWIGLU_BWD_GATE_UP] = b->wide,
-                                         [HY_SWIGLU_BWD_DGATE_UP] = b->wide,
-                                         [HY_SWIGLU_BWD_ACTIVE] = dactive,
-                                         [HY_SWIGLU_BWD_LARGEST] = b->up.dout_largest}});
+    HY_ADD_OP(unit, true, HY_OP_SWIGLU_BWD, .slot[HY_SWIGLU_BWD_DY] = dactive,
+              .slot[HY_SWIGLU_BWD_GATE_UP] = b->wide, .slot[HY_SWIGLU_BWD_DGATE_UP] = b->wide,
+              .slot[HY_SWIGLU_BWD_ACTIVE] = dactive,
+              .slot[HY_SWIGLU_BWD_LARGEST] = b->up.dout_largest);
     hy_unit_linear_encode(unit, &b->down, dactive, true);
     hy_unit_linear_backward_params(unit, &b->down, b->dx, dactive);
     return b->wide;
@@ -175,33 +157,22 @@ static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block
 
 static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
                                    int8_t dattended, int8_t dqkv) {
-    hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_ATTENTION_BWD,
-                                .attr = head_attr(unit, s, false),
-                                .slot = {[HY_ATTENTION_BWD_DOUT] = dattended,
-                                         [HY_ATTENTION_BWD_QKV] = b->qkv,
-                                         [HY_ATTENTION_BWD_DOC_STARTS] = b->doc_starts,
-                                         [HY_ATTENTION_BWD_OUT] = b->attended,
-                                         [HY_ATTENTION_BWD_LSE] = b->lse,
-                                         [HY_ATTENTION_BWD_DQKV] = dqkv}});
+    HY_ADD_OP(unit, true, HY_OP_ATTENTION_BWD, .attr = head_attr(unit, s, false),
+              .slot[HY_ATTENTION_BWD_DOUT] = dattended, .slot[HY_ATTENTION_BWD_QKV] = b->qkv,
+              .slot[HY_ATTENTION_BWD_DOC_STARTS] = b->doc_starts,
+              .slot[HY_ATTENTION_BWD_OUT] = b->attended, .slot[HY_ATTENTION_BWD_LSE] = b->lse,
+              .slot[HY_ATTENTION_BWD_DQKV] = dqkv);
     if (s->has_rope) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_ROPE,
-                                    .attr = head_attr(unit, s, true),
-                                    .slot = {[HY_ROPE_QKV] = dqkv, [HY_ROPE_TABLE] = b->rope}});
+        HY_ADD_OP(unit, true, HY_OP_ROPE, .attr = head_attr(unit, s, true),
+                  .slot[HY_ROPE_QKV] = dqkv, .slot[HY_ROPE_TABLE] = b->rope);
     }
     if (s->has_qk_norm) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_HEAD_NORM_BWD,
-                                    .attr = head_attr(unit, s, false),
-                                    .slot = {[HY_HEAD_NORM_BWD_DOUT] = dqkv,
-                                             [HY_HEAD_NORM_BWD_QKV] = b->raw_qkv,
-                                             [HY_HEAD_NORM_BWD_WQ] = b->q_norm,
-                                             [HY_HEAD_NORM_BWD_WK] = b->k_norm,
-                                             [HY_HEAD_NORM_BWD_RSTD] = b->head_rstd,
-                                             [HY_HEAD_NORM_BWD_DQKV] = dqkv,
-                                             [HY_HEAD_NORM_BWD_DWQ] = b->q_norm_grad,
-                                             [HY_HEAD_NORM_BWD_DWK] = b->k_norm_grad}});
+        HY_ADD_OP(unit, true, HY_OP_HEAD_NORM_BWD, .attr = head_attr(unit, s, false),
+                  .slot[HY_HEAD_NORM_BWD_DOUT] = dqkv, .slot[HY_HEAD_NORM_BWD_QKV] = b->raw_qkv,
+                  .slot[HY_HEAD_NORM_BWD_WQ] = b->q_norm, .slot[HY_HEAD_NORM_BWD_WK] = b->k_norm,
+                  .slot[HY_HEAD_NORM_BWD_RSTD] = b->head_rstd, .slot[HY_HEAD_NORM_BWD_DQKV] = dqkv,
+                  .slot[HY_HEAD_NORM_BWD_DWQ] = b->q_norm_grad,
+                  .slot[HY_HEAD_NORM_BWD_DWK] = b->k_norm_grad);
     }
 }
 

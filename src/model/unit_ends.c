@@ -17,26 +17,16 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
         wpe = hy_unit_param(unit, HY_P_POSITIONS, &dwpe);
         doc_starts = hy_unit_given(unit, HY_GIVEN_DOC_STARTS);
     }
-    hy_unit_add_op(unit, false,
-                   (hy_unit_op){.kind = HY_OP_EMBED,
-                                .slot = {[HY_EMBED_TOKENS] = tokens,
-                                         [HY_EMBED_WTE] = wte,
-                                         [HY_EMBED_WPE] = wpe,
-                                         [HY_EMBED_X] = out,
-                                         [HY_EMBED_DOC_STARTS] = doc_starts}});
+    HY_ADD_OP(unit, false, HY_OP_EMBED, .slot[HY_EMBED_TOKENS] = tokens, .slot[HY_EMBED_WTE] = wte,
+              .slot[HY_EMBED_WPE] = wpe, .slot[HY_EMBED_X] = out,
+              .slot[HY_EMBED_DOC_STARTS] = doc_starts);
     /* Two ops, because a tied head has already started only one of the two sums. */
-    hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_EMBED_BWD,
-                                .slot = {[HY_EMBED_BWD_TOKENS] = tokens,
-                                         [HY_EMBED_BWD_DX] = dx,
-                                         [HY_EMBED_BWD_DWTE] = dwte}});
+    HY_ADD_OP(unit, true, HY_OP_EMBED_BWD, .slot[HY_EMBED_BWD_TOKENS] = tokens,
+              .slot[HY_EMBED_BWD_DX] = dx, .slot[HY_EMBED_BWD_DWTE] = dwte);
     if (dwpe != NONE) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_EMBED_BWD,
-                                    .slot = {[HY_EMBED_BWD_TOKENS] = tokens,
-                                             [HY_EMBED_BWD_DX] = dx,
-                                             [HY_EMBED_BWD_DWPE] = dwpe,
-                                             [HY_EMBED_BWD_DOC_STARTS] = doc_starts}});
+        HY_ADD_OP(unit, true, HY_OP_EMBED_BWD, .slot[HY_EMBED_BWD_TOKENS] = tokens,
+                  .slot[HY_EMBED_BWD_DX] = dx, .slot[HY_EMBED_BWD_DWPE] = dwpe,
+                  .slot[HY_EMBED_BWD_DOC_STARTS] = doc_starts);
     }
 }
 
@@ -67,14 +57,11 @@ static hy_unit_op chunk_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool 
 static void add_loss(hy_unit *unit, const hy_shape *s, const head_slots *h, bool wants_grad) {
     hy_unit_norm_forward(unit, s, &h->norm, h->x, h->normed, wants_grad);
     hy_unit_add_op(unit, wants_grad, chunk_matmul(h->normed, h->weight, h->logits, false, true));
-    hy_unit_add_op(
-        unit, wants_grad,
-        (hy_unit_op){.kind = HY_OP_CROSS_ENTROPY,
-                     .is_chunked = true,
-                     .attr.loss = {.vocab = s->vocab, .scale = 1, .wants_grad = wants_grad},
-                     .slot = {[HY_CROSS_ENTROPY_LOGITS] = h->logits,
-                              [HY_CROSS_ENTROPY_TARGETS] = h->targets,
-                              [HY_CROSS_ENTROPY_LOSSES] = h->losses}});
+    HY_ADD_OP(unit, wants_grad, HY_OP_CROSS_ENTROPY, .is_chunked = true,
+              .attr.loss = {.vocab = s->vocab, .scale = 1, .wants_grad = wants_grad},
+              .slot[HY_CROSS_ENTROPY_LOGITS] = h->logits,
+              .slot[HY_CROSS_ENTROPY_TARGETS] = h->targets,
+              .slot[HY_CROSS_ENTROPY_LOSSES] = h->losses);
 }
 
 void hy_unit_head(hy_unit *unit, const hy_shape *s) {

@@ -58,10 +58,10 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
 /* The activations in memory at a point of the backward pass, while its list is written. */
 typedef struct presence {
     bool is_here[HY_UNIT_SLOTS];
-    bool is_spoilt[HY_UNIT_SLOTS]; /* backward has put a gradient in its place */
+    bool is_spoilt[HY_UNIT_SLOTS]; /* backward has written a gradient over it */
 } presence;
 
-/* A norm's output is cheaper to compute than to keep: each reader gets its own. */
+/* A recomputed norm output is computed again for each reader, which is cheaper than keeping it. */
 static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
     for (int i = 0; i < plan->unit->forward_count; i++) {
@@ -125,22 +125,18 @@ static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmu
     return false;
 }
 
-/* Will this op and the next be fused? Then the inputs of both must exist before the first. */
-static bool begins_pair(const hy_unit_plan *plan, int i) {
-    const hy_unit *unit = plan->unit;
-    hy_unit_op fused;
-    return plan->size.fuses_gelu && i + 1 < unit->backward_count &&
-           fuse_pair(unit, HY_PASS_BACKWARD, &unit->backward[i], &unit->backward[i + 1], &fused);
-}
-
 static void add_backward(hy_unit_plan *plan) {
     const hy_unit *unit = plan->unit;
     presence now = {0};
     for (int s = 1; s < unit->slot_count; s++) now.is_here[s] = plan->is_kept[s];
     for (int i = 0; i < unit->backward_count; i++) {
         const hy_unit_op *op = &unit->backward[i];
+        hy_unit_op fused;
         make_inputs(plan, &now, op);
-        if (begins_pair(plan, i)) make_inputs(plan, &now, op + 1);
+        /* If this op and the next will be fused, the inputs of both must exist before the first. */
+        bool may_fuse = plan->size.fuses_gelu && i + 1 < unit->backward_count;
+        if (may_fuse && fuse_pair(unit, HY_PASS_BACKWARD, op, op + 1, &fused))
+            make_inputs(plan, &now, op + 1);
         add_op(&plan->pass[HY_PASS_BACKWARD], op);
         note_op(plan, &now, op);
         for (int s = 1; s < unit->slot_count; s++) {
@@ -150,6 +146,13 @@ static void add_backward(hy_unit_plan *plan) {
     }
 }
 
+/* Stores an op that only this plan has. */
+static const hy_unit_op *add_own(hy_unit_plan *plan, const hy_unit_op *op) {
+    assert(plan->own_count < HY_OWN_OPS);
+    plan->own[plan->own_count] = *op;
+    return &plan->own[plan->own_count++];
+}
+
 static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
     hy_pass_plan *pass = &plan->pass[pass_index];
     int kept = 0;
@@ -157,13 +160,8 @@ static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
         hy_unit_op fused;
         bool is_fused = plan->own_count < HY_OWN_OPS && i + 1 < pass->op_count &&
                         fuse_pair(plan->unit, pass_index, pass->ops[i], pass->ops[i + 1], &fused);
-        pass->ops[kept] = pass->ops[i];
-        if (is_fused) {
-            plan->own[plan->own_count] = fused;
-            pass->ops[kept] = &plan->own[plan->own_count++];
-            i++;
-        }
-        kept++;
+        pass->ops[kept++] = is_fused ? add_own(plan, &fused) : pass->ops[i];
+        i += is_fused;
     }
     pass->op_count = kept;
 }
@@ -200,18 +198,12 @@ static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
             made += is_read;
             left_out += !is_read;
         }
-        if (op.kind == HY_OP_TO_FP8 && is_again) { /* it was seen before */
+        if (op.kind == HY_OP_TO_FP8 && is_again) { /* forward has counted it in its statistics */
             op.slot[HY_TO_FP8_SEEN] = HY_NO_SLOT;
             left_out++;
         }
         if (left_out > 0 && made == 0) continue;
-        pass->ops[kept] = pass->ops[i];
-        if (left_out > 0) {
-            assert(plan->own_count < HY_OWN_OPS);
-            plan->own[plan->own_count] = op;
-            pass->ops[kept] = &plan->own[plan->own_count++];
-        }
-        kept++;
+        pass->ops[kept++] = left_out > 0 ? add_own(plan, &op) : pass->ops[i];
     }
     pass->op_count = kept;
 }

@@ -12,7 +12,7 @@
 #include "model/unit.h"
 
 typedef enum hy_pass {
-    HY_PASS_FORWARD,  /* training: keeps what backward wants */
+    HY_PASS_FORWARD,  /* training: keeps what backward reads */
     HY_PASS_BACKWARD, /* recomputes, then the backward list */
     HY_PASS_EVAL,     /* forward only: keeps nothing */
     HY_PASS_COUNT
@@ -27,7 +27,7 @@ typedef struct hy_batch_size {
     bool fuses_gelu;    /* the backend fuses gelu, and its backward, into a matmul */
 } hy_batch_size;
 
-#define HY_PASS_OPS 128 /* forward ops that are run again among them */
+#define HY_PASS_OPS 128 /* includes the forward ops that backward runs again */
 
 typedef struct hy_pass_plan {
     const hy_unit_op *ops[HY_PASS_OPS];
@@ -56,5 +56,5 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
-/* All of its bytes; codes are followed by their scale. */
+/* The bytes of a slot, including the scale that follows codes. */
 uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot);

@@ -10,13 +10,6 @@
 
 static int32_t last_unit(const hy_frame *f) { return f->plan->model->params.units - 1; }
 
-/* The unit after this one in walking direction, or -1. */
-static int32_t next_unit(const hy_frame *f, int direction) {
-    int32_t next = f->unit_index + direction;
-    int32_t lowest = f->pass == HY_PASS_BACKWARD ? f->plan->model->lowest_trained : 0;
-    return next >= lowest && next <= last_unit(f) ? next : -1;
-}
-
 /* A tied head uses the embedding's table, and adds to its gradient if it is trained. */
 static bool borrows_table(const hy_frame *f, int32_t unit) {
     return f->plan->model->shape.has_tied_head && unit == last_unit(f);
@@ -38,19 +31,8 @@ static bool goes_on(const hy_frame *f, int32_t unit) {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* What to do with the stores of a unit's weights. */
+/* Something to do with each store of a unit's weights. */
 typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit);
-
-/* Does the pass read the unit's fp8 copy of trained weights? */
-static bool has_fp8(const hy_batch_input *in, int32_t unit) {
-    return in->fp8 && in->fp8->layout.unit_bytes[unit] > 0;
-}
-
-/* Quantised values that a pending update will write are not fetched before it. */
-static bool makes_fp8(const hy_frame *f, int32_t unit) {
-    const hy_unit_hook *hook = f->input->hook;
-    return f->pass == HY_PASS_FORWARD && hook && hook->before && has_fp8(f->input, unit);
-}
 
 static hy_status gather(hy_store *store, hy_stream *stream, int32_t unit) {
     (void)stream;
@@ -63,8 +45,11 @@ static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) 
     if (borrows_table(f, unit)) {
         HY_TRY(call(hy_batch_weights_of(in, table_of(f)), in->stream, 0));
     }
-    hy_store *trained = has_fp8(in, unit) ? in->fp8 : in->weights;
-    bool is_early = call == gather && makes_fp8(f, unit);
+    bool has_fp8 = in->fp8 && in->fp8->layout.unit_bytes[unit] > 0;
+    hy_store *trained = has_fp8 ? in->fp8 : in->weights;
+    /* A pending update writes the fp8 copy in hook->before: it is not fetched before that. */
+    bool is_pending = has_fp8 && f->pass == HY_PASS_FORWARD && in->hook && in->hook->before;
+    bool is_early = call == gather && is_pending;
     if (trained && !is_early) HY_TRY(call(trained, in->stream, unit));
     return in->frozen ? call(in->frozen, in->stream, unit) : HY_OK;
 }
@@ -81,35 +66,24 @@ static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
 
 /* ---- large units ----------------------------------------------------------------------------- */
 
-/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still
- * be written back from the buffer, and uploads use one queue: waiting there would delay the
- * blocks. */
-static bool is_on_its_way(const hy_frame *f) {
-    int32_t layers = f->plan->model->shape.layers;
-    bool is_block = f->unit_index > 0 && f->unit_index <= layers;
-    int32_t done = f->pass == HY_PASS_BACKWARD ? layers - f->unit_index : f->unit_index - 1;
-    return is_block && done >= layers / 4;
-}
-
-/* The large unit at the far end of the walk is copied in chunks, one with each block. */
+/* The large unit at the far end of the pass is copied in chunks, one with each block, but not
+ * during the first quarter of blocks: the unit at the near end may still be written back from the
+ * same buffer, and uploads use one queue, so waiting there would delay the blocks. */
 static hy_status gather_far_end(const hy_frame *f) {
-    int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
+    int32_t layers = f->plan->model->shape.layers;
+    bool is_backward = f->pass == HY_PASS_BACKWARD;
+    int32_t end = is_backward ? 0 : last_unit(f);
+    int32_t done = is_backward ? layers - f->unit_index : f->unit_index - 1;
+    bool is_block = f->unit_index > 0 && f->unit_index <= layers;
+    if (!is_block || done < layers / 4) return HY_OK;
     bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
     hy_store *stores[] = {f->input->weights, f->input->frozen,
                           wants_grads ? f->input->grads : NULL};
-    for (int i = 0; i < 3 && is_on_its_way(f); i++) {
+    for (int i = 0; i < 3; i++) {
         bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], end);
         if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], end));
     }
     return HY_OK;
-}
-
-/* ---- hooks ----------------------------------------------------------------------------------- */
-
-static hy_status call_ahead(const hy_frame *f, int32_t unit) {
-    const hy_unit_hook *hook = f->input->hook;
-    if (!hook || !hook->ahead || f->pass != HY_PASS_FORWARD) return HY_OK;
-    return hook->ahead(hook->context, unit);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -131,30 +105,23 @@ static hy_status gather_grads(const hy_frame *f, int32_t unit) {
 
 /* ---- a visit --------------------------------------------------------------------------------- */
 
-hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
-    HY_TRY(call_ranks(f, first, false));
-    HY_TRY(call_weights(f, first, gather));
-    if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
-    return call_ahead(f, first);
-}
-
-static hy_status gather_next(const hy_frame *f, int32_t next) {
-    if (next < 0) return HY_OK;
-    HY_TRY(call_ranks(f, next, false));
-    HY_TRY(call_weights(f, next, gather));
-    /* The head's gradients come first in backward: they are copied during the last block's
-     * forward. */
-    bool wants_grads =
-        f->pass == HY_PASS_BACKWARD || (f->pass == HY_PASS_FORWARD && next == last_unit(f));
-    if (wants_grads) HY_TRY(gather_grads(f, next));
-    return call_ahead(f, next);
+hy_status hy_visit_prepare(const hy_frame *f, int32_t unit) {
+    const hy_unit_hook *hook = f->input->hook;
+    bool is_forward = f->pass == HY_PASS_FORWARD;
+    HY_TRY(call_ranks(f, unit, false));
+    HY_TRY(call_weights(f, unit, gather));
+    /* Backward begins with the head: its gradients are copied during the last block's forward. */
+    bool wants_grads = f->pass == HY_PASS_BACKWARD || (is_forward && unit == last_unit(f));
+    if (wants_grads) HY_TRY(gather_grads(f, unit));
+    return is_forward && hook && hook->ahead ? hook->ahead(hook->context, unit) : HY_OK;
 }
 
 hy_status hy_visit_enter(const hy_frame *f, int direction) {
     const hy_unit_hook *hook = f->input->hook;
     hy_stream *stream = f->input->stream;
-    int32_t unit = f->unit_index;
-    HY_TRY(gather_next(f, next_unit(f, direction)));
+    int32_t unit = f->unit_index, next = unit + direction;
+    int32_t lowest = f->pass == HY_PASS_BACKWARD ? f->plan->model->lowest_trained : 0;
+    if (next >= lowest && next <= last_unit(f)) HY_TRY(hy_visit_prepare(f, next));
     HY_TRY(gather_far_end(f));
     /* A unit is used first in the forward pass; the head only in backward. */
     bool is_eval = f->pass == HY_PASS_EVAL;

@@ -1,4 +1,5 @@
-/* checkpoint_read.c: finds and reads a checkpoint, or only its weights. See state_files.h.
+/* checkpoint_read.c: finds and reads a checkpoint, its configuration, or only its weights. See
+ * state_files.h.
  *
  * Names, shapes and types are checked against this run's model before the first tensor is
  * loaded. A run in bf16 can resume a checkpoint in fp32 and the reverse: numbers are converted. */
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/say.h"
 #include "base/text.h"
+#include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
@@ -33,15 +35,7 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-/* Quantised values in a file are stored with their scales. */
-static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
-                           hy_dtype from) {
-    bool may_be = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
-    return from == tensor->dtype ||
-           (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
-}
-
-/* Scales that we compute, because the file stores the tensor in another type. */
+/* Whether these scales are computed here, because the file stores the tensor in another type. */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     if (!tensor->is_scale) return false;
     char codes[HY_STATE_NAME_MAX];
@@ -67,12 +61,15 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
-               "%s is a checkpoint of another model: in it %s is %s, in this model %s", path,
+               "%s is a checkpoint of another model: the shape of %s is %s, in this model %s", path,
                tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
                hy_dims_to_text(tensor->shape, tensor->ndim).text);
-    HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
-               "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
-               hy_dtype_name(tensor->dtype));
+    /* Quantised values in a file are stored with their scales. */
+    hy_dtype from = entry->dtype, to = tensor->dtype;
+    bool is_number = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
+    bool is_convertible = is_number && (hy_is_real(to) || hy_is_coded(to));
+    HY_FAIL_IF(from != to && !is_convertible, HY_ERR_INPUT, "%s: %s is %s, expected %s", path,
+               tensor->name, hy_dtype_name(from), hy_dtype_name(to));
     return HY_OK;
 }
 
@@ -87,12 +84,44 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
         const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor.name);
         if (entry) is_known[entry - hy_safetensors_at(st, 0)] = true;
     }
-    for (size_t i = 0; is_known && i < count && !name; i++) {
+    for (size_t i = 0; is_known && i < count && !name; i++)
         if (!is_known[i]) name = hy_safetensors_at(st, i)->name;
-    }
     free(is_known);
     return name;
 }
+
+/* ---- config.cfg ------------------------------------------------------------------------------ */
+
+static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {
+    hy_saved_config *c = user;
+    (void)line;
+    char *name = strcmp(key, "model") == 0          ? c->model
+                 : strcmp(key, "lora.adapter") == 0 ? c->adapter
+                                                    : NULL;
+    if (!name) return hy_config_set(c->config, key, value, HY_FROM_FILE);
+    snprintf(name, HY_TEXT_MAX, "%s", value);
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_read_config(const char *checkpoint, hy_saved_config *out) {
+    char path[HY_PATH_MAX], *text;
+    size_t size;
+    *out = (hy_saved_config){0};
+    HY_TRY(hy_path_join(path, sizeof path, checkpoint, "config.cfg"));
+    HY_TRY(hy_file_read(path, &text, &size));
+    hy_status status = hy_config_create(&out->config);
+    if (status == HY_OK) status = hy_config_file_read(text, size, path, take_value, out);
+    free(text);
+    if (status != HY_OK) hy_saved_config_free(out);
+    return status;
+}
+
+void hy_saved_config_free(hy_saved_config *saved) {
+    hy_config_destroy(saved->config);
+    *saved = (hy_saved_config){0};
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
 
 #define ADAPTER ".lora_" /* in names */
 
@@ -106,30 +135,24 @@ static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
 }
 
 static bool has_adapters(const hy_safetensors *st) {
-    for (size_t i = 0; i < hy_safetensors_count(st); i++) {
+    for (size_t i = 0; i < hy_safetensors_count(st); i++)
         if (strstr(hy_safetensors_at(st, i)->name, ADAPTER)) return true;
-    }
     return false;
 }
 
-/* Besides adapters, a run may train some parameters whole, but hardly all of these. */
-static bool has_base(const hy_safetensors *st) {
+static hy_status look_at_names(const char *path, bool *is_adapted, bool *is_whole) {
+    /* Besides adapters, a run may train some parameters whole, but hardly all of these. */
     static const char *const names[] = {"embed.tokens.weight",      "blocks.0.norm1.weight",
                                         "blocks.0.attn.qkv.weight", "blocks.0.attn.out.weight",
                                         "blocks.0.mlp.down.weight", "final_norm.weight"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (!hy_safetensors_find(st, names[i])) return false;
-    }
-    return true;
-}
-
-static hy_status look_at_names(const char *path, bool *is_adapted, bool *is_whole) {
     char file[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(file, &st));
     *is_adapted = has_adapters(st);
-    *is_whole = has_base(st);
+    *is_whole = true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        *is_whole &= hy_safetensors_find(st, names[i]) != NULL;
     hy_safetensors_close(st);
     return HY_OK;
 }
@@ -139,7 +162,7 @@ hy_status hy_checkpoint_has_adapters(const char *path, bool *out) {
     return look_at_names(path, out, &is_whole);
 }
 
-/* Checkpoints older than this field are recognised by their tensors. */
+/* For checkpoints without this field, which is newer than they are: their tensor names decide. */
 static hy_status looks_baseless(const char *path, bool *out) {
     bool is_adapted, is_whole;
     HY_TRY(look_at_names(path, &is_adapted, &is_whole));
@@ -153,9 +176,9 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     if (!hy_path_exists(file)) return looks_baseless(path, out); /* weights alone */
     HY_TRY(hy_json_read_file(file, &json));
-    bool is_said = hy_json_as_bool(hy_json_get(hy_json_root(json), HY_LACKS_BASE), out);
+    bool is_known = hy_json_as_bool(hy_json_get(hy_json_root(json), HY_LACKS_BASE), out);
     hy_json_free(json);
-    return is_said ? HY_OK : looks_baseless(path, out);
+    return is_known ? HY_OK : looks_baseless(path, out);
 }
 
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
@@ -172,8 +195,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
         if (is_made(st, &tensor) || is_left_out(e, st, &tensor)) continue;
         HY_TRY(check_tensor(path, st, &tensor));
         hy_dtype theirs = hy_safetensors_find(st, tensor.name)->dtype;
-        expected +=
-            hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1; /* with scales of its own */
+        /* quantised values in another type than ours come with their scales */
+        expected += hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1;
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     const char *other = first_unknown(e, file, st);
@@ -210,9 +233,8 @@ static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_en
     int32_t group = is_plain ? 0 : hy_param_group(param, entry->dtype);
     hy_scale_span span = hy_coded_span(blocks, group, first, count);
     char *held = (char *)(out + count);
-    if (span.pairs_bytes > 0) {
+    if (span.pairs_bytes > 0)
         HY_TRY(hy_safetensors_read(file, scales, span.pairs_at, held, span.pairs_bytes));
-    }
     HY_TRY(
         hy_safetensors_read(file, scales, span.rest_at, held + span.pairs_bytes, span.rest_bytes));
     hy_coded_open_scales(group, first, count, held, out);
@@ -281,13 +303,6 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
     return HY_OK;
 }
 
-/* All of these bytes belong to another rank. */
-static bool is_elsewhere(const hy_engine *e, const hy_state_tensor *tensor, uint64_t offset,
-                         int64_t count) {
-    uint64_t bytes = hy_dtype_bytes(tensor->dtype, count);
-    return !hy_store_clip(hy_store_of(e, tensor->row), &offset, &bytes);
-}
-
 /* Elements from file to store. */
 static hy_status load_elements(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
@@ -298,11 +313,12 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         int64_t left = tensor->in_memory - first;
         count = left < (int64_t)CHUNK_ELEMENTS ? left : (int64_t)CHUNK_ELEMENTS;
         uint64_t offset;
+        hy_store *store = hy_store_of(e, tensor->row);
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
-        if (is_elsewhere(e, tensor, offset, count)) continue;
+        uint64_t bytes = hy_dtype_bytes(tensor->dtype, count), own_offset = offset, own = bytes;
+        if (!hy_store_clip(store, &own_offset, &own)) continue; /* another rank holds them */
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->device.compute, offset, raw,
-                              hy_dtype_bytes(tensor->dtype, count)));
+        HY_TRY(hy_store_write(store, e->device.compute, offset, raw, bytes));
     }
     return HY_OK;
 }
@@ -337,15 +353,6 @@ static hy_status load_as_codes(hy_engine *e, const state_source *from,
                          &(hy_coding_source){&coded, read_coded, 1}, &to);
 }
 
-static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
-                             char *staging) {
-    if (is_made(from->file, tensor) || is_left_out(e, from->file, tensor)) return HY_OK;
-    hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
-    bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
-    return becomes_coded ? load_as_codes(e, from, tensor, staging)
-                         : load_elements(e, from, tensor, staging);
-}
-
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {
     /* fp32 numbers, and the bytes of file and store */
     char *staging = malloc(2 * HY_STATE_STAGING);
@@ -355,31 +362,35 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
         hy_row_changed(e->state, tensor.row);
-        status = load_tensor(e, from, &tensor, staging);
+        if (is_made(from->file, &tensor) || is_left_out(e, from->file, &tensor)) continue;
+        hy_dtype theirs = hy_safetensors_find(from->file, tensor.name)->dtype;
+        bool becomes_coded = hy_is_coded(tensor.dtype) && theirs != tensor.dtype;
+        status = becomes_coded ? load_as_codes(e, from, &tensor, staging)
+                               : load_elements(e, from, &tensor, staging);
     }
     free(staging);
-    for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++) {
+    for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++)
         status = hy_store_settle(hy_store_of(e, row)); /* rows on disk already have their data */
-    }
     return status;
 }
 
+/* Checks a file; with a source also loads it. */
 static hy_status read_state_file(hy_engine *e, const char *file, const char *folder,
-                                 state_source from) {
+                                 state_source *from) {
     char path[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(path, sizeof path, folder, file));
     HY_TRY(hy_safetensors_open(path, &st));
     hy_status status = check_file(e, file, path, st);
-    from.file = st;
-    if (status == HY_OK) status = load_tensors(e, file, &from);
+    if (from) from->file = st;
+    if (status == HY_OK && from) status = load_tensors(e, file, from);
     hy_safetensors_close(st);
     return status;
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
     return read_state_file(e, e->state->rows->row[HY_ROW_MASTER].kind->file, path,
-                           (state_source){0});
+                           &(state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -400,9 +411,7 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     HY_TRY(hy_json_read_file(file, &json));
     hy_status status = hy_checkpoint_must_be_ours(hy_json_root(json), path);
-    if (status == HY_OK) {
-        status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
-    }
+    if (status == HY_OK) status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
     hy_json_free(json);
     HY_TRY(status);
     if (samples == 0) return HY_OK;
@@ -432,9 +441,8 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     HY_TRY(hy_checkpoint_open_sum(path, &sum, &from.scale));
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
-    if (status == HY_OK) {
-        status = read_state_file(e, e->state->rows->row[HY_ROW_MASTER].kind->file, path, from);
-    }
+    if (status == HY_OK)
+        status = read_state_file(e, e->state->rows->row[HY_ROW_MASTER].kind->file, path, &from);
     hy_safetensors_close(sum);
     return status;
 }
@@ -443,16 +451,8 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);
-    for (int i = 0; i < count; i++) {
-        char file[HY_PATH_MAX];
-        hy_safetensors *st;
-        HY_TRY(hy_path_join(file, sizeof file, path, files[i]));
-        HY_TRY(hy_safetensors_open(file, &st));
-        hy_status status = check_file(e, files[i], file, st);
-        hy_safetensors_close(st);
-        HY_TRY(status);
-    }
-    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path, (state_source){0}));
+    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path, NULL));
+    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path, &(state_source){0}));
     return HY_OK;
 }
 

@@ -30,17 +30,6 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
                      : hy_safetensors_commit(writer, size);
 }
 
-static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writer *writer) {
-    hy_state_cursor cursor = {.file = file};
-    hy_state_tensor tensor;
-    while (hy_state_next(e, &cursor, &tensor)) {
-        for (int64_t at = 0, some; at < tensor.count; at += some) {
-            HY_TRY(put_some(e, &tensor, at, &some, writer));
-        }
-    }
-    return HY_OK;
-}
-
 _Static_assert(HY_PARAM_DIMS == HY_SAFETENSORS_DIMS, "shapes of parameters are shapes in files");
 
 static const char *const metadata[] = {"format", "hybrid-train", NULL};
@@ -65,6 +54,7 @@ static hy_status make_list(const hy_engine *e, const char *file, listing *out) {
     out->entries = calloc(out->count, sizeof *out->entries);
     if (!out->names || !out->entries) {
         drop_list(out);
+        *out = (listing){0};
         return hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
     }
     for (size_t i = 0; hy_state_next(e, &cursor, &tensor); i++) {
@@ -80,13 +70,15 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
     hy_safetensors_writer *writer = NULL;
     uint64_t hash, size;
     listing list;
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
     HY_TRY(make_list(e, file, &list));
     hy_status status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file), list.entries,
                                              list.count, metadata, &writer);
-    if (status == HY_OK) {
-        status = put_tensors(e, file, writer);
-        if (status != HY_OK) hy_safetensors_abandon(writer);
-    }
+    while (status == HY_OK && hy_state_next(e, &cursor, &tensor))
+        for (int64_t at = 0, some; at < tensor.count && status == HY_OK; at += some)
+            status = put_some(e, &tensor, at, &some, writer);
+    if (status != HY_OK && writer) hy_safetensors_abandon(writer);
     if (status == HY_OK) status = hy_safetensors_finish(writer, &hash, &size);
     if (status == HY_OK) status = hy_checkpoint_add(checkpoint, file, hash, size);
     drop_list(&list);
@@ -117,32 +109,25 @@ static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared
     return HY_OK;
 }
 
-static hy_status put_parts(hy_engine *e, const char *file, hy_shared_tensors *shared) {
+static hy_status write_parts_of(hy_engine *e, const char *folder, const char *file) {
+    char path[HY_PATH_MAX], *staging = malloc(HY_STATE_STAGING);
+    hy_shared_tensors *shared;
+    listing list = {0};
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    hy_status status = HY_OK;
-    char *staging = malloc(HY_STATE_STAGING);
     HY_FAIL_IF(!staging, HY_ERR_MEMORY, "no memory to write %s", file);
-    for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++) {
-        status = put_part(e, &tensor, shared, i, staging);
-    }
-    free(staging);
-    return status;
-}
-
-static hy_status write_parts_of(hy_engine *e, const char *folder, const char *file) {
-    char path[HY_PATH_MAX];
-    hy_shared_tensors *shared;
-    listing list;
-    HY_TRY(hy_path_join(path, sizeof path, folder, file));
-    HY_TRY(make_list(e, file, &list));
-    hy_status status = hy_shared_tensors_open(path, list.entries, list.count, metadata, &shared);
+    hy_status status = hy_path_join(path, sizeof path, folder, file);
+    if (status == HY_OK) status = make_list(e, file, &list);
+    if (status == HY_OK)
+        status = hy_shared_tensors_open(path, list.entries, list.count, metadata, &shared);
     if (status == HY_OK) {
-        status = put_parts(e, file, shared);
+        for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++)
+            status = put_part(e, &tensor, shared, i, staging);
         hy_status closed = hy_shared_tensors_close(shared);
         if (status == HY_OK) status = closed;
     }
     drop_list(&list);
+    free(staging);
     return status;
 }
 
@@ -167,38 +152,28 @@ hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder) {
     return HY_OK;
 }
 
-static hy_status add_files(hy_engine *e, hy_checkpoint *checkpoint) {
-    const char *files[HY_STATE_FILES_MAX];
-    int count = hy_state_files(e, files);
-    for (int i = 0; i < count; i++) {
-        uint64_t hash, size;
-        HY_TRY(hy_file_hash(hy_checkpoint_path(checkpoint, files[i]), &hash, &size));
-        HY_TRY(hy_checkpoint_add(checkpoint, files[i], hash, size));
-    }
-    return HY_OK;
-}
-
-/* Another algorithm gives different bits: with the table a resumed run continues exactly. */
-static hy_status write_algorithms(hy_engine *e, hy_checkpoint *checkpoint) {
-    char *text = NULL;
-    if (!e->device.backend->matmul_table) return HY_OK;
-    HY_TRY(e->device.backend->matmul_table(e->device.backend, &text));
-    hy_status status =
-        text ? hy_checkpoint_put(checkpoint, HY_ALGORITHMS_FILE, text, strlen(text)) : HY_OK;
-    free(text);
-    return status;
-}
-
 hy_status hy_checkpoint_write_state(hy_engine *e, hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);
-    if (hy_engine_has_ranks(e)) {
-        HY_TRY(add_files(e, checkpoint));
-    } else {
-        for (int i = 0; i < count; i++) HY_TRY(write_state_file(e, checkpoint, files[i]));
+    for (int i = 0; i < count; i++) {
+        uint64_t hash, size;
+        if (hy_engine_has_ranks(e)) { /* all ranks have written it */
+            HY_TRY(hy_file_hash(hy_checkpoint_path(checkpoint, files[i]), &hash, &size));
+            HY_TRY(hy_checkpoint_add(checkpoint, files[i], hash, size));
+        } else {
+            HY_TRY(write_state_file(e, checkpoint, files[i]));
+        }
     }
-    HY_TRY(write_algorithms(e, checkpoint));
+    /* Another matmul algorithm gives different bits: with the table a resumed run continues
+     * exactly. */
+    hy_backend *backend = e->device.backend;
+    char *text = NULL;
+    if (backend->matmul_table) HY_TRY(backend->matmul_table(backend, &text));
+    hy_status status =
+        text ? hy_checkpoint_put(checkpoint, HY_ALGORITHMS_FILE, text, strlen(text)) : HY_OK;
+    free(text);
+    HY_TRY(status);
     HY_TRY(hy_text_status(progress));
     HY_TRY(hy_checkpoint_put(checkpoint, "trainer.json", progress->data, progress->size));
     return hy_checkpoint_put(checkpoint, "config.cfg", config, strlen(config));

@@ -19,14 +19,6 @@
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
 
-static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
-    hy_hf_config config;
-    HY_TRY(hy_hf_config_read(folder, &config));
-    if (config.has_dtype) *out = config.dtype;
-    hy_hf_config_free(&config);
-    return HY_OK;
-}
-
 /* The tokenizer of the data if it is not in the model folder: a tokenizer that was named, or the
  * file of llama2.c. */
 static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind,
@@ -59,9 +51,24 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
     HY_TRY(find_tokenizer(settings, kind, out));
-    if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
-    bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
-    return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+    if (kind != HY_FILES_HF) out->source[0] = 0; /* there is only a weight file */
+    if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(out->source, &config));
+    if (config.has_dtype) out->dtype = config.dtype;
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
+                          hy_hf_writing writing) {
+    writing.source = plan->source;
+    writing.prefix = plan->prefix;
+    writing.tokenizer = plan->tokenizer;
+    writing.dtype = plan->dtype;
+    writing.shape = &model->shape;
+    writing.params = &model->params;
+    return hy_hf_write(&writing);
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {
@@ -85,7 +92,7 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
     char path[PATH_MAX];
     bool is_path = !hy_builtin_text("model", model) && realpath(model, path);
     bool fits = is_path && strlen(path) < HY_PATH_MAX;
-    bool is_known = fits || !hy_builtin_text("model", model); /* a preset is nobody's model */
+    bool is_known = fits || !hy_builtin_text("model", model); /* a preset has no weights */
     snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : is_known ? model : "");
 }
 
@@ -111,9 +118,8 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
     hy_stream *stream = r->e->device.compute;
     HY_TRY(hy_store_read(store, stream, at + hy_dtype_bytes(entry->dtype, first), r->raw, bytes));
     at += hy_layout_scales_at(entry);
-    if (span.pairs_bytes > 0) {
+    if (span.pairs_bytes > 0)
         HY_TRY(hy_store_read(store, stream, at + span.pairs_at, held, span.pairs_bytes));
-    }
     HY_TRY(
         hy_store_read(store, stream, at + span.rest_at, held + span.pairs_bytes, span.rest_bytes));
     hy_coded_open_scales(entry->group, block, blocks, held, scales);
@@ -166,21 +172,15 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     char base[HY_PATH_MAX];
     hy_export_base_name(s->lora.base[0] ? s->lora.base : s->model, base);
     if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->plan->types.master);
-    hy_status status = hy_hf_write(&(hy_hf_writing){
-        .folder = folder,
-        .source = plan.source,
-        .prefix = plan.prefix,
-        .tokenizer = plan.tokenizer,
-        .shape = &e->model->shape,
-        .params = &e->model->params,
-        .dtype = plan.dtype,
-        .shard_size = (uint64_t)s->save.max_shard_size,
-        .read = is_adapter ? read_store : hy_merge_read,
-        .context = is_adapter ? (void *)&reader : &merge,
-        .is_adapter = is_adapter,
-        .base = base,
-        .observer = e->observer,
-    });
+    hy_status status =
+        hy_export_write(&plan, e->model,
+                        (hy_hf_writing){.folder = folder,
+                                        .shard_size = (uint64_t)s->save.max_shard_size,
+                                        .read = is_adapter ? read_store : hy_merge_read,
+                                        .context = is_adapter ? (void *)&reader : &merge,
+                                        .is_adapter = is_adapter,
+                                        .base = base,
+                                        .observer = e->observer});
     hy_merge_end(&merge);
     free(reader.raw);
     return status;

@@ -1,4 +1,7 @@
-/* export.h: functions shared by the export of a run and of a checkpoint. */
+/* export.h: what the three exports share: of a run, of a checkpoint, and of an adapter.
+ *
+ * Each export checks its output folder, prepares a plan from the settings, and writes the folder
+ * with a function that reads the weights. The folder appears only when it is complete. */
 #pragma once
 
 #include "engine/engine.h"
@@ -21,6 +24,9 @@ hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choi
 /* `prefix` lives as long as the settings. `held` is the type of the stored weights. */
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
+
+/* Writes the folder. `writing` has everything but the model, and what the plan says. */
+hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model, hy_hf_writing writing);
 
 /* The base model's name in an adapter: an absolute path, or the name on the hub or of a preset. */
 void hy_export_base_name(const char *model, char out[HY_PATH_MAX]);

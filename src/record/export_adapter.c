@@ -48,30 +48,19 @@ static hy_status name_base(pair *p, const char *base) {
     return hy_config_set(p->config, "model", name, HY_FROM_CALLER);
 }
 
-static hy_status open_files(pair *p) {
-    const hy_settings *s = hy_config_settings(p->config);
+static hy_status open_pair(pair *p, const char *adapter, const char *base) {
     hy_shape shape;
+    HY_TRY(hy_config_create(&p->config));
+    HY_TRY(hy_config_set(p->config, "lora.adapter", adapter, HY_FROM_CALLER));
+    const hy_settings *s = hy_config_settings(p->config);
+    HY_TRY(hy_settings_check_adapters(s));
+    HY_TRY(name_base(p, base));
     HY_TRY(hy_origin_check_adapter(s, s->lora.adapter));
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &p->model));
     HY_TRY(hy_settings_select(s, p->model));
     HY_TRY(hy_peft_open(s->lora.adapter, p->model, &p->adapter));
     return hy_weight_files_open(p->base_path, p->model, &p->base);
-}
-
-static hy_status open_pair(pair *p, const char *adapter, const char *base) {
-    HY_TRY(hy_config_create(&p->config));
-    HY_TRY(hy_config_set(p->config, "lora.adapter", adapter, HY_FROM_CALLER));
-    HY_TRY(hy_settings_check_adapters(hy_config_settings(p->config)));
-    HY_TRY(name_base(p, base));
-    return open_files(p);
-}
-
-static void close_pair(pair *p) {
-    hy_weight_files_close(&p->base);
-    hy_peft_close(&p->adapter);
-    hy_model_destroy(p->model);
-    hy_config_destroy(p->config);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -109,19 +98,14 @@ static hy_status write_merged(pair *p, const hy_export_options *options,
     HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
     hy_merge sum = hy_merge_begin(&p->model->shape, &p->model->params, read_pair, p);
-    hy_status status = hy_hf_write(&(hy_hf_writing){
-        .folder = options->out,
-        .source = plan.source,
-        .prefix = plan.prefix,
-        .tokenizer = plan.tokenizer,
-        .shape = &p->model->shape,
-        .params = &p->model->params,
-        .dtype = plan.dtype,
-        .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-        .read = hy_merge_read,
-        .context = &sum,
-        .observer = observer,
-    });
+    hy_status status = hy_export_write(&plan, p->model,
+                                       (hy_hf_writing){.folder = options->out,
+                                                       .shard_size = options->max_shard_size
+                                                                         ? options->max_shard_size
+                                                                         : HY_DEFAULT_SHARD,
+                                                       .read = hy_merge_read,
+                                                       .context = &sum,
+                                                       .observer = observer});
     hy_merge_end(&sum);
     return status;
 }
@@ -132,13 +116,15 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
-    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "no adapter to merge was named");
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
     hy_status status = open_pair(&p, adapter, options->base);
     if (status == HY_OK) status = write_merged(&p, options, observer);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         hy_say_to(observer, HY_NOTE, "merged %s into the weights of %s",
                   hy_config_settings(p.config)->lora.adapter, p.base_path);
-    }
-    close_pair(&p);
+    hy_weight_files_close(&p.base);
+    hy_peft_close(&p.adapter);
+    hy_model_destroy(p.model);
+    hy_config_destroy(p.config);
     return status;
 }

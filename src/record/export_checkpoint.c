@@ -24,13 +24,13 @@
 
 typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */
-    hy_saved_config said;
+    hy_saved_config config;
     hy_model *model;
     hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
     double scale;                  /* of the sum */
     char *raw;
-    bool lacks_base;      /* it holds only trained parameters; the others are in */
-    hy_weight_files base; /* the files of its base model, at this path */
+    bool lacks_base; /* the checkpoint has only trained parameters, the base model has the others */
+    hy_weight_files base; /* files of the base model */
     char base_path[HY_HF_PATH_MAX];
 } saved;
 
@@ -38,22 +38,19 @@ enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
 /* ---- opening it ------------------------------------------------------------------------------ */
 
-static hy_status open_weights(saved *s) {
+/* The checkpoint has every value of the run, so the preset and its files are not needed. */
+static hy_status open_saved(saved *s) {
+    hy_shape shape;
     char path[HY_PATH_MAX];
+    HY_TRY(hy_checkpoint_read_config(s->path, &s->config));
+    const hy_settings *settings = hy_config_settings(s->config.config);
+    HY_TRY(hy_shape_from_settings(settings, &shape));
+    HY_TRY(hy_model_create(&shape, &s->model));
+    if (shape.adapter.rank > 0) HY_TRY(hy_settings_select(settings, s->model));
     HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(path, &s->weights));
     HY_TRY(hy_checkpoint_lacks_base(s->path, &s->lacks_base));
     return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
-}
-
-/* It holds every value of the run, so the preset and its files are not needed. */
-static hy_status open_model(saved *s) {
-    hy_shape shape;
-    HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
-    const hy_settings *settings = hy_config_settings(s->said.config);
-    HY_TRY(hy_shape_from_settings(settings, &shape));
-    HY_TRY(hy_model_create(&shape, &s->model));
-    return shape.adapter.rank == 0 ? HY_OK : hy_settings_select(settings, s->model);
 }
 
 /* ---- its tensors ----------------------------------------------------------------------------- */
@@ -74,14 +71,12 @@ static hy_status check_tensors(const saved *s) {
         const hy_safetensors *file;
         const hy_safetensors_entry *e = entry_of(s, i, &file);
         if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
-        if (!e)
-            return hy_fail(HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
-        bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
-                        (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
-        bool fits = is_known && e->bytes == hy_dtype_bytes(e->dtype, param->stored);
-        if (fits) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which does not match the model",
-                       s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
+        HY_FAIL_IF(!e, HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
+        bool is_known =
+            hy_is_real(e->dtype) || (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
+        HY_FAIL_IF(!is_known || e->bytes != hy_dtype_bytes(e->dtype, param->stored), HY_ERR_INPUT,
+                   "%s: %s has %llu bytes of %s, which does not match the model", s->path, e->name,
+                   (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
     }
     return HY_OK;
 }
@@ -121,19 +116,18 @@ static hy_dtype dtype_held(const saved *s) {
 static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
-    const char *model = base && base[0] ? base : s->said.model;
+    const char *model = base && base[0] ? base : s->config.model;
     bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
     HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
     strcpy(settings->model, model);
-    if (model != s->said.model) settings->lora.base[0] = 0; /* it has moved again */
-    if (model == s->said.model) {
+    if (model != s->config.model) settings->lora.base[0] = 0; /* replaced by --base */
+    if (model == s->config.model) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));
     }
-    if (settings->kept.tokenizer[0]) {
+    if (settings->kept.tokenizer[0])
         memcpy(settings->input.tokenizer, settings->kept.tokenizer,
                sizeof settings->kept.tokenizer);
-    }
     if (settings->kept.folder[0] || !has_files) return HY_OK;
     HY_TRY(hy_settings_model_files(settings, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
@@ -172,25 +166,29 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
     HY_FAIL_IF(*as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
                "%s holds its base weights only as %s, so there is no folder with the original "
                "weights; use --merge-onto trained",
-               s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
+               s->path, hy_settings_frozen_name(hy_config_settings(s->config.config)));
     return HY_OK;
 }
 
-static void tell_onto(const saved *s, bool as_files, const hy_observer *observer) {
+/* Says which weights the adapters were merged into, and how to compare them with the others. */
+static void report_base(const saved *s, bool as_files, const hy_observer *observer) {
     const char *from = s->lacks_base ? s->base_path : s->path;
-    hy_dtype codes = s->model->params.frozen_codes;
-    if (!hy_is_coded(codes)) {
+    const char *type = hy_settings_frozen_name(hy_config_settings(s->config.config));
+    const char *hint = s->lacks_base
+                           ? "; --eval-batches 20 measures the difference to the folder's "
+                             "weights (--merge-onto folder)"
+                           : "";
+    if (!hy_is_coded(s->model->params.frozen_codes))
         hy_say_to(observer, HY_NOTE, "merged into the weights of %s", from);
-        return;
-    }
-    hy_say_to(observer, HY_NOTE, "merged into %s of %s%s%s%s",
-              as_files ? "the weights" : "the quantised base of the training: the weights", from,
-              as_files ? " as stored in the folder, not the " : " in ",
-              hy_settings_frozen_name(hy_config_settings(s->said.config)),
-              !s->lacks_base ? ""
-              : as_files     ? " base of the training; --eval-batches 20 measures the difference"
-                         : "; --eval-batches 20 measures the difference to the folder's weights "
-                           "(--merge-onto folder)");
+    else if (as_files)
+        hy_say_to(observer, HY_NOTE,
+                  "merged into the original weights of %s; training used them in %s; "
+                  "--eval-batches 20 measures the difference",
+                  from, type);
+    else
+        hy_say_to(observer, HY_NOTE,
+                  "merged into the weights of %s, quantised to %s as in training%s", from, type,
+                  hint);
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,
@@ -208,16 +206,11 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
     return HY_OK;
 }
 
-static void end_merge(merging *m) {
-    hy_merge_end(&m->sum);
-    hy_requantise_end(&m->base);
-}
-
 /* ---- all together ---------------------------------------------------------------------------- */
 
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
-    hy_settings settings = *hy_config_settings(s->said.config);
+    hy_settings settings = *hy_config_settings(s->config.config);
     hy_export_plan plan;
     char name[HY_PATH_MAX];
     hy_dtype_choice dtype;
@@ -232,23 +225,19 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
-    hy_status status = hy_hf_write(&(hy_hf_writing){
-        .folder = options->out,
-        .source = plan.source,
-        .prefix = plan.prefix,
-        .tokenizer = plan.tokenizer,
-        .shape = &s->model->shape,
-        .params = &s->model->params,
-        .dtype = plan.dtype,
-        .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-        .read = is_merged ? hy_merge_read : read_saved,
-        .context = is_merged ? (void *)&merge.sum : s,
-        .is_adapter = is_adapter,
-        .base = name,
-        .observer = observer,
-    });
-    end_merge(&merge);
-    if (status == HY_OK && is_merged) tell_onto(s, as_files, observer);
+    hy_status status = hy_export_write(
+        &plan, s->model,
+        (hy_hf_writing){.folder = options->out,
+                        .shard_size =
+                            options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
+                        .read = is_merged ? hy_merge_read : read_saved,
+                        .context = is_merged ? (void *)&merge.sum : s,
+                        .is_adapter = is_adapter,
+                        .base = name,
+                        .observer = observer});
+    hy_merge_end(&merge.sum);
+    hy_requantise_end(&merge.base);
+    if (status == HY_OK && is_merged) report_base(s, as_files, observer);
     return status;
 }
 
@@ -262,14 +251,12 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
     bool is_run = status == HY_OK && hy_path_is_dir(checkpoint) && !hy_path_exists(manifest);
-    if (status == HY_OK) {
+    if (status == HY_OK)
         status = is_run ? hy_checkpoint_newest(checkpoint, found, sizeof found)
                         : hy_checkpoint_find(observer, checkpoint, found);
-    }
     if (status == HY_OK && !realpath(found, s.path))
         status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
-    if (status == HY_OK) status = open_model(&s);
-    if (status == HY_OK) status = open_weights(&s);
+    if (status == HY_OK) status = open_saved(&s);
     if (status == HY_OK) status = check_tensors(&s);
     if (status == HY_OK) status = write_model(&s, options, observer);
     free(s.raw);
@@ -277,6 +264,6 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     hy_safetensors_close(s.weights);
     hy_safetensors_close(s.sum);
     hy_model_destroy(s.model);
-    hy_saved_config_free(&s.said);
+    hy_saved_config_free(&s.config);
     return status;
 }

@@ -81,7 +81,7 @@ static hy_status check_writable(const char *path) {
 }
 
 /* The last part of a model's name: presets are plain names, files and folders are paths. */
-void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
+static void default_folder(const char *name, char out[HY_PATH_MAX]) {
     char last[128], stamp[32];
     size_t end = strlen(name);
     while (end > 1 && name[end - 1] == '/') end--;
@@ -96,9 +96,8 @@ void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     }
     hy_clock_stamp(stamp, sizeof stamp);
     snprintf(out, HY_PATH_MAX, "runs/%s-%s", last, stamp);
-    for (int i = 2; hy_path_exists(out) && i < 1000; i++) {
+    for (int i = 2; hy_path_exists(out) && i < 1000; i++)
         snprintf(out, HY_PATH_MAX, "runs/%s-%s-%d", last, stamp, i);
-    }
 }
 
 /* The run's folder, if `from` is the folder or one of its checkpoints. */
@@ -111,11 +110,10 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     if (strncmp(last, "checkpoint-", 11) != 0 &&
         !(strcmp(last, HY_BEST) == 0 && hy_path_is_link(out)))
         return;
-    if (slash) {
+    if (slash)
         *slash = 0;
-    } else {
+    else
         snprintf(out, HY_PATH_MAX, ".");
-    }
 }
 
 /* The newest run in runs/ that has a checkpoint. Names end in the date but begin with the model,
@@ -135,35 +133,35 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
         snprintf(path, sizeof path, "runs/%s", names[i]);
         int64_t step;
         if (strcmp(stamp, best_stamp) <= 0) continue;
-        if (hy_checkpoint_latest(path, checkpoint, sizeof checkpoint, &step, NULL) != HY_OK) {
+        if (hy_checkpoint_latest(path, checkpoint, sizeof checkpoint, &step, NULL) != HY_OK)
             continue;
-        }
         snprintf(best_stamp, sizeof best_stamp, "%s", stamp);
         snprintf(out, HY_PATH_MAX, "%s", path);
     }
     hy_dir_list_free(names, count);
-    if (out[0]) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
+    HY_FAIL_IF(!out[0], HY_ERR_INPUT,
+               "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
+    return HY_OK;
 }
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {
     char run[HY_PATH_MAX], path[HY_PATH_MAX];
-    if (strcmp(folder, "auto") == 0) {
+    if (strcmp(folder, "auto") == 0)
         HY_TRY(newest_run(run));
-    } else {
+    else
         run_folder_of(folder, run);
-    }
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT, "%s is not a run folder: it has no config.cfg",
                run);
     hy_kept_origin kept;
     HY_TRY(hy_origin_read(run, &kept));
     HY_TRY(hy_config_load_kept(config, path, &kept));
-    return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
+    return hy_config_set(config, "out", run, HY_FROM_FILE); /* the folder may have been moved */
 }
 
-hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
+static hy_status lock_folder(hy_record *r) {
+    return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock);
+}
 
 /* The folder holds no run, but a file that a run would replace. */
 static hy_status check_files(const char *path) {
@@ -181,15 +179,12 @@ static hy_status check_files(const char *path) {
 
 static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_run) {
     HY_TRY(holds_run(r->out, has_run));
-    if (!*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours) {
-        return check_files(r->out);
-    }
-    HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
-               HY_ERR_INPUT,
+    if (s->save.resume[0] || s->save.overwrite || r->is_out_ours) return HY_OK;
+    HY_FAIL_IF(*has_run, HY_ERR_INPUT,
                "%s already holds a run; add --resume to continue it, --overwrite to start over, or "
                "choose another --out",
                r->out);
-    return HY_OK;
+    return check_files(r->out);
 }
 
 /* --overwrite must not remove what the new run starts from. */
@@ -222,20 +217,19 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
         r->out[0] = 0;
         return HY_OK;
     }
-    if (s->out[0]) {
+    if (s->out[0])
         snprintf(r->out, sizeof r->out, "%s", s->out);
-    } else if (is_auto) {
+    else if (is_auto)
         HY_TRY(newest_run(r->out));
-    } else if (is_resumed) {
-        run_folder_of(s->save.resume, r->out); /* it goes on where it was */
-    } else {
-        hy_default_folder(s->name[0] ? s->name : s->model, r->out);
-    }
+    else if (is_resumed)
+        run_folder_of(s->save.resume, r->out); /* continues in the same folder */
+    else
+        default_folder(s->name[0] ? s->name : s->model, r->out);
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));
     if (s->save.overwrite && !r->is_out_ours) HY_TRY(check_sources(r, s));
     HY_TRY(check_writable(r->out));
-    return has_run ? hy_record_lock(r) : HY_OK;
+    return has_run ? lock_folder(r) : HY_OK;
 }
 
 static hy_status clear_run(const char *path) {
@@ -252,13 +246,12 @@ static hy_status clear_run(const char *path) {
         if (status == HY_OK && is_checkpoint(names[i]) && names[i][0] != '.') {
             char manifest[HY_PATH_MAX];
             status = hy_path_join(manifest, sizeof manifest, inside, "manifest.json");
-            if (status == HY_OK && !hy_path_exists(manifest)) continue; /* somebody else's */
+            if (status == HY_OK && !hy_path_exists(manifest)) continue; /* not our checkpoint */
         }
-        if (status == HY_OK && hy_path_is_dir(inside) && !is_best) {
+        if (status == HY_OK && hy_path_is_dir(inside) && !is_best)
             status = hy_dir_remove(inside);
-        } else if (status == HY_OK && unlink(inside) != 0) {
+        else if (status == HY_OK && unlink(inside) != 0)
             status = hy_fail(HY_ERR_IO, "cannot remove %s: %s", inside, strerror(errno));
-        }
     }
     hy_dir_list_free(names, count);
     return status;
@@ -273,7 +266,7 @@ hy_status hy_record_write(const hy_record *r, const char *name, const char *text
 hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     bool has_run;
     HY_TRY(hy_dir_make(r->out));
-    HY_TRY(hy_record_lock(r));
+    HY_TRY(lock_folder(r));
     /* again: another run may have started and ended meanwhile */
     HY_TRY(check_free(r, s, &has_run));
     bool is_anew = !r->is_out_ours;

@@ -91,9 +91,8 @@ static hy_status write_waiting(hy_record *r) {
     if (!r->has_metrics || lines->size == 0) return HY_OK;
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
     /* If the folder was replaced, the file belongs to another run. */
-    if (r->lock && !hy_lock_is_there(r->lock)) {
+    if (r->lock && !hy_lock_is_there(r->lock))
         return hy_fail(HY_ERR_IO, "cannot write %s: the folder was deleted or moved", path);
-    }
     HY_TRY(hy_file_put_at(path, &r->written, lines->data, lines->size));
     hy_text_clear(lines);
     return HY_OK;
@@ -139,9 +138,8 @@ hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *star
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
     /* Large enough for all steps: no line is lost when memory is short, and nothing is allocated
      * during a run. */
-    if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, WAITING_ROOM)) {
+    if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, WAITING_ROOM))
         return hy_text_status(r->line.has_failed ? &r->line : &r->waiting);
-    }
     memset(r->line.data, 0, LINE_ROOM);
     memset(r->waiting.data, 0, WAITING_ROOM);
     bool goes_on = start->resumed && start->resumed[0] && hy_path_exists(path);

@@ -40,18 +40,18 @@ static hy_status origin_path(const char *run, const char *name, char out[HY_PATH
     return hy_path_join(out, HY_PATH_MAX, folder, name);
 }
 
-bool hy_origin_is_kept(const char *run) {
+static bool is_kept(const char *run) {
     char path[HY_PATH_MAX];
     return origin_path(run, "origin.json", path) == HY_OK && hy_path_exists(path);
 }
 
-/* The name is removed first, then the files: nobody sees a partial folder. */
+/* The name is removed first, then the files: no reader finds a partial folder. */
 hy_status hy_origin_drop(const char *run) {
     char path[HY_PATH_MAX], old[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, run, HY_ORIGIN_FOLDER));
     HY_TRY(hy_path_join(old, sizeof old, run, HY_ORIGIN_OLD));
     HY_TRY(hy_dir_remove(old));
-    if (hy_origin_is_kept(run)) HY_TRY(hy_path_rename(path, old));
+    if (is_kept(run)) HY_TRY(hy_path_rename(path, old));
     return hy_dir_remove(old);
 }
 
@@ -95,9 +95,8 @@ static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origi
                 !strchr(tokenizer, '/');
     HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
                "%s/" HY_ORIGIN_FOLDER "/origin.json was not written by this program", run);
-    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
+    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f))
         HY_TRY(check_file(run, json, f));
-    }
     out->kind = (hy_model_files)kind;
     strcpy(out->prefix, prefix);
     strcpy(out->weights, weights);
@@ -112,7 +111,7 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out) {
     char path[HY_PATH_MAX];
     hy_json *json;
     *out = (hy_kept_origin){0};
-    if (!hy_origin_is_kept(run)) return HY_OK;
+    if (!is_kept(run)) return HY_OK;
     HY_TRY(origin_path(run, "origin.json", path));
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_origin(run, json, out);
@@ -256,7 +255,7 @@ static hy_status write_json(const hy_settings *s, const hy_kept_origin *o, const
 
 static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *model,
                       const char *partial) {
-    hy_kept_origin o = s->kept; /* of the run that this one resumes, or NULL */
+    hy_kept_origin o = s->kept; /* of the run that this one resumes; empty: none */
     char path[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_dir_remove(partial));
     if (!o.folder[0]) {
@@ -267,7 +266,7 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
     HY_TRY(write_json(s, &o, partial, tokenizer));
     HY_TRY(hy_dir_sync(partial));
     HY_TRY(hy_path_join(path, sizeof path, r->out, HY_ORIGIN_FOLDER));
-    HY_FAIL_IF(hy_path_exists(path) && !hy_origin_is_kept(r->out), HY_ERR_INPUT,
+    HY_FAIL_IF(hy_path_exists(path) && !is_kept(r->out), HY_ERR_INPUT,
                "%s already exists and was not written by a run; a run keeps a copy of its starting "
                "model there: choose another --out",
                path);
@@ -281,7 +280,7 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
     const char *asked = s->input.tokenizer;
     bool has_tokenizer = strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0;
     if (hy_builtin_text("model", s->model) && !has_tokenizer) return HY_OK;
-    bool is_there = s->save.resume[0] && hy_origin_is_kept(r->out);
+    bool is_there = s->save.resume[0] && is_kept(r->out);
     if (!is_there) {
         HY_TRY(hy_path_join(partial, sizeof partial, r->out, HY_ORIGIN_PARTIAL));
         hy_status status = fill(r, s, model, partial);
@@ -293,9 +292,8 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         }
     }
     HY_TRY(hy_origin_read(r->out, &s->kept));
-    if (s->kept.tokenizer[0]) {
+    if (s->kept.tokenizer[0])
         memcpy(s->input.tokenizer, s->kept.tokenizer, sizeof s->input.tokenizer);
-    }
     return HY_OK;
 }
 
@@ -304,7 +302,7 @@ hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapt
     hy_settings s = *settings;
     hy_model_files kind;
     bool is_named = false;
-    s.lora.base[0] = 0; /* which belongs to the resumed run */
+    s.lora.base[0] = 0; /* it names the base of a resumed run, not of this adapter */
     if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
     if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
     if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;

@@ -1,4 +1,7 @@
-/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h. */
+/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h.
+ *
+ * Keys are never renamed, because reports and other programs read them. Numbers are bytes, seconds
+ * and counts. */
 #include "base/json.h"
 #include "plan/plan_value.h"
 #include "record/record.h"
@@ -21,17 +24,6 @@ static void put_groups(const hy_group_info *groups, int32_t count, hy_json_write
         hy_json_close_object(w);
     }
     hy_json_close_array(w);
-}
-
-/* With several ranks: the traffic between them. All other figures are those of one rank. */
-static void put_link(const hy_plan_facts *facts, hy_json_writer *w) {
-    hy_json_open_object(w, "link");
-    hy_json_put_string(w, "name", facts->link);
-    hy_json_put_int(w, "step_bytes_grads", (int64_t)facts->link_grads);
-    hy_json_put_int(w, "step_bytes_weights", (int64_t)facts->link_weights);
-    hy_json_put_int(w, "step_bytes", (int64_t)facts->link_bytes);
-    hy_json_put_double(w, "seconds", facts->link_seconds);
-    hy_json_close_object(w);
 }
 
 hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
@@ -66,7 +58,15 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_double(&w, "compute_seconds", facts->compute_seconds);
     hy_json_put_double(&w, "bus_seconds", facts->bus_seconds);
     hy_json_put_string(&w, "bound", facts->bound);
-    if (facts->ranks > 1) put_link(facts, &w);
+    if (facts->ranks > 1) { /* the traffic between ranks; all other figures are those of one rank */
+        hy_json_open_object(&w, "link");
+        hy_json_put_string(&w, "name", facts->link);
+        hy_json_put_int(&w, "step_bytes_grads", (int64_t)facts->link_grads);
+        hy_json_put_int(&w, "step_bytes_weights", (int64_t)facts->link_weights);
+        hy_json_put_int(&w, "step_bytes", (int64_t)facts->link_bytes);
+        hy_json_put_double(&w, "seconds", facts->link_seconds);
+        hy_json_close_object(&w);
+    }
     hy_plan_write_choices(choice, &w);
     if (group_count > 0) put_groups(groups, group_count, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);

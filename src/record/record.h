@@ -23,11 +23,11 @@ typedef struct hy_record {
     hy_lock *lock;         /* lock of that folder; NULL: not locked yet */
     char *config_text;     /* the configuration as printed; owned */
     char *command;         /* command line of the run; "": not known; owned */
-    unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: of all lines */
+    unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: they hold for all lines */
     hy_tfevents *tensorboard;
     bool has_metrics;      /* metrics.jsonl is written */
     bool is_late;          /* the last write failed */
-    uint64_t written;      /* bytes of it that are in the file */
+    uint64_t written;      /* bytes of metrics.jsonl that are in the file */
     hy_text line, waiting; /* the current line, and complete lines that are not written yet */
     double flushed;
 } hy_record;
@@ -51,14 +51,10 @@ typedef struct hy_event_line {
 } hy_event_line;
 
 /* ---- folder.c ---- */
-/* runs/NAME-DATE-TIME, with a number if that exists. */
-void hy_default_folder(const char *name, char out[HY_PATH_MAX]);
 /* Sets record->out from `out` and `resume` and checks it before anything is written: a folder
  * that holds a run is an error unless it is resumed, overwritten or ours, and it must be
  * writable. An existing run is locked; it is an error if another process uses it. */
 hy_status hy_record_choose_folder(hy_record *record, const hy_settings *settings);
-/* Creates the folder and locks it. */
-hy_status hy_record_lock(hy_record *record);
 /* Creates it, removes the run that is overwritten, and writes config.cfg. */
 hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
 /* A file of the folder, written whole. */
@@ -68,8 +64,7 @@ hy_status hy_record_write(const hy_record *record, const char *name, const char 
 #define HY_ORIGIN_FOLDER "origin"
 #define HY_ORIGIN_PARTIAL "." HY_ORIGIN_FOLDER ".partial"
 #define HY_ORIGIN_OLD "." HY_ORIGIN_FOLDER ".old"
-bool hy_origin_is_kept(const char *run);
-hy_status hy_origin_drop(const char *run); /* fine when nothing is kept */
+hy_status hy_origin_drop(const char *run); /* succeeds if nothing is kept */
 /* Reads the kept copy; a missing or changed file is an error that names it. Folders of earlier
  * versions have no copy: *out is empty. */
 hy_status hy_origin_read(const char *run, hy_kept_origin *out);
@@ -99,7 +94,7 @@ void hy_record_event(hy_record *record, const hy_event_line *event, const hy_mom
 /* a failed write causes a warning, and the lines are kept */
 void hy_record_flush(hy_record *record);
 hy_status hy_record_close(hy_record *record);
-void hy_record_release(hy_record *record); /* whatever became of the run */
+void hy_record_release(hy_record *record); /* frees it, also after a failure */
 
 /* ---- tensorboard.c ---- */
 void hy_tensorboard_open(hy_record *record, int64_t step);
@@ -113,7 +108,7 @@ typedef struct hy_summary_extras {
     const char *command;               /* "": not known */
     int64_t recoveries, batch_changes; /* caused by low memory in this session */
     int64_t batch_size, grad_accum;    /* at its end; 0: not known (a custom model) */
-    const hy_ranks_info *ranks;        /* of none: there is one */
+    const hy_ranks_info *ranks;        /* count 0: there is only one rank */
     const hy_savings *savings;         /* NULL: they could not be computed */
 } hy_summary_extras;
 hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras *extras,

@@ -1,4 +1,7 @@
-/* state_files.c: the files of a checkpoint, tensor by tensor. See state_files.h. */
+/* state_files.c: the files of a checkpoint, tensor by tensor. See state_files.h.
+ *
+ * A cursor visits the saved rows and their parameters in the same order on every rank. With several
+ * ranks, each knows all tensors of a file, and which of their elements it holds. */
 #include "record/state_files.h"
 
 #include <stdio.h>
@@ -43,7 +46,7 @@ static bool is_shared(const hy_engine *e, const hy_row *row) {
 static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *out) {
     const hy_row *row = &e->state->rows->row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
-    if (param->part_at > 0) return false; /* with the first of its parts */
+    if (param->part_at > 0) return false; /* it is saved with the first of its parts */
     if (row->kind->is_tiled) {
         *out = (hy_layout_item){.dtype = row->dtype, .count = param->count, .block = row->block};
         return param->is_trainable;
@@ -84,11 +87,10 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     while (!is_found && at->row < HY_ROW_COUNT) {
         bool is_here =
             is_saved(e, at->row) && strcmp(e->state->rows->row[at->row].kind->file, at->file) == 0;
-        if (!is_here) {
+        if (!is_here)
             at->row++;
-        } else if (!(is_found = look(e, at, item))) {
+        else if (!(is_found = look(e, at, item)))
             step(e, at);
-        }
     }
     if (!is_found) return false;
     const hy_row *row = &e->state->rows->row[at->row];
@@ -103,11 +105,10 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
                                     : row->kind->is_tiled ? HY_TILE_ELEMENTS
                                                           : item->count};
     out->block = item->block;
-    if (!is_shared(e, row)) {
+    if (!is_shared(e, row))
         out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
-    } else {
+    else
         out->run = param->part > 0 ? param->part : item->count;
-    }
     /* The maximum length of a name is known here, so the compiler sees that ".scale" fits. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);

@@ -38,12 +38,12 @@ typedef struct hy_state_tensor {
     int32_t param;
     int32_t row, item; /* its first item there; -1: other ranks hold all of it */
     int64_t run;       /* elements of each item: tiles, or all elements */
-    int32_t block;     /* of codes in a row of shards: elements that share a scale */
-    uint64_t scales;   /* of codes: position of the scales, from the start of the class */
-    bool is_scale;     /* it holds the scales of the tensor before it, */
-    hy_dtype codes;    /* which has this type */
+    int32_t block;     /* quantised, in a sharded row: elements that share a scale */
+    uint64_t scales;   /* quantised: position of the scales, from the start of the class */
+    bool is_scale;     /* the tensor holds the scales of the tensor before it */
+    hy_dtype codes;    /* scales: the type of the tensor before it */
     int64_t count;     /* elements in the file */
-    int64_t in_memory; /* with the padding after them, which is zero */
+    int64_t in_memory; /* elements in memory: those of the file and padding of zeros */
     int zero;          /* the byte that encodes zero */
 } hy_state_tensor;
 
@@ -78,7 +78,7 @@ hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoi
  * because their files may be gone. */
 typedef struct hy_saved_config {
     hy_config *config;
-    char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not said */
+    char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not in the file */
 } hy_saved_config;
 hy_status hy_checkpoint_read_config(const char *checkpoint, hy_saved_config *out);
 void hy_saved_config_free(hy_saved_config *saved); /* {0} too */

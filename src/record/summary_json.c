@@ -1,5 +1,7 @@
-/* summary_json.c: the result of a run as JSON: for OUT/summary.json and for programs. See
- * record.h. */
+/* summary_json.c: the result of a run as JSON: for OUT/summary.json and for programs. See record.h.
+ *
+ * Keys are never renamed, because reports and other programs read them. A figure that is not known
+ * is null or left out. */
 #include <math.h>
 
 #include "base/json.h"

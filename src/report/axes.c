@@ -67,18 +67,12 @@ static void put_axis(hy_page *page, const hy_run *run, const char *name, const c
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-static size_t count_phases(const hy_run *run) {
-    size_t count = 0;
-    for (size_t i = 1; i < hy_run_points(run); i++) {
-        count += hy_run_point_at(run, i)->phase != hy_run_point_at(run, i - 1)->phase;
-    }
-    return count;
-}
-
 /* "ROWS:PHASE" ranges; if phases change very often, each range has the length `every`. */
 static void put_phases(hy_page *page, const hy_run *run) {
-    size_t rows = hy_run_points(run);
-    size_t every = count_phases(run) > 2 * STRETCHES_MAX ? rows / STRETCHES_MAX + 1 : 1;
+    size_t rows = hy_run_points(run), changes = 0;
+    for (size_t i = 1; i < rows; i++)
+        changes += hy_run_point_at(run, i)->phase != hy_run_point_at(run, i - 1)->phase;
+    size_t every = changes > 2 * STRETCHES_MAX ? rows / STRETCHES_MAX + 1 : 1;
     hy_text_clear(&page->scratch);
     for (size_t i = 0; i < rows;) {
         hy_phase phase = hy_run_point_at(run, i)->phase;

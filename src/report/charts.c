@@ -136,11 +136,8 @@ static bool fill_column(hy_page *page, const curve *c, int r, hy_column_facts *f
 static void put_figure_row(hy_page *page, const chart *it, int r, const char *name,
                            const hy_column_facts *facts) {
     hy_text *html = page->html;
-    hy_text_add(html, "<tr><th scope=\"row\">");
-    if (page->count > 1) {
-        hy_html_text(html, hy_run_describe(page->runs[r])->name);
-        hy_text_add(html, ": ");
-    }
+    hy_text_add(html, HY_HTML_ROW);
+    if (page->count > 1) hy_html_put(html, "", hy_run_describe(page->runs[r])->name, ": ");
     hy_html_text(html, name);
     hy_html_cell(html, it->figure, facts->last);
     hy_html_cell(html, it->figure, facts->min);
@@ -224,8 +221,7 @@ static bool is_worth_drawing(hy_page *page, const chart *it) {
             most = fmax(most, facts.max);
         }
     }
-    bool is_about_change = strcmp(it->id, "batch") == 0;
-    return is_about_change ? least < most : most > 0 || least < 0;
+    return strcmp(it->id, "batch") == 0 ? least < most : most > 0 || least < 0;
 }
 
 static void put_chart(hy_page *page, const chart *it) {
@@ -255,9 +251,8 @@ static void put_chart(hy_page *page, const chart *it) {
                                                              : facts->host_budget_bytes);
         hy_json_open_array(page->json, "limits");
         put_limit(page, "budget", budget);
-        for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++) {
+        for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++)
             put_limit(page, names[i], budget * facts->thresholds[i]);
-        }
         hy_json_close_array(page->json);
     }
     hy_json_open_array(page->json, "curves");
@@ -275,8 +270,7 @@ static void put_chart(hy_page *page, const chart *it) {
 
 void hy_page_charts(hy_page *page) {
     hy_json_open_array(page->json, "charts");
-    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++) {
+    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++)
         if (is_worth_drawing(page, &charts[i])) put_chart(page, &charts[i]);
-    }
     hy_json_close_array(page->json);
 }

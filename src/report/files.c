@@ -66,6 +66,37 @@ hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
     return status == HY_ERR_MEMORY ? status : HY_OK;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+bool hy_planned_open(const hy_run *run, bool is_summary, hy_planned *out) {
+    const hy_json *json = is_summary ? run->summary : run->plan;
+    *out = (hy_planned){.has_measured = is_summary};
+    if (json) out->phases = hy_json_get(hy_json_root(json), "phases");
+    return out->phases && hy_json_type_of(out->phases) == HY_JSON_OBJECT;
+}
+
+bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell *out) {
+    const hy_json_node *of_phase = hy_json_get(from->phases, hy_phase_name((hy_phase)phase));
+    const hy_json_node *classes = hy_json_get(of_phase, "classes");
+    const hy_json_node *node = hy_json_get(classes, hy_class_name((hy_class)cls));
+    *out = (hy_planned_cell){"", "", NAN, NAN};
+    hy_json_as_string(hy_json_get(node, "place"), &out->place, NULL);
+    hy_json_as_string(hy_json_get(node, "dtype"), &out->dtype, NULL);
+    hy_json_as_double(hy_json_get(node, from->has_measured ? "planned_bytes" : "bytes"),
+                      &out->planned);
+    hy_json_as_double(hy_json_get(node, "measured_bytes"), &out->measured);
+    return out->planned > 0 || out->measured > 0;
+}
+
+int64_t hy_run_planned_bytes(const hy_run *run, hy_phase phase, hy_place place, hy_class cls) {
+    hy_planned from;
+    hy_planned_cell cell;
+    if (!hy_planned_open(run, false, &from) && !hy_planned_open(run, true, &from)) return -1;
+    if (!hy_planned_read(&from, (int)phase, (int)cls, &cell)) return 0;
+    bool is_there = strcmp(cell.place, hy_place_name(place)) == 0;
+    return is_there && cell.planned > 0 ? (int64_t)fmin(cell.planned, 0x1p53) : 0;
+}
+
 /* ---- facts ----------------------------------------------------------------------------------- */
 
 static void fill_text(const char **fact, const hy_json_node *summary, const char *key) {

@@ -57,7 +57,7 @@ static bool is_continued(const hy_follow *it, const struct stat *named) {
 
 /* Passes on the complete lines among `size` bytes; *used counts their bytes. A line counts even if
  * its handler fails. */
-static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink, size_t *used) {
+static hy_status pass_lines(hy_follow *it, size_t size, const hy_follow_sink *sink, size_t *used) {
     hy_status status = HY_OK;
     *used = 0;
     while (status == HY_OK) {
@@ -77,9 +77,8 @@ static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink
 
 hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
     struct stat named;
-    if (stat(it->path, &named) != 0) {
+    if (stat(it->path, &named) != 0)
         return errno == ENOENT ? HY_OK : hy_fail_path("cannot open", it->path);
-    }
     HY_FAIL_IF(!S_ISREG(named.st_mode), HY_ERR_INPUT, "cannot read %s: it is not a regular file",
                it->path);
     it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
@@ -110,7 +109,7 @@ hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
         if (got < 0) return hy_fail_path("cannot read", it->path);
         if (got == 0) return HY_OK;
         size_t size = held + (size_t)got, used;
-        HY_TRY(hand_out(it, size, sink, &used));
+        HY_TRY(pass_lines(it, size, sink, &used));
         held = size - used;
         memmove(it->buffer, it->buffer + used, held);
     }

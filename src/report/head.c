@@ -1,5 +1,7 @@
-/* head.c: the top of the page: the run, its state and the most important figures; and the table
- * that compares several runs. See page.h. */
+/* head.c: the top of the page: the run, its state and the most important figures. See page.h.
+ *
+ * With several runs, the page begins with the table that compares them instead. Figures come from
+ * the totals; those that are not known are left out. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -13,12 +15,9 @@ static const char *state_of(const hy_run_facts *facts) {
     return facts->is_finished ? "stopped" : "in progress";
 }
 
-/* Facts separated by dots; empty ones are left out. */
+/* Empty facts are left out. */
 static void add_fact(hy_text *out, const char *text) {
-    if (!text[0]) return;
-    hy_text_add(out, "<span>");
-    hy_html_text(out, text);
-    hy_text_add(out, "</span>");
+    if (text[0]) hy_html_put(out, "<span>", text, "</span>");
 }
 
 static void add_number_fact(hy_text *out, hy_figure figure, double value, const char *what) {
@@ -38,15 +37,12 @@ static void add_state(hy_page *page, int r) {
     add_number_fact(html, HY_FIGURE_COUNT, (double)facts->ranks, "ranks");
     add_fact(html, facts->data);
     if (facts->began >= 0 && facts->began < 253402300800) { /* the year 10000 */
-        hy_text_add(html, "<span>started ");
-        char text[32];
+        char text[48] = "";
         struct tm parts;
         time_t seconds = (time_t)facts->began;
-        if (gmtime_r(&seconds, &parts)) {
-            strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-            hy_text_add(html, text);
-        }
-        hy_text_add(html, "</span>");
+        if (gmtime_r(&seconds, &parts))
+            strftime(text, sizeof text, "started %Y-%m-%d %H:%M UTC", &parts);
+        add_fact(html, text);
     }
     hy_text_add(html, "</p>\n");
 }
@@ -59,11 +55,7 @@ static void add_card(hy_text *out, const char *name, hy_figure figure, double va
     if (!isfinite(value)) return;
     hy_text_addf(out, "<div class=\"card\"><dt>%s</dt><dd>", name);
     hy_html_figure(out, figure, value);
-    if (note[0]) {
-        hy_text_add(out, "<small>");
-        hy_html_text(out, note);
-        hy_text_add(out, "</small>");
-    }
+    if (note[0]) hy_html_put(out, "<small>", note, "</small>");
     hy_text_add(out, "</dd></div>\n");
 }
 
@@ -131,13 +123,6 @@ static double value_of(const compared *row, const hy_run_totals *t) {
     return *(const double *)(const void *)((const char *)t + row->at);
 }
 
-static bool is_any_known(const hy_page *page, const compared *row) {
-    for (int r = 0; r < page->count; r++) {
-        if (isfinite(value_of(row, &page->totals[r]))) return true;
-    }
-    return false;
-}
-
 void hy_page_comparison(hy_page *page) {
     hy_text *html = page->html;
     if (page->count < 2) return;
@@ -152,18 +137,20 @@ void hy_page_comparison(hy_page *page) {
     hy_text_add(html, "</thead>\n<tbody>\n");
     static const char *const texts[] = {"model", "device", "predictor", "state"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        hy_text_addf(html, "<tr><th scope=\"row\">%s", texts[i]);
+        hy_text_addf(html, HY_HTML_ROW "%s", texts[i]);
         for (int r = 0; r < page->count; r++) {
             const hy_run_facts *f = hy_run_describe(page->runs[r]);
             const char *const values[] = {f->model, f->device, f->predictor, state_of(f)};
-            hy_text_add(html, "<td>");
-            hy_html_text(html, values[i]);
+            hy_html_put(html, "<td>", values[i], "");
         }
         hy_text_add(html, "\n");
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (!is_any_known(page, &rows[i])) continue;
-        hy_text_addf(html, "<tr><th scope=\"row\">%s", rows[i].name);
+        bool is_known = false;
+        for (int r = 0; r < page->count; r++)
+            is_known |= isfinite(value_of(&rows[i], &page->totals[r]));
+        if (!is_known) continue;
+        hy_text_addf(html, HY_HTML_ROW "%s", rows[i].name);
         for (int r = 0; r < page->count; r++)
             hy_html_cell(html, rows[i].figure, value_of(&rows[i], &page->totals[r]));
         hy_text_add(html, "\n");
@@ -175,10 +162,9 @@ void hy_page_comparison(hy_page *page) {
 void hy_page_head(hy_page *page) {
     hy_text *html = page->html;
     hy_text_add(html, "<header>\n<p class=\"kind\">Training report</p>\n<h1>");
-    for (int r = 0; r < page->count; r++) {
-        if (r > 0) hy_text_add(html, "<span class=\"versus\">, </span>");
-        hy_html_text(html, hy_run_describe(page->runs[r])->name);
-    }
+    for (int r = 0; r < page->count; r++)
+        hy_html_put(html, r > 0 ? "<span class=\"versus\">, </span>" : "",
+                    hy_run_describe(page->runs[r])->name, "");
     hy_text_add(html, "</h1>\n");
     if (page->count == 1) add_state(page, 0);
     hy_text_add(html, "</header>\n");

@@ -1,4 +1,7 @@
-/* html.c: escaping and figures. See html.h. */
+/* html.c: escaping, and figures for people. See html.h.
+ *
+ * The script of the page formats its figures itself (page/figures.js), under the names of
+ * hy_figure_name: a new kind of figure is added in both. */
 #include "report/html.h"
 
 #include <math.h>
@@ -9,33 +12,28 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
-static const char *entity_of(char c) {
+void hy_html_text(hy_text *out, const char *text) {
     static const char marks[] = "&<>\"'";
     static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
-    const char *mark = strchr(marks, c);
-    return mark ? entities[mark - marks] : NULL;
-}
-
-static bool is_control(unsigned char c) {
-    return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-}
-
-void hy_html_text(hy_text *out, const char *text) {
-    size_t left = strlen(text);
-    while (left > 0) {
+    for (size_t left = strlen(text), used; left > 0; text += used, left -= used) {
         int length = hy_utf8_length((const uint8_t *)text, left);
-        const char *entity = entity_of(*text);
-        if (entity) {
-            hy_text_add(out, entity);
-        } else if (length == 0 || is_control((unsigned char)*text)) {
+        const char *mark = strchr(marks, *text);
+        unsigned char c = (unsigned char)*text;
+        bool is_control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+        used = length > 0 ? (size_t)length : 1;
+        if (mark)
+            hy_text_add(out, entities[mark - marks]);
+        else if (length == 0 || is_control)
             hy_text_add(out, REPLACEMENT);
-        } else {
-            hy_text_add_bytes(out, text, (size_t)length);
-        }
-        size_t used = length > 0 ? (size_t)length : 1;
-        text += used;
-        left -= used;
+        else
+            hy_text_add_bytes(out, text, used);
     }
+}
+
+void hy_html_put(hy_text *out, const char *before, const char *text, const char *after) {
+    hy_text_add(out, before);
+    hy_html_text(out, text);
+    hy_text_add(out, after);
 }
 
 void hy_html_count(hy_text *out, int64_t count) {
@@ -52,10 +50,7 @@ void hy_html_count(hy_text *out, int64_t count) {
 static void add_short(hy_text *out, double value) {
     static const char *const units[] = {"", "k", "M", "B", "T"};
     size_t unit = 0;
-    while (fabs(value) >= 999.5 && unit < 4) {
-        value /= 1000;
-        unit++;
-    }
+    for (; fabs(value) >= 999.5 && unit < 4; unit++) value /= 1000;
     int digits = unit == 0 ? (fabs(value) < 10 && value != floor(value)) : fabs(value) < 10 ? 2 : 1;
     hy_text_addf(out, "%.*f%s", digits, value, units[unit]);
 }
@@ -63,11 +58,10 @@ static void add_short(hy_text *out, double value) {
 /* Short times keep a decimal digit, because waits are mostly below a second. */
 static void add_duration(hy_text *out, double seconds) {
     char buffer[32];
-    if (seconds >= 0.0005 && seconds < 9.95) {
+    if (seconds >= 0.0005 && seconds < 9.95)
         hy_text_addf(out, "%.*f s", seconds < 0.095 ? 3 : 1, seconds);
-    } else {
+    else
         hy_text_add(out, hy_format_duration(seconds, buffer, sizeof buffer));
-    }
 }
 
 const char *hy_figure_name(hy_figure figure) {

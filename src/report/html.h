@@ -7,6 +7,8 @@
 #include "base/text.h"
 
 void hy_html_text(hy_text *out, const char *text);
+/* The same between two pieces of markup. */
+void hy_html_put(hy_text *out, const char *before, const char *text, const char *after);
 void hy_html_count(hy_text *out, int64_t count); /* "1,234,567" */
 
 /* The format of a quantity's values; the script of the page uses the same names. */
@@ -25,3 +27,5 @@ typedef enum hy_figure {
 const char *hy_figure_name(hy_figure figure);
 void hy_html_figure(hy_text *out, hy_figure figure, double value); /* a dash for NaN */
 void hy_html_cell(hy_text *out, hy_figure figure, double value);   /* a cell of a table */
+/* Rows of a table begin with this; the name of the row follows. */
+#define HY_HTML_ROW "<tr><th scope=\"row\">"

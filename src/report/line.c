@@ -106,24 +106,22 @@ static hy_status take_event(hy_run *run, const char *kind, const hy_json_node *o
     return strcmp(kind, "start") == 0 ? take_start(run, object) : HY_OK;
 }
 
-hy_status hy_run_take_line(hy_run *run, const char *line, size_t size) {
+hy_status hy_run_take_line(void *user, const char *line, size_t size) {
+    hy_run *run = user;
     hy_json *json;
     const char *kind;
     run->line_count++;
     hy_status status = hy_json_parse(line, size, "metrics.jsonl", &json);
     if (status == HY_ERR_MEMORY) return status;
-    if (status != HY_OK) {
-        run->facts.lines_unreadable++;
-        return HY_OK;
-    }
-    const hy_json_node *root = hy_json_root(json);
+    const hy_json_node *root = status == HY_OK ? hy_json_root(json) : NULL;
     if (hy_json_type_of(root) != HY_JSON_OBJECT) {
         run->facts.lines_unreadable++;
+        status = HY_OK;
     } else if (hy_json_as_string(hy_json_get(root, "event"), &kind, NULL)) {
         status = take_event(run, kind, root);
     } else {
         status = take_point(run, root);
     }
-    hy_json_free(json);
+    if (root) hy_json_free(json);
     return status;
 }

@@ -125,8 +125,7 @@ unsigned hy_step_conditions(const hy_step_info *step) {
 }
 
 const hy_field *hy_step_field(const char *key) {
-    for (size_t i = 0; i < hy_step_field_count; i++) {
+    for (size_t i = 0; i < hy_step_field_count; i++)
         if (strcmp(hy_step_fields[i].key, key) == 0) return &hy_step_fields[i];
-    }
     return NULL;
 }

@@ -16,17 +16,6 @@
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* In JSON, '<' occurs only inside strings, where it can be escaped. */
-static void add_without_tags(hy_text *out, const char *json) {
-    for (;;) {
-        size_t plain = strcspn(json, "<");
-        hy_text_add_bytes(out, json, plain);
-        if (json[plain] == '\0') return;
-        hy_text_add(out, "\\u003c");
-        json += plain + 1;
-    }
-}
-
 static void add_body(hy_page *page) {
     hy_text *html = page->html;
     hy_json_writer writer;
@@ -63,13 +52,9 @@ static void add_page(hy_page *page) {
                  "<meta name=\"referrer\" content=\"no-referrer\">\n"
                  "<link rel=\"icon\" href=\"data:,\">\n",
                  hy_report_script_hash, hy_report_style_hash);
-    hy_text_add(page->html, "<title>");
-    for (int r = 0; r < page->count; r++) {
-        if (r > 0) hy_text_add(page->html, ", ");
-        hy_html_text(page->html, hy_run_describe(page->runs[r])->name);
-    }
-    hy_text_add(page->html, " \xC2\xB7 training report</title>\n");
-    hy_text_add(html, "<style>");
+    for (int r = 0; r < page->count; r++)
+        hy_html_put(html, r > 0 ? ", " : "<title>", hy_run_describe(page->runs[r])->name, "");
+    hy_text_add(html, " \xC2\xB7 training report</title>\n<style>");
     hy_text_add(html, hy_report_style);
     hy_text_add(html, "</style>\n"
                       "</head>\n"
@@ -79,7 +64,14 @@ static void add_page(hy_page *page) {
     hy_page_comparison(page);
     add_body(page);
     hy_text_add(html, "</main>\n<script type=\"application/json\" id=\"data\">");
-    add_without_tags(html, hy_text_string(page->data));
+    /* In JSON, '<' occurs only inside strings, where it can be escaped. */
+    for (const char *at = hy_text_string(page->data); *at; at++) {
+        size_t plain = strcspn(at, "<");
+        hy_text_add_bytes(html, at, plain);
+        at += plain;
+        if (!*at) break;
+        hy_text_add(html, "\\u003c");
+    }
     hy_text_add(html, "</script>\n<script>");
     hy_text_add(html, hy_report_script);
     hy_text_add(html, "</script>\n"

@@ -1,4 +1,7 @@
-/* rank_figures.c: medians of ranks over steps. See rank_figures.h. */
+/* rank_figures.c: medians of the steps of ranks. See rank_figures.h.
+ *
+ * The trainer collects these figures for its summary, and a report for its tables; both add one
+ * step at a time. A row holds all figures but memory, each for all ranks. */
 #include "report/rank_figures.h"
 
 #include <math.h>
@@ -37,7 +40,7 @@ static double *row_at(const hy_rank_figures *it, int64_t row) {
     return it->kept + row * MEDIANS * it->ranks;
 }
 
-/* Drops every second row; the rest are steps 0, 2, 4, ... of those before. */
+/* Drops every second row. */
 static void thin(hy_rank_figures *it) {
     size_t bytes = (size_t)(MEDIANS * it->ranks) * sizeof *it->kept;
     for (int64_t row = 1; 2 * row < it->rows; row++)

@@ -1,4 +1,8 @@
-/* run.c: opens, refreshes and queries a run. See hybrid_report.h and run.h. */
+/* run.c: opens, refreshes and queries a run. See hybrid_report.h and run.h.
+ *
+ * A refresh reads the lines that were added since the last one. If the metrics file was replaced,
+ * everything that came from its lines is dropped first, so that points, events and ranks always
+ * belong to one file. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,26 +11,25 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sized.h"
 #include "report/run.h"
 
 /* ---- the strings of a run, in one list ------------------------------------------------------- */
 
-#define SHARED_MAX 64 /* reasons come from a short table; more must be foreign text */
+#define SHARED_MAX 64 /* hybrid-train writes fewer reasons; the file of another program may not */
 
 const char *hy_words_keep(hy_run_words *words, const char *text) {
     if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,
-                         "words of a run") != HY_OK) {
+                         "words of a run") != HY_OK)
         return NULL;
-    }
     char *copy = strdup(text);
     if (copy) words->word[words->count++] = copy;
     return copy;
 }
 
 const char *hy_words_share(hy_run_words *words, const char *text) {
-    for (size_t i = 0; i < words->count; i++) {
+    for (size_t i = 0; i < words->count; i++)
         if (strcmp(words->word[i], text) == 0) return words->word[i];
-    }
     return words->count < SHARED_MAX ? hy_words_keep(words, text) : "";
 }
 
@@ -34,6 +37,47 @@ static void words_free(hy_run_words *words) {
     for (size_t i = 0; i < words->count; i++) free(words->word[i]);
     free(words->word);
     *words = (hy_run_words){0};
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+#define LATEST 64 /* steps, as in other live views */
+
+void hy_run_forget_ranks(hy_run *run) {
+    hy_rank_figures_fini(&run->ranks);
+    hy_rank_figures_fini(&run->latest_ranks);
+}
+
+/* A jump is not a step. A line with arrays of different lengths is ignored. */
+hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line) {
+    const double *of_ranks[HY_RANK_FIGURES];
+    int32_t count = line->of_ranks[0].count;
+    bool is_used = count > 1 && line->point.phase != HY_PREDICT;
+    for (int k = 0; k < HY_RANK_FIGURES; k++) {
+        of_ranks[k] = line->of_ranks[k].values;
+        is_used &= line->of_ranks[k].count == count;
+    }
+    if (!is_used) return HY_OK;
+    if (count != run->ranks.ranks) {
+        hy_run_forget_ranks(run);
+        hy_status status = hy_rank_figures_init(&run->ranks, count, 0);
+        if (status == HY_OK) status = hy_rank_figures_init(&run->latest_ranks, count, LATEST);
+        if (status != HY_OK) {
+            hy_run_forget_ranks(run);
+            return status;
+        }
+    }
+    hy_rank_figures_add(&run->ranks, of_ranks);
+    hy_rank_figures_add(&run->latest_ranks, of_ranks);
+    return HY_OK;
+}
+
+bool hy_run_rank_sized(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out,
+                       size_t size) {
+    hy_rank_cost cost;
+    bool is_known = hy_rank_figures_of(is_latest ? &run->latest_ranks : &run->ranks, rank, &cost);
+    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
+    return is_known;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -83,21 +127,16 @@ static hy_status restart(void *user) {
     return HY_OK;
 }
 
-static hy_status take_line(void *user, const char *line, size_t size) {
-    return hy_run_take_line(user, line, size);
-}
-
 hy_status hy_run_refresh(hy_run *run, bool *has_changed) {
-    hy_follow_sink sink = {.restart = restart, .line = take_line, .user = run};
+    hy_follow_sink sink = {.restart = restart, .line = hy_run_take_line, .user = run};
     size_t lines_before = run->line_count;
     bool are_files_new = false;
     run->was_restarted = false;
     hy_status status = hy_follow_read(&run->lines, &sink);
     if (status == HY_OK) status = hy_run_read_files(run, &are_files_new);
     hy_run_gather_facts(run);
-    if (has_changed) {
+    if (has_changed)
         *has_changed = run->was_restarted || are_files_new || run->line_count != lines_before;
-    }
     return status;
 }
 

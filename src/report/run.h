@@ -46,12 +46,7 @@ struct hy_run {
 };
 
 /* ---- line.c ---- */
-hy_status hy_run_take_line(hy_run *run, const char *line, size_t size);
-
-/* ---- ranks.c ---- */
-/* Adds what a step's line reports about ranks, if it does. */
-hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line);
-void hy_run_forget_ranks(hy_run *run);
+hy_status hy_run_take_line(void *run, const char *line, size_t size); /* a sink of follow.h */
 
 /* ---- files.c ---- */
 /* Reads summary.json, plan.json and config.cfg if they are new, and then sets *has_changed. */
@@ -60,11 +55,32 @@ void hy_run_free_files(hy_run *run);
 /* Combines the facts of the newest start and of the summary. */
 void hy_run_gather_facts(hy_run *run);
 
+/* Memory by phase and class. plan.json is written when a run starts and has planned bytes;
+ * summary.json also has measured bytes. */
+typedef struct hy_planned {
+    const hy_json_node *phases;
+    bool has_measured; /* it comes from summary.json */
+} hy_planned;
+
+typedef struct hy_planned_cell {
+    const char *place, *dtype;
+    double planned, measured; /* NaN: not given */
+} hy_planned_cell;
+
+/* False: there is no such file. */
+bool hy_planned_open(const hy_run *run, bool is_summary, hy_planned *out);
+/* False: the class has no bytes in that phase. */
+bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell *out);
+
 /* ---- settings.c ---- */
 /* A configuration value as printed, without quotes; false: the key is missing. */
 bool hy_run_setting(const hy_run *run, const char *key, char *value, size_t size);
 
 /* ---- run.c ---- */
+/* The cost of steps on each rank. The figures are those of the current ranks: a session with
+ * another number of ranks starts over. Adds what a step's line reports about ranks, if it does. */
+hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line);
+void hy_run_forget_ranks(hy_run *run);
 /* A copy that the list owns; NULL without memory. */
 const char *hy_words_keep(hy_run_words *words, const char *text);
 /* As above, but equal texts share one copy; "" if the list is full. */

@@ -1,4 +1,7 @@
-/* sample.c: reduces columns and writes them. See sample.h. */
+/* sample.c: reduces columns and writes them as text. See sample.h.
+ *
+ * The charts and axes of the page use it. Columns are computed from the lines of a run each time;
+ * only the buffers of the page are reused. */
 #include "report/sample.h"
 
 #include <assert.h>
@@ -39,9 +42,8 @@ static size_t keep_extremes(const double *column, size_t *kept, size_t begin, si
 
 size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept) {
     size_t count = 0;
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = 0; i < rows; i++)
         if (isfinite(column[i])) kept[count++] = i;
-    }
     if (limit < 4) limit = 4;
     if (count <= limit) return count;
     size_t last = kept[count - 1], inner = count - 2, buckets = (limit - 2) / 2, to = 1;
@@ -55,25 +57,20 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
 
 /* ---- smoothing ------------------------------------------------------------------------------- */
 
-static double mean_of(const double *column, size_t begin, size_t end) {
-    double sum = 0;
-    size_t count = 0;
-    for (size_t i = begin; i < end; i++) {
-        if (!isfinite(column[i])) continue;
-        sum += column[i];
-        count++;
-    }
-    return count > 0 ? sum / (double)count : NAN;
-}
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* At the ends, a single value would be as noisy as the column, so an eighth of the reach is used,
  * on the one side that exists. */
 static double mean_around(const double *column, size_t rows, size_t at, size_t reach) {
     size_t after = rows - 1 - at, room = least(at, after);
-    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8);
-    return mean_of(column, at - least(at, reach_here), at + least(after, reach_here) + 1);
+    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8), count = 0;
+    double sum = 0;
+    for (size_t i = at - least(at, reach_here); i <= at + least(after, reach_here); i++) {
+        if (!isfinite(column[i])) continue;
+        sum += column[i];
+        count++;
+    }
+    return count > 0 ? sum / (double)count : NAN;
 }
 
 void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out) {
@@ -96,13 +93,12 @@ static double rounded(double value) {
 
 void hy_put_number(hy_text *out, double value) {
     char digits[HY_NUMBER_MAX];
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         hy_text_add(out, "null");
-    } else if (value == floor(value) && fabs(value) < 0x1p53) {
+    else if (value == floor(value) && fabs(value) < 0x1p53)
         hy_text_addf(out, "%lld", (long long)value);
-    } else {
+    else
         hy_text_add(out, hy_number_format(rounded(value), digits));
-    }
 }
 
 void hy_put_rows(hy_text *out, const size_t *kept, size_t count) {
@@ -125,19 +121,15 @@ void hy_put_values(hy_text *out, const double *column, const size_t *kept, size_
 
 /* ---- filling columns ------------------------------------------------------------------------- */
 
-static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : NAN; }
-
-/* Classes add up to the total; lines without classes have only the total. */
-static double class_bytes(const int64_t *bytes, hy_class cls) {
+static double metric(const hy_field *field, const hy_run_point *p, hy_class cls) {
+    const void *at = (const char *)p + field->into;
+    if (field->kind != HY_FIELD_CLASSES)
+        return (field->kind == HY_FIELD_SHARE ? 100 : 1) * hy_field_number(field, at);
+    /* Classes add up to the total; lines without classes have only the total. */
+    const int64_t *bytes = at;
     int64_t all = 0;
     for (int c = 0; c < HY_CLASS_COUNT; c++) all += bytes[c];
     return all > 0 ? (double)bytes[cls] : NAN;
-}
-
-static double metric(const hy_field *field, const hy_run_point *p, hy_class cls) {
-    const void *at = (const char *)p + field->into;
-    if (field->kind == HY_FIELD_CLASSES) return class_bytes(at, cls);
-    return (field->kind == HY_FIELD_SHARE ? 100 : 1) * hy_field_number(field, at);
 }
 
 static void fill_predicted(const hy_run *run, double *out) {
@@ -146,24 +138,19 @@ static void fill_predicted(const hy_run *run, double *out) {
     for (size_t i = 0; i < hy_run_points(run); i++) {
         const hy_run_point *p = hy_run_point_at(run, i);
         has_jumped |= p->phase == HY_PREDICT;
-        if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0) {
+        if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0)
             sum += p->predicted_steps;
-        }
         out[i] = has_jumped ? sum : NAN;
     }
-}
-
-/* The speed of a run is in tokens, or in steps if tokens are not reported. */
-static bool is_other_speed(const hy_run *run, const hy_column *column) {
-    bool has_tokens = hy_run_describe(run)->has_tokens;
-    return strcmp(column->key, has_tokens ? "steps_per_second" : "tokens_per_second") == 0;
 }
 
 void hy_column_fill(const hy_run *run, const hy_column *column, double *out) {
     bool is_undone = strcmp(column->key, "undone") == 0;
     bool is_waited = strcmp(column->key, "waited") == 0;
-    bool is_pace = strcmp(column->key, "steps_per_second") == 0,
-         is_other = is_other_speed(run, column);
+    bool is_pace = strcmp(column->key, "steps_per_second") == 0;
+    /* The speed of a run is in tokens, or in steps if tokens are not reported. */
+    const char *other = hy_run_describe(run)->has_tokens ? "steps_per_second" : "tokens_per_second";
+    bool is_other = strcmp(column->key, other) == 0;
     const hy_field *field = hy_step_field(column->key);
     if (strcmp(column->key, "predicted") == 0) {
         fill_predicted(run, out);
@@ -176,7 +163,7 @@ void hy_column_fill(const hy_run *run, const hy_column *column, double *out) {
         out[i] = is_left_out ? NAN
                  : is_undone ? (p->was_rejected || p->was_rolled_back ? 1 : NAN)
                  : is_pace   ? (p->seconds > 0 ? 1 / p->seconds : NAN)
-                 : is_waited ? share(p->wait_seconds, p->seconds)
+                 : is_waited ? (p->seconds > 0 ? 100 * p->wait_seconds / p->seconds : NAN)
                              : metric(field, p, column->cls);
     }
 }

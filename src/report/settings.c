@@ -24,9 +24,8 @@ static bool next_setting(const char **at, setting *out) {
         const char *rest = line + name;
         if (*line == '}') out->group[0] = 0;
         if (name == 0) continue;
-        if (strncmp(rest, ": {", 3) == 0) {
+        if (strncmp(rest, ": {", 3) == 0)
             snprintf(out->group, sizeof out->group, "%.*s.", (int)(name < 60 ? name : 60), line);
-        }
         if (strncmp(rest, " = ", 3) != 0) continue;
         snprintf(out->key, sizeof out->key, "%s%.*s", out->group, (int)(name < 60 ? name : 60),
                  line);
@@ -47,9 +46,8 @@ static bool next_setting(const char **at, setting *out) {
 static bool find(const hy_run *run, const char *key, setting *out) {
     const char *at = run->config ? run->config : "";
     *out = (setting){0};
-    while (next_setting(&at, out)) {
+    while (next_setting(&at, out))
         if (strcmp(out->key, key) == 0) return true;
-    }
     return false;
 }
 
@@ -71,10 +69,6 @@ bool hy_run_setting(const hy_run *run, const char *key, char *value, size_t size
     return true;
 }
 
-static bool is_same(const setting *a, const setting *b) {
-    return a->size == b->size && memcmp(a->value, b->value, a->size) == 0;
-}
-
 /* A row if the runs have different values; keys of earlier runs are not repeated. */
 static void add_if_other(hy_page *page, int first, const setting *it) {
     setting found;
@@ -82,16 +76,15 @@ static void add_if_other(hy_page *page, int first, const setting *it) {
     for (int r = 0; r < page->count; r++) {
         bool is_there = find(page->runs[r], it->key, &found);
         if (is_there && r < first) return;
-        differs |= !is_there || !is_same(&found, it);
+        differs |=
+            !is_there || found.size != it->size || memcmp(found.value, it->value, it->size) != 0;
     }
     if (!differs) return;
     char value[256];
-    hy_text_add(page->html, "<tr><th scope=\"row\">");
-    hy_html_text(page->html, it->key);
+    hy_html_put(page->html, HY_HTML_ROW, it->key, "");
     for (int r = 0; r < page->count; r++) {
         bool is_there = hy_run_setting(page->runs[r], it->key, value, sizeof value);
-        hy_text_add(page->html, "<td>");
-        hy_html_text(page->html, is_there ? value : "\xE2\x80\x93");
+        hy_html_put(page->html, "<td>", is_there ? value : "\xE2\x80\x93", "");
     }
     hy_text_add(page->html, "\n");
 }

@@ -8,25 +8,23 @@
 
 #include "phases/table.h"
 #include "report/page.h"
-#include "report/planned.h"
+#include "report/run.h"
 
 #define EVENTS_MAX 500
 
 static void open_table(hy_text *html, const char *title, const char *const *columns,
                        int numbers_from) {
     hy_text_addf(html, "<h3>%s</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", title);
-    for (int i = 0; columns[i]; i++) {
+    for (int i = 0; columns[i]; i++)
         hy_text_addf(html, "<th scope=\"col\"%s>%s", i < numbers_from ? " class=\"text\"" : "",
                      columns[i]);
-    }
     hy_text_add(html, "</thead>\n<tbody>\n");
 }
 
 static void close_table(hy_text *html) { hy_text_add(html, "</tbody></table></div>\n"); }
 
 static void add_text_cell(hy_text *html, const char *text) {
-    hy_text_add(html, "<td class=\"text\">");
-    hy_html_text(html, text);
+    hy_html_put(html, "<td class=\"text\">", text, "");
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
@@ -68,25 +66,10 @@ static void add_phases(hy_page *page, int r) {
 
 /* Seconds of a step, with enough digits to tell ranks apart. */
 static void add_seconds(hy_text *html, double seconds) {
-    if (isnan(seconds)) {
+    if (isnan(seconds))
         hy_html_cell(html, HY_FIGURE_TIME, seconds);
-    } else {
+    else
         hy_text_addf(html, "<td>%.3g s", seconds);
-    }
-}
-
-static void add_rank_notes(hy_text *html, const hy_run_facts *facts, int64_t steps) {
-    hy_text_add(html, "<p class=\"note\">");
-    if (facts->zero_stage >= 0) {
-        hy_text_addf(html, "ZeRO stage %lld", (long long)facts->zero_stage);
-        hy_text_add(html, facts->transport[0] ? ", over " : "");
-        hy_html_text(html, facts->transport);
-        hy_text_add(html, ". ");
-    }
-    hy_text_add(html, "The slowest rank of a step is the one that waits least; exchanges of other "
-                      "ranks include waiting for it. Steps counted: ");
-    hy_html_count(html, steps);
-    hy_text_add(html, ".</p>\n");
 }
 
 #define RANKS_UNFOLDED 16 /* with more ranks, the table starts closed */
@@ -113,8 +96,16 @@ static void add_ranks(hy_page *page, int r) {
         hy_text_add(html, "\n");
     }
     close_table(html);
-    if (is_folded) hy_text_add(html, "</details>\n");
-    add_rank_notes(html, hy_run_describe(run), steps);
+    hy_text_addf(html, "%s<p class=\"note\">", is_folded ? "</details>\n" : "");
+    const hy_run_facts *facts = hy_run_describe(run);
+    if (facts->zero_stage >= 0) {
+        hy_text_addf(html, "ZeRO stage %lld", (long long)facts->zero_stage);
+        hy_html_put(html, facts->transport[0] ? ", over " : "", facts->transport, ". ");
+    }
+    hy_text_add(html, "The slowest rank of a step is the one that waits least; exchanges of other "
+                      "ranks include waiting for it. Steps counted: ");
+    hy_html_count(html, steps);
+    hy_text_add(html, ".</p>\n");
 }
 
 /* ---- memory by class ------------------------------------------------------------------------- */
@@ -132,52 +123,41 @@ static bool have_same_cells(const hy_planned *from, int a, int b) {
     return true;
 }
 
-static bool has_run(const hy_page *page, int r, int phase) {
-    return page->totals[r].phases[phase].steps > 0;
-}
-
-static bool is_shown_before(const hy_page *page, int r, const hy_planned *from, int phase) {
-    for (int p = 0; p < phase; p++) {
-        if (has_run(page, r, p) && have_same_cells(from, p, phase)) return true;
-    }
-    return false;
-}
-
-/* Phases with equal memory share one block of rows; its first row names all of them. */
-static void add_phase_names(hy_page *page, int r, const hy_planned *from, int phase) {
-    hy_text_add(page->html, hy_phase_name((hy_phase)phase));
-    for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
-        if (has_run(page, r, p) && have_same_cells(from, phase, p)) {
-            hy_text_addf(page->html, ", %s", hy_phase_name((hy_phase)p));
-        }
+/* The rows of a phase; the first has the names of all phases that share them. */
+static void add_memory_rows(hy_text *html, const hy_planned *from, int phase, const char *names) {
+    for (int c = 0; c < HY_CLASS_COUNT; c++) {
+        const char *class_name = hy_class_name((hy_class)c);
+        hy_planned_cell cell;
+        if (!hy_planned_read(from, phase, c, &cell)) continue;
+        hy_text_addf(html, "<tr%s><th scope=\"row\">%s", names[0] ? " class=\"first\"" : "", names);
+        hy_text_addf(html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s", class_name,
+                     class_name);
+        add_text_cell(html, cell.place);
+        add_text_cell(html, cell.dtype);
+        hy_html_cell(html, HY_FIGURE_BYTES, cell.planned);
+        if (from->has_measured) hy_html_cell(html, HY_FIGURE_BYTES, cell.measured);
+        hy_text_add(html, "\n");
+        names = "";
     }
 }
 
 static void add_memory(hy_page *page, int r, const hy_planned *from) {
-    static const char *const columns[] = {"phase",   "class",    "place", "type",
-                                          "planned", "measured", NULL};
-    static const char *const planned_columns[] = {"phase", "class",   "place",
-                                                  "type",  "planned", NULL};
+    const char *columns[] = {
+        "phase", "class", "place", "type", "planned", from->has_measured ? "measured" : NULL, NULL};
+    bool is_done[HY_PHASE_COUNT] = {false};
     open_table(page->html, from->has_measured ? "Memory, planned and measured" : "Memory, planned",
-               from->has_measured ? columns : planned_columns, 4);
+               columns, 4);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
-        if (!has_run(page, r, p) || is_shown_before(page, r, from, p)) continue;
-        bool is_first = true;
-        for (int c = 0; c < HY_CLASS_COUNT; c++) {
-            hy_planned_cell cell;
-            if (!hy_planned_read(from, p, c, &cell)) continue;
-            hy_text_addf(page->html, "<tr%s><th scope=\"row\">",
-                         is_first ? " class=\"first\"" : "");
-            if (is_first) add_phase_names(page, r, from, p);
-            hy_text_addf(page->html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s",
-                         hy_class_name((hy_class)c), hy_class_name((hy_class)c));
-            add_text_cell(page->html, cell.place);
-            add_text_cell(page->html, cell.dtype);
-            hy_html_cell(page->html, HY_FIGURE_BYTES, cell.planned);
-            if (from->has_measured) hy_html_cell(page->html, HY_FIGURE_BYTES, cell.measured);
-            hy_text_add(page->html, "\n");
-            is_first = false;
+        hy_text *names = &page->scratch;
+        hy_text_clear(names);
+        for (int other = p; other < HY_PHASE_COUNT && !is_done[p]; other++) {
+            bool has_run = page->totals[r].phases[other].steps > 0;
+            if (other == p && !has_run) break;
+            if (!has_run || !have_same_cells(from, p, other)) continue;
+            hy_text_addf(names, "%s%s", other > p ? ", " : "", hy_phase_name((hy_phase)other));
+            is_done[other] = other > p;
         }
+        if (names->size > 0) add_memory_rows(page->html, from, p, hy_text_string(names));
     }
     close_table(page->html);
 }
@@ -214,8 +194,7 @@ static void add_savings(hy_page *page, int r) {
         hy_json_as_string(hy_json_get(n, "name"), &name, NULL);
         hy_json_as_string(hy_json_get(n, "value"), &value, NULL);
         hy_json_as_bool(hy_json_get(n, "measured"), &is_measured);
-        hy_text_add(html, "<tr><th scope=\"row\">");
-        hy_html_text(html, name);
+        hy_html_put(html, HY_HTML_ROW, name, "");
         add_text_cell(html, value);
         hy_html_cell(html, HY_FIGURE_BYTES, device);
         hy_html_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
@@ -228,7 +207,7 @@ static void add_savings(hy_page *page, int r) {
 
 static void add_row(hy_text *html, const char *name, hy_figure figure, double value) {
     if (isnan(value)) return;
-    hy_text_addf(html, "<tr><th scope=\"row\">%s", name);
+    hy_text_addf(html, HY_HTML_ROW "%s", name);
     hy_html_cell(html, figure, value);
     hy_text_add(html, "\n");
 }
@@ -242,11 +221,7 @@ static void add_prediction(hy_page *page, int r) {
     double forks = number_at(summary, "forks");
     if (strcmp(predictor, "none") == 0) return;
     open_table(html, "Prediction", columns, 1);
-    if (predictor[0]) {
-        hy_text_add(html, "<tr><th scope=\"row\">predictor<td>");
-        hy_html_text(html, predictor);
-        hy_text_add(html, "\n");
-    }
+    if (predictor[0]) hy_html_put(html, HY_HTML_ROW "predictor<td>", predictor, "\n");
     add_row(html, "accepted jumps", HY_FIGURE_COUNT, t->moves);
     add_row(html, "rejected jumps", HY_FIGURE_COUNT, t->rejected_moves);
     add_row(html, "predicted steps", HY_FIGURE_COUNT, t->predicted_steps);
@@ -293,14 +268,12 @@ static void add_events(hy_page *page, int r) {
     open_table(html, "Events", columns, 4);
     for (size_t i = 0; i < shown; i++) {
         const hy_run_event *event = &run->events[i];
-        hy_text_add(html, "<tr><th scope=\"row\">");
+        hy_text_add(html, HY_HTML_ROW);
         hy_html_figure(html, HY_FIGURE_COUNT, event->step >= 0 ? (double)event->step : NAN);
         hy_text_add(html, "<td class=\"text\">");
         hy_html_figure(html, HY_FIGURE_TIME, event->elapsed);
         add_text_cell(html, event->kind);
-        hy_text_add(html, "<td class=\"text long\">");
-        hy_html_text(html, event->text);
-        hy_text_add(html, "\n");
+        hy_html_put(html, "<td class=\"text long\">", event->text, "\n");
     }
     close_table(html);
     if (shown < run->event_count) {
@@ -312,39 +285,28 @@ static void add_events(hy_page *page, int r) {
 
 static void add_listing(hy_text *html, const char *title, const char *text, bool is_open) {
     if (!text[0]) return;
-    hy_text_addf(html, "<details class=\"listing\"%s><summary>%s</summary>\n<pre>",
+    hy_text_addf(html, "<details class=\"listing\"%s><summary>%s</summary>\n",
                  is_open ? " open" : "", title);
-    hy_html_text(html, text);
-    hy_text_add(html, "</pre></details>\n");
+    hy_html_put(html, "<pre>", text, "</pre></details>\n");
 }
 
 static void add_sample(hy_page *page, int r) {
     const hy_json_node *root = page->runs[r]->sample ? hy_json_root(page->runs[r]->sample) : NULL;
     const char *prompt = "", *text = "";
-    hy_text whole = {0};
     if (!hy_json_as_string(hy_json_get(root, "text"), &text, NULL)) return;
     hy_json_as_string(hy_json_get(root, "prompt"), &prompt, NULL);
-    hy_text_add(&whole, prompt);
-    hy_text_add(&whole, text);
-    add_listing(page->html, "Sample", hy_text_string(&whole), true);
-    page->html->has_failed |= whole.has_failed;
-    hy_text_free(&whole);
+    hy_text_clear(&page->scratch);
+    hy_text_add(&page->scratch, prompt);
+    hy_text_add(&page->scratch, text);
+    add_listing(page->html, "Sample", hy_text_string(&page->scratch), true);
 }
 
 static void add_notes(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
-    if (page->runs[r]->notes[0]) {
-        hy_text_add(html, "<p>");
-        hy_html_text(html, page->runs[r]->notes);
-        hy_text_add(html, "</p>\n");
-    }
-    hy_text_add(html, "<p class=\"note\">Source: ");
-    hy_html_text(html, facts->folder);
-    if (facts->version[0]) {
-        hy_text_add(html, "; written by hybrid-train ");
-        hy_html_text(html, facts->version);
-    }
+    if (page->runs[r]->notes[0]) hy_html_put(html, "<p>", page->runs[r]->notes, "</p>\n");
+    hy_html_put(html, "<p class=\"note\">Source: ", facts->folder, "");
+    if (facts->version[0]) hy_html_put(html, "; written by hybrid-train ", facts->version, "");
     if (facts->lines_unreadable > 0) {
         hy_text_add(html, "; lines that could not be read: ");
         hy_html_count(html, (int64_t)facts->lines_unreadable);
@@ -358,8 +320,8 @@ void hy_page_run_tables(hy_page *page, int r) {
     hy_planned memory;
     /* The summary has measured bytes; without a summary, the plan is used. */
     const hy_run *run = page->runs[r];
-    bool has_memory = (run->facts.is_finished && hy_planned_of_summary(run, &memory)) ||
-                      hy_planned_of_plan(run, &memory);
+    bool has_memory = (run->facts.is_finished && hy_planned_open(run, true, &memory)) ||
+                      hy_planned_open(run, false, &memory);
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
     hy_html_text(html, page->count > 1 ? facts->name : "Figures");

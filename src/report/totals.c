@@ -1,4 +1,7 @@
-/* totals.c: computes the totals of a run. See totals.h. */
+/* totals.c: computes the totals of a run. See totals.h.
+ *
+ * All lines are added first. If the summary describes the newest line, its values replace those of
+ * the lines. */
 #include "report/totals.h"
 
 #include <math.h>
@@ -95,9 +98,8 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
                            .peak_bytes = NAN,
                            .pinned_bytes = NAN,
                            .resident_bytes = NAN};
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+    for (int p = 0; p < HY_PHASE_COUNT; p++)
         out->phases[p].planned_bytes = out->phases[p].peak_bytes = NAN;
-    }
     for (size_t i = 0; i < hy_run_points(run); i++) add_point(hy_run_point_at(run, i), out);
     double sum = 0;
     int count = 0;

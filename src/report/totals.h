@@ -1,5 +1,7 @@
-/* totals.h: the totals of a run, from its lines, and from its summary if that describes the newest
- * line. */
+/* totals.h: the totals of a run, for the figures and tables of a page.
+ *
+ * They come from the lines of the run, and from its summary if that describes the newest line. A
+ * total that is not known is NaN. */
 #pragma once
 
 #include "hybrid_report.h"

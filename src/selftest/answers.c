@@ -12,24 +12,20 @@
 
 #define SIZE 300 /* larger than a tile of any matrix library */
 
-typedef struct answer {
-    const char *name, *tensor;
-    double found, expected;
-} answer;
-
-static void report_result(hy_selftest_run *run, const answer *a) {
-    double scale = fabs(a->expected) > 0 ? fabs(a->expected) : 1;
+static void check(hy_selftest_run *run, const char *name, const char *tensor, double found,
+                  double expected) {
+    double scale = fabs(expected) > 0 ? fabs(expected) : 1;
     hy_selftest_op op = {.size = sizeof op,
-                         .name = a->name,
+                         .name = name,
                          .dtype = "fp32",
-                         .tensor = a->tensor,
-                         .error = fabs(a->found - a->expected) / scale,
+                         .tensor = tensor,
+                         .error = fabs(found - expected) / scale,
                          .allowed = 1e-5,
                          .message = ""};
     if (isnan(op.error)) op.error = INFINITY;
     op.is_ok = op.error <= op.allowed;
     if (!op.is_ok) op.message = "differs from the known answer";
-    hy_selftest_tell_op(run, &op);
+    hy_selftest_report_op(run, &op);
 }
 
 static float sum_of(const float *x, int64_t count) {
@@ -53,10 +49,8 @@ static hy_status test_matmul(hy_selftest_run *run, float *memory) {
     call.t[HY_MATMUL_D] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double triangle = (SIZE - 1) / 2.0;
-    report_result(
-        run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
-    report_result(run, &(answer){"matmul", "last of d", d[SIZE * SIZE - 1],
-                                 (double)(SIZE - 1) * (SIZE - 1) / SIZE});
+    check(run, "matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle);
+    check(run, "matmul", "last of d", d[SIZE * SIZE - 1], (double)(SIZE - 1) * (SIZE - 1) / SIZE);
     return HY_OK;
 }
 
@@ -70,8 +64,8 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
     call.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(&target, HY_I32, 1);
     call.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    report_result(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
-    report_result(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
+    check(run, "cross-entropy", "losses", memory[SIZE], log(SIZE));
+    check(run, "cross-entropy", "logits", memory[17], 1.0 / SIZE - 1);
     return HY_OK;
 }
 
@@ -79,22 +73,18 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
 static hy_status test_attention(hy_selftest_run *run, float *memory) {
     enum { TOKENS = 100, HEAD = 32 };
     float *qkv = memory, *out = qkv + TOKENS * 3 * HEAD, *lse = out + TOKENS * HEAD;
-    for (int token = 0; token < TOKENS; token++) {
-        for (int i = 0; i < 3 * HEAD; i++) {
+    for (int token = 0; token < TOKENS; token++)
+        for (int i = 0; i < 3 * HEAD; i++)
             qkv[token * 3 * HEAD + i] = i < 2 * HEAD ? 1 : (float)token;
-        }
-    }
-    hy_op_call call = {.kind = HY_OP_ATTENTION};
-    call.attr.heads.batch = call.attr.heads.heads = call.attr.heads.kv_heads = 1;
-    call.attr.heads.seq = TOKENS;
-    call.attr.heads.head_dim = HEAD;
-    call.attr.heads.scale = 0.5f;
+    const hy_heads_attr heads = {
+        .batch = 1, .seq = TOKENS, .heads = 1, .kv_heads = 1, .head_dim = HEAD, .scale = 0.5f};
+    hy_op_call call = {.kind = HY_OP_ATTENTION, .attr.heads = heads};
     call.t[HY_ATTENTION_QKV] = hy_tensor_2d(qkv, HY_F32, TOKENS, 3 * HEAD);
     call.t[HY_ATTENTION_OUT] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
     call.t[HY_ATTENTION_LSE] = hy_tensor_1d(lse, HY_F32, TOKENS);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    report_result(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
-    report_result(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
+    check(run, "attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0);
+    check(run, "attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS));
     return HY_OK;
 }
 
@@ -113,8 +103,8 @@ static hy_status test_norm(hy_selftest_run *run, float *memory) {
     call.t[HY_NORM_RSTD] = hy_tensor_1d(rstd, HY_F32, 1);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double deviation = sqrt(((double)SIZE * SIZE - 1) / 12);
-    report_result(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
-    report_result(run, &(answer){"norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation});
+    check(run, "norm", "mean", *mean, (SIZE - 1) / 2.0);
+    check(run, "norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation);
     return HY_OK;
 }
 
@@ -129,11 +119,11 @@ static hy_status test_activations(hy_selftest_run *run, float *memory) {
     gelu.t[HY_GELU_X] = hy_tensor_2d(x, HY_F32, 2, SIZE);
     gelu.t[HY_GELU_Y] = hy_tensor_2d(y, HY_F32, 2, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &gelu));
-    report_result(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
+    check(run, "gelu", "y", y[SIZE - 1], 0.8411920);
     swiglu.t[HY_SWIGLU_GATE_UP] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
     swiglu.t[HY_SWIGLU_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &swiglu));
-    report_result(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
+    check(run, "swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1)));
     return HY_OK;
 }
 
@@ -146,19 +136,16 @@ static hy_status test_adamw(hy_selftest_run *run, float *memory) {
         m[i] = v[i] = 0;
     }
     clip[0] = clip[1] = 1;
-    hy_op_call call = {.kind = HY_OP_ADAMW};
-    call.attr.adamw.lr = 0.25f;
-    call.attr.adamw.beta1 = 0.9f;
-    call.attr.adamw.beta2 = 0.95f;
-    call.attr.adamw.correction1 = 0.1f;
-    call.attr.adamw.correction2 = 0.05f;
+    const hy_adamw_attr adamw = {
+        .lr = 0.25f, .beta1 = 0.9f, .beta2 = 0.95f, .correction1 = 0.1f, .correction2 = 0.05f};
+    hy_op_call call = {.kind = HY_OP_ADAMW, .attr.adamw = adamw};
     call.t[HY_UPDATE_PARAM] = hy_tensor_1d(p, HY_F32, SIZE);
     call.t[HY_UPDATE_GRAD] = hy_tensor_1d(g, HY_F32, SIZE);
     call.t[HY_UPDATE_M] = hy_tensor_1d(m, HY_F32, SIZE);
     call.t[HY_UPDATE_V] = hy_tensor_1d(v, HY_F32, SIZE);
     call.t[HY_UPDATE_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    report_result(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
+    check(run, "adamw", "param", sum_of(p, SIZE), 0.75 * SIZE);
     return HY_OK;
 }
 
@@ -168,9 +155,8 @@ hy_status hy_selftest_answers(hy_selftest_run *run) {
     float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
     hy_status status = HY_OK;
     if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++) {
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++)
         status = tests[i](run, memory);
-    }
     free(memory);
     return status;
 }

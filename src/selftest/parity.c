@@ -35,9 +35,8 @@ static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
     hy_status status = copy_tensors(gpu, call, &there, true);
     if (status == HY_OK) status = hy_selftest_run_call(gpu, &there);
     if (status == HY_OK) status = copy_tensors(gpu, &there, call, false);
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
+    for (int i = 0; i < HY_OP_TENSORS; i++)
         gpu->backend->release(gpu->backend, HY_DEVICE, there.t[i].data, 0);
-    }
     return status;
 }
 
@@ -110,11 +109,9 @@ static void compare(const hy_op_call *gpu, const hy_op_call *cpu, hy_selftest_op
 }
 
 static bool same_bits(const hy_op_call *a, const hy_op_call *b) {
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (a->t[i].data && memcmp(a->t[i].data, b->t[i].data, hy_tensor_bytes(&a->t[i])) != 0) {
+    for (int i = 0; i < HY_OP_TENSORS; i++)
+        if (a->t[i].data && memcmp(a->t[i].data, b->t[i].data, hy_tensor_bytes(&a->t[i])) != 0)
             return false;
-        }
-    }
     return true;
 }
 
@@ -169,15 +166,14 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
             op.message = message;
             op.is_ok = false;
         }
-        hy_selftest_tell_op(run, &op);
+        hy_selftest_report_op(run, &op);
     }
     for (int k = 0; k < 3; k++) hy_selftest_call_free(&calls[k]);
 }
 
 hy_status hy_selftest_parity(hy_selftest_run *run) {
     static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
-    for (int i = 0; hy_selftest_call_exists(i); i++) {
+    for (int i = 0; hy_selftest_call_exists(i); i++)
         for (int k = 0; k < 3; k++) test_call(run, i, dtypes[k]);
-    }
     return HY_OK;
 }

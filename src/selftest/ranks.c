@@ -1,5 +1,7 @@
-/* ranks.c: the self-test of several ranks: connects them, runs the parts, and collects their
- * results. See ranks.h. */
+/* ranks.c: the self-test of several ranks. See ranks.h.
+ *
+ * Connects the ranks, runs the parts one after the other, and collects their results. A failed
+ * check is counted and the test goes on; a failed call ends it on all ranks. */
 #include "selftest/ranks.h"
 #include "base/sized.h"
 
@@ -87,7 +89,7 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
 
 hy_status hy_ranks_largest(hy_ranks_run *run, double *value) {
     double *all = calloc((size_t)run->team->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the votes of %d ranks", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the numbers of %d ranks", run->team->who.count);
     hy_status status = hy_control_gather(run->team->control, value, 1, all);
     for (int32_t r = 0; r < run->team->who.count; r++) *value = all[r] > *value ? all[r] : *value;
     free(all);
@@ -109,26 +111,15 @@ static hy_status open_device(hy_ranks_run *run) {
     return d->backend->stream_create(d->backend, "self-test", &d->stream);
 }
 
-static void close_device(hy_selftest_device *d) {
-    if (d->stream) d->backend->stream_destroy(d->stream);
-    if (d->backend) d->backend->destroy(d->backend);
-    *d = (hy_selftest_device){0};
-}
-
 /* ---- the test -------------------------------------------------------------------------------- */
 
-static hy_status test_devices(hy_ranks_run *run) {
-    hy_rank_settle(&run->settings, run->team);
-    HY_TRY(open_device(run));
-    HY_TRY(hy_ranks_test_machines(run));
-    HY_TRY(hy_ranks_test_exchanges(run));
-    return hy_ranks_test_overlap(run);
-}
-
-/* training opens the device itself */
 static hy_status test_all(hy_ranks_run *run) {
-    hy_status status = test_devices(run);
-    close_device(&run->device);
+    hy_rank_settle(&run->settings, run->team);
+    hy_status status = open_device(run);
+    if (status == HY_OK) status = hy_ranks_test_machines(run);
+    if (status == HY_OK) status = hy_ranks_test_exchanges(run);
+    if (status == HY_OK) status = hy_ranks_test_overlap(run);
+    hy_selftest_close_device(&run->device); /* training opens the device itself */
     return status == HY_OK ? hy_ranks_test_training(run) : status;
 }
 

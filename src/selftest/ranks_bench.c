@@ -1,4 +1,7 @@
-/* ranks_bench.c: memory for exchanges of known numbers, and the exchanges. See ranks_bench.h. */
+/* ranks_bench.c: memory for exchanges of known numbers, and the exchanges. See ranks_bench.h.
+ *
+ * The parts that compare exchanges and that time them beside matmuls use it. Closing it waits for
+ * exchanges in flight. */
 #include "selftest/ranks_bench.h"
 
 #include <stdlib.h>
@@ -13,50 +16,39 @@ int64_t hy_bench_cut(const hy_bench *b, int32_t rank) {
     return rank == b->count ? b->words : b->words * rank / b->count / GRAIN * GRAIN;
 }
 
-static hy_status take(hy_bench *b, uint64_t bytes, void *out) {
-    hy_backend *backend = b->run->device.backend;
-    return backend->alloc(backend, HY_DEVICE, bytes, out);
-}
-
-/* host memory for what a card sends and receives, unless NCCL moves it */
-static hy_status take_staging(hy_bench *b, uint64_t bytes) {
-    hy_backend *backend = b->run->device.backend;
-    if (!backend->facts.is_gpu || b->net.team->uses_nccl) return HY_OK;
-    HY_TRY(backend->alloc(backend, HY_PINNED, bytes, (void **)&b->staging));
-    b->net.staging = b->staging;
-    b->net.staging_bytes = bytes;
-    return HY_OK;
-}
-
 hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
     hy_team *team = run->team;
+    hy_backend *backend = run->device.backend;
     /* Parts are at most a grain larger than an even share. */
     uint64_t arriving = HY_BENCH_MOST + (uint64_t)(team->who.count + 1) * GRAIN * sizeof(uint32_t);
     *b = (hy_bench){.run = run,
+                    .memory.backend = backend,
                     .rank = team->who.rank,
                     .count = team->who.count,
                     .peers = team->who.count > 1 ? team->who.count - 1 : 1};
     team->uses_nccl = is_nccl;
-    HY_TRY(hy_exchange_open(&b->net, team, run->device.backend, JOBS));
-    HY_TRY(take_staging(b, HY_BENCH_MOST + arriving));
-    HY_TRY(take(b, HY_BENCH_MOST, &b->whole));
-    HY_TRY(take(b, arriving, &b->arriving));
-    HY_TRY(take(b, HY_BENCH_MOST, &b->sum));
-    HY_TRY(take(b, HY_EXCHANGE_NUMBERS * sizeof *b->numbers, &b->numbers));
+    HY_TRY(hy_exchange_open(&b->net, team, backend, JOBS));
+    if (backend->facts.is_gpu && !is_nccl) { /* for what a card sends and receives */
+        b->net.staging_bytes = HY_BENCH_MOST + arriving;
+        HY_TRY(backend->alloc(backend, HY_PINNED, b->net.staging_bytes, (void **)&b->net.staging));
+    }
+    HY_TRY(hy_selftest_take(&b->memory, HY_BENCH_MOST, (void **)&b->whole));
+    HY_TRY(hy_selftest_take(&b->memory, arriving, (void **)&b->arriving));
+    HY_TRY(hy_selftest_take(&b->memory, HY_BENCH_MOST, (void **)&b->sum));
+    HY_TRY(hy_selftest_take(&b->memory, HY_EXCHANGE_NUMBERS * sizeof *b->numbers,
+                            (void **)&b->numbers));
     b->host = malloc(HY_BENCH_MOST);
     HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare exchanged data");
     return hy_exchange_connect(&b->net);
 }
 
 void hy_bench_close(hy_bench *b) {
-    void *taken[] = {b->whole, b->arriving, b->sum, b->numbers};
     if (!b->run) return;
     hy_backend *backend = b->run->device.backend;
+    char *staging = b->net.staging;
     if (b->net.backend) hy_exchange_close(&b->net); /* waits for exchanges in flight */
-    for (int i = 0; i < 4; i++) {
-        if (taken[i]) backend->release(backend, HY_DEVICE, taken[i], 0);
-    }
-    if (b->staging) backend->release(backend, HY_PINNED, b->staging, 0);
+    hy_selftest_release(&b->memory);
+    if (staging) backend->release(backend, HY_PINNED, staging, 0);
     free(b->host);
     b->run->team->uses_nccl = false;
     *b = (hy_bench){0};

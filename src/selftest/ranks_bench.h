@@ -15,9 +15,9 @@ typedef struct hy_bench {
     hy_exchange net;
     int32_t rank, count, peers;   /* peers: the other ranks; a single rank has itself */
     int64_t words;                /* words of the buffer now */
+    hy_selftest_memory memory;    /* of the next two lines */
     char *whole, *arriving, *sum; /* on the device; sum: of this rank's part */
     double *numbers;              /* on the device: (HY_EXCHANGE_NUMBERS) */
-    char *staging;                /* pinned; NULL: none */
     uint32_t *host;
 } hy_bench;
 

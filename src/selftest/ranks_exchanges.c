@@ -180,21 +180,13 @@ static hy_status try_exchange(hy_bench *b, const exchange_kind *kind, bool is_re
     return kind->compare(b, finding);
 }
 
-static void write_size(uint64_t bytes, char out[16]) {
-    if (bytes >= 1 << 20)
-        snprintf(out, 16, "%d MiB", (int)(bytes >> 20));
-    else if (bytes >= 1024)
-        snprintf(out, 16, "%d KiB", (int)(bytes >> 10));
-    else
-        snprintf(out, 16, "%d bytes", (int)bytes);
-}
-
 static hy_status test_size(hy_bench *b, const exchange_kind *kind, uint64_t bytes) {
-    char name[80], size[16], text[80];
+    char name[80], text[80];
     double seconds, sent = (double)bytes * b->peers / b->count;
     hy_finding finding = {0};
-    write_size(bytes, size);
-    snprintf(name, sizeof name, "%s, %s", kind->name, size);
+    int unit = bytes >= 1 << 20 ? 2 : bytes >= 1024 ? 1 : 0;
+    snprintf(name, sizeof name, "%s, %d %s", kind->name, (int)(bytes >> 10 * unit),
+             (const char *const[]){"bytes", "KiB", "MiB"}[unit]);
     hy_ranks_progress(b->run, name);
     b->words = (int64_t)(bytes / sizeof *b->host);
     HY_TRY(try_exchange(b, kind, true, &finding, &seconds));

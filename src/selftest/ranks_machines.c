@@ -1,5 +1,8 @@
 /* ranks_machines.c: the machines and devices of the ranks, and the transport between them. See
- * ranks.h. */
+ * ranks.h.
+ *
+ * Each rank sends what it knows about its device; rank 0 reports all of them. All ranks then agree
+ * whether NCCL and bf16 can be used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,22 +68,18 @@ static void report_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
                     (double)f->memory_total / 0x1p30, driver, f->detail);
 }
 
-static void tell_nccl(hy_ranks_run *run, const facts *all) {
-    int32_t lacking = -1;
-    for (int32_t r = run->team->who.count - 1; r >= 0; r--) lacking = all[r].has_nccl ? lacking : r;
-    if (lacking < 0)
-        hy_ranks_report(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
-    else
-        hy_ranks_report(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
-}
-
 static void report_transport(hy_ranks_run *run, const facts *all) {
     bool is_gpu = run->sharers.has_cards;
     const char *link = hy_link_name(run->team->link), *launcher;
     launcher = hy_ranks_source_name(run->team->who.source);
     hy_ranks_report(run, "started by", "%s",
                     launcher[0] ? launcher : "itself: there is only one rank");
-    tell_nccl(run, all);
+    int32_t lacking = -1; /* the first rank that cannot use NCCL */
+    for (int32_t r = run->team->who.count - 1; r >= 0; r--) lacking = all[r].has_nccl ? lacking : r;
+    if (lacking < 0)
+        hy_ranks_report(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
+    else
+        hy_ranks_report(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
     if (run->has_nccl)
         hy_ranks_report(run, "transport", "NCCL%s; small messages use %s",
                         is_gpu ? ", because each rank has its own card" : " (stand-in)", link);

@@ -13,51 +13,16 @@
 #define SECONDS 0.3 /* seconds of each part alone */
 enum { MOST_TIMES = 2000 };
 
-typedef struct rivals {
+typedef struct overlap_test {
     hy_bench bench;
+    hy_selftest_memory memory; /* of the matmul */
     hy_op_call matmul;
     hy_stream *free; /* a stream without work, so that exchanges wait for nothing */
     int matmuls, exchanges;
-} rivals;
-
-/* ---- matmuls --------------------------------------------------------------------------------- */
-
-static hy_status take(hy_selftest_device *d, hy_tensor *t) {
-    hy_op_call draw = {.kind = HY_OP_COMBINE, .attr.combine.noise = 1};
-    HY_TRY(d->backend->alloc(d->backend, HY_DEVICE, hy_tensor_bytes(t), &t->data));
-    draw.t[HY_COMBINE_OUT] = *t;
-    return d->backend->enqueue(d->stream, &draw);
-}
-
-static hy_status make_matmul(hy_selftest_device *d, hy_op_call *call) {
-    hy_backend *b = d->backend;
-    int64_t size = b->facts.is_gpu ? 4096 : 384;
-    bool has_bf16 = b->facts.is_gpu && b->facts.capability >= 80;
-    hy_dtype dtype = has_bf16 ? HY_BF16 : b->facts.is_gpu ? HY_F16 : HY_F32;
-    *call = (hy_op_call){.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
-    for (int i = HY_MATMUL_A; i <= HY_MATMUL_D; i++) {
-        call->t[i] = hy_tensor_2d(NULL, dtype, size, size);
-        HY_TRY(take(d, &call->t[i]));
-    }
-    HY_TRY(b->supports(b, call));
-    HY_TRY(b->prepare(b, call));
-    size_t bytes = b->workspace(b, call);
-    if (bytes == 0) return HY_OK;
-    call->workspace = hy_tensor_1d(NULL, HY_U8, (int64_t)bytes);
-    return b->alloc(b, HY_DEVICE, bytes, &call->workspace.data);
-}
-
-static void release_matmul(hy_selftest_device *d, hy_op_call *call) {
-    for (int i = HY_MATMUL_A; i <= HY_MATMUL_D; i++) {
-        if (call->t[i].data) d->backend->release(d->backend, HY_DEVICE, call->t[i].data, 0);
-    }
-    if (call->workspace.data) d->backend->release(d->backend, HY_DEVICE, call->workspace.data, 0);
-}
-
-/* ---- timing ---------------------------------------------------------------------------------- */
+} overlap_test;
 
 /* Enqueues some matmuls for each exchange, so that neither queue runs empty. */
-static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
+static hy_status enqueue_both(overlap_test *r, int matmuls, int exchanges) {
     hy_selftest_device *d = &r->bench.run->device;
     int rounds = exchanges > 0 ? exchanges : 1;
     hy_comm_op *op;
@@ -70,7 +35,7 @@ static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
     return HY_OK;
 }
 
-static hy_status seconds_of(rivals *r, int matmuls, int exchanges, double *seconds) {
+static hy_status seconds_of(overlap_test *r, int matmuls, int exchanges, double *seconds) {
     HY_TRY(hy_bench_sync(&r->bench));
     HY_TRY(hy_control_barrier(r->bench.run->team->control));
     double begin = hy_clock();
@@ -86,7 +51,7 @@ static int times_for(double seconds) {
     return times > MOST_TIMES ? MOST_TIMES : times < 2 ? 2 : (int)times;
 }
 
-static hy_status measure(rivals *r) {
+static hy_status measure(overlap_test *r) {
     hy_ranks_run *run = r->bench.run;
     double matmul, exchange, both;
     HY_TRY(seconds_of(r, 1, 1, &both));       /* the first of each is slow */
@@ -102,31 +67,34 @@ static hy_status measure(rivals *r) {
     double longer = matmul > exchange ? matmul : exchange, ratio = both / longer;
     hy_ranks_report(run, "matmuls alone", "%8.3f s", matmul);
     hy_ranks_report(run, "exchanges alone", "%8.3f s", exchange);
-    hy_ranks_report(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
+    hy_ranks_report(run, "both together", "%8.3f s, %.2f times the longer one%s", both, ratio,
                     ratio > 1.5 ? ": they slow each other down" : "");
     return HY_OK;
 }
 
 /* ---- the part -------------------------------------------------------------------------------- */
 
-static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
+static hy_status open_and_measure(overlap_test *r, hy_ranks_run *run) {
     hy_selftest_device *d = &run->device;
+    const hy_device_facts *facts = &d->backend->facts;
+    hy_dtype narrow = facts->capability >= 80 ? HY_BF16 : HY_F16;
     HY_TRY(hy_bench_open(&r->bench, run, run->has_nccl));
-    r->bench.words = (int64_t)((d->backend->facts.is_gpu ? HY_BENCH_MOST : 8 << 20) / 4);
+    r->bench.words = (int64_t)((facts->is_gpu ? HY_BENCH_MOST : 8 << 20) / 4);
     HY_TRY(d->backend->stream_create(d->backend, "free", &r->free));
-    HY_TRY(make_matmul(d, &r->matmul));
+    HY_TRY(hy_selftest_matmul(&r->memory, d->stream, facts->is_gpu ? narrow : HY_F32,
+                              facts->is_gpu ? 4096 : 384, &r->matmul));
     return measure(r);
 }
 
 hy_status hy_ranks_test_overlap(hy_ranks_run *run) {
-    rivals r = {.matmuls = 4, .exchanges = 4};
+    overlap_test r = {.memory.backend = run->device.backend, .matmuls = 4, .exchanges = 4};
     snprintf(run->part, sizeof run->part, "exchanges over %s in parallel with matmuls",
              hy_ranks_way(run, run->has_nccl));
     hy_ranks_progress(run, "timing");
     hy_status status = open_and_measure(&r, run);
     hy_bench_close(&r.bench);
     (void)run->device.backend->stream_sync(run->device.stream); /* the failure has been reported */
-    release_matmul(&run->device, &r.matmul);
+    hy_selftest_release(&r.memory);
     if (r.free) run->device.backend->stream_destroy(r.free);
     run->done += 0.1;
     return status;

@@ -23,15 +23,15 @@ typedef struct precision {
     double loss, norm;
 } precision;
 
-typedef struct course {
+typedef struct results {
     double loss[STEPS], norm[STEPS];
-} course;
+} results;
 
 typedef struct case_run {
     const precision *with;
     int stage; /* -1: one rank */
     bool is_nccl;
-    course found;
+    results found;
     double seconds;           /* of one step */
     uint64_t sent, expected;  /* bytes of one step */
     uint64_t memory, planned; /* on the device: peak and plan */
@@ -66,44 +66,27 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
     return set_words(config, text);
 }
 
-static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
+/* The first step also sends copies of weights, so the bytes of the last step count. */
+static hy_status make_steps(hy_trainer *t, case_run *c) {
+    hy_engine *e = t->engine;
+    hy_backend *b = e->device.backend;
     hy_plan_traffic traffic;
     HY_TRY(hy_plan_traffic_of(e->state->rows, e->model, &e->plan->types, e->plan->zero_stage,
                               &traffic));
-    *out = hy_plan_sent(&traffic, e->plan->choice.accum);
-    return HY_OK;
-}
-
-/* What is still in flight on the ranks' stream belongs to the step. */
-static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
-    hy_engine *e = t->engine;
-    *out = 0;
-    if (!t->team) return HY_OK;
-    HY_TRY(e->device.backend->stream_sync(e->collectives->net.stream));
-    *out = hy_exchange_sent(&e->collectives->net);
-    return HY_OK;
-}
-
-/* The first step also sends copies of weights, so the bytes of the last step count. */
-static hy_status make_steps(hy_trainer *t, case_run *c) {
-    uint64_t before = 0, after;
-    for (int i = 0; i < STEPS; i++) {
+    c->expected = hy_plan_sent(&traffic, e->plan->choice.accum);
+    for (uint64_t i = 0, before = 0, after = 0; i < STEPS; i++, before = after) {
         hy_step_info info;
         HY_TRY(hy_trainer_step(t, &info));
         c->found.loss[i] = info.loss;
         c->found.norm[i] = info.grad_norm;
         c->seconds = info.seconds;
-        HY_TRY(bytes_sent(t, &after));
+        /* What is still in flight on the ranks' stream belongs to the step. */
+        if (t->team) HY_TRY(b->stream_sync(e->collectives->net.stream));
+        if (t->team) after = hy_exchange_sent(&e->collectives->net);
         c->sent = after - before;
-        before = after;
     }
-    return HY_OK;
-}
-
-static hy_status look_at_memory(hy_trainer *t, case_run *c) {
-    hy_backend *b = t->engine->device.backend;
     size_t free, total;
-    c->memory = t->engine->state->ledger.peak_in[HY_DEVICE];
+    c->memory = e->state->ledger.peak_in[HY_DEVICE];
     c->planned = t->facts->vram_bytes;
     if (!b->facts.is_gpu || !b->memory_now) return HY_OK;
     HY_TRY(b->memory_now(b, &free, &total));
@@ -116,11 +99,9 @@ static hy_status train(hy_ranks_run *run, case_run *c) {
     hy_config *config;
     HY_TRY(hy_config_create(&config));
     hy_status status = configure(run, c, config);
-    if (status == HY_OK)
-        status = hy_trainer_make_in(config, NULL, c->stage < 0 ? NULL : run->team, &t);
-    if (status == HY_OK) status = bytes_expected(t->engine, &c->expected);
+    hy_making making = {.is_team_lent = true, .team = c->stage < 0 ? NULL : run->team};
+    if (status == HY_OK) status = hy_trainer_make(config, NULL, &making, &t);
     if (status == HY_OK) status = make_steps(t, c);
-    if (status == HY_OK) status = look_at_memory(t, c);
     hy_trainer_destroy(t);
     hy_config_destroy(config);
     return status;
@@ -128,7 +109,8 @@ static hy_status train(hy_ranks_run *run, case_run *c) {
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static void compare_bits(const course *a, const course *b, const char *whose, hy_finding *finding) {
+static void compare_bits(const results *a, const results *b, const char *whose,
+                         hy_finding *finding) {
     for (int i = 0; i < STEPS; i++) {
         if (a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]) continue;
         hy_finding_add(finding, "step %d has loss %.17g, norm %.17g; %s %.17g, %.17g", i + 1,
@@ -142,7 +124,7 @@ static double apart(double a, double b) {
 }
 
 /* The difference of losses from those of one rank. */
-static double compare_to_one(const case_run *c, const course *alone, hy_finding *finding) {
+static double compare_to_one(const case_run *c, const results *alone, hy_finding *finding) {
     double most = 0;
     for (int i = 0; i < STEPS; i++) {
         double loss = apart(c->found.loss[i], alone->loss[i]);
@@ -180,9 +162,9 @@ static void describe(const case_run *c, double far, char *out, size_t size) {
 }
 
 /* `first` is the result of stage 0. */
-static hy_status judge(hy_ranks_run *run, const case_run *c, const course *alone,
-                       const course *first) {
-    course leader = c->found;
+static hy_status judge(hy_ranks_run *run, const case_run *c, const results *alone,
+                       const results *first) {
+    results leader = c->found;
     hy_finding finding = {0};
     char name[64], text[240];
     HY_TRY(hy_control_share(run->team->control, &leader, sizeof leader, 0));
@@ -199,7 +181,7 @@ static hy_status judge(hy_ranks_run *run, const case_run *c, const course *alone
 /* ---- the part -------------------------------------------------------------------------------- */
 
 /* Rank 0 trains; the others wait for it. */
-static hy_status train_alone(hy_ranks_run *run, const precision *with, course *out) {
+static hy_status train_alone(hy_ranks_run *run, const precision *with, results *out) {
     case_run c = {.with = with, .stage = -1};
     char name[32];
     snprintf(name, sizeof name, "%s, one rank", with->name);
@@ -212,7 +194,7 @@ static hy_status train_alone(hy_ranks_run *run, const precision *with, course *o
     return HY_OK;
 }
 
-static hy_status train_case(hy_ranks_run *run, const course *alone, course *first, case_run *c) {
+static hy_status train_case(hy_ranks_run *run, const results *alone, results *first, case_run *c) {
     char name[32];
     snprintf(name, sizeof name, "%s, stage %d", c->with->name, c->stage);
     hy_ranks_progress(run, name);
@@ -225,7 +207,7 @@ static hy_status train_case(hy_ranks_run *run, const course *alone, course *firs
 /* Every stage with the transport of training; with another transport, if there is one, only one
  * stage. */
 static hy_status test_precision(hy_ranks_run *run, const precision *with) {
-    course alone, first;
+    results alone, first;
     HY_TRY(train_alone(run, with, &alone));
     for (int stage = 0; stage < STAGES; stage++) {
         case_run c = {.with = with, .stage = stage, .is_nccl = run->has_nccl};

@@ -14,6 +14,13 @@ typedef struct hy_selftest_device {
     hy_stream *stream;
 } hy_selftest_device;
 
+/* Device memory of one test or measurement, released together. Begin with {.backend = b}. */
+typedef struct hy_selftest_memory {
+    hy_backend *backend;
+    void *taken[8];
+    int count;
+} hy_selftest_memory;
+
 typedef struct hy_selftest_run {
     hy_selftest_device cpu, gpu; /* gpu.backend NULL: the CPU itself is tested */
     const hy_selftest_observer *observer;
@@ -34,11 +41,24 @@ void hy_selftest_place(hy_tensor *t, void *data);
 /* The tolerance for an op's output in this type. */
 double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype);
 
+void hy_selftest_close_device(hy_selftest_device *device);
+hy_status hy_selftest_take(hy_selftest_memory *m, size_t bytes, void **out);
+/* Fills the tensor with normal random numbers: equal numbers would use less power and run faster
+ * than a model. */
+hy_status hy_selftest_take_tensor(hy_selftest_memory *m, hy_stream *stream, hy_dtype dtype,
+                                  int64_t rows, int64_t cols, hy_tensor *out);
+/* Makes a call ready to be enqueued, with its workspace. */
+hy_status hy_selftest_prepare(hy_selftest_memory *m, hy_op_call *call);
+/* A matmul of two square matrices, ready to be enqueued. */
+hy_status hy_selftest_matmul(hy_selftest_memory *m, hy_stream *stream, hy_dtype dtype, int64_t size,
+                             hy_op_call *call);
+void hy_selftest_release(hy_selftest_memory *m);
 /* Prepares, runs and waits; the workspace is allocated for this call only. */
 hy_status hy_selftest_run_call(const hy_selftest_device *device, hy_op_call *call);
 
-void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op);
-void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit);
+void hy_selftest_report_op(hy_selftest_run *run, const hy_selftest_op *op);
+void hy_selftest_report_rate(hy_selftest_run *run, const char *name, double value,
+                             const char *unit);
 
 hy_status hy_selftest_parity(hy_selftest_run *run); /* parity.c: compares GPU and CPU */
 /* answers.c: compares the CPU with known answers */

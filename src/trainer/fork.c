@@ -1,81 +1,30 @@
-/* fork.c: does prediction help on this run? A paired test. See trainer.h and phases/confidence.h.
+/* fork.c: a paired test shows whether prediction helps on this run. See fork.h and
+ * phases/confidence.h.
  *
  * When confidence is below its threshold and a window is complete, the run's state is copied to
  * the host and a few windows are trained with jumps. Losses are measured on sequences that
  * neither arm trains on, and the copy is restored. The run then trains on the same data without
  * jumps: it is the other arm. At the same step the same sequences are measured again, and
- * confidence is updated. The discarded arm is the cost; it counts as compute of the run, and a
- * share of the run limits it. */
+ * confidence is updated. The discarded arm counts as compute of the run; fork_budget limits it. */
+#include "trainer/fork.h"
+
 #include <math.h>
-#include <stdio.h>
 
-#include "base/error.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/fork_rules.h"
 #include "trainer/predict.h"
+#include "trainer/provider_weights.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/recovery.h"
+#include "trainer/resize.h"
+#include "trainer/step.h"
 
-#define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
+#define FIRST_WAIT 100 /* optimizer steps between two tests; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
     return hy_engine_copy_forked(t->engine, t->loop->fork_state.data, true);
 }
 
-static int64_t window(const hy_trainer *t) {
-    return t->loop->rules.full_steps + t->loop->rules.correct_steps;
-}
-
-static double sequences_per_step(const hy_trainer *t) {
-    return (double)hy_step_sequences(t->engine);
-}
-
-/* Enough to measure a difference, and few compared with the steps that they judge. */
-static int compared_sequences(const hy_trainer *t) {
-    double wanted = 4 * sequences_per_step(t);
-    return wanted < 16 ? 16 : wanted > HY_FORK_SEQUENCES ? HY_FORK_SEQUENCES : (int)wanted;
-}
-
-static double pass_cost(const hy_trainer *t) {
-    return compared_sequences(t) / sequences_per_step(t) / 3;
-}
-
-/* Optimizer steps of each arm: as configured, or half a window. */
-static int64_t arm_steps(const hy_trainer *t) {
-    int64_t asked = t->settings->phases.fork_steps;
-    return asked ? asked : (window(t) + 1) / 2;
-}
-
-/* The discarded arm, and two passes over the compared sequences. */
-static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
-
-static bool is_sure(const hy_trainer *t) {
-    return hy_confidence_value(&t->progress->confidence) >= t->loop->rules.confidence_threshold;
-}
-
-/* May a test start after this many optimizer steps? Needs enough compute, and a benefit. */
-static bool is_allowed(const hy_trainer *t, int64_t ahead) {
-    const hy_progress *p = t->progress;
-    double total = (double)t->loop->steps_total;
-    double ends_at = (p->spent + (double)ahead + cost(t) + (double)arm_steps(t)) / total;
-    return !t->loop->fork.is_open && p->step + ahead >= p->forks.next &&
-           p->forks.spent + cost(t) <= t->settings->phases.fork_budget * total &&
-           ends_at <= t->loop->rules.predict_until;
-}
-
-/* Low confidence is all that is in the way. */
-static bool is_wanted(const hy_trainer *t) {
-    const hy_phase_state *m = &t->progress->machine;
-    return t->loop->fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
-           is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-void hy_fork_end(hy_trainer *t) {
-    hy_fork_release(t);
-    t->progress->forks.next = t->loop->steps_total + 1;
-}
 
 /* The memory of prediction and of the copy is allocated when a window begins that ends in a
  * test, and freed if the tests show no benefit. A test is optional: without enough host memory
@@ -91,9 +40,9 @@ static hy_status take_for_fork(hy_trainer *t) {
     status = hy_ranks_agree(t, status);
     void *data;
     if (status == HY_OK) return hy_arena_push(&t->loop->fork_state, HY_SNAPSHOT, bytes, &data);
-    hy_arena_fini(&t->loop->fork_state); /* another rank had no room */
+    hy_arena_fini(&t->loop->fork_state); /* another rank may have had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
-    double can_work = !e->work->is_gone; /* on every rank */
+    double can_work = !e->work->is_gone; /* becomes 0 if one rank cannot work */
     hy_error kept;
     hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
@@ -104,15 +53,18 @@ static hy_status take_for_fork(hy_trainer *t) {
                                                   : hy_trainer_disable_prediction(t, true, 0);
 }
 
-/* Before a window's first step. */
+/* Before the first step of a window: allocates the memory of a test that is due at its end, or
+ * frees it. */
 static hy_status settle_memory(hy_trainer *t) {
     const hy_phase_state *m = &t->progress->machine;
     const hy_phase_rules *rules = &t->loop->rules;
-    double share = t->progress->spent / (double)t->loop->steps_total;
+    double share = hy_trainer_share_done(t);
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
-    if (!rules->has_predictor || !begins || is_sure(t) || t->loop->fork.is_open) return HY_OK;
-    if (is_allowed(t, window(t))) return t->loop->fork_state.data ? HY_OK : take_for_fork(t);
+    if (!rules->has_predictor || !begins || hy_fork_is_sure(t) || t->loop->fork.is_open)
+        return HY_OK;
+    if (hy_fork_is_allowed(t, hy_fork_window(t)))
+        return t->loop->fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
         !t->engine->plan->choice.prediction_is_disabled && !t->engine->progress.has_snapshot;
@@ -124,7 +76,7 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .first = (uint64_t)t->loop->fork.first,
-                      .count = (uint64_t)compared_sequences(t),
+                      .count = (uint64_t)hy_fork_sequences(t),
                       .dtype = dtype,
                       .each = each};
     hy_status status;
@@ -132,21 +84,18 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
            HY_OK) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    t->progress->spent += pass_cost(t);
-    t->progress->forks.spent += pass_cost(t);
+    t->progress->spent += hy_fork_pass_cost(t);
+    t->progress->forks.spent += hy_fork_pass_cost(t);
     return HY_OK;
 }
 
 static hy_status run_arm(hy_trainer *t) {
-    int64_t end = t->progress->step + arm_steps(t);
+    int64_t end = t->progress->step + hy_fork_arm_steps(t);
     hy_step_info info;
     t->progress->machine.phase = HY_PREDICT;
     while (t->progress->step < end) {
-        if (t->progress->machine.phase == HY_PREDICT) {
-            HY_TRY(hy_trainer_run_predict(t, &info));
-        } else {
-            HY_TRY(hy_trainer_run_step(t, &info));
-        }
+        bool is_jump = t->progress->machine.phase == HY_PREDICT;
+        HY_TRY(is_jump ? hy_trainer_run_predict(t, &info) : hy_trainer_run_step(t, &info));
     }
     return hy_offload_await(t->engine->state);
 }
@@ -154,8 +103,8 @@ static hy_status run_arm(hy_trainer *t) {
 /* Restores the run's state from before the arm; without it the run cannot continue. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
-    t->engine->update.is_pending = t->engine->update.is_new =
-        false; /* the arm's, if it broke off */
+    /* An update of the arm may be pending. */
+    t->engine->update.is_pending = t->engine->update.is_new = false;
     while ((status = hy_engine_copy_forked(t->engine, t->loop->fork_state.data, false)) != HY_OK) {
         if (hy_engine_retry(t->engine, status) == HY_OK) continue;
         t->status.life = HY_LIFE_FAILED;
@@ -171,12 +120,18 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
     return status == HY_ERR_MEMORY && !t->team;
 }
 
-static hy_status skip_fork(hy_trainer *t, const char *message) {
-    hy_progress *p = t->progress;
-    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
+/* The next test comes after twice the wait. */
+static void close_test(hy_trainer *t) {
+    hy_fork_figures *f = &t->progress->forks;
     t->loop->fork.is_open = false;
-    p->forks.next = p->step + p->forks.wait;
-    p->forks.wait *= 2;
+    f->next = t->progress->step + f->wait;
+    f->wait *= 2;
+}
+
+static hy_status skip_fork(hy_trainer *t, const char *message) {
+    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)t->progress->step,
+           message);
+    close_test(t);
     t->engine->retries.in_a_row = 0;
     return t->engine->work->is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
@@ -185,7 +140,7 @@ static hy_status open_fork(hy_trainer *t) {
     hy_progress before = *t->progress;
     hy_engine_progress engine = t->engine->progress;
     int64_t per_step = hy_step_sequences(t->engine);
-    int64_t steps = arm_steps(t);
+    int64_t steps = hy_fork_arm_steps(t);
     hy_status kept = hy_trainer_retry(t, keep_state);
     if (can_skip(t, kept)) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
@@ -222,7 +177,7 @@ static hy_status open_fork(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The gain of an optimizer step now: the negative least-squares slope of the last training
+/* The fall of the loss per optimizer step: the negative least-squares slope of the last training
  * losses. */
 static double fall_per_step(const hy_progress *p) {
     int64_t count = p->step < HY_LOSS_TAIL ? p->step : HY_LOSS_TAIL;
@@ -237,15 +192,13 @@ static double fall_per_step(const hy_progress *p) {
 
 static hy_status close_fork(hy_trainer *t) {
     double without[HY_FORK_SEQUENCES];
-    int count = compared_sequences(t);
+    int count = hy_fork_sequences(t);
     hy_progress *p = t->progress;
     double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
     hy_status status = compare_pass(t, without);
     if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
-    for (int i = 0; i < count; i++) {
-        gain += (without[i] - t->loop->fork.with[i]) / count;
-    }
+    for (int i = 0; i < count; i++) gain += (without[i] - t->loop->fork.with[i]) / count;
     for (int i = 0; i < count; i++) {
         double off = without[i] - t->loop->fork.with[i] - gain;
         square += off * off / (count - 1);
@@ -254,9 +207,7 @@ static hy_status close_fork(hy_trainer *t) {
     hy_confidence_fork(&p->confidence, gain, error);
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->forks.gain_steps += in_steps;
-    t->loop->fork.is_open = false;
-    p->forks.next = p->step + p->forks.wait;
-    p->forks.wait *= 2;
+    close_test(t);
     hy_say(t, HY_NOTE,
            "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
            "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
@@ -265,10 +216,15 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
+    const hy_phase_state *m = &t->progress->machine;
+    /* Only low confidence prevents a jump. */
+    bool is_wanted = t->loop->fork_state.data && m->phase == HY_FULL &&
+                     m->window >= hy_fork_window(t) && hy_fork_is_allowed(t, 0) &&
+                     hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
     if (t->loop->fork.is_open && t->progress->step >= t->loop->fork.compare_at) {
         HY_TRY(close_fork(t));
-        if (is_sure(t)) hy_fork_release(t); /* nothing more to ask */
-    } else if (is_wanted(t)) {
+        if (hy_fork_is_sure(t)) hy_fork_release(t); /* no further test is needed */
+    } else if (is_wanted) {
         if (t->progress->forks.wait == 0) t->progress->forks.wait = FIRST_WAIT;
         HY_TRY(open_fork(t));
     }
@@ -276,32 +232,7 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 }
 
 hy_status hy_fork_begin(hy_trainer *t) {
-    bool is_coming =
-        !t->engine->plan->choice.prediction_is_disabled && !is_sure(t) && !t->loop->fork.is_open;
+    bool is_coming = !t->engine->plan->choice.prediction_is_disabled && !hy_fork_is_sure(t) &&
+                     !t->loop->fork.is_open;
     return t->loop->rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }
-
-bool hy_fork_must_ask(const hy_trainer *t) {
-    hy_confidence prior = hy_trainer_prior(t);
-    return hy_confidence_value(&prior) < t->loop->rules.confidence_threshold;
-}
-
-bool hy_fork_is_possible(const hy_trainer *t) {
-    const hy_phase_rules *rules = &t->loop->rules;
-    double total = (double)t->loop->steps_total, budget = t->settings->phases.fork_budget * total;
-    double first = fmax(rules->predict_from * total, (double)rules->warmup_steps);
-    double ends_at = (first + (double)(window(t) + arm_steps(t)) + cost(t)) / total;
-    return rules->has_predictor && cost(t) <= budget && ends_at <= rules->predict_until;
-}
-
-uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_rows_forked_bytes(t->engine->state->rows);
-    if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &t->engine->state->rows->row[i];
-        if (row->is_optional) bytes += row->layout.bytes;
-    }
-    return bytes;
-}
-
-void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->loop->fork_state); }

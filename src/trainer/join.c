@@ -1,4 +1,6 @@
-/* join.c: adjusts the settings of a rank that shares its machine. See join.h. */
+/* join.c: adjusts the settings of a rank that shares its machine. See join.h.
+ *
+ * Each rank gets its card and its share of the cores. Nothing here changes the results of a run. */
 #include "trainer/join.h"
 
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/kernels.h"
 
-/* ---- what is one rank's of a machine --------------------------------------------------------- */
+/* ---- cards and cores ------------------------------------------------------------------------- */
 
 void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     bool is_open = s->device == HY_USE_ANY || s->device == HY_USE_CUDA;
@@ -20,26 +22,23 @@ void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     if (s->input.num_workers == 0) s->input.num_workers = share;
 }
 
-/* A missing named card is reported later, with a better message; auto needs both to be the same. */
-static int usable_cards(const hy_settings *s) {
-    bool is_wanted = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
-    return is_wanted ? hy_cuda_card_count() : 0;
-}
-
 void hy_rank_settle(hy_settings *s, const hy_team *team) {
+    /* A named card that is missing is reported later, with a better message. With auto, the CUDA
+     * backend must exist too. */
+    bool uses_cuda = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
     hy_rank_fit(s, &(hy_rank_place){.local_rank = team->who.local_rank,
                                     .core_sharers = team->core_sharers,
                                     .cores = hy_machine_threads(),
-                                    .cards = usable_cards(s)});
+                                    .cards = uses_cuda ? hy_cuda_card_count() : 0});
 }
 
 void hy_rank_plan(hy_settings *s, int32_t count) {
     hy_rank_fit(s, &(hy_rank_place){.core_sharers = count, .cores = hy_machine_threads()});
 }
 
-/* ---- what cannot be -------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
-/* "-" in a list like "a.txt:0.5,-:0.5". */
+/* Finds "-" in a list like "a.txt:0.5,-:0.5". */
 static bool reads_input(const char *data) {
     for (const char *at = data; *at; at += strcspn(at, ","), at += *at == ',') {
         bool is_input = at[0] == '-' && (at[1] == 0 || at[1] == ',' || at[1] == ':');
@@ -57,7 +56,7 @@ hy_status hy_rank_check(const hy_settings *s) {
     return HY_OK;
 }
 
-/* ---- who shares it --------------------------------------------------------------------------- */
+/* ---- other ranks ----------------------------------------------------------------------------- */
 
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
     int32_t count = team->who.count;

@@ -1,4 +1,4 @@
-/* join.h: a run as one of several ranks on a machine: its share of the machine. */
+/* join.h: the share of a machine that one of several ranks uses. */
 #pragma once
 
 #include "comm/nccl.h"
@@ -24,15 +24,15 @@ typedef struct hy_rank_sharers {
 
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out);
 
-/* Why this rank cannot use NCCL. For tests, HYBRID_TEST_NCCL allows a stand-in for NCCL to move
- * CPU memory. */
+/* HY_OK: this rank can use NCCL; else the error says why not. For tests, HYBRID_TEST_NCCL allows a
+ * stand-in for NCCL that moves CPU memory. */
 hy_status hy_rank_look_for_nccl(const hy_rank_sharers *sharers, bool is_gpu, hy_nccl_library *out);
 
-/* What a rank finds on its machine. */
+/* What a rank may use of its machine. */
 typedef struct hy_rank_place {
-    int32_t local_rank;   /* by its launcher */
-    int32_t core_sharers; /* ranks that may run on the same cores, itself included */
-    int cores, cards;     /* that this process may use; no cards where CUDA is not used */
+    int32_t local_rank;   /* from its launcher */
+    int32_t core_sharers; /* ranks that may run on the same cores, including this one */
+    int cores, cards;     /* that this process may use; 0 cards without CUDA */
 } hy_rank_place;
 
 /* Cards without an explicit number are assigned: card local_rank, starting over if there are

@@ -2,32 +2,28 @@
  *
  * The system may provide less memory than it reported as free. A run that does not get its
  * planned memory is destroyed and built again with a smaller plan, a few times. */
+#include "trainer/make.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "trainer/advance.h"
+#include "trainer/build.h"
 #include "trainer/join.h"
-#include "trainer/make.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
 
-/* What is known from attempts that failed. */
+/* What failed attempts have shown. */
 typedef struct retry_state {
     uint64_t device_cap, host_cap;
-    /* Keeps the chosen level and fp8 matmuls: changes that keep all bits are tried first. */
+    /* The level and the fp8 matmuls of the first plan: changes that keep all bits are tried
+     * first. */
     hy_plan_fixed fixed;
     bool is_level_too_large;
-    bool is_out_ours; /* the folder was made by one of them */
-    hy_team *team;    /* it is opened once; NULL: this process is alone */
-    bool is_lent;     /* the caller has said which; else the launcher does */
-    hy_planned_ranks planned;
+    bool is_out_ours; /* one of the attempts made the run's folder */
 } retry_state;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, hy_provider *provider, const retry_state *known) {
+                              const hy_making *m, const retry_state *known) {
     *t->settings = *hy_config_settings(config);
     *t->loop = (hy_loop_state){0};
     *t->progress = (hy_progress){0};
@@ -42,27 +38,26 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .progress = t->progress,
                       .facts = t->facts,
                       .record = t->record,
-                      .provider = provider,
-                      .team = known->team,
-                      .ranks = {.is_lent = known->is_lent, .planned = known->planned},
-                      .status.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
+                      .provider = m->provider,
+                      .team = m->team,
+                      .ranks = {.is_lent = m->is_team_lent, .planned = m->planned},
+                      .status.life = m->is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .held_out = {.ngram_loss = NAN, .raw_val_loss = NAN}};
     if (observer) t->observer = *observer;
     t->record->observer = t->observer;
     HY_TRY(hy_config_print_absolute(config, &t->record->config_text));
     t->record->command = strdup(hy_config_command(config));
-    if (!t->record->command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
-    int32_t planned = known->planned.count > 1 ? known->planned.count : 0;
-    int32_t ranks = t->team ? t->team->who.count : planned;
-    HY_TRY(hy_provider_settle(provider, ranks, t->settings));
+    HY_FAIL_IF(!t->record->command, HY_ERR_MEMORY, "no memory for the command's text");
+    int32_t ranks = t->team ? t->team->who.count : m->planned.count;
+    HY_TRY(hy_provider_settle(m->provider, ranks, t->settings));
     if (t->team) hy_rank_settle(t->settings, t->team);
-    if (known->planned.count > 1) hy_rank_plan(t->settings, known->planned.count);
+    if (m->planned.count > 0) hy_rank_plan(t->settings, m->planned.count);
     return hy_trainer_build(t);
 }
 
 /* If memory was refused, the plan was too large, whatever the system reported: the next plan
  * gets less of that memory. If nothing of the plan was refused, the same plan is tried again. */
-static void learn(const hy_trainer *t, retry_state *known) {
+static void learn_caps(const hy_trainer *t, retry_state *known) {
     const hy_plan_fixed *fixed = &t->engine->request.fixed;
     uint64_t device = t->facts->vram_bytes, host = t->facts->host_pinned_bytes;
     bool is_gpu = t->engine->device.backend && t->engine->device.backend->facts.is_gpu;
@@ -81,14 +76,21 @@ static void learn(const hy_trainer *t, retry_state *known) {
     }
 }
 
-static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->engine->state->ledger.refused != HY_NOWHERE;
-    hy_say(t, HY_WARNING, "%s; trying again with %s", message,
-           is_smaller ? "a plan with less memory" : "the same plan");
-}
-
-/* All ranks have one plan: the smallest cap counts for all. */
-static hy_status share_caps(hy_trainer *t, retry_state *known) {
+/* Decides what the next attempt does differently. All ranks have the same plan, so the smallest
+ * cap counts for all. */
+static hy_status learn(hy_trainer *t, const char *message, bool does_not_fit, retry_state *known) {
+    if (does_not_fit) {
+        /* The same plan again: memory may be free by now. If not, smaller types are tried next. */
+        known->device_cap = known->host_cap = 0;
+        known->is_level_too_large = true;
+        return HY_OK;
+    }
+    if (hy_trainer_leads(t)) {
+        bool is_smaller = t->engine->state->ledger.refused != HY_NOWHERE;
+        hy_say(t, HY_WARNING, "%s; trying again with %s", message,
+               is_smaller ? "a plan with less memory" : "the same plan");
+    }
+    learn_caps(t, known);
     double caps[2] = {known->device_cap ? (double)known->device_cap : INFINITY,
                       known->host_cap ? (double)known->host_cap : INFINITY};
     HY_TRY(hy_ranks_least(t, caps, 2));
@@ -97,95 +99,84 @@ static hy_status share_caps(hy_trainer *t, retry_state *known) {
     return HY_OK;
 }
 
-/* What the next attempt does differently. */
-static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
-                          retry_state *known) {
-    if (does_not_fit) {
-        known->device_cap = known->host_cap = 0; /* then unchanged: memory may be free by now */
-        known->is_level_too_large = true;        /* if it is not, smaller types are tried next */
-        return HY_OK;
-    }
-    if (hy_trainer_leads(t)) tell_next_try(t, message);
-    learn(t, known);
-    return share_caps(t, known);
-}
-
-static hy_status check_several(const hy_settings *s, const hy_provider *provider) {
-    return provider->ops->open ? hy_rank_check(s) : HY_OK; /* of what it reads */
-}
-
-/* One of several ranks meets the others. */
-static hy_status join(const hy_config *config, const hy_observer *observer,
-                      const hy_provider *provider, hy_team **out) {
+/* A run on several ranks, planned or started: checks the data, and meets the other ranks. */
+static hy_status join(const hy_config *config, const hy_observer *observer, hy_making *m) {
     const hy_settings *s = hy_config_settings(config);
-    HY_TRY(hy_team_for(s, provider, observer, out));
-    if (!*out) return HY_OK;
-    hy_status status = hy_team_fail(*out, check_several(s, provider));
-    if (status == HY_OK) return HY_OK;
-    hy_team_close(*out);
-    *out = NULL;
+    if (!m->is_plan && !m->is_team_lent) HY_TRY(hy_team_for(s, m->provider, observer, &m->team));
+    bool is_joined = m->team && !m->is_team_lent;
+    if (!m->provider->ops->open || (!is_joined && m->planned.count == 0)) return HY_OK;
+    hy_status status = hy_rank_check(s);
+    if (!is_joined || status == HY_OK) return status;
+    status = hy_team_fail(m->team, status);
+    hy_team_close(m->team);
     return status;
 }
 
 hy_status hy_trainer_alloc(hy_trainer **out) {
-    hy_trainer *t = calloc(1, sizeof *t);
+    struct { /* the parts in one block */
+        hy_trainer trainer;
+        hy_settings settings;
+        hy_loop_state loop;
+        hy_progress progress;
+        hy_plan_facts facts;
+        hy_record record;
+    } *block = calloc(1, sizeof *block);
     *out = NULL;
-    if (!t) return hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
-    t->settings = calloc(1, sizeof *t->settings);
-    t->loop = calloc(1, sizeof *t->loop);
-    t->progress = calloc(1, sizeof *t->progress);
-    t->facts = calloc(1, sizeof *t->facts);
-    t->record = calloc(1, sizeof *t->record);
+    HY_FAIL_IF(!block, HY_ERR_MEMORY, "not enough memory for a trainer");
+    hy_trainer *t = &block->trainer;
+    t->settings = &block->settings;
+    t->loop = &block->loop;
+    t->progress = &block->progress;
+    t->facts = &block->facts;
+    t->record = &block->record;
     hy_status status = hy_engine_create(&t->engine);
-    if (!t->settings || !t->loop || !t->progress || !t->facts || !t->record) {
-        status = hy_fail(HY_ERR_MEMORY, "not enough memory for a trainer");
-    }
     if (status != HY_OK) {
-        hy_trainer_free(t);
+        free(block);
         return status;
     }
     *out = t;
     return HY_OK;
 }
 
-void hy_trainer_free(hy_trainer *t) {
-    if (!t) return;
+static void free_block(hy_trainer *t) {
     hy_engine_destroy(t->engine);
-    free(t->settings);
-    free(t->loop);
-    free(t->progress);
-    free(t->facts);
-    free(t->record);
     free(t);
 }
 
-/* Owns the provider from here on. */
-static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_provider *provider, const retry_state *begin, hy_trainer **out) {
+void hy_trainer_destroy(hy_trainer *t) {
+    if (!t) return;
+    hy_provider *provider = t->provider;
+    hy_team *team = t->ranks.is_lent ? NULL : t->team;
+    hy_trainer_tear_down(t);
+    hy_team_close(team);
+    free_block(t);
+    hy_provider_release(provider);
+}
+
+static hy_status make(const hy_config *config, const hy_observer *observer, hy_making *m,
+                      hy_trainer **out) {
     hy_trainer *t;
-    retry_state known = *begin;
+    retry_state known = {0};
     hy_error first = {0};
-    int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
+    int64_t tries = m->is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status = hy_trainer_alloc(&t);
-    if (status == HY_OK && known.planned.count > 1) {
-        status = check_several(hy_config_settings(config), provider);
+    if (status == HY_OK) {
+        status = join(config, observer, m);
+        if (status != HY_OK) free_block(t);
     }
-    if (status == HY_OK && !is_plan && !known.is_lent)
-        status = join(config, observer, provider, &known.team);
     if (status != HY_OK) {
-        hy_trainer_free(t);
-        hy_provider_release(provider);
+        hy_provider_release(m->provider);
         return status;
     }
-    while ((status = try_to_build(t, config, observer, is_plan, provider, &known)) != HY_OK) {
+    while ((status = try_to_build(t, config, observer, m, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
-        if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
-        bool does_not_fit =
-            first.status != HY_OK && status == HY_ERR_INPUT; /* nothing needs so little */
+        if (t->team && !hy_ranks_have_agreed(t, status)) tries = 0; /* others do not try again */
+        /* No plan fits the lower caps. */
+        bool does_not_fit = first.status != HY_OK && status == HY_ERR_INPUT;
         if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
         hy_error_save(&first, status);
-        if (!is_over) status = learn_of(t, first.text, does_not_fit, &known);
+        if (!is_over) status = learn(t, first.text, does_not_fit, &known);
         if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;
@@ -198,19 +189,22 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out) {
-    retry_state first = {.planned = making->planned};
-    hy_provider *provider = making->provider ? making->provider : &hy_model_provider;
+    hy_making m = *making;
+    hy_config *own = NULL;
+    hy_status status = HY_OK;
     *out = NULL;
-    if (provider->facts.has_model_files) {
-        return make(config, observer, making->is_plan, provider, &first, out);
+    if (!m.provider) m.provider = &hy_model_provider;
+    if (m.planned.count == 1) m.planned = (hy_planned_ranks){0};
+    if (m.team) { /* NCCL is chosen anew for each run of a team */
+        m.team->uses_nccl = false;
+        m.team->link_name = hy_link_name(m.team->link);
     }
-    hy_config *own;
-    hy_status status = hy_config_copy_own(config, &own);
-    if (status != HY_OK) {
-        hy_provider_release(provider);
-        return status;
+    if (!m.provider->facts.has_model_files) status = hy_config_copy_own(config, &own);
+    if (status == HY_OK) {
+        status = make(own ? own : config, observer, &m, out);
+    } else {
+        hy_provider_release(m.provider);
     }
-    status = make(own, observer, making->is_plan, provider, &first, out);
     hy_config_destroy(own);
     return status;
 }
@@ -218,13 +212,4 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
                                  const hy_observer *observer, hy_trainer **out) {
     return hy_trainer_make(config, observer, &(hy_making){.provider = provider}, out);
-}
-
-hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
-                             hy_trainer **out) {
-    retry_state first = {.team = team, .is_lent = true};
-    *out = NULL;
-    if (team) team->uses_nccl = false;
-    if (team) team->link_name = hy_link_name(team->link);
-    return make(config, observer, false, &hy_model_provider, &first, out);
 }

@@ -1,18 +1,11 @@
 /* model_provider.c: the model and data of the settings as a provider. See provider.h.
  *
- * The engine's passes compute gradients and losses of batches that a loader brings. */
-#include <stdio.h>
+ * The engine's passes compute gradients and losses; a loader reads the batches ahead. */
 #include <string.h>
 
-#include "base/error.h"
 #include "data/fingerprint.h"
-#include "record/record.h"
 #include "setup/setup.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/provider.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
@@ -32,8 +25,12 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }
 
-/* A preset brings no weights. */
-static hy_status random_weights(hy_trainer *t) {
+static hy_status initialise(hy_provider *p, hy_trainer *t) {
+    hy_model_files kind;
+    char model[HY_HF_PATH_MAX];
+    (void)p;
+    HY_TRY(hy_settings_model_files(t->settings, &kind, model));
+    if (kind != HY_FILES_NONE) return hy_engine_load_model(t->engine, kind, model);
     if (t->settings->lora.lora) {
         hy_say(t, HY_WARNING,
                "the base weights of the adapters are random, because %s is a shape without "
@@ -43,39 +40,41 @@ static hy_status random_weights(hy_trainer *t) {
     return hy_engine_initialise_weights(t->engine);
 }
 
-static hy_status initialise(hy_provider *p, hy_trainer *t) {
-    hy_model_files kind;
-    char model[HY_HF_PATH_MAX];
-    (void)p;
-    HY_TRY(hy_settings_model_files(t->settings, &kind, model));
-    return kind == HY_FILES_NONE ? random_weights(t) : hy_engine_load_model(t->engine, kind, model);
-}
-
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Targets that count in this step's sequences, of all ranks. */
-static hy_status count_targets(hy_trainer *t, int64_t *out) {
-    *out = 0;
-    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
-    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
-    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
-    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
-        hy_batch batch;
-        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
-        *out += batch.counted;
-    }
-    HY_TRY(hy_ranks_begin_step(t, out));
-    if (*out == 0) {
-        return hy_fail(HY_ERR_INPUT, "the sequences from number %lld on contain no target tokens",
-                       (long long)t->progress->sequences);
-    }
+hy_status hy_trainer_start_loader(hy_trainer *t) {
+    const hy_plan_choice *c = &t->engine->plan->choice;
+    int64_t depth = hy_data_depth(&t->engine->request, c->accum);
+    hy_loader *anew;
+    if (!t->data.set) return HY_OK; /* the provider reads its own data */
+    hy_loader_share share = {.rank = t->engine->request.ranks.rank,
+                             .count = hy_engine_ranks(t->engine),
+                             .run = c->accum};
+    HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress->sequences,
+                            &share, t->engine->device.backend, &anew));
+    /* The waiting time of the new loader starts at 0. */
+    if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader);
+    hy_loader_destroy(t->data.loader);
+    t->data.loader = anew;
     return HY_OK;
 }
 
 static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report) {
     (void)p;
-    HY_TRY(count_targets(t, &report->tokens));
+    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
+    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress->sequences;
+    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
+    report->tokens = 0;
+    for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
+        hy_batch batch;
+        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
+        report->tokens += batch.counted;
+    }
+    HY_TRY(hy_ranks_begin_step(t, &report->tokens)); /* of all ranks */
+    HY_FAIL_IF(report->tokens == 0, HY_ERR_INPUT,
+               "the sequences from number %lld on contain no target tokens",
+               (long long)t->progress->sequences);
     report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
     return hy_engine_gradients(t->engine, t->data.loader, request->dtype, report->tokens);
 }

@@ -7,45 +7,30 @@
 
 #include <stdlib.h>
 
-#include "base/error.h"
-#include "base/text.h"
-#include "trainer/advance.h"
-#include "trainer/saving.h"
+#include "trainer/recording.h"
 
-#define MUCH_STALLED 0.1 /* share of the time */
-#define LINE_ADVICE 2    /* changes that a line suggests */
-#define LOOK_PERIOD 0.01 /* seconds */
+#define MUCH_STALLED 0.1 /* share of the time spent waiting for memory that is reported */
+#define LINE_ADVICE 2    /* suggested settings in a line */
+#define LOOK_PERIOD 0.01 /* seconds between two looks while the status is normal */
 
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* The most that any phase of the plan needs on the device. */
-static uint64_t most_planned(const hy_trainer *t) {
+/* The most that any phase of the plan needs on the device, as a share of its budget. */
+static double planned_of_device(const hy_trainer *t) {
     uint64_t most = 0;
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
         uint64_t planned = hy_monitor_planned(t, (hy_phase)phase);
         if (planned > most) most = planned;
     }
-    return most;
-}
-
-static double planned_of_device(const hy_trainer *t) {
-    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine->request));
-}
-
-/* The planned bytes, as shares of the memory at the start. */
-static void note_plan(hy_trainer *t) {
-    hy_memory_look look = hy_monitor_look(t, true);
-    uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
-    t->monitor->device_planned = planned_of_device(t);
-    t->monitor->host_planned = hy_memory_share(ours, look.host.budget);
+    return hy_memory_share(most, hy_budget_device(&t->engine->request));
 }
 
 hy_status hy_monitor_open(hy_trainer *t) {
     if (t->settings->memory.monitor == HY_MONITOR_OFF) return HY_OK;
     hy_monitor *m = calloc(1, sizeof *m);
-    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for the memory monitor");
+    HY_FAIL_IF(!m, HY_ERR_MEMORY, "no memory for the memory monitor");
     m->watch = hy_host_watch_open("/proc", "/sys");
     m->is_silent = t->settings->memory.monitor == HY_MONITOR_SILENT;
     m->said_step = t->progress->step;
@@ -54,7 +39,10 @@ hy_status hy_monitor_open(hy_trainer *t) {
                                            .critical = t->settings->memory.critical_usage,
                                            .emergency = t->settings->memory.emergency_usage};
     t->monitor = m;
-    note_plan(t);
+    hy_memory_look look = hy_monitor_look(t, true);
+    uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
+    m->device_planned = planned_of_device(t);
+    m->host_planned = hy_memory_share(ours, look.host.budget);
     return HY_OK;
 }
 
@@ -65,7 +53,7 @@ void hy_monitor_close(hy_trainer *t) {
     t->monitor = NULL;
 }
 
-/* The machine's plan stays: memory that others took since the start was not planned. */
+/* host_planned stays: memory that other programs took since the start was not planned. */
 void hy_monitor_reset(hy_trainer *t) {
     hy_monitor *m = t->monitor;
     if (!m) return;
@@ -80,22 +68,19 @@ void hy_monitor_reset(hy_trainer *t) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
-    hy_text_addf(out, "%s %s", name, hy_bytes_as_text(p->used).text);
-    if (p->budget) {
-        hy_text_addf(out, " of %s (%.0f %%)", hy_bytes_as_text(p->budget).text,
-                     100 * p->utilization);
-    }
-    if (p->planned != p->used) hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
-}
-
-/* One sentence: the live bytes of each budget, and what else the process holds. */
+/* One sentence: the live bytes of each budget, and what the process holds in addition. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
-        describe_pool(out, "device", &look->device);
-        if (look->device.free)
-            hy_text_addf(out, ", %s free", hy_bytes_as_text(look->device.free).text);
+        const hy_memory_pool *p = &look->device;
+        hy_text_addf(out, "device %s", hy_bytes_as_text(p->used).text);
+        if (p->budget) {
+            hy_text_addf(out, " of %s (%.0f %%)", hy_bytes_as_text(p->budget).text,
+                         100 * p->utilization);
+        }
+        if (p->planned != p->used)
+            hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
+        if (p->free) hy_text_addf(out, ", %s free", hy_bytes_as_text(p->free).text);
         hy_text_add(out, "; ");
     }
     if (is_gpu) {
@@ -115,38 +100,28 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
     }
 }
 
-static void add_advice(const hy_memory_state *state, hy_text *out) {
-    for (int i = 0; i < state->advice_count && i < LINE_ADVICE; i++) {
-        hy_text_addf(out, "; %s", state->advice[i].text);
-    }
-}
-
 /* ---- a step ---------------------------------------------------------------------------------- */
-
-static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
-    int64_t every = t->settings->memory.monitor_every;
-    if (t->monitor->is_silent || every == 0 || info->step == t->monitor->said_step) return false;
-    return info->step % every == 0;
-}
 
 static void say(hy_trainer *t, hy_message_level level, const char *text) {
     t->monitor->said_step = t->progress->step;
     if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
 }
 
-static void tell_change(hy_trainer *t, const hy_memory_look *look) {
+static void report_change(hy_trainer *t, const hy_memory_look *look) {
     hy_monitor *m = t->monitor;
     hy_memory_state state;
     hy_text line = {0};
     hy_memory_status was = m->reported, now = worse(m->device.status, m->host.status);
     bool is_host = m->host.status >= m->device.status;
     const hy_memory_pool *pool = is_host ? &look->host : &look->device;
-    if (hy_trainer_memory(t, &state) != HY_OK) state.advice_count = 0;
+    if (hy_monitor_describe(t, &state) != HY_OK) state.advice_count = 0;
     m->reported = now;
     hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
                  hy_memory_status_name(was));
     describe_look(t, look, &line);
-    if (now > HY_MEMORY_NORMAL) add_advice(&state, &line);
+    for (int i = 0; now > HY_MEMORY_NORMAL && i < state.advice_count && i < LINE_ADVICE; i++) {
+        hy_text_addf(&line, "; %s", state.advice[i].text);
+    }
     say(t, now > was ? HY_WARNING : HY_NOTE, hy_text_string(&line));
     hy_trainer_record_event(t, &(hy_event_line){.event = "memory",
                                                 .status = hy_memory_status_name(now),
@@ -154,16 +129,6 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
                                                 .utilization = pool->utilization,
                                                 .text = hy_text_string(&line)});
     if (t->observer.on_memory) t->observer.on_memory(t->observer.user, &state);
-    hy_text_free(&line);
-}
-
-static void tell_figures(hy_trainer *t, const hy_memory_look *look) {
-    hy_text line = {0};
-    hy_memory_status status = worse(t->monitor->device.status, t->monitor->host.status);
-    hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
-                 hy_memory_status_name(status));
-    describe_look(t, look, &line);
-    say(t, HY_NOTE, hy_text_string(&line));
     hy_text_free(&line);
 }
 
@@ -175,19 +140,17 @@ static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_i
     info->memory_status = worse(m->device.status, m->host.status);
 }
 
-/* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
- * same phase are used. */
-static bool knows_enough(const hy_trainer *t, const hy_step_info *info, double now) {
-    const hy_monitor *m = t->monitor;
-    return m->looked_at > 0 && now - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
-           m->reported == HY_MEMORY_NORMAL && !is_line_due(t, info);
-}
-
 void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     double begin = hy_clock();
-    if (knows_enough(t, info, begin)) {
+    int64_t every = t->settings->memory.monitor_every;
+    bool is_line_due =
+        !m->is_silent && every > 0 && info->step != m->said_step && info->step % every == 0;
+    /* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
+     * same phase are used. */
+    if (m->looked_at > 0 && begin - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
+        m->reported == HY_MEMORY_NORMAL && !is_line_due) {
         fill_info(m, &m->look, info);
         return;
     }
@@ -199,23 +162,14 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
     fill_info(m, &look, info);
     if (info->memory_status != m->reported) {
-        tell_change(t, &look);
-    } else if (is_line_due(t, info)) {
-        tell_figures(t, &look);
+        report_change(t, &look);
+    } else if (is_line_due) {
+        hy_text line = {0};
+        hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress->step,
+                     hy_memory_status_name(info->memory_status));
+        describe_look(t, &look, &line);
+        say(t, HY_NOTE, hy_text_string(&line));
+        hy_text_free(&line);
     }
     m->seconds += hy_clock() - begin;
-}
-
-/* ---- for who steers -------------------------------------------------------------------------- */
-
-hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;
-}
-
-hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
-    return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
-}
-
-double hy_monitor_host_pressure(const hy_trainer *t) {
-    return t->monitor ? hy_monitor_look(t, false).host.utilization : 0;
 }

@@ -1,16 +1,13 @@
-/* monitor_estimate.c: memory of a micro-batch of any shape, before anything is taken. See
- * hybrid.h.
+/* monitor_estimate.c: the memory of a micro-batch of any shape, before anything is allocated. See
+ * hybrid_tools.h.
  *
- * Batch plans are made for their bytes alone, on the device or card that the configuration
- * names, by the code that plans the micro-batches of a run. */
-#include <stdlib.h>
+ * Batch plans are made only for their bytes, on the device or card that the configuration names,
+ * by the code that plans the micro-batches of a run. */
 
-#include "base/error.h"
 #include "base/sized.h"
 #include "hybrid_tools.h"
 #include "setup/setup.h"
 #include "trainer/make.h"
-#include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
                            hy_batch_bytes *out) {
@@ -38,7 +35,8 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        const hy_plan_choice *planned = &t->engine->plan->choice; /* its chunks are for its batch */
+        /* Its loss chunks were chosen for its batch. */
+        const hy_plan_choice *planned = &t->engine->plan->choice;
         int64_t asked = t->settings->train.loss_chunks;
         bool is_planned = asked == 0 && batch == planned->batch;
         hy_plan_choice choice = {.batch = (int32_t)batch,
@@ -61,31 +59,23 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     return HY_OK;
 }
 
-static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
-    int64_t context = t->engine->model->shape.context;
-    if (batch < 1 || batch > INT32_MAX || seq < 1 || seq > context) {
-        return hy_fail(HY_ERR_INPUT,
-                       "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d "
-                       "sequences of 1 to %lld tokens",
-                       (long long)batch, (long long)seq, INT32_MAX, (long long)context);
-    }
-    if (batch * seq > INT32_MAX) {
-        return hy_fail(HY_ERR_INPUT, "a micro-batch of %lld x %lld tokens; accepted are %d in all",
-                       (long long)batch, (long long)seq, INT32_MAX);
-    }
-    return HY_OK;
-}
-
 hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t batch, int64_t seq,
                                                 hy_activation_estimate *out, size_t size) {
     HY_TRY(hy_trainer_must_have_passes(t, "estimates of activations"));
     if (batch == 0) batch = t->engine->plan->choice.batch;
     if (seq == 0) seq = t->settings->train.seq_len;
-    HY_TRY(check_shape(t, batch, seq));
+    int64_t context = t->engine->model->shape.context;
+    HY_FAIL_IF(batch < 1 || batch > INT32_MAX || seq < 1 || seq > context, HY_ERR_INPUT,
+               "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d sequences of "
+               "1 to %lld tokens",
+               (long long)batch, (long long)seq, INT32_MAX, (long long)context);
+    HY_FAIL_IF(batch * seq > INT32_MAX, HY_ERR_INPUT,
+               "a micro-batch of %lld x %lld tokens; accepted are at most %d tokens in all",
+               (long long)batch, (long long)seq, INT32_MAX);
     return estimate(t, batch, seq, out, size);
 }
 
-/* The parts of a run that shape and device decide; no data is opened. */
+/* Makes the parts of a run that depend only on shape and device; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_engine *e = t->engine;
     e->settings = t->settings;

@@ -1,16 +1,17 @@
-/* monitor_look.c: reads the memory of a run once: ledger, driver, system. See monitor.h.
+/* monitor_look.c: reads the memory of a run from ledger, driver and system. See monitor_look.h.
  *
- * During a step the driver's figures come from its own thread, and the system's are read again
- * only after some time. Budgets are what may be used now: a card's shrinks when other programs
- * use it, the machine's follows the available memory. */
-#include "trainer/monitor.h"
+ * During a step the driver's figures come from their own thread, and the system's are read again
+ * only after some time. A budget is what may be used now: that of a card shrinks when other
+ * programs use it, that of the machine follows the available memory. */
+#include "trainer/monitor_look.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-#define CARD_PERIOD 1.0 /* seconds between two questions to the backend */
-#define SAME_CARD 0.05  /* totals of driver and backend differ by less */
-
-/* ---- what the run has taken ------------------------------------------------------------------ */
+#define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
+#define CARD_PERIOD 1.0  /* seconds between two requests to the backend */
+#define SAME_CARD 0.05   /* largest relative difference between the totals of driver and backend */
 
 /* With lookahead the optimizer's state starts to return before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
@@ -22,12 +23,6 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
-
-/* The driver's library may see another card of that name, or a whole card that is partitioned. */
-static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
-    double total = (double)t->engine->device.backend->facts.memory_total;
-    return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
-}
 
 static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
     hy_backend *b = t->engine->device.backend;
@@ -48,12 +43,14 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     const hy_device_facts *facts = &t->engine->device.backend->facts;
     hy_nvml_sample sample =
         is_fresh ? hy_nvml_ask(t->engine->nvml) : hy_nvml_latest(t->engine->nvml);
-    bool is_ours = is_this_card(t, &sample);
+    /* The driver's library may see another card of that name, or a whole card that is partitioned. */
+    double total = (double)facts->memory_total;
+    bool is_ours =
+        sample.memory_total > 0 && fabs((double)sample.memory_total - total) <= SAME_CARD * total;
     hy_memory_pool *pool = &out->device;
     pool->total = facts->memory_total;
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
-    pool->budget = hy_budget_device(&t->engine->request);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
@@ -64,48 +61,33 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
                                    .reserved = hy_engine_reserved(t->engine, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
-                                   .planned = hy_monitor_planned(t, l->phase)};
-    if (t->engine->device.backend->facts.is_gpu) {
-        look_at_card(t, is_fresh, out);
-    } else {
-        out->device.budget = hy_budget_device(&t->engine->request);
-    }
+                                   .planned = hy_monitor_planned(t, l->phase),
+                                   .budget = hy_budget_device(&t->engine->request)};
+    if (t->engine->device.backend->facts.is_gpu) look_at_card(t, is_fresh, out);
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
 
 /* ---- the host -------------------------------------------------------------------------------- */
 
-/* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
-static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
-    return in[HY_PINNED] + in[HY_HOST] +
-           (t->engine->device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
-}
-
-static hy_memory_pool host_pool(const hy_trainer *t) {
-    const hy_ledger *l = &t->engine->state->ledger;
-    uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
-    for (int place = 0; place < HY_PLACE_COUNT; place++) {
-        reserved[place] = hy_engine_reserved(t->engine, (hy_place)place);
-        planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
-    }
-    return (hy_memory_pool){.used = on_host(t, l->live_in),
-                            .reserved = on_host(t, reserved),
-                            .peak = on_host(t, l->peak_in),
-                            .planned = on_host(t, planned)};
-}
-
-/* The user's limit applies to planned memory; the machine's free memory to all that the process
- * holds. */
+/* The limit of the user (cpu_mem) applies to planned memory, the free memory of the machine to
+ * everything that the process holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
     uint64_t limit = (uint64_t)t->settings->memory.cpu_mem;
     uint64_t reserve = hy_host_reserve(host->total, t->settings->memory.host_reserve);
     uint64_t ours = host->resident > out->pinned ? host->resident : out->pinned;
     hy_memory_pool *pool = &out->host;
-    *pool = host_pool(t);
-    pool->free = host->available;
-    pool->total = host->total;
-    pool->budget = hy_host_budget(host, ours, 0, reserve);
-    pool->utilization = hy_host_pressure(host, ours, 0, reserve);
+    const hy_ledger *l = &t->engine->state->ledger;
+    const hy_place places[] = {HY_PINNED, HY_HOST, HY_DEVICE}; /* on a CPU all three are the host */
+    *pool = (hy_memory_pool){.free = host->available,
+                             .total = host->total,
+                             .budget = hy_host_budget(host, ours, 0, reserve),
+                             .utilization = hy_host_pressure(host, ours, 0, reserve)};
+    for (int i = 0; i < (t->engine->device.backend->facts.is_gpu ? 2 : 3); i++) {
+        pool->used += l->live_in[places[i]];
+        pool->reserved += hy_engine_reserved(t->engine, places[i]);
+        pool->peak += l->peak_in[places[i]];
+        pool->planned += hy_ledger_planned(l, l->phase, places[i]);
+    }
     double of_limit = hy_memory_share(pool->used, limit);
     if (of_limit <= pool->utilization) return;
     pool->utilization = of_limit;
@@ -125,5 +107,81 @@ hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
     look.stalled = host.stalled;
     look_at_device(t, is_fresh, &look);
     look_at_host(t, &host, &look);
+    look.device.status = m ? m->device.status : HY_MEMORY_NORMAL; /* as of the last step */
+    look.host.status = m ? m->host.status : HY_MEMORY_NORMAL;
     return look;
+}
+
+bool hy_trainer_is_short(const hy_trainer *t) {
+    return t->monitor && (t->monitor->device.status >= HY_MEMORY_CRITICAL ||
+                          t->monitor->host.status >= HY_MEMORY_CRITICAL);
+}
+
+/* ---- the table with advice ------------------------------------------------------------------- */
+
+/* The bytes that count: of the memory that is short. */
+static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {
+    if (state->is_unified && !state->device.budget) return device + host;
+    return state->host.status > state->device.status ? host : device;
+}
+
+static hy_memory_advice describe(const hy_advice *a) {
+    hy_memory_advice out = {.device_bytes = a->device_bytes, .host_bytes = a->host_bytes};
+    bool is_batch = strcmp(a->key, "batch_size") == 0, is_host = a->device_bytes <= 0;
+    int64_t gain = is_host ? a->host_bytes : a->device_bytes;
+    int64_t price = is_host ? -a->device_bytes : -a->host_bytes;
+    snprintf(out.key, sizeof out.key, "%.31s", a->key);
+    snprintf(out.value, sizeof out.value, "%.31s", a->to);
+    int length = snprintf(out.text, sizeof out.text, "%.31s %.31s to %.31s frees %s%s",
+                          is_batch ? "micro-batch" : a->key, a->from, a->to,
+                          hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
+    if (price > 0) {
+        snprintf(out.text + length, sizeof out.text - (size_t)length, " and takes %s of %s",
+                 hy_bytes_as_text((uint64_t)price).text, is_host ? "the device" : "host memory");
+    }
+    return out;
+}
+
+static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
+    const hy_plan *plan = t->engine->plan;
+    hy_advice list[HY_ADVICE_MAX];
+    int32_t count;
+    HY_TRY(hy_advise_less(&t->engine->request, plan, list, &count));
+    int64_t all = counted(state, (int64_t)plan->device, (int64_t)hy_plan_host_bytes(plan));
+    state->advice_count = 0;
+    for (int32_t i = 0; i < count && state->advice_count < HY_MEMORY_ADVICE; i++) {
+        int64_t freed = counted(state, list[i].device_bytes, list[i].host_bytes);
+        if (freed <= 0 || (double)freed < LEAST_SHARE * (double)all) continue;
+        state->advice[state->advice_count++] = describe(&list[i]);
+    }
+    return HY_OK;
+}
+
+hy_status hy_monitor_describe(const hy_trainer *t, hy_memory_state *out) {
+    hy_memory_look look = hy_monitor_look(t, true);
+    const hy_ledger *l = &t->engine->state->ledger;
+    *out = (hy_memory_state){.size = sizeof *out,
+                             .step = t->progress->step,
+                             .phase = l->phase,
+                             .is_unified = !t->engine->device.backend->facts.is_gpu,
+                             .device = look.device,
+                             .host = look.host,
+                             .target = t->settings->memory.target_usage,
+                             .warning = t->settings->memory.warning_usage,
+                             .critical = t->settings->memory.critical_usage,
+                             .emergency = t->settings->memory.emergency_usage,
+                             .host_pinned = look.pinned,
+                             .host_resident = look.resident,
+                             .process_device = look.process_device,
+                             .stalled = look.stalled,
+                             .fragmentation =
+                                 hy_memory_fragmentation(look.device.reserved, look.device.peak)};
+    out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        const hy_cell *cell = &l->cell[cls][l->phase];
+        out->classes[cls] =
+            (hy_memory_class){.place = cell->place, .dtype = cell->dtype, .planned = cell->planned};
+        memcpy(out->classes[cls].live, l->live[cls], sizeof l->live[cls]);
+    }
+    return advise(t, out);
 }

@@ -2,18 +2,17 @@
  *
  * Each saving is compared with the same run without it: the code that plans a run's memory plans
  * both (plan/advice.c). Phase-dependent savings are measured after the phase has run. */
+#include "trainer/monitor_savings.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sized.h"
-#include "hybrid_tools.h"
-#include "trainer/monitor.h"
-
 typedef struct savings {
     const hy_trainer *t;
-    hy_plan_bytes now;     /* of the run as it is */
-    hy_settings *settings; /* of the run turned round, */
-    hy_plan_choice choice; /* with its choice */
+    const hy_engine *engine;
+    hy_plan_bytes now;     /* bytes of the run as it is */
+    hy_settings *settings; /* settings of the same run with one saving turned on or off */
+    hy_plan_choice choice; /* and its plan choice */
     hy_savings *out;
 } savings;
 
@@ -22,16 +21,15 @@ static hy_saving *add(savings *s, const char *name, const char *key, const char 
     *it =
         (hy_saving){.name = name, .key = key, .other = "", .is_on = is_on, .phase = HY_PHASE_COUNT};
     snprintf(it->now, sizeof it->now, "%.47s", now);
-    *s->settings = *s->t->settings; /* to be turned round */
-    s->choice = s->t->engine->plan->choice;
+    *s->settings = *s->t->settings; /* the caller changes one of them */
+    s->choice = s->engine->plan->choice;
     return it;
 }
 
-/* Fills in what turning it round changes. */
+/* Fills in the difference between the run and the run with this saving turned on or off. */
 static hy_status compare(savings *s, hy_saving *it, const char *other) {
     hy_plan_bytes bytes;
-    HY_TRY(hy_advise_bytes(&s->t->engine->request, s->t->engine->plan, s->settings, &s->choice,
-                           &bytes));
+    HY_TRY(hy_advise_bytes(&s->engine->request, s->engine->plan, s->settings, &s->choice, &bytes));
     int sign = it->is_on ? 1 : -1;
     it->other = other;
     it->device_bytes = sign * (bytes.device - s->now.device);
@@ -43,20 +41,20 @@ static hy_status compare(savings *s, hy_saving *it, const char *other) {
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status add_recompute(savings *s) {
-    const hy_plan_choice *now = &s->t->engine->plan->choice;
+    const hy_plan_choice *now = &s->engine->plan->choice;
     bool is_on = now->recompute != HY_RECOMPUTE_NONE, is_part = is_on && now->recompute_layers > 0;
     const char *name = hy_choice_name("recompute", now->recompute);
     char text[64];
     snprintf(text, sizeof text, is_part ? "%.16s, in %d of %d layers" : "%.16s", name,
-             now->recompute_layers, s->t->engine->model->shape.layers);
+             now->recompute_layers, s->engine->model->shape.layers);
     hy_saving *it = add(s, "recompute", "recompute", text, is_on);
     s->choice.recompute = is_on ? HY_RECOMPUTE_NONE : HY_RECOMPUTE_ALL;
     return compare(s, it, is_on ? "none" : "all");
 }
 
 static hy_status add_loss_chunks(savings *s) {
-    int32_t chunks = hy_plan_loss_chunks(&s->t->engine->request, s->t->engine->plan,
-                                         &s->t->engine->plan->choice);
+    int32_t chunks =
+        hy_plan_loss_chunks(&s->engine->request, s->engine->plan, &s->engine->plan->choice);
     bool is_on = chunks > 1;
     char text[48];
     snprintf(text, sizeof text, "%d chunks", chunks);
@@ -68,9 +66,9 @@ static hy_status add_loss_chunks(savings *s) {
 /* ---- state ----------------------------------------------------------------------------------- */
 
 static hy_status add_place(savings *s, const char *name, const char *key, size_t offset) {
-    hy_place now = *(hy_place *)((char *)&s->t->engine->plan->choice + offset);
+    hy_place now = *(hy_place *)((char *)&s->engine->plan->choice + offset);
     bool is_on = now != HY_DEVICE;
-    if (now == HY_NOWHERE || (!is_on && !hy_request_streams(&s->t->engine->request))) return HY_OK;
+    if (now == HY_NOWHERE || (!is_on && !hy_request_streams(&s->engine->request))) return HY_OK;
     hy_saving *it = add(s, name, key, hy_place_name(now), is_on);
     *(hy_place *)((char *)&s->choice + offset) = is_on ? HY_DEVICE : HY_PINNED;
     return compare(s, it, is_on ? "device" : "pinned");
@@ -98,11 +96,11 @@ static hy_status add_places(savings *s) {
 }
 
 static hy_status add_types(savings *s) {
-    const hy_types *types = &s->t->engine->plan->types;
+    const hy_types *types = &s->engine->plan->types;
     bool is_on = types->optim != HY_F32;
     const char *now = types->optim == HY_U8 ? "8bit" : hy_dtype_name(types->optim);
     hy_saving *it;
-    if (!s->t->engine->plan->optimizer.kind->is_exact) {
+    if (!s->engine->plan->optimizer.kind->is_exact) {
         it = add(s, "small optimizer state", "optim_dtype", now, is_on);
         s->settings->optimizer.optim_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_8BIT;
         HY_TRY(compare(s, it, is_on ? "fp32" : "8bit"));
@@ -113,47 +111,48 @@ static hy_status add_types(savings *s) {
         s->settings->train.grad_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_BF16;
         HY_TRY(compare(s, it, is_on ? "fp32" : "bf16"));
     }
-    /* fp32 weights and their rounded copy, or bf16 alone, where every phase computes in bf16. */
+    /* bf16 weights alone replace fp32 weights and their rounded copy, if every phase computes in
+     * bf16. */
     is_on = types->master == HY_BF16;
     it = add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(types->master), is_on);
     s->settings->optimizer.master_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_BF16;
     hy_status status = compare(s, it, is_on ? "fp32" : "bf16");
     if (status != HY_ERR_INPUT) return status;
-    s->out->count--; /* it does not go with the run's precision */
+    s->out->count--; /* not possible with the run's precision */
     return HY_OK;
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-static bool has_predicted(const hy_trainer *t) { return t->progress->phases.steps[HY_PREDICT] > 0; }
+static bool has_predicted(const savings *s) { return s->t->progress->phases.steps[HY_PREDICT] > 0; }
 
-/* During Predict it is elsewhere, smaller or dropped. The compressed size is planned: at the
- * start of Predict it is still complete. */
+/* During Predict the optimizer's state is elsewhere, smaller or dropped. Its compressed size is
+ * the planned one, because at the start of Predict the state is still complete. */
 static void add_offload(savings *s) {
-    const hy_engine *e = s->t->engine;
-    const hy_cell *full = &e->state->ledger.cell[HY_OPTIM][HY_FULL];
-    const hy_cell *predict = &e->state->ledger.cell[HY_OPTIM][HY_PREDICT];
-    hy_offload strategy = e->plan->offload;
+    const hy_cell *full = &s->engine->state->ledger.cell[HY_OPTIM][HY_FULL];
+    const hy_cell *predict = &s->engine->state->ledger.cell[HY_OPTIM][HY_PREDICT];
+    hy_offload strategy = s->engine->plan->offload;
     if (!s->t->loop->rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
     hy_saving *it = add(s, "optimizer state off the device in Predict", "offload_strategy",
                         hy_choice_name("offload_strategy", (int)strategy), is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;
-    it->is_measured = is_on && !stays && has_predicted(s->t);
+    it->is_measured = is_on && !stays && has_predicted(s);
     it->device_bytes = (int64_t)(it->is_measured ? full->measured : full->planned) -
                        (stays ? (int64_t)predict->planned : 0);
-    it->host_bytes =
-        is_on && !hy_offload_moves(strategy) ? 0 : -(int64_t)e->plan->state.bytes[HY_PLAN_OPTIM];
+    it->host_bytes = is_on && !hy_offload_moves(strategy)
+                         ? 0
+                         : -(int64_t)s->engine->plan->state.bytes[HY_PLAN_OPTIM];
 }
 
 /* Predict keeps no gradients and nothing for a backward pass. */
 static void add_predict(savings *s) {
-    const hy_ledger *l = &s->t->engine->state->ledger;
+    const hy_ledger *l = &s->engine->state->ledger;
     if (!s->t->loop->rules.has_predictor) return;
     hy_saving *it = add(s, "forward only in Predict", "", "on", true);
     it->phase = HY_PREDICT;
-    it->is_measured = has_predicted(s->t);
+    it->is_measured = has_predicted(s);
     const hy_class dropped[] = {HY_GRADS, HY_ACTIVATIONS, HY_WORKSPACE};
     for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++) {
         const hy_cell *full = &l->cell[dropped[i]][HY_FULL];
@@ -167,10 +166,9 @@ static void add_predict(savings *s) {
 
 /* Evaluation and the predictor's rings use the memory of training's activations. */
 static void add_sharing(savings *s) {
-    const hy_plan_work *w = &s->t->engine->plan->work;
+    const hy_plan_work *w = &s->engine->plan->work;
     uint64_t training = w->train.activations + w->train.workspace;
-    uint64_t others =
-        w->eval.activations + w->eval.workspace + s->t->engine->plan->state.work_rings;
+    uint64_t others = w->eval.activations + w->eval.workspace + s->engine->plan->state.work_rings;
     hy_saving *it = add(s, "one work area for all passes", "", "on", true);
     it->device_bytes = (int64_t)(training < others ? training : others);
 }
@@ -178,7 +176,7 @@ static void add_sharing(savings *s) {
 /* ---- time ------------------------------------------------------------------------------------ */
 
 static hy_status add_gather(savings *s) {
-    const hy_plan_choice *now = &s->t->engine->plan->choice;
+    const hy_plan_choice *now = &s->engine->plan->choice;
     bool is_on = now->updates_on_gather;
     if (!is_on && !hy_choice_streams(now)) return HY_OK;
     hy_saving *it = add(s, "update on gather", "update", is_on ? "gather" : "now", is_on);
@@ -186,7 +184,7 @@ static hy_status add_gather(savings *s) {
     return compare(s, it, is_on ? "now" : "gather");
 }
 
-/* Passes that are not the engine's save nothing here. */
+/* Without the engine's passes, only savings of the state count. */
 static hy_status add_all(savings *s) {
     bool has_passes = s->t->provider->facts.has_passes;
     if (has_passes) HY_TRY(add_recompute(s));
@@ -199,14 +197,13 @@ static hy_status add_all(savings *s) {
     return has_passes ? add_gather(s) : HY_OK;
 }
 
-hy_status hy_trainer_savings_sized(const hy_trainer *t, hy_savings *out, size_t size) {
-    hy_savings found = {0};
-    savings s = {.t = t, .out = &found, .settings = malloc(sizeof *s.settings)};
+hy_status hy_trainer_find_savings(const hy_trainer *t, hy_savings *out) {
+    savings s = {.t = t, .engine = t->engine, .out = out, .settings = malloc(sizeof *s.settings)};
+    *out = (hy_savings){0};
     if (!s.settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
     hy_status status = hy_advise_bytes(&t->engine->request, t->engine->plan, t->settings,
                                        &t->engine->plan->choice, &s.now);
     if (status == HY_OK) status = add_all(&s);
     free(s.settings);
-    hy_copy_sized(out, size, &found, sizeof found);
     return status;
 }

@@ -1,19 +1,21 @@
-/* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See trainer.h.
+/* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See predict.h.
  *
- * Proposed weights are not written before the guard has tested them: its pass computes them unit
- * by unit in a ring. Only an accepted jump is written, after the old weights are copied to the
- * snapshot (if there is one), so that a later divergence can undo it bit for bit. Gradients and
- * training activations are not live here; the optimizer's state is where its strategy puts it.
- * With lookahead it leaves during the guard's passes and returns during validation or the next
- * step. */
+ * The guard tests proposed weights before they are written: its pass computes them unit by unit
+ * in a ring. Only an accepted jump is written, after the old weights are copied to the snapshot
+ * (if there is one), so that a later divergence can undo it bit for bit. Gradients and training
+ * activations are not live here; the optimizer's state is where its strategy puts it. With
+ * lookahead that state leaves during the guard's passes and returns during validation or the
+ * next step. */
+#include "trainer/predict.h"
+
 #include <math.h>
 
-#include "base/error.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/eval_schedule.h"
 #include "trainer/evaluate.h"
-#include "trainer/predict.h"
-#include "trainer/trainer.h"
+#include "trainer/provider_weights.h"
+#include "trainer/recovery.h"
+#include "trainer/throughput.h"
+#include "trainer/window.h"
 
 #define LINE_STREAK                                                                                \
     3 /* this many accepted line jumps in a row mean that the learning rate is too low */
@@ -23,31 +25,6 @@ typedef struct proposal {
     double before, after, noise;
     hy_verdict verdict;
 } proposal;
-
-static int64_t window_steps(const hy_trainer *t) { return t->progress->machine.window; }
-
-/* ---- windows --------------------------------------------------------------------------------- */
-
-/* Does the next or the last step belong to a window, as the phase machine counts? */
-static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress->spent / (double)t->loop->steps_total;
-    return t->loop->rules.has_predictor && t->progress->machine.phase != HY_WARMUP &&
-           started >= t->loop->rules.predict_from && started < t->loop->rules.predict_until;
-}
-
-/* Sets the slow weights to the weights again; may be repeated. */
-static hy_status set_slow_weights(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine->plan->predictor);
-    return hy_engine_apply(t->engine, &begin);
-}
-
-hy_status hy_trainer_begin_window(hy_trainer *t) {
-    const hy_phase_state *machine = &t->progress->machine;
-    bool is_new =
-        hy_phase_step_in_window(&t->loop->rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine->plan->choice.prediction_is_disabled;
-    return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
-}
 
 /* ---- proposing ------------------------------------------------------------------------------- */
 
@@ -59,10 +36,10 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
     p->predicted_steps = (double)o->max_steps;
     if (o->kind == HY_PREDICTOR_LINE) return HY_OK;
     /* D = theta - phi and b: the jump is x D + y b */
-    hy_formula whole = hy_predictor_candidate(o, window_steps(t));
+    hy_formula whole = hy_predictor_candidate(o, t->progress->machine.window);
     double x = whole.theta - 1, y = whole.buffer[1];
     HY_TRY(hy_engine_measure(t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
-    p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
+    p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], t->progress->machine.window);
     p->scale = hy_predictor_cap(o, p->predicted_steps);
     p->predicted_steps *= p->scale;
     return HY_OK;
@@ -93,29 +70,27 @@ static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, doub
     return HY_OK;
 }
 
-/* Standard error of the mean change, from sequences that were measured twice. */
-static double change_noise(const double *before, const double *after, uint64_t count) {
+/* The guard's loss of the proposed weights, and the standard error of the mean change, from
+ * sequences that were measured twice. */
+static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
+    hy_formula whole =
+        hy_predictor_candidate(&t->engine->plan->predictor, t->progress->machine.window);
+    hy_formula scaled = hy_formula_scaled(whole, p->scale);
+    uint64_t count = guard_sequences(t);
     double mean = 0, square = 0;
-    if (count < 2) return 0;
+    hy_engine_propose(t->engine, &scaled, t->engine->plan->types.of[HY_PREDICT]);
+    HY_TRY(guard_pass(t, true, after, &p->after));
     for (uint64_t i = 0; i < count; i++) mean += (after[i] - before[i]) / (double)count;
     for (uint64_t i = 0; i < count; i++) {
         double off = after[i] - before[i] - mean;
         square += off * off;
     }
-    return sqrt(square / (double)(count - 1) / (double)count);
-}
-
-static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula whole = hy_predictor_candidate(&t->engine->plan->predictor, window_steps(t));
-    hy_formula scaled = hy_formula_scaled(whole, p->scale);
-    hy_engine_propose(t->engine, &scaled, t->engine->plan->types.of[HY_PREDICT]);
-    HY_TRY(guard_pass(t, true, after, &p->after));
-    p->noise = change_noise(before, after, guard_sequences(t));
+    p->noise = count < 2 ? 0 : sqrt(square / (double)(count - 1) / (double)count);
     return HY_OK;
 }
 
-/* line: a paired test on unseen tokens chooses the length: the best of three that improves by
- * more than its noise, or none. */
+/* Predictor line: the guard chooses the length of the jump, the best of three that improves by
+ * more than its noise; without such an improvement there is no jump. */
 static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, double *after) {
     static const double scales[] = {0.5, 1, 2};
     proposal best = *p;
@@ -142,16 +117,6 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     return HY_OK;
 }
 
-static hy_status judge(hy_trainer *t, proposal *p) {
-    double *before = t->engine->work->guard_losses, *after = before + guard_sequences(t);
-    HY_TRY(guard_pass(t, false, before, &p->before));
-    if (t->engine->plan->predictor.kind == HY_PREDICTOR_LINE)
-        return judge_line(t, p, before, after);
-    HY_TRY(try_candidate(t, p, before, after));
-    p->verdict = hy_guard_judge(&t->progress->guard, p->before, p->after, p->noise);
-    return HY_OK;
-}
-
 /* ---- keeping or dropping --------------------------------------------------------------------- */
 
 static hy_status take_snapshot(hy_trainer *t) {
@@ -161,7 +126,8 @@ static hy_status take_snapshot(hy_trainer *t) {
 /* A jump that fails half-way is undone if the old weights are kept; otherwise the run cannot
  * continue. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas jump = hy_predictor_accept(&t->engine->plan->predictor, window_steps(t), p->scale);
+    hy_formulas jump =
+        hy_predictor_accept(&t->engine->plan->predictor, t->progress->machine.window, p->scale);
     t->status.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(t->engine, HY_ROW_SNAPSHOT) && !t->team) {
@@ -175,7 +141,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
-    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, set_slow_weights);
+    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, hy_trainer_set_slow_weights);
     if (hy_has_row(t->engine, HY_ROW_SNAPSHOT)) {
         HY_TRY(hy_trainer_retry(t, take_snapshot));
         t->engine->progress.has_snapshot = true;
@@ -187,50 +153,31 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_engine_copy_weights(t->engine, HY_ROW_SNAPSHOT, false);
-}
-
-hy_status hy_trainer_roll_back(hy_trainer *t) {
-    if (!hy_has_row(t->engine, HY_ROW_SNAPSHOT) || !t->engine->progress.has_snapshot) return HY_OK;
-    HY_TRY(hy_trainer_retry(t, bring_snapshot));
-    t->engine->progress.has_snapshot = false;
-    HY_TRY(set_slow_weights(t));
-    hy_say(t, HY_WARNING, "the last jump was undone: the weights from before it are restored");
-    return t->engine->device.backend->stream_sync(t->engine->device.compute);
-}
-
-/* Forward-only batches of this step, so that the state can start to return before the last. */
-static int64_t planned_batches(hy_trainer *t) {
-    int64_t passes = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    hy_provider *p = t->provider;
-    int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
-    if (t->loop->is_validation_due) {
-        batches += p->ops->batches(p, t, HY_VAL, hy_trainer_val_sequences(t));
-    }
-    return batches;
-}
-
-static void tell(const hy_trainer *t, const proposal *p) {
-    if (p->verdict == HY_ACCEPTED || t->loop->is_in_fork) return;
-    hy_say(t, HY_NOTE,
-           "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
-           "from %.4f to %.4f",
-           (long long)t->progress->step, p->predicted_steps, p->before, p->after);
-}
-
-/* Everything up to the decision; it changes no state, so it can be repeated, and a provider may
- * stop the run in it. */
+/* Proposes and tests a jump. No state changes, so this can be repeated, and a provider may stop
+ * the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
-    HY_TRY(hy_engine_begin_offload(
-        t->engine)); /* first, so that its memory is free when passes begin */
+    /* First, so that its memory is free when passes begin. */
+    HY_TRY(hy_engine_begin_offload(t->engine));
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    /* If validation borrows the state's memory, it returns at the end of Predict. */
+    /* The state starts to return before the last forward-only batch of this step. If validation
+     * borrows the state's memory, the state returns at the end of Predict. */
+    hy_provider *provider = t->provider;
+    bool is_line = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE;
+    int64_t batches =
+        (is_line ? 4 : 2) * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
+    if (t->loop->is_validation_due) {
+        batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
+    }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
-    t->engine->state->offload.batches_left = is_lent ? 0 : planned_batches(t);
+    t->engine->state->offload.batches_left = is_lent ? 0 : batches;
     HY_TRY(measure_jump(t, p));
-    return judge(t, p);
+    double *before = t->engine->work->guard_losses, *after = before + guard_sequences(t);
+    HY_TRY(guard_pass(t, false, before, &p->before));
+    if (is_line) return judge_line(t, p, before, after);
+    HY_TRY(try_candidate(t, p, before, after));
+    p->verdict = hy_guard_judge(&t->progress->guard, p->before, p->after, p->noise);
+    return HY_OK;
 }
 
 static hy_status decide(hy_trainer *t, proposal *p) {
@@ -241,35 +188,33 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         bool is_measured = before.jumps.is_residual_due && !t->progress->jumps.is_residual_due;
         *t->progress = before;
         t->engine->progress = engine;
-        if (is_measured) { /* once: the snapshot may be another by now */
+        if (is_measured) { /* only once: showing the proposal may have overwritten the snapshot */
             t->progress->jumps.is_residual_due = false;
             t->engine->progress.has_snapshot = false;
         }
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have hidden it */
+    HY_TRY(hy_offload_wait_away(t->engine->state)); /* the passes have overlapped this copy */
     return commit(t, p);
 }
 
 /* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
-    hy_eval_info eval;
+    double loss;
     bool is_due = t->loop->is_validation_due && hy_trainer_can_validate(t);
     if (!is_due || t->loop->is_in_fork) return HY_OK;
-    hy_status status = hy_trainer_validate(t, &eval);
+    hy_status status = hy_trainer_validate(t, &loss);
     t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (t->loop->is_validation_due) {
-        hy_trainer_defer_error(t, status);
-        return HY_OK;
-    }
-    return status == HY_ERR_MEMORY ? hy_trainer_skip_validation(t) : status;
+    if (!t->loop->is_validation_due) return status;
+    hy_trainer_defer_error(t, status);
+    return HY_OK;
 }
 
 static hy_status end_predict(hy_trainer *t) {
     t->engine->state->offload.batches_left = 0;
     HY_TRY(t->engine->device.backend->stream_sync(t->engine->device.compute));
-    HY_TRY(hy_engine_return_rings(t->engine)); /* its waiting is Predict's */
+    HY_TRY(hy_engine_return_rings(t->engine)); /* this waiting counts for Predict */
     return hy_offload_return(t->engine->state);
 }
 
@@ -282,14 +227,20 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     HY_TRY(decide(t, &p));
     HY_TRY(validate_here(t));
     HY_TRY(hy_trainer_retry(t, end_predict));
-    tell(t, &p);
+    bool is_accepted = p.verdict == HY_ACCEPTED;
+    if (!is_accepted && !t->loop->is_in_fork) {
+        hy_say(t, HY_NOTE,
+               "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
+               "from %.4f to %.4f",
+               (long long)t->progress->step, p.predicted_steps, p.before, p.after);
+    }
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
     t->progress->phases.steps[HY_PREDICT]++;
     hy_account_close(t, &account);
     hy_trainer_describe(t, &was, &account, info);
-    info->loss = p.verdict == HY_ACCEPTED ? p.after : p.before;
-    info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
-    info->was_rejected = p.verdict != HY_ACCEPTED;
-    t->progress->jumps.is_residual_due = p.verdict == HY_ACCEPTED;
+    info->loss = is_accepted ? p.after : p.before;
+    info->predicted_steps = is_accepted ? p.predicted_steps : 0;
+    info->was_rejected = !is_accepted;
+    t->progress->jumps.is_residual_due = is_accepted;
     return hy_trainer_end_step(t);
 }

@@ -1,80 +1,137 @@
-/* progress_json.c: trainer.json of a checkpoint: the run's progress and its inputs.
+/* progress_json.c: writes and reads trainer.json of a checkpoint: the progress of a run and what it
+ * depends on.
  *
  * Reading compares everything that decides the order of data with this run: with another
- * sequence length, seed or data set the position would be wrong, so a difference is an error
- * that names it. */
+ * sequence length, seed or data set the position in the data would be wrong, so a difference is
+ * an error that names the key. */
+#include "trainer/progress_json.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
-#include "trainer/advance.h"
-#include "trainer/evaluate.h"
-#include "trainer/make.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/eval_schedule.h"
 
 #define PROGRESS_VERSION 1
 
-/* A field of the run's progress, or of the engine's. */
+/* A value of hy_progress or of hy_engine_progress: an int64_t or a double. */
 typedef struct field {
     const char *key;
     size_t offset;
-    bool is_engine;
+    bool is_double, is_engine;
 } field;
 
-#define RUN(member) offsetof(hy_progress, member), false
-#define ENGINE(member) offsetof(hy_engine_progress, member), true
+#define INT(member) offsetof(hy_progress, member), false, false
+#define DOUBLE(member) offsetof(hy_progress, member), true, false
+#define ENGINE_INT(member) offsetof(hy_engine_progress, member), false, true
+#define ENGINE_DOUBLE(member) offsetof(hy_engine_progress, member), true, true
 
-static const field integers[] = {
-    {"step", RUN(step)},
-    {"updates", ENGINE(updates)},
-    {"skipped", ENGINE(skipped)},
-    {"sequences", RUN(sequences)},
-    {"tokens", RUN(tokens)},
-    {"backward_passes", ENGINE(backward_passes)},
-    {"val_step", RUN(val_step)},
-    {"true_steps", RUN(machine.done)},
-    {"window", RUN(machine.window)},
-    {"correct_left", RUN(machine.correct_left)},
-    {"cooldown", RUN(machine.cooldown)},
-    {"next_cooldown", RUN(machine.next_cooldown)},
-    {"moves", RUN(machine.moves)},
-    {"rejections", RUN(machine.rejections)},
-    {"divergences", RUN(machine.divergences)},
-    {"healthy_steps", RUN(divergence.count)},
-    {"guard_moves", RUN(guard.count)},
-    {"forks", RUN(confidence.forks)},
-    {"scale_good_steps", ENGINE(loss_scale.good_steps)},
-    {"line_streak", RUN(jumps.streak)},
-    {"tail_samples", ENGINE(average_samples)},
-    {"next_fork", RUN(forks.next)},
-    {"fork_wait", RUN(forks.wait)},
+static const field fields[] = {
+    {"step", INT(step)},
+    {"updates", ENGINE_INT(updates)},
+    {"skipped", ENGINE_INT(skipped)},
+    {"sequences", INT(sequences)},
+    {"tokens", INT(tokens)},
+    {"backward_passes", ENGINE_INT(backward_passes)},
+    {"val_step", INT(val_step)},
+    {"true_steps", INT(machine.done)},
+    {"window", INT(machine.window)},
+    {"correct_left", INT(machine.correct_left)},
+    {"cooldown", INT(machine.cooldown)},
+    {"next_cooldown", INT(machine.next_cooldown)},
+    {"moves", INT(machine.moves)},
+    {"rejections", INT(machine.rejections)},
+    {"divergences", INT(machine.divergences)},
+    {"healthy_steps", INT(divergence.count)},
+    {"guard_moves", INT(guard.count)},
+    {"forks", INT(confidence.forks)},
+    {"scale_good_steps", ENGINE_INT(loss_scale.good_steps)},
+    {"line_streak", INT(jumps.streak)},
+    {"tail_samples", ENGINE_INT(average_samples)},
+    {"next_fork", INT(forks.next)},
+    {"fork_wait", INT(forks.wait)},
+    {"seconds", DOUBLE(seconds)},
+    {"spent", DOUBLE(spent)},
+    {"loss_mean", DOUBLE(divergence.loss_mean)},
+    {"loss_variance", DOUBLE(divergence.loss_variance)},
+    {"grad_level", DOUBLE(divergence.grad_level)},
+    {"log_odds", DOUBLE(confidence.log_odds)},
+    {"fork_gain", DOUBLE(confidence.gain_sum)},
+    {"fork_spent", DOUBLE(forks.spent)},
+    {"fork_gain_steps", DOUBLE(forks.gain_steps)},
+    {"loss_scale", ENGINE_DOUBLE(loss_scale.scale)},
+    {"predicted_steps", DOUBLE(jumps.steps)},
 };
 
-static const field numbers[] = {
-    {"seconds", RUN(seconds)},
-    {"spent", RUN(spent)},
-    {"loss_mean", RUN(divergence.loss_mean)},
-    {"loss_variance", RUN(divergence.loss_variance)},
-    {"grad_level", RUN(divergence.grad_level)},
-    {"log_odds", RUN(confidence.log_odds)},
-    {"fork_gain", RUN(confidence.gain_sum)},
-    {"fork_spent", RUN(forks.spent)},
-    {"fork_gain_steps", RUN(forks.gain_steps)},
-    {"loss_scale", ENGINE(loss_scale.scale)},
-    {"predicted_steps", RUN(jumps.steps)},
+static const field best_fields[] = {
+    {"last", DOUBLE(best.last)},
+    {"loss", DOUBLE(best.loss)},
+    {"step", INT(best.step)},
+    {"saved_loss", DOUBLE(best.saved_loss)},
+    {"saved_step", INT(best.saved_step)},
+    {"mark", DOUBLE(best.mark)},
+    {"stale", INT(best.stale)},
+    {"sequences", INT(best.sequences)},
+    {"stride", INT(best.stride)},
+    {"of", INT(best.of)},
 };
 
-static void *field_of(const hy_trainer *t, const field *f) {
+/* Each is an array with an entry for each phase. */
+static const field phase_fields[] = {
+    {"steps", INT(phases.steps)},
+    {"seconds", DOUBLE(phases.seconds)},
+    {"wait_seconds", DOUBLE(phases.wait)},
+    {"bytes_moved", INT(phases.bytes_moved)},
+};
+
+#define LENGTH(list) (int)(sizeof list / sizeof list[0])
+
+/* The address of a value; `index` is for arrays. */
+static void *field_at(const hy_trainer *t, const field *f, int index) {
     char *base = f->is_engine ? (char *)&t->engine->progress : (char *)t->progress;
-    return base + f->offset;
+    return base + f->offset + (size_t)index * sizeof(int64_t);
+}
+
+static void write_fields(const hy_trainer *t, const field *list, int count, int index,
+                         hy_json_writer *w) {
+    for (const field *f = list; f < list + count; f++) {
+        const void *value = field_at(t, f, index);
+        if (f->is_double) {
+            hy_json_put_double(w, f->key, *(const double *)value);
+        } else {
+            hy_json_put_int(w, f->key, *(const int64_t *)value);
+        }
+    }
+}
+
+static hy_status read_fields(hy_trainer *t, const field *list, int count, int index,
+                             const hy_json *json, const hy_json_node *node) {
+    for (const field *f = list; f < list + count; f++) {
+        void *value = field_at(t, f, index);
+        HY_TRY(f->is_double ? hy_json_double(json, node, f->key, value)
+                            : hy_json_int(json, node, f->key, value));
+        HY_FAIL_IF(!f->is_double && *(int64_t *)value < 0, HY_ERR_INPUT,
+                   "%s/trainer.json: %s is %lld; expected 0 or more", t->resumed, f->key,
+                   (long long)*(int64_t *)value);
+    }
+    return HY_OK;
+}
+
+/* Older checkpoints have no lowest losses; values that are not finite are null in the file. */
+static void read_best(hy_trainer *t, const hy_json_node *node) {
+    t->progress->best = HY_NO_BEST;
+    for (int i = 0; i < LENGTH(best_fields); i++) {
+        const field *f = &best_fields[i];
+        const hy_json_node *member = hy_json_get(node, f->key);
+        (void)(f->is_double ? hy_json_as_double(member, field_at(t, f, 0))
+                            : hy_json_as_int(member, field_at(t, f, 0)));
+    }
 }
 
 static void write_ring(hy_json_writer *w, const char *key, const double *values, int count) {
@@ -83,10 +140,10 @@ static void write_ring(hy_json_writer *w, const char *key, const double *values,
     hy_json_close_array(w);
 }
 
-/* What the order of data depends on: the packing of rows and the counted tokens change the last
- * two, which older checkpoints do not have. */
+/* The order of data depends on these values. The packing of rows and the counted tokens change
+ * the last two, which older checkpoints do not have. */
 typedef struct identity {
-    const char *key, *name; /* in the file, and in messages */
+    const char *key, *name; /* in the file; in messages */
     int64_t ours;
     bool may_lack;
 } identity;
@@ -114,37 +171,7 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
 }
 
-static void write_best(hy_json_writer *w, const hy_best *best) {
-    hy_json_open_object(w, "best");
-    hy_json_put_double(w, "last", best->last);
-    hy_json_put_double(w, "loss", best->loss);
-    hy_json_put_int(w, "step", best->step);
-    hy_json_put_double(w, "saved_loss", best->saved_loss);
-    hy_json_put_int(w, "saved_step", best->saved_step);
-    hy_json_put_double(w, "mark", best->mark);
-    hy_json_put_int(w, "stale", best->stale);
-    hy_json_put_int(w, "sequences", best->sequences);
-    hy_json_put_int(w, "stride", best->stride);
-    hy_json_put_int(w, "of", best->of);
-    hy_json_close_object(w);
-}
-
-/* Older checkpoints have none; values that are not finite are null in the file. */
-static void read_best(const hy_json_node *node, hy_best *best) {
-    *best = HY_NO_BEST;
-    (void)hy_json_as_double(hy_json_get(node, "last"), &best->last);
-    (void)hy_json_as_double(hy_json_get(node, "loss"), &best->loss);
-    (void)hy_json_as_int(hy_json_get(node, "step"), &best->step);
-    (void)hy_json_as_double(hy_json_get(node, "saved_loss"), &best->saved_loss);
-    (void)hy_json_as_int(hy_json_get(node, "saved_step"), &best->saved_step);
-    (void)hy_json_as_double(hy_json_get(node, "mark"), &best->mark);
-    (void)hy_json_as_int(hy_json_get(node, "stale"), &best->stale);
-    (void)hy_json_as_int(hy_json_get(node, "sequences"), &best->sequences);
-    (void)hy_json_as_int(hy_json_get(node, "stride"), &best->stride);
-    (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
-}
-
-/* What tensors do not show of parameters in a provider's memory: for plans
+/* Describes parameters in a provider's memory, as far as tensors do not, for plans
  * (custom/plan_resumed.c). */
 static void write_own(const hy_provider *p, hy_json_writer *w) {
     const hy_custom_side *m = p->memory;
@@ -169,7 +196,7 @@ static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
     return strcmp(name, run->name) == 0 ? NULL : name;
 }
 
-/* What decides which state a checkpoint has: the groups' optimizers, and what is frozen. */
+/* Optimizers of groups and frozen parameters decide which state a checkpoint has. */
 static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     const hy_params *params = &t->engine->model->params;
     hy_json_open_object(w, "own_optimizers");
@@ -215,20 +242,6 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
     return HY_OK;
 }
 
-static void write_phases(const hy_progress *p, hy_json_writer *w) {
-    hy_json_open_array(w, "phases");
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        hy_json_open_object(w, NULL);
-        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
-        hy_json_put_int(w, "steps", p->phases.steps[i]);
-        hy_json_put_double(w, "seconds", p->phases.seconds[i]);
-        hy_json_put_double(w, "wait_seconds", p->phases.wait[i]);
-        hy_json_put_int(w, "bytes_moved", p->phases.bytes_moved[i]);
-        hy_json_close_object(w);
-    }
-    hy_json_close_array(w);
-}
-
 static void write_data(const hy_trainer *t, hy_json_writer *w) {
     identity data[IDENTITIES];
     describe_identity(t, data);
@@ -238,6 +251,17 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
     write_hash(w, "val_hash", t->data.val_hash);
     hy_json_put_string(w, "description", hy_trainer_data(t)->description);
     hy_json_close_object(w);
+}
+
+static void write_phases(const hy_trainer *t, hy_json_writer *w) {
+    hy_json_open_array(w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
+        write_fields(t, phase_fields, LENGTH(phase_fields), i, w);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
 }
 
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
@@ -253,12 +277,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "optimizer", t->engine->plan->optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine->state->rows->optim_count);
     write_sets(t, &w);
-    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        hy_json_put_double(&w, numbers[i].key, *(const double *)field_of(t, &numbers[i]));
-    }
+    write_fields(t, fields, LENGTH(fields), 0, &w);
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->jumps.is_residual_due);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
@@ -270,10 +289,12 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
-    write_best(&w, &p->best);
+    hy_json_open_object(&w, "best");
+    write_fields(t, best_fields, LENGTH(best_fields), 0, &w);
+    hy_json_close_object(&w);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    /* A fork while its second arm is running. */
+    /* An open paired test. */
     if (t->loop->fork.is_open) {
         hy_json_open_object(&w, "fork");
         hy_json_put_int(&w, "compare_at", t->loop->fork.compare_at);
@@ -281,7 +302,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         write_ring(&w, "with", t->loop->fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
-    write_phases(p, &w);
+    write_phases(t, &w);
     hy_json_open_object(&w, "schedule");
     hy_json_put_int(&w, "warmup", t->loop->schedule.warmup);
     hy_json_put_int(&w, "total", t->loop->schedule.total);
@@ -305,34 +326,12 @@ static hy_status read_phase(const hy_json *json, const char *path, hy_phase *out
     return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not a phase", path, name);
 }
 
-static hy_status read_phases(const hy_json *json, hy_progress *p) {
-    const hy_json_node *list = hy_json_get(hy_json_root(json), "phases");
-    const hy_json_node *node = list ? hy_json_first(list) : NULL;
-    for (int i = 0; i < HY_PHASE_COUNT && node; i++, node = hy_json_next(node)) {
-        HY_TRY(hy_json_int(json, node, "steps", &p->phases.steps[i]));
-        HY_TRY(hy_json_double(json, node, "seconds", &p->phases.seconds[i]));
-        HY_TRY(hy_json_double(json, node, "wait_seconds", &p->phases.wait[i]));
-        HY_TRY(hy_json_int(json, node, "bytes_moved", &p->phases.bytes_moved[i]));
-    }
-    return HY_OK;
-}
-
 static void read_ring(const hy_json_node *object, const char *key, double *values, int count) {
     const hy_json_node *list = hy_json_get(object, key);
     const hy_json_node *node = list ? hy_json_first(list) : NULL;
     for (int i = 0; i < count && node; i++, node = hy_json_next(node)) {
         if (!hy_json_as_double(node, &values[i])) values[i] = NAN;
     }
-}
-
-static hy_status read_fork(const hy_json *json, hy_fork *fork) {
-    const hy_json_node *node = hy_json_get(hy_json_root(json), "fork");
-    fork->is_open = node != NULL;
-    if (!node) return HY_OK;
-    HY_TRY(hy_json_int(json, node, "compare_at", &fork->compare_at));
-    HY_TRY(hy_json_int(json, node, "first", &fork->first));
-    read_ring(node, "with", fork->with, HY_FORK_SEQUENCES);
-    return HY_OK;
 }
 
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
@@ -364,7 +363,8 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
     return HY_OK;
 }
 
-/* Another optimizer cannot use its state. Older checkpoints do not name it: it is AdamW. */
+/* Another optimizer cannot use the state. Older checkpoints do not name their optimizer: it is
+ * AdamW. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_optimizer_kind *ours = t->engine->plan->optimizer.kind;
     int64_t arrays = t->engine->state->rows->optim_count, theirs;
@@ -391,43 +391,46 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                PROGRESS_VERSION);
     HY_TRY(check_identity(t, json, path));
     HY_TRY(check_optimizer(t, root, path));
-    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        int64_t *value = field_of(t, &integers[i]);
-        HY_TRY(hy_json_int(json, root, integers[i].key, value));
-        if (*value < 0) return hy_fail(HY_ERR_INPUT, "%s: %s is negative", path, integers[i].key);
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        HY_TRY(hy_json_double(json, root, numbers[i].key, field_of(t, &numbers[i])));
-    }
+    HY_TRY(read_fields(t, fields, LENGTH(fields), 0, json, root));
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->jumps.is_residual_due));
     HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine->progress.has_snapshot));
     HY_FAIL_IF(t->engine->progress.has_snapshot && !hy_has_row(t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
-    int64_t exponent = 0; /* older checkpoints do not say it: they have no slow weights in 8 bits */
+    int64_t exponent = 0; /* older checkpoints lack it, and have no slow weights in 8 bits */
     (void)hy_json_as_int(hy_json_get(root, "slow_exponent"), &exponent);
     HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
                "%s: slow_exponent is %lld, expected %d to %d", path, (long long)exponent,
                -HY_GRID_EXPONENT_MAX, HY_GRID_EXPONENT_MAX);
     t->engine->progress.slow_exponent = (int32_t)exponent;
-    hy_loss_bound bound = {0}; /* older checkpoints do not say it: the next step is their first */
+    hy_loss_bound bound = {0}; /* older checkpoints lack it: the next step counts as the first */
     bool has_bound = hy_json_as_int(hy_json_get(root, "early_steps"), &bound.seen) &&
                      hy_json_as_double(hy_json_get(root, "first_loss"), &bound.first) &&
                      hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
-    /* Validation left to the next Predict step; older checkpoints do not have it. */
+    /* A validation that waits for the next Predict step; older checkpoints lack it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop->is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop->is_rest_owed);
-    read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
-    read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
-    if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
-    read_best(hy_json_get(root, "best"), &p->best);
+    read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    read_ring(root, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
+    if (!hy_json_as_double(hy_json_get(root, "val_loss"), &p->val_loss)) p->val_loss = NAN;
+    read_best(t, hy_json_get(root, "best"));
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
-    HY_TRY(read_fork(json, &t->loop->fork));
-    return read_phases(json, p);
+    hy_fork *fork = &t->loop->fork;
+    const hy_json_node *test = hy_json_get(root, "fork"), *phases = hy_json_get(root, "phases");
+    fork->is_open = test != NULL;
+    if (test) {
+        HY_TRY(hy_json_int(json, test, "compare_at", &fork->compare_at));
+        HY_TRY(hy_json_int(json, test, "first", &fork->first));
+        read_ring(test, "with", fork->with, HY_FORK_SEQUENCES);
+    }
+    const hy_json_node *phase = phases ? hy_json_first(phases) : NULL;
+    for (int i = 0; i < HY_PHASE_COUNT && phase; i++, phase = hy_json_next(phase)) {
+        HY_TRY(read_fields(t, phase_fields, LENGTH(phase_fields), i, json, phase));
+    }
+    return HY_OK;
 }
 
 /* A run that is extended has another learning rate schedule, which is reported. A finished
@@ -454,19 +457,26 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;
 }
 
-hy_status hy_progress_read(hy_trainer *t, const char *path) {
+static hy_status open_file(const hy_trainer *t, char path[HY_PATH_MAX], hy_json **out) {
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, t->resumed, "trainer.json"));
+    return hy_json_read_file(path, out);
+}
+
+hy_status hy_progress_read(hy_trainer *t) {
+    char path[HY_PATH_MAX];
     hy_json *json;
-    HY_TRY(hy_json_read_file(path, &json));
+    HY_TRY(open_file(t, path, &json));
     hy_status status = read_progress(t, json, path);
     if (status == HY_OK) fit_schedule(t, hy_json_root(json));
     hy_json_free(json);
     return status;
 }
 
-hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
+hy_status hy_progress_read_choices(hy_trainer *t) {
+    char path[HY_PATH_MAX];
     hy_json *json;
-    HY_TRY(hy_json_read_file(path, &json));
     hy_status status = HY_OK;
+    HY_TRY(open_file(t, path, &json));
     if (t->provider->facts.has_model_files) {
         status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
     }

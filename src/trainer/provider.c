@@ -1,8 +1,7 @@
-/* provider.c: the trainer's side of a provider. See provider.h.
+/* provider.c: adjusts the settings of a run to its provider. See provider.h.
  *
- * Everything that follows only from facts and parameters is done here for all providers:
- * settings that do not apply without the engine's passes, and the weights that a provider finds
- * in its own memory. */
+ * Settings that do not apply to a provider are replaced here, for all providers, from facts and
+ * parameters alone. */
 #include "trainer/provider.h"
 
 #include <stdio.h>
@@ -10,12 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "trainer/adapt.h"
-#include "trainer/evaluate.h"
-#include "trainer/ranks.h"
-#include "trainer/trainer.h"
-
-/* ---- settings -------------------------------------------------------------------------------- */
+#include "config/derived.h"
 
 static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
@@ -34,21 +28,11 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     return HY_OK;
 }
 
-/* The weights are in the provider's memory, and gradients too unless the engine sums them. */
-static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
-    m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
-    m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
-    s->memory.weights_place = HY_DEVICE;
-    if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    /* Next the provider computes with all weights, unless it requests each of them. */
-    if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
-}
-
 static void settle_passes(hy_settings *s) {
     s->train.tokens = 0;
     s->train.epochs = 0;
     s->train.step_tokens = 0;
-    s->train.batch_size = 1; /* a sequence is a micro-batch of the provider's */
+    s->train.batch_size = 1; /* one sequence stands for one micro-batch of the provider */
     s->train.seq_len = 1;
     s->train.min_batch_size = 1;
     s->train.max_batch_size = 0;
@@ -65,11 +49,20 @@ static void settle_passes(hy_settings *s) {
 
 hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
     const hy_provider_facts *f = &p->facts;
+    hy_custom_side *m = p->memory;
     if (!f->has_passes) {
         HY_TRY(check_settings(ranks, s));
         settle_passes(s);
     }
-    if (p->memory) settle_memory(p->memory, ranks, s);
+    if (m) { /* weights stay there, and gradients too unless the engine sums them */
+        m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
+        m->is_half =
+            hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
+        s->memory.weights_place = HY_DEVICE;
+        if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
+        /* After an update the provider uses all weights at once, unless it requests each. */
+        if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
+    }
     if (!f->can_evaluate) s->eval.eval_every = s->eval.early_stop = 0;
     if (!f->can_rewind) s->phases.fork_budget = 0;
     if (!f->has_model_files) {
@@ -82,7 +75,7 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
 }
 
 uint64_t hy_provider_agreed(const hy_provider *p) {
-    const hy_custom_side *m = p ? p->memory : NULL; /* a self-test has no run, so no provider */
+    const hy_custom_side *m = p ? p->memory : NULL; /* NULL in a self-test, which has no run */
     hy_hash hash;
     hy_hash_init(&hash, 0);
     if (!m) return hy_hash_value(&hash);
@@ -103,95 +96,3 @@ uint64_t hy_provider_agreed(const hy_provider *p) {
 void hy_provider_release(hy_provider *p) {
     if (p && p->ops->release) p->ops->release(p);
 }
-
-/* ---- which weights a provider's memory holds ------------------------------------------------- */
-
-typedef hy_status (*probe_work)(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
-
-/* The weights return to the provider's memory even if the probe failed, so that a run that ends
- * here can be saved. */
-static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan, hy_probe *probe,
-                             probe_work work) {
-    hy_engine *e = t->engine;
-    hy_error kept;
-    hy_status status = hy_custom_show(e, shown);
-    probe->counted = 0;
-    if (status == HY_OK) status = work(t, plan, probe);
-    if (e->custom->shown == HY_SHOWN_WEIGHTS) return status;
-    if (hy_ranks_are_apart(t, status)) {
-        t->status.life = HY_LIFE_FAILED;
-        return status;
-    }
-    hy_error_save(&kept, status);
-    hy_status back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
-    while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
-        back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
-    }
-    if (back != HY_OK) {
-        t->status.life = HY_LIFE_FAILED;
-        return back;
-    }
-    return hy_error_restore(&kept);
-}
-
-static hy_status losses(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
-    return t->provider->ops->losses(t->provider, t, plan, probe);
-}
-
-hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
-    if (!t->engine->custom) return losses(t, plan, probe);
-    hy_shown shown = probe->of_candidate ? HY_SHOWN_CANDIDATE : HY_SHOWN_WEIGHTS;
-    return probe_shown(t, shown, plan, probe, losses);
-}
-
-static hy_status evaluate(hy_trainer *t, hy_batch_plan *unused, hy_probe *probe) {
-    (void)unused;
-    return t->provider->ops->evaluate(t->provider, t, probe);
-}
-
-/* A validation between a jump and the end of its Correct keeps the snapshot: the jump may still be
- * undone. */
-hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe) {
-    hy_arena kept = {0};
-    hy_error error;
-    if (!t->engine->custom) return evaluate(t, NULL, probe);
-    if (!probe->of_candidate) return probe_shown(t, HY_SHOWN_WEIGHTS, NULL, probe, evaluate);
-    if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(t->engine, &kept));
-    hy_status status = probe_shown(t, HY_SHOWN_AVERAGE, NULL, probe, evaluate);
-    hy_error_save(&error, status);
-    hy_status back = hy_custom_return_snapshot(t->engine, &kept);
-    return status == HY_OK ? back : hy_error_restore(&error);
-}
-
-/* Applies a pending update first. */
-static hy_status show_weights(hy_trainer *t) {
-    HY_TRY(hy_custom_show(t->engine, HY_SHOWN_WEIGHTS));
-    return hy_custom_lend(t->engine);
-}
-
-hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status) {
-    hy_error error;
-    bool is_ready = t->status.life == HY_LIFE_READY && !hy_ranks_are_apart(t, status);
-    if (!t->engine->custom || !is_ready) return status;
-    hy_error_save(&error, status);
-    hy_status shown = hy_trainer_retry(t, show_weights);
-    return status == HY_OK ? shown : hy_error_restore(&error);
-}
-
-hy_status hy_trainer_show_last(hy_trainer *t) {
-    if (!t->engine->custom) return HY_OK;
-    HY_TRY(show_weights(t));
-    return hy_engine_sync(t->engine);
-}
-
-/* ---- what it has ----------------------------------------------------------------------------- */
-
-hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
-    HY_FAIL_IF(t->provider && !t->provider->facts.has_passes, HY_ERR_STATE,
-               "a custom model does not support %s here", what);
-    return HY_OK;
-}
-
-hy_engine *hy_trainer_engine(hy_trainer *t) { return t->engine; }
-
-int64_t hy_trainer_next_sequence(const hy_trainer *t) { return t->progress->sequences; }

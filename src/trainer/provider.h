@@ -1,9 +1,9 @@
-/* provider.h: who computes the gradients and losses of a run.
+/* provider.h: the interface between a run and what computes its gradients and losses.
  *
  * The trainer decides which phase and which sequences come next and updates the weights. A
  * provider computes gradients and losses: the model of the settings (model_provider.c), a
  * program's callbacks or loop (src/custom), or any other that fills in this struct. The trainer
- * never tests which one it has: what differs is an operation or a fact. */
+ * never tests which one it has: providers differ in operations and facts. */
 #pragma once
 
 #include "data/dataset.h"
@@ -14,41 +14,44 @@
 struct hy_checkpoint;
 typedef struct hy_provider hy_provider;
 
-/* One optimizer step whose gradients are needed. */
+/* The optimizer step that gradients are requested for. */
 typedef struct hy_step_request {
-    hy_dtype dtype; /* that the step computes in */
+    hy_dtype dtype; /* the type that the step computes in */
     double lr;
     int attempt; /* 1, and one more each time the same step is tried again */
 } hy_step_request;
 
 /* What a provider reports of that step. */
 typedef struct hy_step_report {
-    double loss;      /* mean over what counts */
-    int64_t tokens;   /* targets that count, of all ranks */
-    int64_t computed; /* computed tokens, counted or not: for the speed */
+    double loss;      /* mean over the counted targets */
+    int64_t tokens;   /* counted targets of all ranks */
+    int64_t computed; /* all computed tokens, for the speed */
 } hy_step_report;
 
 typedef struct hy_provider_ops {
     /* Opens what it trains on, before the plan is made. NULL: nothing to open. */
     hy_status (*open)(hy_provider *p, hy_trainer *t);
-    /* Makes the weights that a new run begins with. NULL: they are in its memory. */
+    /* Makes the initial weights of a new run. NULL: they are in the provider's memory. */
     hy_status (*initialise)(hy_provider *p, hy_trainer *t);
     /* Computes the gradients of the next step and ends with hy_update_sum_gradients. After a
      * failure the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
-    /* The step is applied. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
+    /* After the update. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
+    /* A step or jump is complete, with these figures; before the observer's on_step. NULL: nothing
+     * to do. */
+    void (*on_step)(hy_provider *p, const hy_step_info *info);
     /* Losses of training sequences by number, forward only. `plan` is for the engine's passes. */
     hy_status (*losses)(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
     /* Held-out loss. NULL: facts.can_evaluate is false. */
     hy_status (*evaluate)(hy_provider *p, hy_trainer *t, hy_probe *probe);
     /* How often `losses` or `evaluate` of this many sequences call hy_offload_count_down. */
     int64_t (*batches)(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences);
-    /* A file of its own in each checkpoint. NULL: none. */
+    /* Writes and reads the provider's own file in a checkpoint. NULL: it has none. */
     hy_status (*save)(hy_provider *p, struct hy_checkpoint *checkpoint);
     hy_status (*load)(hy_provider *p, const char *checkpoint);
-    /* Called when the trainer is destroyed or cannot be made. NULL: its owner frees it. */
+    /* Called when the trainer is destroyed or cannot be made. NULL: the caller frees it. */
     void (*release)(hy_provider *p);
 } hy_provider_ops;
 
@@ -64,18 +67,20 @@ typedef struct hy_provider_facts {
      * then in the state after its last step and can be saved. */
     bool may_stop;
     bool writes_if_asked;  /* a run has a folder only if `out` names one */
-    hy_dataset_facts data; /* what it trains on, if it reads no data set of ours */
+    hy_dataset_facts data; /* what it trains on, unless that is a data set of the settings */
 } hy_provider_facts;
 
 struct hy_provider {
     const hy_provider_ops *ops;
     hy_provider_facts facts;
-    hy_custom_side *memory; /* its parameters and where they are; NULL: the engine's */
-    bool is_abandoned;      /* nothing is saved any more */
+    hy_custom_side *memory; /* its parameters and their memory; NULL: the engine has both */
+    bool is_abandoned;      /* the run must not be saved any more */
 };
 
 /* model_provider.c: the model and data of the settings. Stateless: all trainers share it. */
 extern hy_provider hy_model_provider;
+/* Its loader, anew, at the data cursor. */
+hy_status hy_trainer_start_loader(hy_trainer *t);
 
 /* make.c: a trainer of this provider. The trainer releases it, also after a failure. */
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
@@ -86,21 +91,9 @@ hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
 /* Adjusts the settings to a provider on this many ranks (0: one process): without the engine's
  * passes, their settings do not apply. */
 hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *settings);
-/* One number of what must be equal on all ranks of a run. */
+/* A hash of everything about a provider that must be equal on all ranks. */
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
-/* Losses of training sequences, and the held-out loss; with probe->of_candidate of the proposed
- * weights or of the average. A provider with memory of its own finds those weights there while it
- * computes. */
-hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
-hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe);
-/* Before a public call returns with this status: updates the weights in the provider's memory,
- * where a 16-bit copy may be stale. Does nothing after a failure that ranks have not agreed on. */
-hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status);
-/* At the end of a run: the provider's memory gets the weights after the last step. */
-hy_status hy_trainer_show_last(hy_trainer *t);
-/* HY_ERR_STATE: `what` needs the engine's passes. */
-hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
 
 /* ---- for providers --------------------------------------------------------------------------- */
 

@@ -4,23 +4,19 @@
  * ranks. Values that only one process knows (its clock, a stop request, free memory) are shared
  * first, with the number of targets at the start of each step; the clock is rank 0's. Rank 0 has
  * the run's folder and its record. */
+#include "trainer/ranks.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/hash.h"
-#include "base/sized.h"
 #include "plan/plan_value.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
 #include "trainer/join.h"
-#include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/monitor_look.h"
 
-#define MESSAGE 384 /* of a failure that another rank is told of */
+#define MESSAGE 384 /* bytes of an error message that is sent to other ranks */
 #define LEAST_MOST 4
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -39,8 +35,6 @@ hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
 
 static int32_t rank_count(const hy_trainer *t) { return t->team ? t->team->who.count : 1; }
 
-bool hy_trainer_leads(const hy_trainer *t) { return !t->team || t->team->who.rank == 0; }
-
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status) {
     bool is_known = status == HY_OK || status == HY_STOPPED || hy_ranks_have_agreed(t, status);
     return t->team && !is_known;
@@ -50,18 +44,12 @@ hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size) {
     return t->team ? hy_control_share(t->team->control, data, size, 0) : HY_OK;
 }
 
-hy_status hy_ranks_share_folder(hy_trainer *t) {
-    HY_TRY(hy_ranks_agree(t, HY_OK));
-    snprintf(t->folder, sizeof t->folder, "%s", t->record->out);
-    return hy_ranks_share(t, t->folder, sizeof t->folder);
-}
-
-/* Uses NCCL if every rank can. If it was not requested and cards are not shared, the missing
- * part is reported. */
+/* Uses NCCL if every rank can. If NCCL was not requested and each rank has its own card, a
+ * warning says what is missing. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     hy_link_choice asked = t->settings->ranks.transport;
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
-    /* Every rank asks, or none. */
+    /* The same on all ranks: either every rank looks for NCCL, or none. */
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && sharers->has_cards);
     if (!is_open) return HY_OK;
     hy_status status = hy_ranks_agree(t, hy_rank_look_for_nccl(sharers, is_gpu, NULL));
@@ -91,7 +79,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Machines are assumed to be connected by InfiniBand, with one rank each. */
+/* With link ib200, each rank is assumed to have its own machine. */
 void hy_ranks_plan_sharers(hy_trainer *t) {
     hy_plan_request *r = &t->engine->request;
     const hy_planned_ranks *p = &t->ranks.planned;
@@ -106,26 +94,13 @@ void hy_ranks_plan_sharers(hy_trainer *t) {
 
 /* ---- what is timed --------------------------------------------------------------------------- */
 
-/* Of a rank's device, and what is chosen for it. */
+/* What a rank sends about its device and the choices for it. */
 typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
     int32_t has_fp8;
     hy_fp8_use fp8;
-    uint64_t chunk_budget; /* that loss chunks depend on: free memory, which always differs */
+    uint64_t chunk_budget; /* decides loss chunks; free memory differs between ranks */
 } timed_choice;
-
-/* Their matmuls are timed separately, so results depend on which rank computed what. */
-static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
-    if (!hy_trainer_leads(t) || !t->engine->device.backend->matmul_table) return;
-    for (int32_t r = 1; r < rank_count(t); r++) {
-        if (strcmp(all[r].device, all[0].device) == 0) continue;
-        hy_say(t, HY_WARNING,
-               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
-               "separately, and may choose others after a resume",
-               r, all[r].device, all[0].device);
-        return;
-    }
-}
 
 hy_status hy_ranks_share_fp8(hy_trainer *t) {
     hy_plan_request *r = &t->engine->request;
@@ -137,7 +112,15 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
     own.chunk_budget = r->chunk_budget;
     snprintf(own.device, sizeof own.device, "%s", t->engine->device.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
-    tell_other_devices(t, all);
+    bool has_told = !hy_trainer_leads(t) || !t->engine->device.backend->matmul_table;
+    for (int32_t i = 1; i < rank_count(t) && !has_told; i++) {
+        has_told = strcmp(all[i].device, all[0].device) != 0;
+        if (!has_told) continue;
+        hy_say(t, HY_WARNING,
+               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
+               "separately, and may choose others after a resume",
+               i, all[i].device, all[0].device);
+    }
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
     r->chunk_budget = all[0].chunk_budget;
     r->fixed.has_fp8 = all[0].has_fp8;
@@ -146,10 +129,6 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-
-hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *r, hy_plan *plan) {
-    return t->team ? hy_plan_share(t->team, r, plan) : HY_OK;
-}
 
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     const hy_plan_request *r = &t->engine->request;
@@ -205,30 +184,30 @@ hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
 }
 
 /* What each rank sends at the start of a step. */
-enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, TOLD };
+enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, NUMBERS };
 
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
-    double own[TOLD] = {[COUNTED] = (double)*counted,
-                        [STOPS] = atomic_load(&t->status.stop_requested),
-                        [SAVES] = hy_trainer_is_save_time(t),
-                        [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
-                        [IS_SHORT] = hy_trainer_is_short(t)};
-    double all[TOLD * HY_RANKS_MOST];
+    double own[NUMBERS] = {[COUNTED] = (double)*counted,
+                           [STOPS] = atomic_load(&t->status.stop_requested),
+                           [SAVES] = hy_trainer_is_save_time(t),
+                           [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
+                           [IS_SHORT] = hy_trainer_is_short(t)};
+    double all[NUMBERS * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
-    HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
+    HY_TRY(hy_control_gather(t->team->control, own, NUMBERS, all));
     *counted = 0;
     t->ranks.agreed.is_short = false;
     for (int32_t r = 0; r < rank_count(t); r++) {
-        *counted += (int64_t)all[r * TOLD + COUNTED];
-        t->ranks.agreed.is_short |= all[r * TOLD + IS_SHORT] != 0;
-        t->ranks.agreed.stops |= all[r * TOLD + STOPS] != 0;
+        *counted += (int64_t)all[r * NUMBERS + COUNTED];
+        t->ranks.agreed.is_short |= all[r * NUMBERS + IS_SHORT] != 0;
+        t->ranks.agreed.stops |= all[r * NUMBERS + STOPS] != 0;
     }
     t->ranks.agreed.saves = all[SAVES] != 0;
     t->ranks.agreed.keeps_best = all[KEEPS_BEST] != 0;
     return HY_OK;
 }
 
-void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
+void hy_ranks_share_figures(hy_trainer *t, const hy_step_info *info) {
     enum { COUNT = HY_RANK_FIGURES };
     hy_agreed *a = &t->ranks.agreed;
     if (!t->team) return;
@@ -243,46 +222,32 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     a->sent = sent;
     a->link_seconds = busy;
     if (hy_control_gather(t->team->control, own, COUNT, all) != HY_OK) return;
-    double *to[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
-    for (int32_t r = 0; r < rank_count(t); r++) {
-        for (int k = 0; k < COUNT; k++) to[k][r] = all[r * COUNT + k];
+    const double *of_ranks[COUNT];
+    for (int k = 0; k < COUNT; k++) {
+        for (int32_t r = 0; r < rank_count(t); r++) a->figures[k][r] = all[r * COUNT + k];
+        of_ranks[k] = a->figures[k];
     }
-    const double *of_ranks[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     bool is_step = info->phase != HY_PREDICT;
     if (is_step && t->ranks.figures.ranks > 0) hy_rank_figures_add(&t->ranks.figures, of_ranks);
 }
 
-/* ---- messages to the other ranks -------------------------------------------------------------------- */
-
-hy_status hy_ranks_begin_figures(hy_trainer *t) {
-    if (!t->team || !hy_trainer_leads(t)) return HY_OK;
-    return hy_rank_figures_init(&t->ranks.figures, rank_count(t), 0);
-}
-
-bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size) {
-    hy_ranks_info info = {0};
-    bool is_planned = !t->team && t->ranks.planned.count > 1;
-    if (is_planned) {
-        info = (hy_ranks_info){.count = t->ranks.planned.count,
-                               .zero_stage = t->engine->plan->zero_stage,
-                               .transport = t->ranks.planned.has_cards ? "NCCL" : "sockets"};
-    } else if (t->team) {
-        info = (hy_ranks_info){.count = t->team->who.count,
-                               .rank = t->team->who.rank,
-                               .zero_stage = t->engine->plan->zero_stage,
-                               .transport = t->team->link_name};
-    }
-    hy_copy_sized(out, size, &info, sizeof info);
-    return is_planned || t->team;
-}
-
-bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out, size_t size) {
-    hy_rank_cost cost;
-    bool is_known = hy_rank_figures_of(&t->ranks.figures, rank, &cost);
-    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
-    return is_known;
-}
+/* ---- figures --------------------------------------------------------------------------------- */
 
 bool hy_ranks_stop(const hy_trainer *t) {
     return t->team ? t->ranks.agreed.stops : atomic_load(&t->status.stop_requested);
+}
+
+hy_ranks_info hy_ranks_describe(const hy_trainer *t) {
+    const hy_planned_ranks *planned = &t->ranks.planned;
+    hy_ranks_info info = {0};
+    if (t->team) {
+        info = (hy_ranks_info){.count = t->team->who.count,
+                               .rank = t->team->who.rank,
+                               .transport = t->team->link_name};
+    } else if (planned->count > 0) {
+        info.count = planned->count;
+        info.transport = planned->has_cards ? "NCCL" : "sockets";
+    }
+    if (info.count > 0) info.zero_stage = t->engine->plan->zero_stage;
+    return info;
 }

@@ -1,21 +1,22 @@
-/* recording.c: collects the values of a run's record; src/record writes them. */
+/* recording.c: collects the values of a run's record. See recording.h.
+ *
+ * src/record writes the files: metrics.jsonl, plan.json, summary.json. Only rank 0 has a record;
+ * without a folder nothing is written. */
+#include "trainer/recording.h"
+
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "formats/checkpoint.h"
-#include "hybrid_tools.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
+#include "trainer/monitor_savings.h"
 #include "trainer/ranks.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/summary.h"
 
 static hy_moment now(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
 }
 
-/* Resuming an older checkpoint abandons the later ones. */
+/* Resuming an older checkpoint abandons the later checkpoints. */
 static hy_status choose_branch(const hy_trainer *t) {
     hy_text left = {0};
     if (!t->resumed[0]) return HY_OK;
@@ -30,12 +31,11 @@ static hy_status choose_branch(const hy_trainer *t) {
     return status;
 }
 
-static hy_status open_record(hy_trainer *t, bool is_remade) {
+hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = t->settings;
     const hy_provider_facts *f = &t->provider->facts;
     hy_moment moment = now(t);
-    hy_ranks_info ranks;
-    bool are_several = hy_trainer_ranks(t, &ranks);
+    hy_ranks_info ranks = hy_ranks_describe(t);
     hy_start_line start = {
         .command = t->record->command,
         .model = s->model,
@@ -52,7 +52,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .vram_budget_bytes = hy_budget_device(&t->engine->request),
         .host_budget_bytes = hy_budget_host(&t->engine->request),
         .ranks = ranks.count,
-        .zero_stage = are_several ? ranks.zero_stage : -1,
+        .zero_stage = ranks.count > 0 ? ranks.zero_stage : -1,
         .transport = ranks.transport,
     };
     if (!t->record->out[0]) return HY_OK;
@@ -74,39 +74,28 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     return HY_OK;
 }
 
-hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); }
-
-/* The new folder has nothing of the old one: neither the resumed checkpoint nor the copy of the
- * model. */
-hy_status hy_trainer_remake_record(hy_trainer *t) {
-    t->resumed[0] = 0;
-    t->settings->kept = (hy_kept_origin){0};
-    return open_record(t, true);
-}
-
-#define HY_LAYERS_TOLD 128 /* a line has room for as many */
+#define MOST_LAYERS 128 /* most layers in a line of the record */
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
-    double told[4][HY_LAYERS_TOLD],
-        seen[2]; /* of inputs and of gradients: largest, share of zeros */
+    /* The largest value and the share of zeros: of inputs, then of gradients. */
+    double fp8[4][MOST_LAYERS], seen[2];
+    hy_layer_values *fp8_values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
+                                     &line.fp8_grad_zeros};
+    hy_layer_values *rank_values[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
+                                      &line.rank_bytes, &line.rank_memory};
     int32_t layers = t->engine->model->shape.layers;
-    hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
-                                 &line.fp8_grad_zeros};
-    bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
+    bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= MOST_LAYERS;
     for (int k = 0; k < 4 && is_fp8; k++) {
         for (int32_t i = 0; i < layers; i++) {
-            told[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
+            fp8[k][i] = hy_engine_seen(t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
         }
-        *values[k] = (hy_layer_values){layers, 1, told[k]};
+        *fp8_values[k] = (hy_layer_values){layers, 1, fp8[k]};
     }
-    hy_ranks_tell_step(t, info);
-    const hy_agreed *a = &t->ranks.agreed;
-    const double *of_ranks[] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
-    hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
-                                  &line.rank_bytes, &line.rank_memory};
+    hy_ranks_share_figures(t, info);
     for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
-        *told_of[k] = (hy_layer_values){hy_engine_ranks(t->engine), 1, of_ranks[k]};
+        *rank_values[k] =
+            (hy_layer_values){hy_engine_ranks(t->engine), 1, t->ranks.agreed.figures[k]};
     }
     hy_record_step(t->record, &line, &t->engine->state->ledger);
 }
@@ -117,18 +106,15 @@ void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event) {
 }
 
 hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
-    hy_summary summary;
-    hy_plan_facts facts;
-    hy_trainer_summary(t, &summary);
-    hy_trainer_plan_facts(t, &facts);
+    hy_summary summary = hy_trainer_summarise(t);
+    hy_plan_facts facts = hy_trainer_facts(t);
+    hy_ranks_info ranks = hy_ranks_describe(t);
     hy_group_info *groups, one;
     int32_t count = 0;
-    while (hy_trainer_group(t, count, &one)) count++;
+    while (hy_trainer_describe_group(t, count, &one)) count++;
     groups = calloc((size_t)count + 1, sizeof *groups);
     if (!groups) return hy_fail(HY_ERR_MEMORY, "no memory for %d groups of parameters", count);
-    for (int32_t i = 0; i < count; i++) (void)hy_trainer_group(t, i, &groups[i]);
-    hy_ranks_info ranks;
-    (void)hy_trainer_ranks(t, &ranks);
+    for (int32_t i = 0; i < count; i++) (void)hy_trainer_describe_group(t, i, &groups[i]);
     hy_status status =
         hy_plan_to_json(&summary, &facts, &t->engine->plan->choice, groups, count, &ranks, out);
     free(groups);
@@ -148,12 +134,10 @@ void hy_trainer_write_plan(hy_trainer *t) {
 }
 
 hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
-    hy_summary summary;
+    hy_summary summary = hy_trainer_summarise(t);
     hy_savings savings;
-    hy_trainer_summary(t, &summary);
-    hy_ranks_info ranks;
-    (void)hy_trainer_ranks(t, &ranks);
-    bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
+    hy_ranks_info ranks = hy_ranks_describe(t);
+    bool has_savings = hy_trainer_find_savings(t, &savings) == HY_OK;
     hy_summary_extras extras = {.command = t->record->command,
                                 .recoveries = t->engine->retries.count,
                                 .batch_changes = t->status.batch_changes,

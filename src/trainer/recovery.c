@@ -5,40 +5,20 @@
  * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
  * smaller micro-batches, then with everything recomputed. After too many failures in a row the
  * run saves itself and says what to change. */
+#include "trainer/recovery.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/recording.h"
+#include "trainer/resize.h"
 #include "trainer/saving.h"
-#include "trainer/trainer.h"
 
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define LISTED_ADVICE 3
-/* ---- less ------------------------------------------------------------------------------------ */
 
-/* The next way to use less memory; "": there is none. */
-static hy_status use_less(hy_trainer *t, char *what, size_t size) {
-    const hy_plan_choice *choice = &t->engine->plan->choice;
-    int64_t smaller = hy_smaller_batch(t);
-    what[0] = 0;
-    if (!t->provider->facts.has_passes) return HY_OK; /* nothing of them is ours to change */
-    hy_trainer_back_off(t);
-    if (smaller > 0) {
-        HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
-        snprintf(what, size, "with micro-batches of %lld", (long long)choice->batch);
-        return HY_OK;
-    }
-    if (hy_recomputes_all(choice)) return HY_OK;
-    HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
-    snprintf(what, size, "with complete recomputation of layers");
-    return HY_OK;
-}
-
-/* ---- again ----------------------------------------------------------------------------------- */
-
-void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
+void hy_trainer_report_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
     snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",
@@ -48,11 +28,23 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 }
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
+    const hy_plan_choice *choice = &t->engine->plan->choice;
+    bool has_passes = t->provider->facts.has_passes; /* else there is no micro-batch to change */
     hy_error error;
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(t->engine, status, &error));
-    if (t->engine->retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
-    if (!how[0]) snprintf(how, sizeof how, "unchanged, because no setting would need less");
+    if (t->engine->retries.in_a_row > 1) {
+        int64_t smaller = hy_smaller_batch(t);
+        snprintf(how, sizeof how, "unchanged, because no setting would need less");
+        if (has_passes) hy_trainer_back_off(t);
+        if (has_passes && smaller > 0) {
+            HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
+            snprintf(how, sizeof how, "with micro-batches of %lld", (long long)choice->batch);
+        } else if (has_passes && !hy_recomputes_all(choice)) {
+            HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
+            snprintf(how, sizeof how, "with complete recomputation of layers");
+        }
+    }
     hy_engine_tell_retry(t->engine, error.text, how);
     return HY_OK;
 }
@@ -73,7 +65,8 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine->retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
+    /* The step is done: the next failure counts as the first in a row. */
+    t->engine->retries.in_a_row = 0;
     hy_status status = hy_error_restore(&t->status.deferred);
     t->status.deferred.status = HY_OK;
     return status;
@@ -83,9 +76,9 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->status.reserve = malloc(RESERVE_BYTES);
-    if (!t->status.reserve)
-        return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
-    memset(t->status.reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    HY_FAIL_IF(!t->status.reserve, HY_ERR_MEMORY,
+               "not enough memory to reserve some for the last save");
+    memset(t->status.reserve, 1, RESERVE_BYTES); /* so that the system really provides it */
     return HY_OK;
 }
 
@@ -96,7 +89,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* Changes that would need less memory, if there is memory to compute them. */
+/* Lists settings that would need less memory, if there is memory to compute them. */
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
@@ -127,7 +120,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
     hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
-    /* Of several ranks none can save alone. */
+    /* One of several ranks cannot save alone. */
     bool is_together = !t->team || t->steering.is_saved_from_system;
     bool can_be_saved =
         t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);

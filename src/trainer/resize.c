@@ -6,20 +6,21 @@
  * are tried. If that is not enough, everything is planned again within tighter bounds, and rows
  * move: places and recomputation change no bit (except offload_strategy compress, which is lossy
  * and ends when state leaves the device). */
+#include "trainer/resize.h"
+
 #include <stdio.h>
 
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
+#include "plan/plan_value.h"
 #include "trainer/monitor.h"
 #include "trainer/ranks.h"
-#include "trainer/saving.h"
+#include "trainer/recording.h"
+#include "trainer/summary.h"
 
 /* ---- which sizes there are ------------------------------------------------------------------- */
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
     int64_t least = t->settings->train.min_batch_size, step = hy_rank_sequences(t->engine);
-    if (!t->settings->train.normalize) return 0; /* a sum of means would be another sum */
+    if (!t->settings->train.normalize) return 0; /* another split gives another sum of means */
     for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
     }
@@ -31,9 +32,15 @@ int64_t hy_smaller_batch(const hy_trainer *t) {
     return hy_next_batch(t, batch, -1, batch);
 }
 
-int64_t hy_larger_batch(const hy_trainer *t) {
-    int64_t asked = t->settings->train.max_batch_size;
-    return hy_next_batch(t, t->engine->plan->choice.batch, 1, asked ? asked : t->first_batch);
+#define CHECKS_BEFORE_GROWING                                                                      \
+    5 /* checks after a change; doubles with each change that was undone */
+#define MOST_PATIENCE 64
+
+void hy_trainer_back_off(hy_trainer *t) {
+    hy_steering *s = &t->steering;
+    s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
+    if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
+    s->grow_at = t->progress->step + s->patience * t->settings->train.batch_check_every;
 }
 
 /* ---- another plan ---------------------------------------------------------------------------- */
@@ -48,7 +55,7 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
     return plan_at(t, t->engine->plan->choice, batch, out);
 }
 
-/* The table keeps the larger plan of each cell, for comparison with the peak. */
+/* The placement table keeps the larger plan of each cell, for comparison with the peak. */
 static void plan_columns(hy_engine *e) {
     hy_ledger before = e->state->ledger;
     hy_plan_columns(e->state->rows, e->plan, &e->state->ledger);
@@ -59,12 +66,12 @@ static void plan_columns(hy_engine *e) {
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
             }
-            if (old->place != cell->place) cell->measured = 0; /* that was elsewhere */
+            if (old->place != cell->place) cell->measured = 0; /* measured in another place */
         }
     }
 }
 
-/* The engine has another plan: the rest of the run follows. */
+/* After the engine changed its plan: loader, monitor and plan.json follow. */
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(t->engine);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[phase]));
@@ -86,44 +93,37 @@ static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
 }
 
 /* Micro-batches of this size, or the largest smaller size that fits. */
-static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
+static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choice,
+                        const char *reason) {
     hy_engine *e = t->engine;
+    const hy_plan_choice old = e->plan->choice, *now = &e->plan->choice;
     hy_status status = HY_OK;
     hy_phase phase = e->state->ledger.phase;
     hy_plan plan;
     HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may run out of memory */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
-        plan.cost = e->plan->cost; /* times stay those that were measured */
+        plan.cost = e->plan->cost; /* keeps the measured times */
         status = hy_ranks_agree(t, status);
         if (status == HY_OK) status = change_together(t, &plan);
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
-        return hy_fail_context(status, "micro-batches of %lld", (long long)e->plan->choice.batch);
+        return hy_fail_context(status, "micro-batches of %lld", (long long)now->batch);
     }
-    return adopt(t, phase);
-}
-
-static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
-    const hy_plan_choice *now = &t->engine->plan->choice;
-    if (now->batch == old->batch) return;
+    HY_TRY(adopt(t, phase));
+    if (now->batch == old.batch) return HY_OK;
     t->status.batch_changes++;
-    hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old->batch,
-           now->batch, old->accum, now->accum, reason);
+    hy_say(
+        t, HY_NOTE,
+        "the micro-batch changes from %d to %d sequences, their number in a step from %d to %d: %s",
+        old.batch, now->batch, old.accum, now->accum, reason);
     hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
                                                 .batch_size = now->batch,
                                                 .grad_accum = now->accum,
-                                                .old_batch_size = old->batch,
-                                                .old_grad_accum = old->accum,
+                                                .old_batch_size = old.batch,
+                                                .old_grad_accum = old.accum,
                                                 .reason = reason});
-}
-
-static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choice,
-                        const char *reason) {
-    hy_plan_choice old = t->engine->plan->choice;
-    HY_TRY(change_plan(t, batch, choice));
-    tell(t, &old, reason);
     return HY_OK;
 }
 
@@ -146,7 +146,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
 
 /* ---- all of it anew -------------------------------------------------------------------------- */
 
-/* The request of the run as it is, within other bounds. */
+/* The request of the current plan, with other caps. */
 static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {
     const hy_plan_choice *c = &e->plan->choice;
     hy_plan_request out = hy_plan_request_keeping(&e->request, e->plan);
@@ -158,7 +158,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     return out;
 }
 
-/* The program that took the memory may free it: a few attempts. */
+/* Takes the plan's memory. Another program may free what it took, so there are a few attempts. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings->memory.recovery_tries;
     hy_status status;
@@ -190,7 +190,7 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
-/* With the memory of prediction, or without; `beside`: bytes in addition to the plan. */
+/* Plans with or without the memory of prediction; `beside`: bytes in addition to the plan. */
 static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
                                  hy_plan *plan) {
     const hy_engine *e = t->engine;
@@ -198,7 +198,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     hy_plan_choice choice = e->plan->choice;
     choice.prediction_is_disabled = is_disabled;
     HY_TRY(hy_plan_at(r, &choice, plan));
-    if (!plan->fits && !is_disabled && !t->team) { /* the rest may have to make room */
+    if (!plan->fits && !is_disabled && !t->team) { /* other state may have to move */
         hy_plan_facts unused;
         HY_TRY(hy_plan_make(r, plan, &unused));
         HY_TRY(hy_budget_check(r, plan));
@@ -210,7 +210,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
                "the run and a paired test need %s of host memory, but only %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
-    plan->cost = e->plan->cost; /* times stay those that were measured */
+    plan->cost = e->plan->cost; /* keeps the measured times */
     return HY_OK;
 }
 
@@ -239,17 +239,17 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     char text[HY_ERROR_MESSAGE_MAX];
     hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
     status = hy_ranks_agree(t, status);
-    if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
+    if (status == HY_OK && t->team)
+        status = hy_ranks_agree(t, hy_plan_share(t->team, &request, &plan));
     snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
-    *t->facts = facts; /* figures follow when the plan is taken */
+    *t->facts = facts; /* adopt() updates its figures */
     hy_trainer_complete_facts(t);
     status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {
         *t->facts = before;
         return status;
     }
-    t->status.plan_changes++;
     snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
              reason, (long long)t->progress->step + 1);
     hy_say(t, HY_WARNING, "%s", text);

@@ -1,19 +1,17 @@
-/* resumed_adapters.c: checks that a resumed run computes the same function. See trainer.h.
+/* resumed_adapters.c: checks that a resumed run computes the same function. See resumed_adapters.h.
  *
- * Rank, targets and scale of adapters, parameters trained whole and the storage of frozen
- * weights define the function; another value would change it silently. Other settings, like
- * dropout and learning rates, may change. */
+ * Rank, targets and scale of adapters, parameters that are trained whole and the storage of
+ * frozen weights define the function: another value would change it without a message. Other
+ * settings, such as dropout and learning rates, may change. */
+#include "trainer/resumed_adapters.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "config/derived.h"
 #include "record/state_files.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
 
-/* Values of one key, then and now. */
+/* Names a key with its values then and now. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
     return hy_fail(
         HY_ERR_INPUT,
@@ -30,47 +28,36 @@ static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_s
                   hy_setting_format(setting, now, is));
 }
 
-static hy_status check_scale(const hy_trainer *t, const hy_shape *then, const hy_shape *now) {
-    const hy_adapter *a = &then->adapter, *b = &now->adapter;
-    char was[64], is[64];
-    if (a->scale == b->scale) return HY_OK;
-    snprintf(was, sizeof was, "%g%s", a->alpha, a->is_root_scaled ? " with rslora" : "");
-    snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
-    return refuse(t, "lora.lora_alpha", was, is);
-}
-
-/* If a checkpoint holds the frozen weights, they may be decoded; otherwise different numbers
- * would be read. */
-static hy_status check_frozen(const hy_trainer *t, const hy_settings *then,
-                              const hy_settings *now) {
+static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
+                                const hy_settings *now) {
+    char was[2 * HY_TEXT_MAX], is[2 * HY_TEXT_MAX];
+    hy_shape before, after;
+    const hy_adapter *a = &before.adapter, *b = &after.adapter;
     bool lacks_base;
+    if (!then->lora.lora && !now->lora.lora) return HY_OK;
+    if (then->lora.lora != now->lora.lora) return refuse_setting(t, "lora.lora", then, now);
+    HY_TRY(hy_shape_from_settings(then, &before));
+    HY_TRY(hy_shape_from_settings(now, &after));
+    if (a->rank != b->rank) return refuse_setting(t, "lora.lora_rank", then, now);
+    if (a->parts != b->parts) return refuse_setting(t, "lora.lora_targets", then, now);
+    hy_settings_trained(then, was, sizeof was);
+    hy_settings_trained(now, is, sizeof is);
+    if (strcmp(was, is) != 0) return refuse_setting(t, "lora.lora_modules", then, now);
+    if (a->scale != b->scale) {
+        snprintf(was, sizeof was, "%g%s", a->alpha, a->is_root_scaled ? " with rslora" : "");
+        snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
+        return refuse(t, "lora.lora_alpha", was, is);
+    }
     if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
+    /* Frozen weights in the checkpoint can be decoded to another type; if they are read from the
+     * base model, another type gives other numbers. */
     HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
     if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
     return refuse_setting(t, "train.frozen_dtype", then, now);
 }
 
-static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
-                                const hy_settings *now) {
-    char was[2 * HY_TEXT_MAX], is[2 * HY_TEXT_MAX];
-    hy_shape before, after;
-    if (!then->lora.lora && !now->lora.lora) return HY_OK;
-    if (then->lora.lora != now->lora.lora) return refuse_setting(t, "lora.lora", then, now);
-    HY_TRY(hy_shape_from_settings(then, &before));
-    HY_TRY(hy_shape_from_settings(now, &after));
-    if (before.adapter.rank != after.adapter.rank)
-        return refuse_setting(t, "lora.lora_rank", then, now);
-    if (before.adapter.parts != after.adapter.parts)
-        return refuse_setting(t, "lora.lora_targets", then, now);
-    hy_settings_trained(then, was, sizeof was);
-    hy_settings_trained(now, is, sizeof is);
-    if (strcmp(was, is) != 0) return refuse_setting(t, "lora.lora_modules", then, now);
-    HY_TRY(check_scale(t, &before, &after));
-    return check_frozen(t, then, now);
-}
-
-/* An adapter that the run started from is part of it and may be gone; another one would be
- * ignored. */
+/* The checkpoint has the adapter that the run started from, so its folder may be missing;
+ * another adapter would be ignored. */
 static hy_status check_adapter(const hy_trainer *t, const char *then, const char *now) {
     if (!now[0] || strcmp(then, now) == 0) return HY_OK;
     char *was = realpath(then, NULL), *is = realpath(now, NULL);

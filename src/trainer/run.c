@@ -4,21 +4,27 @@
  * request is handled between steps: save, then return. A failed save is reported and the run
  * continues: the previous checkpoint is still complete. Nothing is saved while the loss is not
  * finite or far above its start, and a run that stays there is ended. */
+#include "trainer/run.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
+#include "trainer/eval_schedule.h"
 #include "trainer/evaluate.h"
+#include "trainer/fork.h"
+#include "trainer/monitor.h"
 #include "trainer/predict.h"
+#include "trainer/provider_weights.h"
 #include "trainer/ranks.h"
+#include "trainer/recording.h"
+#include "trainer/recovery.h"
 #include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "trainer/steering.h"
+#include "trainer/step.h"
 
 /* An n-gram table of more text than this would take too long to count. */
 #define NGRAM_TEXT_MAX (32u << 20)
@@ -26,53 +32,8 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->engine->work->is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
-    hy_say(t, HY_WARNING,
-           "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
-           (long long)t->progress->step, hy_error_message());
-    t->engine->retries.in_a_row = 0;
-    return HY_OK;
-}
-
-static hy_status validate(hy_trainer *t, double *val_loss) {
-    hy_eval_info info;
-    if (!t->provider->facts.can_evaluate) return HY_OK;
-    hy_status status = hy_trainer_validate(t, &info);
-    if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
-    HY_TRY(status);
-    *val_loss = info.loss;
-    return HY_OK;
-}
-
-#define MOST_SAVING 0.01 /* of a run's time, where the clock decides */
-#define MOST_STRETCH 10  /* times what was asked for */
-
-/* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
- * saves are less frequent. */
-bool hy_trainer_is_save_time(const hy_trainer *t) {
-    double seconds = 60 * t->settings->save.save_minutes;
-    double rare = fmin(t->status.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
-    if (seconds > 0) seconds = fmax(seconds, rare);
-    return seconds > 0 && hy_clock() - t->status.save_clock >= seconds;
-}
-
-static bool is_save_due(const hy_trainer *t) {
-    bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
-    return is_due(t->settings->save.save_every, t->progress->step) || is_time;
-}
-
-#define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
-
-bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes = (double)hy_rows_saved_bytes(t->engine->state->rows,
-                                               t->engine->plan->choice.prediction_is_disabled);
-    double seconds = t->status.save_seconds > 0 ? t->status.save_seconds : bytes / SAVED_PER_SECOND;
-    return hy_clock() - t->status.save_clock >= seconds / MOST_SAVING;
-}
-
-/* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
- * them, otherwise if saving takes as little time as usual. */
+/* Weights with the lowest held-out loss so far are saved: always with early_stop, otherwise if
+ * saving takes a small share of the time. */
 static bool is_best_due(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     if (best->step != t->progress->step || t->progress->val_step != t->progress->step) return false;
@@ -81,14 +42,19 @@ static bool is_best_due(const hy_trainer *t) {
     return saves && (t->team ? t->ranks.agreed.keeps_best : hy_trainer_has_time_to_save(t));
 }
 
+static bool needs_save(const hy_trainer *t) {
+    return t->folder[0] && t->status.saved_step != t->progress->step;
+}
+
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
+    if (!needs_save(t)) return HY_OK;
     double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     t->status.save_clock = hy_clock();
     t->status.save_seconds = t->status.save_clock - begin;
     if (status == HY_OK) return HY_OK;
-    if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
+    /* An error of the ranks, not only of the save, ends the run. */
+    if (t->team) HY_TRY(hy_control_check(t->team->control));
     hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
            hy_error_message());
     return HY_OK;
@@ -96,24 +62,16 @@ static hy_status save_or_warn(hy_trainer *t) {
 
 /* A due validation is left to the next Predict step, which has the memory for it, if one comes
  * soon. */
-static bool can_wait(const hy_trainer *t) {
+static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
-    return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
-}
-
-static hy_status validate_now(hy_trainer *t, double *val_loss) {
-    bool waits = !t->loop->is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
+    bool is_predict_near = obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
+    bool waits = !t->loop->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->loop->is_validation_due = false;
-    hy_status status = validate(t, val_loss);
-    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
+    hy_status status = hy_trainer_validate(t, val_loss);
+    /* An interrupted validation is done after a resume. */
+    t->loop->is_validation_due = hy_trainer_is_interrupted(t, status);
     return status;
-}
-
-/* What falls due after an optimizer step. */
-static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(hy_trainer_eval_every(t), t->progress->step)) t->loop->is_validation_due = true;
-    return validate_now(t, val_loss);
 }
 
 static hy_status ask_forks(hy_trainer *t) {
@@ -122,20 +80,35 @@ static hy_status ask_forks(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A run that was stopped after a step, before its validation or test, begins with that. */
+/* A run that was stopped between a step and its validation or paired test starts with these. */
 static hy_status catch_up(hy_trainer *t) {
     double unused;
-    HY_TRY(validate_now(t, &unused));
+    HY_TRY(validate_if_due(t, &unused));
     return ask_forks(t);
 }
 
-/* Optimizer steps and jumps. */
+/* The number of optimizer steps and jumps so far. */
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (hy_phase_advances(&hy_phase_table[i])) count += t->progress->phases.steps[i];
     }
     return count;
+}
+
+hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
+    HY_TRY(hy_trainer_steer(t));
+    bool is_jump = t->progress->machine.phase == HY_PREDICT;
+    hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
+    bool is_outside =
+        status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
+    bool can_be_saved = is_outside && t->status.life == HY_LIFE_READY;
+    if (status != HY_OK && !can_be_saved) {
+        hy_error_save(&t->status.failure, status);
+        t->status.life = HY_LIFE_FAILED;
+    }
+    if (status == HY_OK) hy_monitor_step(t, info);
+    return status;
 }
 
 static hy_status one_step(hy_trainer *t) {
@@ -146,60 +119,66 @@ static hy_status one_step(hy_trainer *t) {
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
-    /* The step is done, whatever follows, and will be in the checkpoint. */
+    /* The step is complete, even if something fails below, and will be in the checkpoint. */
+    if (t->provider->ops->on_step) t->provider->ops->on_step(t->provider, &info);
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_jump && was_due && !t->loop->is_validation_due) val_loss = t->progress->val_loss;
-    /* A jump is not a step, but it changes the weights since the last save, and they may be the
-     * best. */
+    /* A jump is not a step, but it changes the weights, so the last save no longer has them;
+     * they may be the best. */
     if (is_jump) t->status.saved_step = -1;
     t->loop->is_rest_owed = !is_jump;
-    if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
-    status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
+    if (status == HY_OK && !is_jump) {
+        t->loop->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
+        status = validate_if_due(t, &val_loss);
+    }
+    /* Before other ranks wait for the figures of this step. */
+    status = hy_team_fail(t->team, status);
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
     if (!is_jump) HY_TRY(ask_forks(t));
-    t->status.is_save_owed |= is_save_due(t) || is_best_due(t);
+    bool is_time = t->team ? t->ranks.agreed.saves : hy_trainer_is_save_time(t);
+    t->status.is_save_owed |=
+        is_time || is_best_due(t) || is_due(t->settings->save.save_every, t->progress->step);
     if (!t->status.is_save_owed || hy_trainer_is_over(t) || t->progress->bound.above > 0)
         return HY_OK;
     t->status.is_save_owed = false;
     return save_or_warn(t);
 }
 
-static hy_status count_own_ngrams(hy_trainer *t) {
+/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. Without
+ * the memory or the file for this comparison the run goes on. */
+static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
     uint8_t *train = NULL, *val = NULL;
-    hy_status status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
-    if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
-    if (val) {
-        status =
-            hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->held_out.ngram_loss);
-    }
-    free(train);
-    free(val);
-    /* A comparison, not worth a run. */
-    return status == HY_ERR_MEMORY || status == HY_ERR_IO ? HY_OK : status;
-}
-
-/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. */
-static hy_status count_ngrams(hy_trainer *t) {
+    double *loss = &t->held_out.ngram_loss;
+    hy_status status = HY_OK;
     if (!t->data.set) return HY_OK;
-    if (hy_trainer_leads(t)) HY_TRY(count_own_ngrams(t));
-    return hy_ranks_share(t, &t->held_out.ngram_loss, sizeof t->held_out.ngram_loss);
+    if (hy_trainer_leads(t)) {
+        status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
+        if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
+        if (val) status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, loss);
+        free(train);
+        free(val);
+    }
+    if (status != HY_ERR_MEMORY && status != HY_ERR_IO) HY_TRY(status);
+    return hy_ranks_share(t, loss, sizeof *loss);
 }
 
-/* With several ranks none has all weights, but the last checkpoint does. */
+/* With several ranks none has all weights, so the model is exported from the last checkpoint. */
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
     HY_FAIL_IF(t->status.saved_step != t->progress->step, HY_ERR_IO,
-               "%s is not written: it needs the last checkpoint, which could not be saved", folder);
+               "%s was not written: it needs the last checkpoint, which could not be saved",
+               folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record->out,
              (long long)t->status.saved_step);
     return hy_export(checkpoint, &options, NULL);
 }
 
-/* If transformers does not support the model, this is reported; the checkpoint has its weights. */
+/* Without support for the model in transformers a warning is given: the checkpoint has its
+ * weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record->out[0] || !t->settings->save.save_model) return HY_OK;
@@ -214,20 +193,13 @@ static hy_status write_model(hy_trainer *t) {
         return HY_OK;
     }
     if (status == HY_OK) {
-        hy_say(t, HY_NOTE, "the %s is in %s, as %s loads it", is_adapter ? "adapter" : "model",
+        hy_say(t, HY_NOTE, "the %s is in %s, in the format of %s", is_adapter ? "adapter" : "model",
                folder, is_adapter ? "PEFT" : "transformers");
     }
     return status;
 }
 
-/* The last save of a run may use the memory that was reserved for it. */
-static hy_status save_at_last(hy_trainer *t) {
-    if (!t->folder[0] || t->status.saved_step == t->progress->step) return HY_OK;
-    hy_trainer_give_reserve(t);
-    return hy_trainer_retry(t, hy_trainer_write_checkpoint);
-}
-
-/* Ends a run that diverged: the newest checkpoint is from before that. */
+/* Ends a run that diverged. Its newest checkpoint is from before the divergence. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     const hy_progress *p = t->progress;
     char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
@@ -252,7 +224,11 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
 static hy_status wind_up(hy_trainer *t, bool is_end) {
     hy_error kept;
     HY_TRY(hy_trainer_show_last(t));
-    hy_status saved = save_at_last(t), model = HY_OK;
+    hy_status saved = HY_OK, model = HY_OK;
+    if (needs_save(t)) {
+        hy_trainer_give_reserve(t); /* the last save may use the memory reserved for it */
+        saved = hy_trainer_retry(t, hy_trainer_write_checkpoint);
+    }
     hy_error_save(&kept, saved);
     if (saved != HY_OK && saved != HY_ERR_IO) return saved;
     if (is_end || saved != HY_OK) model = hy_trainer_retry(t, write_model);
@@ -265,7 +241,7 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     return has_model ? hy_fail_hint(saved, "the model was written") : saved;
 }
 
-static void tell_early_stop(hy_trainer *t) {
+static void report_early_stop(hy_trainer *t) {
     const hy_best *best = &t->progress->best;
     char text[256];
     snprintf(text, sizeof text,
@@ -276,30 +252,27 @@ static void tell_early_stop(hy_trainer *t) {
     hy_say(t, HY_NOTE, "%s", text);
 }
 
-/* Reports the best weights, unless they are the last. */
-static void tell_best(const hy_trainer *t) {
-    const hy_best *best = &t->progress->best;
-    if (!t->record->out[0] || best->saved_step < 0 || best->saved_step == t->progress->step) return;
-    hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
-           best->saved_loss, (long long)best->saved_step, t->record->out);
-}
-
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
     double val_loss;
     bool is_early = hy_trainer_is_stopped_early(t) && !t->loop->is_closed;
-    if (is_early) tell_early_stop(t);
+    if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
-        HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
+        /* A finished run that was resumed may have no validation yet. */
+        HY_TRY(hy_trainer_validate(t, &val_loss));
     }
-    /* If the last step was bad, held-out data decides; without that, a loss above the bound may
-     * be overfitting. */
+    /* After a bad last step the held-out loss decides: with a low one, a training loss above the
+     * bound may be overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
     HY_TRY(wind_up(t, true));
-    tell_best(t);
+    const hy_best *best = &p->best;
+    if (t->record->out[0] && best->saved_step >= 0 && best->saved_step != p->step) {
+        hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
+               best->saved_loss, (long long)best->saved_step, t->record->out);
+    }
     return HY_OK;
 }
 

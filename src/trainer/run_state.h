@@ -1,7 +1,7 @@
-/* run_state.h: what a run knows from step to step: progress, schedule, figures, status.
+/* run_state.h: the parts of a run's state: progress, schedule, figures, status.
  *
- * hy_progress is restored from a checkpoint; the rest belongs to a session. Inside the trainer
- * module only. */
+ * A checkpoint restores hy_progress; the rest belongs to one session. Only files of the trainer
+ * include it. */
 #pragma once
 
 #include "base/error.h"
@@ -13,38 +13,40 @@
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
+#include "report/rank_figures.h"
 #include <stdatomic.h>
 
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
-/* The lowest held-out losses of a run, all of the same sequences. NaN and -1: none yet. */
+/* The lowest held-out losses of a run, all measured on the same sequences. NaN and -1: none yet. */
 typedef struct hy_best {
-    double last; /* of the last validation */
-    double loss; /* the lowest, */
-    int64_t step;
-    double saved_loss; /* the lowest of those that were saved as they were validated, */
-    int64_t saved_step;
-    double mark;                   /* the next one must be lower than this by early_stop_delta, */
-    int64_t stale;                 /* and how many in a row were not */
-    int64_t sequences, stride, of; /* which they are of: every stride-th of so many; 0: of none */
+    double last;        /* loss of the last validation */
+    double loss;        /* the lowest loss */
+    int64_t step;       /* its step */
+    double saved_loss;  /* the lowest loss of a checkpoint that was validated at its step */
+    int64_t saved_step; /* that checkpoint's step */
+    double mark;   /* early_stop: a loss counts as lower if it is early_stop_delta below this */
+    int64_t stale; /* early_stop: validations in a row that were not lower */
+    /* The sequences: `sequences` of them, every stride-th of `of` held-out ones; 0: none yet. */
+    int64_t sequences, stride, of;
 } hy_best;
 
 #define HY_NO_BEST                                                                                 \
     ((hy_best){                                                                                    \
         .last = NAN, .loss = NAN, .step = -1, .saved_loss = NAN, .saved_step = -1, .mark = NAN})
 
-/* What prediction has done. */
+/* Results of prediction. */
 typedef struct hy_jump_figures {
-    double steps;         /* optimizer steps that accepted jumps stand for */
-    int64_t streak;       /* line: jumps accepted in a row */
-    bool is_residual_due; /* a jump was made, and its residual is not measured yet */
-    double residual_cosine, residual_length; /* measured in this step; NaN: not */
+    double steps;                            /* optimizer steps that accepted jumps replaced */
+    int64_t streak;                          /* line: jumps accepted in a row */
+    bool is_residual_due;                    /* the residual of the last jump is not measured yet */
+    double residual_cosine, residual_length; /* measured in this step; NaN: not measured */
 } hy_jump_figures;
 
-/* What paired tests have cost and shown. */
+/* Cost and results of paired tests. */
 typedef struct hy_fork_figures {
-    double spent;      /* their compute, in full steps */
-    double gain_steps; /* what jumps gained in them, in optimizer steps */
+    double spent;      /* compute of the tests, in full steps */
+    double gain_steps; /* gain of jumps in the tests, in optimizer steps */
     int64_t next;      /* no test begins before this optimizer step */
     int64_t wait;      /* steps between this test and the next */
 } hy_fork_figures;
@@ -55,13 +57,13 @@ typedef struct hy_phase_figures {
     int64_t bytes_moved[HY_PHASE_COUNT];
 } hy_phase_figures;
 
-/* How far the run is: what a checkpoint restores, with the rows and hy_engine_progress. */
+/* How far the run is. A checkpoint has this, the rows and hy_engine_progress. */
 typedef struct hy_progress {
     int64_t step;      /* optimizer steps done */
     int64_t sequences; /* training sequences used: the data cursor */
     int64_t tokens;    /* counted targets trained on */
-    double spent; /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
-    double seconds; /* spent in steps, earlier sessions included */
+    double spent;   /* compute in full steps; a forward-only pass over the same tokens costs 1/3 */
+    double seconds; /* time of all steps, including earlier sessions */
     hy_phase_state machine;
     hy_divergence divergence;
     hy_loss_bound bound;
@@ -78,28 +80,28 @@ typedef struct hy_progress {
 
 #define HY_FORK_SEQUENCES 64
 
-/* A running paired test: the arm with jumps is done, the run continues without jumps; both are
- * compared at a later step. */
+/* An open paired test: the arm with jumps is done, the run continues without jumps, and the two
+ * are compared at a later step. */
 typedef struct hy_fork {
     bool is_open;
     int64_t compare_at;             /* optimizer step */
     int64_t first;                  /* held-out sequences of the comparison */
-    double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with jumps */
+    double with[HY_FORK_SEQUENCES]; /* mean loss of each sequence after the arm with jumps */
 } hy_fork;
 
-/* Steering: micro-batch sizes that are tested for speed, and the time of the next growth. */
+/* A micro-batch size that is tested for speed. */
 typedef struct hy_batch_trial {
     int64_t batch;
-    double seconds; /* of its fastest step */
+    double seconds; /* time of its fastest step */
 } hy_batch_trial;
 
 typedef struct hy_steering {
     hy_batch_trial trial[3];
-    int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
-    int64_t patience, grow_at;
+    int trials, at, steps;     /* number of trials (0: none), the current one, its steps so far */
+    int64_t patience, grow_at; /* checks until the next growth; the step of that growth */
     bool is_begun;
-    double first_share;        /* of the budget, as it was planned */
-    bool is_at_end;            /* a cheaper plan was taken already */
+    double first_share;        /* share of the budget that the run held at its start */
+    bool is_at_end;            /* a plan with less memory was already looked for */
     int near_end;              /* steps in a row in which the machine was out of memory */
     bool is_saved_from_system; /* the run ends between steps, on all ranks */
 } hy_steering;
@@ -108,89 +110,84 @@ typedef struct hy_steering {
 typedef struct hy_run_data {
     hy_dataset *set;
     hy_loader *loader;
-    double waited; /* of loaders, when the step began */
+    double waited; /* the loader's waiting time when the step began */
     /* Hashes of the files and of the held-out files; 0: there are none, or they are not needed. */
     uint64_t hash, val_hash;
 } hy_run_data;
 
-/* How the run goes: how long, by which rate, through which phases. */
+/* The course of a run: its length, learning rate and phases. */
 typedef struct hy_loop_state {
     hy_schedule schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
     hy_regime regime;
-    int64_t steps_total; /* budget: compute of this many full steps */
+    int64_t steps_total; /* the budget is the compute of this many full steps */
     hy_fork fork;
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
     bool is_rest_owed; /* work after the last step (validation, paired test) was interrupted */
-    bool is_closed;    /* the closing validation was made */
+    bool is_closed;    /* the closing validation is done */
 } hy_loop_state;
 
-/* Speeds and waiting, as far as they are accounted for. */
+/* Speed and waiting of recent steps. */
 typedef struct hy_throughput {
     double recent; /* tokens per second, smoothed */
-    int64_t steps; /* that it was smoothed over */
+    int64_t steps; /* number of steps in `recent` */
     double stream_waited;
     uint64_t bytes_accounted;
-    double step_seconds; /* of the last optimizer step */
+    double step_seconds; /* time of the last optimizer step */
 } hy_throughput;
 
-/* What can be done with it. */
+/* What the state of a run allows. */
 typedef enum hy_life {
-    HY_LIFE_READY,    /* between steps, or in a step without changes yet: it can be saved */
-    HY_LIFE_PLAN,     /* made by hy_trainer_plan: nothing is taken */
+    HY_LIFE_READY,    /* between steps, or in a step before its changes: the run can be saved */
+    HY_LIFE_PLAN,     /* made by hy_trainer_plan: no memory is allocated */
     HY_LIFE_CHANGING, /* in an update or a jump: the state is between two steps */
-    HY_LIFE_FAILED    /* one of them failed: the run can only continue from a checkpoint */
+    HY_LIFE_FAILED    /* an update or jump failed: the run can only continue from a checkpoint */
 } hy_life;
 
-/* What has happened to it, and what is kept for the worst. */
+/* The status of a run: failures and saves. */
 typedef struct hy_run_status {
     hy_life life;
-    hy_error failure;                    /* of HY_LIFE_FAILED */
-    hy_error deferred;                   /* the current step will end with it; HY_OK: none */
-    void *reserve;                       /* host memory for the last save; NULL: given back */
-    int64_t batch_changes, plan_changes; /* in this session */
-    int64_t saved_step;                  /* of its newest checkpoint; -1: none */
-    bool is_save_owed;                   /* it was due while the loss was too high */
-    double save_clock;                   /* when one was made or tried last, or the run began */
-    double save_seconds;                 /* that it took; 0: none was made yet */
-    int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */
-    bool is_best_told;                   /* the link cannot be made, and that was said */
+    hy_error failure;      /* why it is HY_LIFE_FAILED */
+    hy_error deferred;     /* the current step will end with this error; HY_OK: none */
+    void *reserve;         /* host memory for the last save; NULL: given back */
+    int64_t batch_changes; /* in this session */
+    int64_t saved_step;    /* of the newest checkpoint; -1: none */
+    bool is_save_owed;     /* a save was due while the loss was too high */
+    double save_clock;     /* time of the last save or attempt, or of the run's start */
+    double save_seconds;   /* time that it took; 0: no save yet */
+    int64_t best_step;     /* that OUT/best links to; -1: no link, -2: not known */
+    bool is_best_reported; /* the warning that this link cannot be made was given */
     atomic_bool stop_requested;
 } hy_run_status;
 
-/* What ranks have told each other at the begin of the last step. */
+/* What the ranks agreed on at the start of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
-    bool is_short;       /* of memory: one of them */
-    uint64_t sent;       /* bytes that had left this rank when the step ended, */
-    double link_seconds; /* and what exchanges had taken */
-    /* Of each rank, in the step before the record's line: */
-    double seconds[HY_RANKS_MOST];   /* what it took, */
-    double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
-    double exchanged[HY_RANKS_MOST]; /* the link in use, */
-    double bytes[HY_RANKS_MOST];     /* sent to others, */
-    double memory[HY_RANKS_MOST];    /* and the most that was live on the device so far */
+    bool is_short;       /* at least one rank is short of memory */
+    uint64_t sent;       /* bytes that this rank had sent by the end of the last step */
+    double link_seconds; /* time that exchanges had taken by then */
+    double figures[HY_RANK_FIGURES][HY_RANKS_MOST]; /* of each rank in the last step */
 } hy_agreed;
 
-/* Ranks that a plan is made for, and that nobody has started. */
+/* Ranks that a plan assumes; none of them runs. */
 typedef struct hy_planned_ranks {
-    int32_t count;  /* 0 or 1: there is one */
-    bool has_cards; /* one for each; else they share one, or compute on the CPU */
+    int32_t count;  /* 0: none are planned; else 2 or more */
+    bool has_cards; /* each has its own card; else they share one, or compute on the CPU */
 } hy_planned_ranks;
 
 /* The run as one of several ranks. */
 typedef struct hy_ranks_state {
-    bool is_lent; /* the team belongs to a caller, who closes it */
+    bool is_lent; /* the team belongs to the caller, who closes it */
     hy_planned_ranks planned;
     hy_agreed agreed;
-    hy_rank_figures figures; /* of this session; rank 0 has them */
+    hy_rank_figures figures; /* cost of this session's steps; only rank 0 has them */
 } hy_ranks_state;
 
 typedef struct hy_held_out_figures {
-    double ngram_loss;   /* of an n-gram model on the same data; NaN: not computed */
-    double raw_val_loss; /* of the weights without their average; NaN: there is no average */
-    int64_t val_tokens;  /* of the last validation */
+    double ngram_loss;   /* loss of an n-gram model on the same data; NaN: not computed */
+    double raw_val_loss; /* loss of the last weights, not averaged; NaN: there is no average */
+    int64_t val_tokens;  /* tokens of the last validation */
 } hy_held_out_figures;

@@ -1,45 +1,40 @@
-/* steering.c: between steps: does the micro-batch fit the current memory? See trainer.h.
+/* steering.c: adapts the micro-batch to the free memory, between steps. See steering.h.
  *
- * Several ranks vote: all follow the rank with the least memory.
- *
- * The monitor reports how much the run may use. When other programs take memory, the micro-batch
- * shrinks to what fits, with more of them per step; at the smallest size, layers recompute
- * everything, and in an emergency the run is planned again. When memory is free again, it grows
- * back one size at a time. If step_tokens leaves the size open, the first steps of a run on a
- * card test a few sizes and keep the fastest. All of these steps count: the sizes differ in
- * speed, not in the result. */
+ * When other programs take memory, the micro-batch shrinks to what fits, with more of them per
+ * step; at the smallest size, layers recompute everything, and in an emergency the run is
+ * planned again. When memory is free again, the micro-batch grows back one size at a time. With
+ * step_tokens, the first steps of a run on a card time a few sizes and keep the fastest. All of
+ * these steps count: sizes differ in speed, not in the result. Several ranks vote, and all
+ * follow the rank with the least memory. */
+#include "trainer/steering.h"
+
 #include <math.h>
 #include <stdio.h>
 
-#include "base/error.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/monitor.h"
-#include "trainer/predict.h"
+#include "trainer/fork_rules.h"
+#include "trainer/monitor_look.h"
 #include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/resize.h"
 
-#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
-#define MOST_PATIENCE 64
 #define STEPS_NEAR_THE_END 3
-#define TRIAL_STEPS 3      /* of each size: the first one prepares */
-#define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
+#define TRIAL_STEPS 3      /* steps of each size; the first one is not timed */
+#define SHORTEST_SEARCH 50 /* in fewer steps a search gains nothing */
 
 /* ---- how much there is ----------------------------------------------------------------------- */
 
-/* The memory that micro-batches live in: the card's, or the machine's. */
+/* The memory that holds micro-batches: the card's, or the machine's. */
 typedef struct memory {
     hy_memory_status status;
-    uint64_t held, budget; /* of the run, and what it may hold; 0: no limit is known */
+    uint64_t held, budget; /* what the run holds, and what it may hold; 0: no limit is known */
 } memory;
 
 static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
     if (t->engine->device.backend->facts.is_gpu) {
-        return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
+        return (memory){look.device.status, look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
-    return (memory){hy_monitor_host_status(t), held, look.host.budget};
+    return (memory){look.host.status, held, look.host.budget};
 }
 
 static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double share) {
@@ -52,22 +47,9 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
     return (double)(rest + then) <= share * (double)r->budget;
 }
 
-/* ---- the machine ----------------------------------------------------------------------------- */
-
-/* Before the system kills processes, the run saves itself and stops: when the machine's reserve
- * has been in use for several steps in a row. */
-static bool is_near_its_end(hy_trainer *t) {
-    bool is_near =
-        hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
-    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
-    if (t->steering.near_end < STEPS_NEAR_THE_END) return false;
-    t->steering.near_end = 0;
-    return true;
-}
-
 /* ---- what to do about it --------------------------------------------------------------------- */
 
-/* The largest smaller size that brings the run back to its target, or the smallest. */
+/* The largest smaller size with which the run is within its target, or the smallest size. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
@@ -77,24 +59,16 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     return least;
 }
 
-/* A larger size, up to the target or to the planned memory; or the current size. */
-static int64_t size_with_room(const hy_trainer *t, const memory *r) {
-    int64_t batch = hy_larger_batch(t), now = t->engine->plan->choice.batch;
-    double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
-    if (batch == 0 || t->progress->step < t->steering.grow_at) return now;
-    return fits(t, r, batch, share) ? batch : now;
-}
-
-/* What a rank needs; all ranks follow the smallest request. */
+/* The vote of a rank; the smallest values count for all. */
 typedef struct vote {
-    int64_t batch;    /* the micro-batch; 0: no size helps, so something else must change */
-    bool keeps_forks; /* else host memory is short of what they keep */
-    bool goes_on;     /* else the machine is about to kill it */
-    double cap;       /* bytes of its card that another plan may take; below 0: it has none */
+    int64_t batch;    /* the micro-batch; 0: no size helps, so the plan must change */
+    bool keeps_forks; /* false: host memory is short, so the copy for paired tests is freed */
+    bool goes_on;     /* false: the system is about to kill the process */
+    double cap;       /* device bytes that another plan may use; below 0: no device memory */
 } vote;
 
-/* On a card, copies for paired tests are the only host memory that a run can free; on a CPU they
- * are the last. */
+/* On a card, the copy for paired tests is the only host memory that a run can free; on a CPU it
+ * is freed last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
     bool is_gpu = t->engine->device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
@@ -107,45 +81,31 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     if (is_less) {
         int64_t batch = size_that_fits(t, &r);
         if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) v.batch = batch;
-    } else if (r.status == HY_MEMORY_NORMAL && is_due) {
-        v.batch = size_with_room(t, &r);
+    } else if (r.status == HY_MEMORY_NORMAL && is_due && t->progress->step >= t->steering.grow_at) {
+        int64_t asked = t->settings->train.max_batch_size;
+        int64_t larger = hy_next_batch(t, v.batch, 1, asked ? asked : t->first_batch);
+        double share = fmax(t->settings->memory.target_usage, t->steering.first_share);
+        if (larger > 0 && fits(t, &r, larger, share)) v.batch = larger;
     }
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine->plan->choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
-    v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
+    v.keeps_forks = t->monitor->host.status < HY_MEMORY_CRITICAL;
     bool has_forks = t->loop->fork_state.data && !t->loop->fork.is_open;
-    if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
+    if (!v.keeps_forks && has_forks) return v;
+    /* Before the system kills processes, the run saves itself and stops: when the machine's reserve
+     * has been in use for several steps in a row. */
+    bool is_near = t->monitor->host.status == HY_MEMORY_EMERGENCY &&
+                   hy_monitor_look(t, false).host.utilization >= 1;
+    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
+    v.goes_on = t->steering.near_end < STEPS_NEAR_THE_END;
+    if (!v.goes_on) t->steering.near_end = 0;
     return v;
-}
-
-/* Ranks do what the one with the least memory wants. */
-static hy_status agree(hy_trainer *t, vote *v) {
-    double values[] = {(double)v->batch, v->keeps_forks, v->goes_on, v->cap};
-    HY_TRY(hy_ranks_least(t, values, 4));
-    *v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
-    return HY_OK;
 }
 
 /* ---- less ------------------------------------------------------------------------------------ */
 
-void hy_trainer_back_off(hy_trainer *t) {
-    hy_steering *s = &t->steering;
-    s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
-    if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
-    s->grow_at = t->progress->step + s->patience * t->settings->train.batch_check_every;
-}
-
-/* No smaller change helps: another plan. If none fits, the run continues unchanged. */
-static hy_status plan_anew(hy_trainer *t, double cap) {
-    if (cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* once: a second search would not find a plan either */
-    hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine->request.host_cap, "device memory is low");
-    if (status != HY_ERR_INPUT) return status;
-    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
-    return HY_OK;
-}
-
+/* A smaller micro-batch, or more recomputation, or another plan. If no plan fits, the run continues
+ * unchanged. */
 static hy_status use_less(hy_trainer *t, const vote *v) {
     const char *reason = t->team                                   ? "a rank is low on memory"
                          : t->engine->device.backend->facts.is_gpu ? "device memory is low"
@@ -153,26 +113,13 @@ static hy_status use_less(hy_trainer *t, const vote *v) {
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine->plan->choice)) return hy_trainer_recompute_all(t, reason);
-    return plan_anew(t, v->cap);
-}
-
-static hy_status follow(hy_trainer *t, const vote *v) {
-    int64_t now = t->engine->plan->choice.batch;
-    if (!v->goes_on) {
-        t->steering.is_saved_from_system = true;
-        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
-                                      "what host_reserve keeps free");
-    }
-    if (!v->keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
-        hy_fork_end(t);
-        hy_say(t, HY_WARNING,
-               "host memory is low: the copy for paired tests was freed, and there will be no more "
-               "paired tests");
-    }
-    if (v->batch < now) return use_less(t, v);
-    if (v->batch == now) return HY_OK;
-    t->steering.grow_at = t->progress->step + t->settings->train.batch_check_every;
-    return hy_trainer_resize(t, v->batch, "memory is free again");
+    if (v->cap < 0 || t->steering.is_at_end) return HY_OK;
+    t->steering.is_at_end = true; /* only once: a second search would not find a plan either */
+    hy_status status = hy_trainer_replan(t, isinf(v->cap) ? 0 : (uint64_t)v->cap,
+                                         t->engine->request.host_cap, "device memory is low");
+    if (status != HY_ERR_INPUT) return status;
+    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
+    return HY_OK;
 }
 
 /* ---- the fastest ----------------------------------------------------------------------------- */
@@ -182,20 +129,22 @@ static void add_trial(hy_trainer *t, int64_t batch) {
     if (batch > 0) s->trial[s->trials++] = (hy_batch_trial){.batch = batch, .seconds = INFINITY};
 }
 
-/* The size that was planned, and its neighbours. */
-static void begin_search(hy_trainer *t, const memory *r) {
+/* Before the first step of a session. True: the planned size and its neighbours will be timed. */
+static bool begin(hy_trainer *t) {
+    memory now = look_around(t);
+    t->steering.is_begun = true;
+    t->steering.first_share = now.budget ? (double)now.held / (double)now.budget : 0;
+    bool is_timed = !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
+                    t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
+                    t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
+                    t->loop->steps_total >= SHORTEST_SEARCH;
+    if (!is_timed) return false;
     int64_t batch = t->engine->plan->choice.batch, asked = t->settings->train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
-    if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
+    if (larger > 0 && fits(t, &now, larger, 1)) add_trial(t, larger);
     add_trial(t, hy_smaller_batch(t));
-}
-
-static bool wants_search(const hy_trainer *t) {
-    return !t->team && t->settings->train.dynamic_batch == HY_AUTO &&
-           t->settings->train.step_tokens > 0 && t->settings->train.normalize &&
-           t->engine->device.backend->facts.is_gpu && t->progress->step == 0 &&
-           t->loop->steps_total >= SHORTEST_SEARCH;
+    return true;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -213,11 +162,12 @@ static hy_status end_search(hy_trainer *t) {
     return batch == t->engine->plan->choice.batch ? HY_OK : hy_trainer_resize(t, batch, reason);
 }
 
-/* The step that was just made belongs to the trial at hand. */
+/* The last step belongs to the current trial. */
 static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
-    bool is_as_tried = now->batch == t->engine->plan->choice.batch; /* else memory ran out in it */
+    /* If memory ran out in this trial, its size has changed. */
+    bool is_as_tried = now->batch == t->engine->plan->choice.batch;
     if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->throughput.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
@@ -227,32 +177,33 @@ static hy_status go_on_searching(hy_trainer *t) {
 
 /* ---- between steps --------------------------------------------------------------------------- */
 
-static void note_first_share(hy_trainer *t) {
-    memory r = look_around(t);
-    t->steering.is_begun = true;
-    t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
-}
-
-bool hy_trainer_is_short(const hy_trainer *t) {
-    return t->monitor && (hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
-                          hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
-}
-
 hy_status hy_trainer_steer(hy_trainer *t) {
     t->steering.is_saved_from_system = false;
     if (!t->monitor || t->settings->train.dynamic_batch == HY_OFF) return HY_OK;
-    if (!t->steering.is_begun) note_first_share(t);
+    if (!t->steering.is_begun && begin(t)) return HY_OK;
     bool is_due = t->progress->step % t->settings->train.batch_check_every == 0;
     bool is_short = t->team ? t->ranks.agreed.is_short : hy_trainer_is_short(t);
-    if (wants_search(t) && t->steering.trials == 0) {
-        memory r = look_around(t);
-        begin_search(t, &r);
-        return HY_OK;
-    }
     if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
     vote v = own_vote(t, is_due);
-    HY_TRY(agree(t, &v));
-    return follow(t, &v);
+    double values[] = {(double)v.batch, v.keeps_forks, v.goes_on, v.cap};
+    HY_TRY(hy_ranks_least(t, values, 4)); /* all do what the rank with the least memory needs */
+    v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
+    int64_t now = t->engine->plan->choice.batch;
+    if (!v.goes_on) {
+        t->steering.is_saved_from_system = true;
+        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
+                                      "what host_reserve keeps free");
+    }
+    if (!v.keeps_forks && t->loop->fork_state.data && !t->loop->fork.is_open) {
+        hy_fork_end(t);
+        hy_say(t, HY_WARNING,
+               "host memory is low: the copy for paired tests was freed, and there will be no more "
+               "paired tests");
+    }
+    if (v.batch < now) return use_less(t, &v);
+    if (v.batch == now) return HY_OK;
+    t->steering.grow_at = t->progress->step + t->settings->train.batch_check_every;
+    return hy_trainer_resize(t, v.batch, "memory is free again");
 }

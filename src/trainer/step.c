@@ -1,64 +1,20 @@
-/* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c
- * computes it. */
+/* step.c: one optimizer step of a run in Warmup, Full or Correct. See step.h.
+ *
+ * The provider computes the gradients, the engine updates the weights. Work before the update
+ * may be repeated when memory runs out; after it, the step is completed. */
+#include "trainer/step.h"
+
 #include <math.h>
 
 #include "base/rng.h"
-#include "trainer/adapt.h"
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/predict.h"
-#include "trainer/ranks.h"
-#include "trainer/trainer.h"
+#include "trainer/recovery.h"
+#include "trainer/throughput.h"
+#include "trainer/window.h"
 
-#define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
+#define SAMPLE_EVERY                                                                               \
+    4 /* steps between samples of the average: weights of consecutive steps hardly differ */
 
-/* ---- what comes next ------------------------------------------------------------------------- */
-
-hy_status hy_trainer_measure_residual(hy_trainer *t) {
-    double d[3];
-    hy_progress *p = t->progress;
-    if (!p->jumps.is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
-    if (!t->engine->progress.has_snapshot) {
-        p->jumps.is_residual_due = false;
-        return HY_OK;
-    }
-    HY_TRY(
-        hy_engine_measure(t->engine, HY_ROW_SLOW, HY_ROW_SNAPSHOT, HY_ROW_MASTER, HY_ROW_SLOW, d));
-    p->jumps.is_residual_due = false;
-    p->jumps.residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
-    p->jumps.residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->engine->progress.has_snapshot = false; /* the jump is corrected: nothing will undo it now */
-    return HY_OK;
-}
-
-hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
-    hy_progress *p = t->progress;
-    bool is_jump = p->machine.phase == HY_PREDICT;
-    /* With fp16, a gradient that is not finite means that the loss scale is too large, not that
-     * the run diverged. */
-    bool is_overflow = hy_engine_scales(t->engine, t->engine->plan->types.of[p->machine.phase]) &&
-                       isfinite(loss) && !isfinite(grad_norm);
-    hy_health health =
-        is_jump || is_overflow
-            ? HY_HEALTHY
-            : hy_divergence_observe(&p->divergence, &t->loop->limits, loss, grad_norm);
-    hy_observation seen = {.started = (p->spent - (is_jump ? 0 : 1)) / (double)t->loop->steps_total,
-                           .spent = p->spent / (double)t->loop->steps_total,
-                           .confidence = hy_confidence_value(&p->confidence),
-                           .has_diverged = health != HY_HEALTHY,
-                           .verdict = verdict};
-    if (t->loop->is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
-    if (health != HY_HEALTHY) {
-        hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
-               hy_health_text(health), loss, grad_norm);
-    }
-    p->machine = hy_phase_next(&t->loop->rules, p->machine, &seen);
-    return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
-}
-
-/* ---- the step -------------------------------------------------------------------------------- */
-
-/* Everything up to the complete gradients of the step. May be repeated. */
+/* Computes the complete gradients of the step; may be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
     if (!hy_offload_is_ahead(&t->engine->state->offload))
         HY_TRY(hy_offload_await(t->engine->state));
@@ -94,22 +50,11 @@ double hy_trainer_loss_limit(const hy_trainer *t) {
                          uniform_loss(t));
 }
 
-static void advance(hy_trainer *t, int64_t counted, double loss) {
-    hy_progress *p = t->progress;
-    hy_loss_bound_observe(&p->bound, t->settings->phases.divergence_factor, uniform_loss(t), loss);
-    p->loss_tail[p->step % HY_LOSS_TAIL] = loss;
-    p->step++;
-    p->spent += 1;
-    p->sequences += hy_step_sequences(t->engine);
-    p->tokens += counted;
-}
-
-/* The weights of the last part of a run are averaged. An average that missed a step starts over;
+/* Averages the weights of the last part of a run. If a sample fails, the average starts over and
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
-    double share = t->progress->spent / (double)t->loop->steps_total;
-    bool is_due =
-        share > 1 - t->settings->phases.tail_share && t->progress->step % SAMPLE_EVERY == 0;
+    bool is_due = hy_trainer_share_done(t) > 1 - t->settings->phases.tail_share &&
+                  t->progress->step % SAMPLE_EVERY == 0;
     if (!hy_has_row(t->engine, HY_ROW_AVERAGE) || !is_due || t->loop->is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
@@ -118,11 +63,12 @@ static hy_status sample_average(hy_trainer *t) {
     return HY_OK;
 }
 
-void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
+/* Adds the step's fp8 statistics to its line. */
+static void describe_fp8(const hy_trainer *t, hy_step_info *info) {
     double seen[2];
     for (int32_t i = 0; i < 2 * t->engine->model->shape.layers; i++) {
         if (!hy_engine_seen(t->engine, i / 2, i % 2, seen)) return;
-        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* NaN is larger than all */
+        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* a NaN counts as the largest */
             info->fp8_largest = seen[0];
             info->fp8_largest_layer = i / 2;
         }
@@ -133,31 +79,38 @@ void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
     }
 }
 
-hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
+/* The compute type of an optimizer step in this phase, now (hy_types_step). */
+static hy_dtype step_type(const hy_trainer *t, hy_phase phase) {
     const hy_types *types = &t->engine->plan->types;
-    double share = t->progress->spent / (double)t->loop->steps_total;
     double until = t->settings->train.fp8_until;
-    bool is_over = until < 1 && share >= until;
+    bool is_over = until < 1 && hy_trainer_share_done(t) >= until;
     return is_over ? types->of[phase] : hy_types_step(types, phase);
 }
 
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_step_outcome outcome;
-    hy_phase_state was = t->progress->machine;
-    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)t->progress->spent);
+    hy_progress *progress = t->progress;
+    hy_phase_state was = progress->machine;
+    double lr = hy_schedule_rate(&t->loop->schedule, (int64_t)progress->spent);
     hy_provider *p = t->provider;
     hy_step_report report = {0};
-    t->progress->jumps.residual_cosine = t->progress->jumps.residual_length = NAN;
+    progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[was.phase]));
-    HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &report));
-    HY_TRY(hy_engine_count_step(t->engine, t->progress->step, &outcome));
+    HY_TRY(compute_step(t, step_type(t, was.phase), lr, &report));
+    HY_TRY(hy_engine_count_step(t->engine, progress->step, &outcome));
     if (p->ops->end_step) p->ops->end_step(p, t, outcome.loss_sum, &report);
-    advance(t, report.tokens, report.loss);
+    hy_loss_bound_observe(&progress->bound, t->settings->phases.divergence_factor, uniform_loss(t),
+                          report.loss);
+    progress->loss_tail[progress->step % HY_LOSS_TAIL] = report.loss;
+    progress->step++;
+    progress->spent += 1;
+    progress->sequences += hy_step_sequences(t->engine);
+    progress->tokens += report.tokens;
     HY_TRY(sample_average(t));
     HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
-    t->progress->phases.steps[was.phase]++;
+    progress->phases.steps[was.phase]++;
     t->status.life = HY_LIFE_READY;
     hy_account_close(t, &account);
     t->throughput.step_seconds = hy_clock() - account.begin;
@@ -167,13 +120,6 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->lr = lr;
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
-    hy_trainer_tell_fp8(t, info);
+    describe_fp8(t, info);
     return hy_trainer_end_step(t);
-}
-
-double hy_trainer_recent_loss(const hy_trainer *t) {
-    int64_t count = t->progress->step < HY_LOSS_TAIL ? t->progress->step : HY_LOSS_TAIL;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += t->progress->loss_tail[i];
-    return count ? sum / (double)count : NAN;
 }

@@ -1,13 +1,11 @@
 /* throughput.c: how long steps take, what they wait for, and the utilisation of the device. See
- * trainer.h.
+ * throughput.h.
  *
- * Only the model's own work counts, not recomputation: per token 6 operations for every weight
+ * Only the work of the model counts, not recomputation: per token 6 operations for every weight
  * of a matrix, including the head, and causal attention at half its square (model/shape.c). */
-#include <math.h>
+#include "trainer/throughput.h"
 
-#include "trainer/advance.h"
-#include "trainer/make.h"
-#include "trainer/trainer.h"
+#include <math.h>
 
 #define SMOOTHED_STEPS 10
 
@@ -19,29 +17,13 @@ void hy_trainer_note_rate(hy_trainer *t, double rate) {
     t->throughput.recent += weight * (rate - t->throughput.recent);
 }
 
-static double share(const hy_trainer *t, double tokens_per_second, double rate) {
-    if (!t->engine->device.backend->facts.is_gpu || !(rate > 0)) return 0;
+void hy_trainer_utilisation(const hy_trainer *t, double tokens_per_second, double *mfu,
+                            double *sol) {
+    const hy_device_facts *device = &t->engine->device.backend->facts;
     int32_t seq = (int32_t)t->settings->train.seq_len;
-    return tokens_per_second * hy_model_flops_per_token(t->engine->model, seq) / rate;
-}
-
-double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine->device.backend->facts.peak_flops);
-}
-
-double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine->device.backend->facts.matmul_flops);
-}
-
-static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
-    hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
-    info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
-    info->sol = hy_trainer_sol(t, info->tokens_per_second);
-    info->gpu = (hy_gpu_state){.is_known = sample.is_known,
-                               .power_watts = sample.power_watts,
-                               .temperature_c = sample.temperature_c,
-                               .sm_clock_mhz = sample.sm_clock_mhz,
-                               .utilization = sample.utilization};
+    double flops = tokens_per_second * hy_model_flops_per_token(t->engine->model, seq);
+    *mfu = device->is_gpu && device->peak_flops > 0 ? flops / device->peak_flops : 0;
+    *sol = device->is_gpu && device->matmul_flops > 0 ? flops / device->matmul_flops : 0;
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */
@@ -74,19 +56,12 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     p->phases.bytes_moved[phase] += (int64_t)account->bytes_moved;
 }
 
-hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
-    const hy_progress *p = t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->loop->steps_total,
-                           .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_now(&t->loop->rules, &p->machine, &seen);
-}
-
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info) {
     const hy_progress *p = t->progress;
     double left = fmax(0, (double)t->loop->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
-    /* The cost of prediction is taken from the steps: a run may end with fewer. */
+    /* Prediction uses compute of the budget, so a run may end with fewer steps. */
     bool is_over = left <= 0.5;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){
@@ -120,5 +95,11 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .residual_cosine = p->jumps.residual_cosine,
         .residual_length = p->jumps.residual_length,
         .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
-    describe_gpu(t, info);
+    hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
+    hy_trainer_utilisation(t, info->tokens_per_second, &info->mfu, &info->sol);
+    info->gpu = (hy_gpu_state){.is_known = sample.is_known,
+                               .power_watts = sample.power_watts,
+                               .temperature_c = sample.temperature_c,
+                               .sm_clock_mhz = sample.sm_clock_mhz,
+                               .utilization = sample.utilization};
 }

@@ -1,9 +1,24 @@
 /* trainer.h: a run from its first step to its last; inside the trainer module only.
  *
- * A run has an engine, data, a schedule of phases, and a record. build.c creates it from the
- * settings and gives the engine its plan; step.c and predict.c make its steps; run.c is the
- * loop. Between steps the compute stream is idle, and `progress` and the engine's progress hold
- * everything that a checkpoint needs besides the rows. */
+ * A run has an engine, data, a schedule of phases and a record. Between steps the compute stream is
+ * idle, and `progress` and the engine's progress hold everything that a checkpoint needs besides
+ * the rows. A file calls only files of lower layers:
+ *
+ *   calls, monitor_estimate                    the calls of hybrid.h
+ *   make                                       a trainer is made, and made again with less memory
+ *   build, run                                 from settings to the first step; the loop
+ *   fork                                       a paired test
+ *   predict                                    a jump
+ *   step, evaluate                             an optimizer step, a validation
+ *   window, provider_weights                   what steps and jumps share; weights that are shown
+ *   recovery, steering                         after memory ran out; while memory is short
+ *   resize                                     another plan during a run
+ *   saving, monitor                            checkpoints; reports on memory
+ *   recording, model_provider                  the record; our model as a provider
+ *   ranks, summary, progress_json              what ranks agree on; figures; trainer.json
+ *   monitor_look, monitor_savings, throughput, eval_schedule, fork_rules, resumed_adapters
+ *   trainer                                    the run, and questions about it
+ *   provider, run_state, join                  data that the others share */
 #pragma once
 
 #include "config/derived.h"
@@ -13,11 +28,11 @@
 #include "trainer/run_state.h"
 
 struct hy_trainer {
-    hy_settings *settings; /* as the user said it */
+    hy_settings *settings; /* of the user, adjusted to provider and ranks */
     hy_observer observer;
     hy_engine *engine;
-    hy_provider *provider; /* who computes gradients and losses */
-    hy_team *team;         /* NULL: it is alone */
+    hy_provider *provider; /* computes gradients and losses */
+    hy_team *team;         /* NULL: this process is alone */
     hy_ranks_state ranks;
     hy_run_data data;
     hy_loop_state *loop;
@@ -25,12 +40,36 @@ struct hy_trainer {
     hy_throughput throughput;
     hy_run_status status;
     hy_steering steering;
-    int64_t first_batch;  /* micro-batch that the run began with */
-    hy_plan_facts *facts; /* of the plan, for --plan */
+    int64_t first_batch;  /* the micro-batch that the run began with */
+    hy_plan_facts *facts; /* facts of the plan, for --plan */
     hy_error problem;     /* why this plan cannot run; "": it can */
     hy_held_out_figures held_out;
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
     hy_record *record;
     char folder[HY_PATH_MAX];  /* where checkpoints go, on every rank; "": nowhere */
-    char resumed[HY_PATH_MAX]; /* the checkpoint that is gone on with; "": none */
+    char resumed[HY_PATH_MAX]; /* the checkpoint that the run continues from; "": none */
 };
+
+/* ---- trainer.c: what any part of a run may ask about it --------------------------------------- */
+
+/* Hands a message to the observer. */
+void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* HY_ERR_STATE: this is only a plan, or a step failed half-way. */
+hy_status hy_trainer_must_have_state(const hy_trainer *t);
+/* HY_ERR_STATE: as above, or there is no memory for forward and backward. */
+hy_status hy_trainer_must_run(const hy_trainer *t);
+/* HY_ERR_STATE: `what` needs the engine's passes. */
+hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
+bool hy_trainer_leads(const hy_trainer *t); /* alone, or rank 0, which has folder and clock */
+const hy_dataset_facts *hy_trainer_data(const hy_trainer *t); /* what it trains on */
+int64_t hy_trainer_step_tokens(const hy_trainer *t); /* of an optimizer step; 0: not known */
+int64_t hy_trainer_batch_size(const hy_trainer *t);  /* of a micro-batch; 0: not known */
+bool hy_trainer_is_over(const hy_trainer *t);        /* by its length or by early_stop */
+bool hy_trainer_is_stopped_early(const hy_trainer *t);
+double hy_trainer_share_done(const hy_trainer *t);          /* of the run's compute */
+hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t); /* what keeps it from a jump now */
+double hy_trainer_recent_loss(const hy_trainer *t);         /* mean of the last steps */
+uint64_t hy_trainer_saved_bytes(const hy_trainer *t);       /* of a checkpoint's tensors */
+bool hy_trainer_is_save_time(const hy_trainer *t);          /* a save is due by the clock */
+bool hy_trainer_has_time_to_save(const hy_trainer *t); /* saving the best weights costs little */

@@ -106,7 +106,7 @@ test_a_conversation_from_a_file_is_answered() {
     run_chat --model model/model --messages talk.json
     expect_chat_error 'unknown role "ghost"; expected system, user, assistant or tool'
     run_chat --model model/model --messages nowhere.json
-    expect_chat_error "nowhere.json cannot be read"
+    expect_chat_error "cannot read nowhere.json: No such file or directory"
     run_chat --model model/model --messages talk.json --system x
     expect_chat_error "--system cannot be used with --messages"
 }

@@ -697,12 +697,12 @@ same_codes() { # FOLDER CODES further flags
     expect_code 0
     run_other hybrid-export still --out merged --merge --dtype fp32 --overwrite
     expect_code 0
-    grep -q "base of the training: .* in $codes" "$stderr" || fail "$(cat "$stderr")"
+    grep -q ", quantised to $codes as in training" "$stderr" || fail "$(cat "$stderr")"
     cmp merged/model.safetensors coded/model/model.safetensors || fail "$folder, $codes: other numbers"
     run "$@" --frozen-dtype auto --train 'final_norm.*' --model-dtype fp32 --out plain
     run_other hybrid-export still --out merged --merge-onto folder --dtype fp32 --overwrite
     expect_code 0
-    grep -q "as stored in the folder, not the $codes" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "original weights of .*; training used them in $codes;" "$stderr" || fail "$(cat "$stderr")"
     cmp merged/model.safetensors plain/model/model.safetensors || fail "$folder: not the folder's numbers"
     if cmp -s plain/model/model.safetensors coded/model/model.safetensors; then fail "$codes changes nothing"; fi
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "batch_logits.h"
 #include "golden/golden.h"
 #include "update_all.h"
 
@@ -63,7 +64,7 @@ static inline double logits_distance(trial *t) {
     hy_batch_input input = input_of(g, 1, false);
     for (int64_t first = 0; first < rows; first += t->plan->size.chunk_rows) {
         int64_t count = t->plan->size.chunk_rows;
-        must(hy_batch_logits(t->plan, &input, first, count));
+        must(batch_logits(t->plan, &input, first, count));
         float *piece = from_device(g, t->plan->logits, (size_t)(count * vocab) * sizeof(float));
         memcpy(ours + first * vocab, piece, (size_t)(count * vocab) * sizeof(float));
         free(piece);

@@ -60,7 +60,7 @@ static void nap(int *spins) {
 /* ---- starting and ending --------------------------------------------------------------------- */
 
 static hy_status start(int32_t *rank, int32_t *count) {
-    int is_running = 0, is_over = 0, level = 0, r, n;
+    int is_running = 0, is_over = 0, level = 0;
     MPI_Finalized(&is_over);
     if (is_over) return fail(HY_ERR_STATE, "MPI has ended and cannot be started again");
     MPI_Initialized(&is_running);
@@ -74,10 +74,8 @@ static hy_status start(int32_t *rank, int32_t *count) {
         if (error != MPI_SUCCESS) return failed("making a communicator", error);
         MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     }
-    MPI_Comm_rank(comm, &r);
-    MPI_Comm_size(comm, &n);
-    *rank = r;
-    *count = n;
+    MPI_Comm_rank(comm, rank);
+    MPI_Comm_size(comm, count);
     return HY_OK;
 }
 
@@ -91,26 +89,16 @@ static void finish(bool has_failed) {
     free(requests);
     free(statuses);
     free(messages);
-    requests = NULL;
-    statuses = NULL;
-    messages = NULL;
-    used = room = 0;
-}
-
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static hy_status share(void *data, size_t bytes, double seconds) {
     MPI_Request request;
-    double deadline = seconds_now() + seconds;
+    double deadline = MPI_Wtime() + seconds;
     int is_over = 0, spins = 0;
     int error = MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, comm, &request);
     while (error == MPI_SUCCESS && !is_over) {
         error = MPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
-        if (!is_over && seconds_now() > deadline)
+        if (!is_over && MPI_Wtime() > deadline)
             return fail(HY_ERR_IO, "MPI: not all ranks connected within %.0f s", seconds);
         if (!is_over) nap(&spins);
     }
@@ -159,8 +147,8 @@ static hy_status post_all(const hy_transfer *list, int32_t count, int own, bool 
     return status;
 }
 
-/* What came against what was expected. */
-static hy_status judge(int own) {
+/* Checks that each message had the expected size. */
+static hy_status check_received(int own) {
     for (int32_t i = 0; i < used; i++) {
         const message *m = &messages[i];
         int error = statuses[i].MPI_ERROR, class = MPI_SUCCESS, bytes = m->bytes;
@@ -182,14 +170,14 @@ static hy_status judge(int own) {
 static hy_status wait_for_all(int own, hy_control *control) {
     int is_over = 0, spins = 0;
     for (;;) {
-        /* Fields of errors are set only if a call fails. */
+        /* MPI sets the error fields only if a call fails. */
         for (int32_t i = 0; i < used; i++) statuses[i].MPI_ERROR = MPI_SUCCESS;
         int error = MPI_Testall(used, requests, &is_over, statuses);
         if (error != MPI_SUCCESS) {
-            hy_status found = judge(own);
+            hy_status found = check_received(own);
             return found == HY_OK ? failed("an exchange", error) : found;
         }
-        if (is_over) return judge(own);
+        if (is_over) return check_received(own);
         hy_status status = host.check(control);
         if (status != HY_OK) return status;
         nap(&spins);

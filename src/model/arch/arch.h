@@ -13,8 +13,8 @@
 /* The modules stacked in one parameter of ours (q, k and v; gate and up). %d in a path is the
  * layer. A bias has the module of its weight. */
 typedef struct hy_modules {
-    const char *part[HY_MODULE_PARTS]; /* NULL behind the last */
-    bool is_transposed;                /* files hold it as (in, out) */
+    const char *part[HY_MODULE_PARTS]; /* NULL after the last */
+    bool is_transposed;                /* files store it as (in, out) */
     bool is_outside;                   /* its path has no family prefix */
 } hy_modules;
 
@@ -29,20 +29,21 @@ typedef struct hy_family {
     /* "model.": before all names except the head's; a bare model has none */
     const char *prefix;
     const hy_modules *modules;  /* (HY_P_KIND_COUNT) by the kind of the weight */
-    const char *keys;           /* of config.json that say the shape, spaces around each */
+    const char *keys;           /* of config.json for the shape, with spaces around each */
     const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
     bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
-    bool has_qk_norm; /* always; else never */
-    bool has_window;  /* attention may see a window */
-    unsigned biases;  /* HY_BIASES that it can have */
+    bool has_qk_norm; /* all models of the family; otherwise none */
+    bool has_window;  /* sliding-window attention is possible */
+    unsigned biases;  /* the possible HY_BIASES */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
-extern const hy_modules
-    hy_llama_modules[HY_P_KIND_COUNT]; /* of Llama and all that copy its names */
+/* Of Llama and of the families that use its names. */
+extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
-#define HY_LIKE_LLAMA                                                                              \
-    .prefix = "model.", .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
+#define HY_LIKE_LLAMA(word)                                                                        \
+    .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
+    .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
 #define HY_LLAMA_KEYS                                                                              \
     " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
     " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \

@@ -23,9 +23,7 @@ const char *const hy_llama_ignored[] = {".rotary_emb.inv_freq", ".rotary_emb.cos
 
 const hy_family hy_llama = {
     .name = "llama",
-    .class_name = "LlamaForCausalLM",
-    .base_class = "LlamaModel",
-    HY_LIKE_LLAMA,
+    HY_LIKE_LLAMA("Llama"),
     .keys = HY_LLAMA_KEYS "attention_bias mlp_bias ",
     .biases = HY_BIASES(0) | HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT) | HY_BIASES(HY_BIAS_MLP) |
               HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT | HY_BIAS_MLP),

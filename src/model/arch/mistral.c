@@ -3,9 +3,7 @@
 
 const hy_family hy_mistral = {
     .name = "mistral",
-    .class_name = "MistralForCausalLM",
-    .base_class = "MistralModel",
-    HY_LIKE_LLAMA,
+    HY_LIKE_LLAMA("Mistral"),
     .keys = HY_LLAMA_KEYS "sliding_window ",
     .has_window = true,
     .biases = HY_BIASES(0),
@@ -13,9 +11,7 @@ const hy_family hy_mistral = {
 
 const hy_family hy_ministral = {
     .name = "ministral",
-    .class_name = "MinistralForCausalLM",
-    .base_class = "MinistralModel",
-    HY_LIKE_LLAMA,
+    HY_LIKE_LLAMA("Ministral"),
     .keys = HY_LLAMA_KEYS "sliding_window ",
     .has_window = true,
     .biases = HY_BIASES(0),

@@ -5,9 +5,7 @@
 
 const hy_family hy_qwen2 = {
     .name = "qwen2",
-    .class_name = "Qwen2ForCausalLM",
-    .base_class = "Qwen2Model",
-    HY_LIKE_LLAMA,
+    HY_LIKE_LLAMA("Qwen2"),
     .keys = KEYS,
     .has_window = true,
     .biases = HY_BIASES(HY_BIAS_QKV),
@@ -15,9 +13,7 @@ const hy_family hy_qwen2 = {
 
 const hy_family hy_qwen3 = {
     .name = "qwen3",
-    .class_name = "Qwen3ForCausalLM",
-    .base_class = "Qwen3Model",
-    HY_LIKE_LLAMA,
+    HY_LIKE_LLAMA("Qwen3"),
     .keys = KEYS "attention_bias ",
     .has_qk_norm = true,
     .has_window = true,

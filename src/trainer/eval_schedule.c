@@ -1,0 +1,105 @@
+/* eval_schedule.c: how often a run validates, and on which held-out sequences. See eval_schedule.h.
+ *
+ * Frequency and size follow only from the run's length and the tokens of a step, never from the
+ * clock: a resumed run validates at the same steps. By default validations take at most a few
+ * percent of the run: a forward pass costs a third of a step over the same tokens. The sequences
+ * are spread evenly over the held-out data. */
+#include "trainer/eval_schedule.h"
+
+#include <math.h>
+
+#define SHARE 0.03          /* share of the run's compute for all validations but the closing one */
+#define FORWARD (1.0 / 3)   /* compute of a token in a forward pass, in tokens of a step */
+#define USUAL 20            /* validations of a run, if SHARE allows them */
+#define MOST_STEPS 1000     /* most steps between two validations */
+#define LEAST_TOKENS 8192.0 /* fewer tokens are too noisy */
+#define MOST_TOKENS 131072.0  /* more tokens add little */
+#define CLOSING_SHARE 0.1     /* tokens of the closing validation, as a share of the run's tokens */
+#define CLOSING_LEAST 65536.0 /* least tokens of that validation */
+#define CLOSING_MOST (1024.0 * 1024.0) /* most tokens of it */
+
+/* Tokens that a step computes, counted in the loss or not. */
+static double step_tokens(const hy_trainer *t) {
+    return (double)hy_step_sequences(t->engine) * (double)t->settings->train.seq_len;
+}
+
+static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
+
+/* A run that was extended keeps its validation sequences, so that losses can be compared. The
+ * sequences of a closing validation have no stride: they are too many to keep. */
+static bool keeps_sequences(const hy_trainer *t) {
+    const hy_best *best = &t->progress->best;
+    double each = (double)t->settings->train.seq_len, tokens = (double)best->sequences * each;
+    return t->settings->eval.eval_batches < 0 && best->sequences > 0 && best->stride > 0 &&
+           tokens < MOST_TOKENS + each;
+}
+
+/* The micro-batch at the start of the run; with several ranks, the one that a single rank would
+ * use, so that any number of ranks validates on the same sequences. */
+static int64_t batch_of_one(const hy_trainer *t) {
+    int64_t step = hy_step_sequences(t->engine), batch = t->settings->train.batch_size;
+    if (!t->team) return t->first_batch;
+    if (batch > step) batch = step;
+    while (step % batch != 0) batch--;
+    return batch;
+}
+
+/* eval_batches counts training micro-batches, so it does not depend on the plan. */
+hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing) {
+    uint64_t all = held_out(t);
+    int64_t batches = t->settings->eval.eval_batches, every = t->settings->eval.eval_every;
+    if (batches >= 0) {
+        uint64_t wanted = (uint64_t)(batches * batch_of_one(t));
+        return (hy_held_out){wanted && wanted < all ? wanted : all, 1};
+    }
+    if (!is_closing && keeps_sequences(t)) {
+        return (hy_held_out){(uint64_t)t->progress->best.sequences,
+                             (uint64_t)t->progress->best.stride};
+    }
+    double steps = (double)t->loop->steps_total;
+    double between = every > 0 ? (double)every : steps / USUAL;
+    double tokens = SHARE / FORWARD * between * step_tokens(t);
+    tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
+    double closing = fmax(CLOSING_SHARE * steps * step_tokens(t), CLOSING_LEAST);
+    if (is_closing) tokens = fmax(tokens, fmin(closing, CLOSING_MOST));
+    double wanted = ceil(tokens / (double)t->settings->train.seq_len);
+    if (wanted >= (double)all) return (hy_held_out){all, 1};
+    return (hy_held_out){(uint64_t)wanted, all / (uint64_t)wanted};
+}
+
+void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
+    hy_best *best = &t->progress->best;
+    bool is_possible = best->stride > 0 && best->sequences > 0 && best->of > 0 &&
+                       best->sequences <= best->of / best->stride;
+    hy_held_out next = hy_trainer_held_out(t, false);
+    if (is_possible && !has_other_data && (uint64_t)best->of == held_out(t) &&
+        (uint64_t)best->sequences == next.count && (uint64_t)best->stride == next.stride)
+        return;
+    if (isfinite(best->loss)) {
+        hy_say(t, HY_NOTE,
+               "validation now uses other sequences than before: the lowest held-out loss and the "
+               "count of early_stop start over");
+    }
+    *best = HY_NO_BEST;
+}
+
+int64_t hy_trainer_eval_every(const hy_trainer *t) {
+    if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
+    if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
+    double steps = (double)t->loop->steps_total;
+    double each =
+        (double)hy_trainer_held_out(t, false).count * (double)t->settings->train.seq_len * FORWARD;
+    double affordable = floor(SHARE * steps * step_tokens(t) / each);
+    double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
+    return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
+}
+
+/* While the average is evaluated, the weights of a provider with its own memory are kept in the
+ * snapshot. While that is needed to undo a jump, a copy is necessary, which only
+ * hy_trainer_evaluate makes. */
+bool hy_trainer_can_validate(const hy_trainer *t) {
+    const hy_engine_progress *p = &t->engine->progress;
+    bool waits_there =
+        t->engine->custom && !t->engine->plan->types.has_low && p->average_samples > 0;
+    return !(waits_there && p->has_snapshot);
+}

@@ -1,0 +1,16 @@
+/* eval_schedule.h: how often a run validates, and on which held-out sequences. */
+#pragma once
+
+#include "trainer/trainer.h"
+
+/* Held-out sequences: every stride-th, so many of them. */
+typedef struct hy_held_out {
+    uint64_t count, stride;
+} hy_held_out;
+
+hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing);
+/* Steps between validations; 0: there is only the closing one. */
+int64_t hy_trainer_eval_every(const hy_trainer *t);
+bool hy_trainer_can_validate(const hy_trainer *t); /* before the run's end: else it waits */
+/* For a resumed run: its lowest losses stay valid if later validations use the same sequences. */
+void hy_trainer_fit_best(hy_trainer *t, bool has_other_data);

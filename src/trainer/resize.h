@@ -1,0 +1,24 @@
+/* resize.h: another plan between steps; tokens per step, data order and state stay the same. */
+#pragma once
+
+#include "trainer/trainer.h"
+
+/* HY_ERR_MEMORY: not even the smallest work area could be allocated, so there is none. */
+hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason);
+/* The next larger (1) or smaller (-1) size that divides a step, within bounds; 0: none. */
+int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most);
+int64_t hy_smaller_batch(const hy_trainer *t); /* than the present one */
+/* After a run had to shrink: the micro-batch grows back later each time. */
+void hy_trainer_back_off(hy_trainer *t);
+/* The plan with micro-batches of this size. */
+hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
+/* From now on layers recompute everything: the same bits in less memory. */
+bool hy_recomputes_all(const hy_plan_choice *choice);
+hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
+/* The fastest plan within other bounds (caps as in hy_plan_request), with the same split of
+ * steps; state moves to its new places. HY_ERR_INPUT: no plan fits, and the run is unchanged. */
+hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
+                            const char *reason);
+/* Allocates or frees the memory of prediction, with this much additional host memory.
+ * HY_ERR_INPUT: there is no room, and the run is unchanged. */
+hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);
