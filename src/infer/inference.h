@@ -70,12 +70,12 @@ hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size
 /* Which tokens of an answer are shown already. New tokens are decoded together with the tokens
  * [first, next), which contain text if there is any: the first token of a decoded text loses its
  * blank. */
-typedef struct hy_shown {
+typedef struct hy_decode_window {
     size_t first, next;
-} hy_shown;
+} hy_decode_window;
 /* Appends the text of the tokens that are not shown yet. */
-hy_status hy_shown_add(const hy_tokenizer *tokenizer, const hy_ids *known, hy_shown *shown,
-                       hy_text *out);
+hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known,
+                         hy_decode_window *window, hy_text *out);
 /* Appends the tokens of a text to continue, with the tokenizer's start tokens. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out);

@@ -122,8 +122,8 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-hy_status hy_shown_add(const hy_tokenizer *tokenizer, const hy_ids *known, hy_shown *s,
-                       hy_text *out) {
+hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known, hy_decode_window *s,
+                         hy_text *out) {
     const int32_t *ids = known->data + s->first;
     hy_text before = {0}, after = {0};
     hy_status status =
@@ -158,7 +158,7 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     const hy_generate_options *o = a->options;
     hy_choice choice = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
-    hy_shown s = {.first = in->known.count - 1, .next = in->known.count};
+    hy_decode_window s = {.first = in->known.count - 1, .next = in->known.count};
     size_t given = 0; /* bytes of the answer that the listener has received */
     while (!must_end(in, a)) {
         int32_t token =
@@ -169,7 +169,7 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
         }
         a->info.tokens++;
         HY_TRY(take(in, &token, 1));
-        HY_TRY(hy_shown_add(in->tokenizer, &in->known, &s, &a->text));
+        HY_TRY(hy_decode_more(in->tokenizer, &in->known, &s, &a->text));
         hand_out(a, &given, false);
     }
     hand_out(a, &given, true);

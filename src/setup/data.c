@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]) {
     hy_model_files kind;
@@ -30,9 +31,8 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
         snprintf(path, HY_PATH_MAX, "%s", asked);
         return HY_OK;
     }
-    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, "tokenizer.json"));
-    if (hy_path_exists(path)) return HY_OK;
-    path[0] = 0;
+    HY_TRY(hy_tokenizer_file(folder, path, HY_PATH_MAX));
+    if (path[0]) return HY_OK;
     return hy_llama2c_tokenizer_find(folder, model->shape.vocab, path, HY_PATH_MAX);
 }
 
