@@ -31,6 +31,7 @@ typedef struct hy_retries {
 struct hy_engine {
     /* The base weights of the adapters stay in a model's files, not in checkpoints. */
     bool base_is_named;
+    bool has_drawn_weights;      /* all weights were drawn at random, none was read */
     const hy_settings *settings; /* the owner's */
     const hy_observer *observer; /* the owner's: who hears of it */
     hy_device device;

@@ -51,6 +51,14 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
     /* The built-in text is read as bytes, whatever tokenizer the model has. */
     bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
     if (is_builtin && strcmp(s->input.tokenizer, "auto") == 0) tokenizer[0] = '\0';
+    char no_bytes[HY_PATH_MAX + 256];
+    snprintf(no_bytes, sizeof no_bytes,
+             "%s has %d tokens in its vocabulary, but no tokenizer; name one with --tokenizer, or "
+             "train on bytes with --tokenizer none",
+             folder, e->model->shape.vocab);
+    bool needs_tokenizer = folder[0] && !tokenizer[0] && !s->save.resume[0] && !is_builtin &&
+                           strcmp(s->input.tokenizer, "auto") == 0 &&
+                           e->model->shape.vocab > HY_BYTE_VOCAB;
     hy_dataset_options options = {
         .path = s->data,
         .val_path = s->val_data[0] ? s->val_data : NULL,
@@ -68,6 +76,9 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
         .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
+        .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
+        .columns = s->input.columns,
+        .no_bytes = needs_tokenizer ? no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
         .buffer_bytes = s->input.buffer_size,
         .user = (void *)e->observer,

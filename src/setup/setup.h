@@ -29,6 +29,8 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* ---- data.c: the data set and the tokenizer -------------------------------------------------- */
 
+#define HY_BYTE_VOCAB 512 /* a larger vocabulary is that of a tokenizer */
+
 /* keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
 /* The model's folder, which has its tokenizer and template; "": none. */
