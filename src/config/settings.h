@@ -150,8 +150,8 @@ typedef struct hy_settings {
         hy_on_off packing;
         hy_bad_rows bad_rows;
         char columns[HY_TEXT_MAX]; /* names of keys in the data */
-        int64_t num_workers; /* threads that encode data when it is opened; 0: all cores */
-        int64_t buffer_size; /* bytes of data that they process at a time */
+        int64_t num_workers;       /* threads that encode data when it is opened; 0: all cores */
+        int64_t buffer_size;       /* bytes of data that they process at a time */
     } input;
 
     /* eval */
