@@ -625,7 +625,13 @@ typedef struct hy_summary {
     int64_t val_tokens;   /* that val_loss counts */
     double best_val_loss; /* lowest, on the sequences that all validations use; NaN: none */
     int64_t best_val_step;
-    bool is_stopped_early; /* by early_stop */
+    bool is_stopped_early;  /* by early_stop */
+    const char *row_format; /* kind of rows, template, what counts in the loss; "": no rows */
+    const char *row_losses; /* rows dropped and cut, with reasons; "": none */
+    int64_t rows, rows_dropped, rows_cut;
+    int64_t vocab;        /* entries of the vocabulary; 0: custom */
+    bool is_drawn;        /* this session began with weights drawn at random */
+    bool has_byte_tokens; /* the data is read as bytes, without a tokenizer */
 } hy_summary;
 
 /* Results of the run so far. */

@@ -72,6 +72,8 @@ typedef struct hy_run_facts {
     int64_t ranks, zero_stage; /* -1: a single rank */
     const char *transport;     /* between ranks: "sockets", "MPI", "NCCL" */
     bool is_own;               /* old name of is_custom, until version 0.2 */
+    const char *row_format;    /* as in hy_summary; "": no rows */
+    const char *row_losses;
 } hy_run_facts;
 
 /* `folder` is the folder of a run, or its metrics.jsonl; HY_ERR_INPUT when that does not exist. A

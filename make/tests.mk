@@ -96,8 +96,9 @@ $(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate $(TORTURE_OUT)/strangers: $(TORTURE_O
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-# The program that tests/templates/compare.py compares with transformers.
-$(OUT)/tests/templates/render: $(OBJ)/tests/templates/render.o $(STATIC_LIB) $(LINK_STAMP)
+# The programs that tests/templates/compare.py and tests/rows/compare.py compare with transformers.
+$(OUT)/tests/templates/render $(OUT)/tests/rows/encode: $(OUT)/tests/%: $(OBJ)/tests/%.o \
+    $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
 

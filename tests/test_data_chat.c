@@ -5,6 +5,7 @@
  * folder is at hand. */
 #include "base/json.h"
 #include "data/conversation.h"
+#include "data/examples.h"
 #include "data/json_rows.h"
 #include "harness.h"
 
@@ -104,6 +105,56 @@ static size_t check_file(const char *path, const char *only, const hy_tokenizer 
 
 START_TEST(every_template_gives_the_tokens_and_answers_of_the_reference) {
     ck_assert_uint_eq(check_file(GOLDEN "expected.jsonl", NULL, tokenizer), 5 * chat_count);
+}
+END_TEST
+
+/* A tokenizer that puts a blank before the first word alone. Rows become the ids that transformers
+ * gives for their text (tests/rows/compare.py). */
+START_TEST(rows_without_a_template_have_the_ids_of_their_text) {
+    hy_tokenizer *metaspace;
+    hy_dataset_options options = {.seq = 4096, .chat_template = HY_CHAT_PLAIN};
+    char folder[256], path[512], *text;
+    hy_row_scan scan;
+    hy_row row;
+    size_t size, rows = 0;
+    must(hy_tokenizer_open(GOLDEN "metaspace", &metaspace));
+    must(hy_file_read(GOLDEN "metaspace/plain.jsonl", &text, &size));
+    options.vocab = hy_tokenizer_vocab(metaspace);
+    hy_encoding encoding = {
+        .options = &options, .tokenizer = metaspace, .workers = 1, .buffer = 1 << 20};
+    must(hy_chat_template_open(HY_CHAT_PLAIN, metaspace, NULL, &encoding.chat));
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/row.jsonl", folder);
+    hy_rows_begin(&scan, text, size);
+    for (; hy_rows_next(&scan, &row); rows++) {
+        hy_json *json;
+        hy_examples x;
+        hy_file_list list;
+        hy_file_kind kind;
+        hy_ids ids = {0};
+        uint32_t count;
+        must(hy_json_parse(row.data, row.size, "plain.jsonl", &json));
+        const char *begin = strstr(row.data, "{\"row\": ") + 8, *end = strstr(begin, ", \"ids\"");
+        must(hy_file_write_atomic(path, begin, (size_t)(end - begin)));
+        must(hy_file_list_find(path, HY_FORMAT_AUTO, &list));
+        must(hy_file_list_kind(path, &list, &kind));
+        must(hy_examples_open(&list, &encoding, &x));
+        const int32_t *tokens = hy_examples_get(&x, 0, &count);
+        for (uint32_t k = 0; k < count; k++) {
+            must(hy_ids_append(&ids, &(int32_t){tokens[k] & ~HY_COUNTS}, 1));
+        }
+        compare(hy_json_root(json), "ids", &ids, NULL, "a plain row");
+        for (uint32_t k = 0; k < count; k++) ids.data[k] = tokens[k] < 0;
+        compare(hy_json_root(json), "counts", &ids, NULL, "a plain row");
+        hy_ids_free(&ids);
+        hy_examples_close(&x);
+        hy_file_list_free(&list);
+        hy_json_free(json);
+    }
+    ck_assert_uint_eq(rows, 60);
+    remove_folder(folder);
+    free(text);
+    hy_tokenizer_close(metaspace);
 }
 END_TEST
 
@@ -284,6 +335,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("chat");
     tcase_add_checked_fixture(cases, open_files, close_files);
     tcase_add_test(cases, every_template_gives_the_tokens_and_answers_of_the_reference);
+    tcase_add_test(cases, rows_without_a_template_have_the_ids_of_their_text);
     tcase_add_test(cases, real_tokenizers_give_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, a_prompt_ends_where_the_assistant_begins);
     tcase_add_test(cases, an_input_goes_where_the_template_has_a_place_for_it);

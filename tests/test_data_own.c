@@ -91,6 +91,48 @@ START_TEST(an_answer_is_its_text_and_the_token_that_ends_it) {
 }
 END_TEST
 
+/* Other families, with tokens that this tokenizer has. All of them write the header of an answer
+ * at the end, asked or not, as Llama 3 does. */
+START_TEST(a_token_that_opens_a_turn_never_ends_an_answer) {
+    static const char row[] = ROW(SAYS("user", "Q") "," SAYS("assistant", "A") "," SAYS(
+        "user", "Q2") "," SAYS("assistant", "A2"));
+    static const struct {
+        const char *template, *end, *expected;
+    } cases[] = {
+        {"{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + "
+         "'<|end_header_id|>' + m.content + '<|eot_id|>' }}{% endfor %}"
+         "{{ '<|start_header_id|>assistant<|end_header_id|>' }}",
+         "<|eot_id|>",
+         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>Q<|eot_id|><|start_header_id|>"
+         "assistant<|end_header_id|>((A<|eot_id|>))<|start_header_id|>user<|end_header_id|>Q2"
+         "<|eot_id|><|start_header_id|>assistant<|end_header_id|>((A2<|eot_id|>))"
+         "<|start_header_id|>assistant<|end_header_id|>"},
+        /* Phi, DeepSeek: a token for each role; here the question has no end. */
+        {"{% for m in messages %}{% if m.role == 'user' %}<|start_header_id|>{{ m.content }}"
+         "{% else %}<|end_header_id|>{{ m.content }}<|eot_id|>{% endif %}{% endfor %}"
+         "<|end_header_id|>",
+         "<|eot_id|>",
+         "<|start_header_id|>Q<|end_header_id|>((A<|eot_id|>))<|start_header_id|>Q2"
+         "<|end_header_id|>((A2<|eot_id|>))<|end_header_id|>"},
+        /* An end token of its own follows the one that ends the turn. */
+        {"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}"
+         "{% endfor %}{{ '</s>' }}",
+         "</s>",
+         "<|im_start|>user\nQ<|im_end|><|im_start|>assistant\n((A<|im_end|>))<|im_start|>user\nQ2"
+         "<|im_end|><|im_start|>assistant\n((A2<|im_end|></s>))"},
+        /* One token separates everything. */
+        {"{{ '<s>' }}{% for m in messages %}{{ m.content + '<s>' }}{% endfor %}", "<s>",
+         "<s>Q<s>((A<s>))Q2<s>((A2<s>))"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        use(cases[i].template);
+        check(row, cases[i].expected);
+        ck_assert_str_eq(hy_tokenizer_token(tokenizer, hy_chat_template_end(&chat), NULL),
+                         cases[i].end);
+    }
+}
+END_TEST
+
 START_TEST(it_is_found_whatever_happens_to_other_turns) {
     use(MISTRAL);
     check(ROW(SAYS("system", "S") "," SAYS("user", "Q") "," SAYS("assistant", " A ") "," SAYS(
@@ -217,6 +259,35 @@ START_TEST(conversations_with_tools_may_have_a_separate_template) {
 }
 END_TEST
 
+#define NULL_CALL                                                                                  \
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "     \
+    "\"add\", \"arguments\": {\"a\": 1}}}]}"
+
+START_TEST(null_content_is_never_the_word_none) {
+    use("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}"
+        "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}<|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}");
+    check(ROW(SAYS("user", "None?") "," NULL_CALL),
+          "<|im_start|>user\nNone?<|im_end|><|im_start|>assistant\n((add<|im_end|>))");
+    use("{% for m in messages %}{% if m.content is none %}(null){% else %}{{ m.content }}"
+        "{% endif %};{% endfor %}");
+    check(ROW(SAYS("user", "Q") "," NULL_CALL), "Q;(null);");
+}
+END_TEST
+
+START_TEST(numbers_of_tools_keep_their_digits) {
+    use("{{ tools | tojson }}{% for t in tools %} {{ t }} {{ t.x is integer }}{% endfor %};"
+        "{{ messages[0].content }}");
+    check("{\"tools\": [{\"x\": 9223372036854775808}, {\"x\": -123456789012345678901234567890}, "
+          "{\"x\": 1e300}, {\"x\": -0}, {\"x\": 18446744073709551616.5}], "
+          "\"messages\": [" SAYS("user", "Q") "]}",
+          "[{\"x\": 9223372036854775808}, {\"x\": -123456789012345678901234567890}, "
+          "{\"x\": 1e+300}, {\"x\": 0}, {\"x\": 1.8446744073709552e+19}] "
+          "{'x': 9223372036854775808} True {'x': -123456789012345678901234567890} True "
+          "{'x': 1e+300} False {'x': 0} True {'x': 1.8446744073709552e+19} False;Q");
+}
+END_TEST
+
 START_TEST(built_in_templates_know_what_a_tool_gave_but_no_calls) {
     hy_chat_template_close(&chat);
     must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, NULL, &chat));
@@ -286,6 +357,7 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("own");
     tcase_add_checked_fixture(cases, open_tokenizer, close_tokenizer);
     tcase_add_test(cases, an_answer_is_its_text_and_the_token_that_ends_it);
+    tcase_add_test(cases, a_token_that_opens_a_turn_never_ends_an_answer);
     tcase_add_test(cases, it_is_found_whatever_happens_to_other_turns);
     tcase_add_test(cases, a_template_may_say_itself_what_an_answer_is);
     tcase_add_test(cases, where_prompt_and_text_disagree_the_turn_itself_is_the_answer);
@@ -294,6 +366,8 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, text_that_spells_a_special_token_stays_text);
     tcase_add_test(cases, calls_of_tools_and_what_they_give_are_turns);
     tcase_add_test(cases, conversations_with_tools_may_have_a_separate_template);
+    tcase_add_test(cases, null_content_is_never_the_word_none);
+    tcase_add_test(cases, numbers_of_tools_keep_their_digits);
     tcase_add_test(cases, built_in_templates_know_what_a_tool_gave_but_no_calls);
     tcase_add_test(cases, content_in_parts_is_written_by_every_template);
     tcase_add_test(cases, messages_that_cannot_be_used_are_named);

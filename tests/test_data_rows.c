@@ -188,7 +188,10 @@ START_TEST(long_conversations_are_cut_and_counted) {
     ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 2);
     ck_assert_ptr_nonnull(
         strstr(last_warning, "cut 2 of 3 rows because they are longer than the sequence of 50"));
-    ck_assert_ptr_nonnull(strstr(last_warning, "dropped"));
+    ck_assert_str_eq(hy_dataset_describe(data)->row_losses,
+                     "1 of 3 rows dropped (1: no answer is left after cutting), 2 cut");
+    ck_assert_str_eq(hy_dataset_describe(data)->row_format,
+                     "prompt and completion; no chat template; loss on answers");
     /* The first is cut to 51 tokens: 49 targets after "ab"; the last has two. */
     ck_assert_uint_eq(hy_dataset_describe(data)->targets[HY_TRAIN], 49 + 2);
     hy_dataset_close(data);
@@ -219,7 +222,7 @@ START_TEST(malformed_rows_are_named_and_skipped_or_fatal) {
         ck_assert_uint_eq(hy_dataset_describe(data)->rows, 3);
         ck_assert_uint_eq(hy_dataset_describe(data)->bad_rows, 1);
         ck_assert_int_eq(warnings, 2); /* the row, and the count */
-        ck_assert_str_eq(last_warning, "skipped 1 of 3 rows because they are malformed");
+        ck_assert_ptr_nonnull(strstr(last_warning, "dropped 1 of 3 rows, more than a tenth (1: "));
         hy_dataset_close(data);
         options.stops_at_bad_row = true;
         must_refuse(options, "m.jsonl:2: ");

@@ -6,6 +6,7 @@
 #include "config/derived.h"
 #include "harness.h"
 #include "hybrid.h"
+#include "infer/inference.h"
 #include "model/model.h"
 #include "record/record.h"
 
@@ -153,6 +154,33 @@ START_TEST(a_conversation_comes_in_as_messages) {
 }
 END_TEST
 
+/* An answer is decoded as it grows. SentencePiece drops the blank of the first token alone. */
+START_TEST(a_blank_behind_a_skipped_special_token_is_shown) {
+#define METASPACE                                                                                  \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"first\","             \
+    "\"split\":false}"
+    static const char json[] =
+        "{\"pre_tokenizer\":" METASPACE ",\"decoder\":" METASPACE ",\"added_tokens\":["
+        "{\"id\":0,\"content\":\"<q>\",\"special\":true},"
+        "{\"id\":2,\"content\":\"<call>\",\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":"
+        "{\"<q>\":0,\"\u2581a\":1,\"<call>\":2,\"\u2581b\":3},\"merges\":[]}}";
+    hy_tokenizer *t;
+    must(hy_tokenizer_parse(json, sizeof json - 1, "t.json", &t));
+    static const int32_t tokens[] = {0, 1, 2, 2, 3, 2, 1};
+    hy_ids known = {0};
+    hy_text text = {0};
+    hy_decode_window window = {.next = 1};
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        must(hy_ids_append(&known, &tokens[i], 1));
+        if (i > 0) must(hy_decode_more(t, &known, &window, &text));
+    }
+    ck_assert_str_eq(hy_text_string(&text), "a b a");
+    hy_text_free(&text);
+    hy_ids_free(&known);
+    hy_tokenizer_close(t);
+}
+END_TEST
+
 /* Each call that changes the disk fails in turn. */
 START_TEST(what_a_run_keeps_of_its_model_is_whole_or_not_there) {
     static hy_record record;
@@ -193,6 +221,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, the_tokenizer_of_a_run_lies_beside_its_model);
     tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
     tcase_add_test(cases, a_conversation_comes_in_as_messages);
+    tcase_add_test(cases, a_blank_behind_a_skipped_special_token_is_shown);
     tcase_add_test(cases, what_a_run_keeps_of_its_model_is_whole_or_not_there);
     suite_add_tcase(suite, cases);
     return suite;

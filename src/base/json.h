@@ -2,8 +2,8 @@
  *
  * The reader parses a whole text into a tree that lives until hy_json_free. It accepts exactly RFC
  * 8259, with limits: valid UTF-8, no duplicate keys, no trailing text, depth at most 128, text
- * below 256 MiB. Errors name the source, the line and the column (in bytes, from 1). Integers that
- * fit int64 keep all digits. */
+ * below 256 MiB. Errors name the source, the line and the column (in bytes, from 1). Integers keep
+ * all digits. */
 #pragma once
 
 #include "base/text.h"
@@ -54,6 +54,8 @@ bool hy_json_as_count(const hy_json_node *node, int64_t *out);
 bool hy_json_as_double(const hy_json_node *node, double *out);
 /* Whether it is written as an integer (5, not 5.0 or 5e0) and fits int64. */
 bool hy_json_is_integer(const hy_json_node *node);
+/* As written, for an integer that does not fit int64, and for -0; not zero-terminated. */
+bool hy_json_as_digits(const hy_json_node *node, const char **out, size_t *size);
 bool hy_json_as_bool(const hy_json_node *node, bool *out);
 bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size);
 

@@ -25,10 +25,10 @@ struct hy_json_node {
     union {
         int64_t integer; /* also 0 or 1 for a boolean */
         double number;
-        const char *string;
+        const char *string;   /* also the digits of an integer that does not fit int64 */
         hy_json_index *index; /* of an object; NULL if it is small */
     } value;
-    uint32_t size; /* bytes of a string, or members or elements of a container */
+    uint32_t size; /* bytes of a string, members of a container, or digits of a large integer */
     uint32_t next : 27, type : 3, is_integer : 1, is_member : 1;
 };
 

@@ -224,14 +224,21 @@ static hy_status take_number(parser *s) {
     HY_TRY(scan_number(s, &end, &is_whole));
     hy_json_node *node = add_value(s, HY_JSON_NUMBER);
     if (!node) return fail_memory(s);
+    double number = 0;
     if (is_whole && strncmp(s->p, "-0", 2) != 0) { /* "-0" becomes a double, which keeps its sign */
         errno = 0;
         node->value.integer = strtoll(s->p, NULL, 10);
         node->is_integer = errno == 0;
     }
-    if (!node->is_integer && !hy_number_parse(s->p, (size_t)(end - s->p), &node->value.number)) {
+    if (!node->is_integer && !hy_number_parse(s->p, (size_t)(end - s->p), &number)) {
         return fail_at(s, s->p, "number %.*s is too large for a double",
                        (int)(end - s->p < 40 ? end - s->p : 40), s->p);
+    }
+    if (!node->is_integer && is_whole) {
+        node->value.string = s->p;
+        node->size = (uint32_t)(end - s->p);
+    } else if (!node->is_integer) {
+        node->value.number = number;
     }
     s->p = end;
     return HY_OK;

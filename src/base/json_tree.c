@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json_node.h"
+#include "base/number.h"
 
 void hy_json_free(hy_json *json) {
     if (!json) return;
@@ -83,7 +84,8 @@ bool hy_json_as_int(const hy_json_node *node, int64_t *out) {
         return true;
     }
     /* 1e3 and 5.0 count as integers if a double holds them exactly. */
-    double number = node->value.number;
+    double number = 0;
+    (void)hy_json_as_double(node, &number);
     if (!(fabs(number) <= 0x1p53) || number != floor(number)) return false;
     *out = (int64_t)number;
     return true;
@@ -98,7 +100,15 @@ bool hy_json_as_count(const hy_json_node *node, int64_t *out) {
 
 bool hy_json_as_double(const hy_json_node *node, double *out) {
     if (!node || node->type != HY_JSON_NUMBER) return false;
+    if (node->size > 0) return hy_number_parse(node->value.string, node->size, out);
     *out = node->is_integer ? (double)node->value.integer : node->value.number;
+    return true;
+}
+
+bool hy_json_as_digits(const hy_json_node *node, const char **out, size_t *size) {
+    if (!node || node->type != HY_JSON_NUMBER || node->size == 0) return false;
+    *out = node->value.string;
+    *size = node->size;
     return true;
 }
 

@@ -79,6 +79,8 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
+#define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
+
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -89,6 +91,12 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     if (terminal->is_quiet) return;
     print_field(terminal, "model", "%s, %s parameters\n", summary->model,
                 hy_cli_count(summary->parameters).text);
+    bool has_words = summary->vocab > BYTE_VOCAB; /* a vocabulary of a tokenizer */
+    if (has_words && summary->is_drawn)
+        print_field(terminal, "weights",
+                    "drawn at random: %s is a shape without weights; --model FOLDER starts from "
+                    "trained ones\n",
+                    summary->model);
     /* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers" */
     for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++)
         print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
@@ -99,6 +107,13 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
                     ranks.zero_stage, ranks.transport);
     print_field(terminal, "data", "%s\n", summary->data);
+    if (has_words && summary->has_byte_tokens)
+        print_field(terminal, "tokens",
+                    "bytes, 256 of the vocabulary's %s entries: there is no tokenizer; name one "
+                    "with --tokenizer\n",
+                    hy_cli_count(summary->vocab).text);
+    if (summary->row_format[0]) print_field(terminal, "rows", "%s\n", summary->row_format);
+    if (summary->row_losses[0]) print_field(terminal, "", "%s\n", summary->row_losses);
     print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);

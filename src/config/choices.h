@@ -60,7 +60,7 @@ typedef enum hy_optimizer_choice {
 #define HY_SCHEDULE_AUTO (-1) /* until hy_recipe_of replaces it */
 
 typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
-typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP } hy_bad_rows;
+typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP, HY_BAD_ROWS_SKIP_ANY } hy_bad_rows;
 
 typedef enum hy_regime_choice {
     HY_REGIME_AUTO = -1, /* fine-tuning when weights are given */

@@ -606,7 +606,16 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     static const char newer[] = "optimizer.muon_momentum_warmup";
     HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
     bool is_set = hy_config_raw_rank(config, newer) >= HY_FROM_FILE;
-    return is_set ? HY_OK : hy_config_set(config, newer, "0", HY_FROM_FILE);
+    HY_TRY(is_set ? HY_OK : hy_config_set(config, newer, "0", HY_FROM_FILE));
+    /* Rows of a run keep the format that they began with. */
+    if (hy_config_raw_rank(config, "input.columns") >= HY_FROM_FILE) return HY_OK;
+    const hy_settings *s = hy_config_settings(config);
+    if (s->input.bad_rows == HY_BAD_ROWS_SKIP) {
+        HY_TRY(hy_config_set(config, "input.bad_rows", "skip-any", HY_FROM_FILE));
+    }
+    bool is_auto = hy_config_settings(config)->input.chat_template == HY_CHAT_AUTO;
+    return is_auto ? hy_config_set(config, "input.chat_template", "conversations", HY_FROM_FILE)
+                   : HY_OK;
 }
 
 hy_status hy_config_use_custom(hy_config *config) {

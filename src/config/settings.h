@@ -149,8 +149,9 @@ typedef struct hy_settings {
         hy_loss_on loss_on;
         hy_on_off packing;
         hy_bad_rows bad_rows;
-        int64_t num_workers; /* threads that encode data when it is opened; 0: all cores */
-        int64_t buffer_size; /* bytes of data that they process at a time */
+        char columns[HY_TEXT_MAX]; /* names of keys in the data */
+        int64_t num_workers;       /* threads that encode data when it is opened; 0: all cores */
+        int64_t buffer_size;       /* bytes of data that they process at a time */
     } input;
 
     /* eval */

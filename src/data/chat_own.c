@@ -11,10 +11,11 @@
  * the model has to write itself. Before the turn, that is the text after the generation prompt; the
  * prompt is found by rendering the turns before it with add_generation_prompt. After the turn, it
  * is the text that the template writes whether or not other turns follow, up to the special token
- * that ends the turn. Both are compared with the real text of every row, so a template may change
- * other turns (Qwen3 drops earlier thoughts, Mistral moves the system text). If they differ, the
- * answer is only the bytes of the turn. A row is rejected if the template mixes the bytes of
- * several turns. */
+ * that ends the turn. A token that opens a turn never ends one: a template may write the header of
+ * the next answer after the last turn even if nobody asks for it (Llama 3). Both are compared with
+ * the real text of every row, so a template may change other turns (Qwen3 drops earlier thoughts,
+ * Mistral moves the system text). If they differ, the answer is only the bytes of the turn. A row
+ * is rejected if the template mixes the bytes of several turns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,17 @@
 #include "data/chat_template.h"
 
 #define NO_TURN HY_JINJA_MARKS /* mark of bytes that belong to no turn: tools */
+#define MOST_OPENERS 16
 
 typedef struct hy_own_template {
     hy_jinja *jinja;
     hy_own_tokens tokens;          /* owned by the main template of the folder */
     const hy_tokenizer *tokenizer; /* or NULL */
     bool needs_parts, takes_parts; /* content as a list of parts: is required; is possible */
+    bool prints_none;              /* it writes the content null as the word None */
     int32_t end;                   /* the token that ends an answer; -1: none */
+    int32_t openers[MOST_OPENERS]; /* special tokens that open a turn */
+    int opener_count;
     /* The second template of the folder, for conversations with tools; NULL: there is none. It
      * shares the tokens. If it cannot be rendered, its jinja is NULL and `reason` says why. */
     struct hy_own_template *with_tools;
@@ -50,7 +55,8 @@ static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, con
                                  unsigned mark) {
     const hy_json_node *node = hy_json_get(turn->message, "content");
     if (turn->has_parts && own->takes_parts && node) return hy_jinja_json(run, node, mark);
-    if (turn->message && hy_json_type_of(node) == HY_JSON_NULL) return hy_jinja_none();
+    bool is_null = turn->message && hy_json_type_of(node) == HY_JSON_NULL;
+    if (is_null && !own->prints_none) return hy_jinja_none();
     hy_jinja_value text = hy_jinja_text(run, turn->text, turn->size, mark);
     if (!own->needs_parts) return text;
     hy_jinja_value list = hy_jinja_list_new(run), part = hy_jinja_dict_new(run);
@@ -199,6 +205,13 @@ static hy_status find_begin(const hy_chat_template *chat, const hy_conversation 
     return HY_OK;
 }
 
+static bool opens_turn(const own_template *own, int32_t id) {
+    for (int i = 0; i < own->opener_count; i++) {
+        if (own->openers[i] == id) return true;
+    }
+    return false;
+}
+
 /* Finds where the answer ends if its own bytes end at `at`: after the special tokens that end
  * it. */
 static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c, size_t turn,
@@ -223,7 +236,7 @@ static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c
         if (s->at < at) continue;
         /* the first token, and those directly after it */
         bool follows = *out == at || s->at == *out;
-        if (!follows || s->at + s->size > at + same) break;
+        if (!follows || s->at + s->size > at + same || opens_turn(chat->own, s->id)) break;
         *out = s->at + s->size;
     }
     return HY_OK;
@@ -281,23 +294,29 @@ static void add_text(hy_rendered *r, size_t begin, size_t end) {
     }
 }
 
+/* Finds the special tokens that the template itself wrote. Those in the text of a turn are
+ * dropped. */
+static hy_status find_written(const own_template *own, hy_rendered *r) {
+    size_t kept = 0;
+    r->specials.count = 0;
+    if (!own->tokenizer) return HY_OK;
+    HY_TRY(hy_tokenizer_find_specials(own->tokenizer, hy_text_string(&r->whole.text),
+                                      r->whole.text.size, &r->specials));
+    for (size_t i = 0; i < r->specials.count; i++) {
+        const hy_special *s = &r->specials.items[i];
+        bool is_written = true;
+        for (size_t k = 0; k < s->size; k++) is_written &= mark_of(&r->whole, s->at + k) == 0;
+        if (is_written) r->specials.items[kept++] = *s;
+    }
+    r->specials.count = kept;
+    return HY_OK;
+}
+
 static hy_status render_all(const hy_chat_template *chat, const hy_conversation *c, bool asks,
                             hy_rendered *r) {
     HY_TRY(render(chat, c, c->count, asks, &r->whole));
     size_t size = r->whole.text.size, from = 0;
-    r->specials.count = 0;
-    if (chat->own->tokenizer) {
-        HY_TRY(hy_tokenizer_find_specials(chat->own->tokenizer, hy_text_string(&r->whole.text),
-                                          size, &r->specials));
-        size_t kept = 0; /* special tokens in the text of a turn are dropped */
-        for (size_t i = 0; i < r->specials.count; i++) {
-            const hy_special *s = &r->specials.items[i];
-            bool is_written = true;
-            for (size_t k = 0; k < s->size; k++) is_written &= mark_of(&r->whole, s->at + k) == 0;
-            if (is_written) r->specials.items[kept++] = *s;
-        }
-        r->specials.count = kept;
-    }
+    HY_TRY(find_written(chat->own, r));
     HY_TRY(hy_array_reserve(&r->answers, &r->answers_room, size + 1, 1, "a chat"));
     memset(r->answers, 0, size + 1);
     if (!asks && !chat->ignores_answers) HY_TRY(mark_answers(chat, c, r));
@@ -357,6 +376,70 @@ static hy_status find_parts(hy_chat_template *chat) {
     return HY_OK;
 }
 
+/* Finds out whether the template prints a null content, as Python prints it. Such a turn then has
+ * empty content, which is what the data means. */
+static hy_status find_none(hy_chat_template *chat) {
+    static const char text[] =
+        "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"callabcde\", "
+        "\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {}}}]}";
+    hy_json *message;
+    HY_TRY(hy_json_parse(text, sizeof text - 1, "a message", &message));
+    hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
+                       {.role = HY_ROLE_ASSISTANT, .text = "", .message = hy_json_root(message)}};
+    hy_conversation c = {.turns = turns, .count = 2};
+    hy_jinja_output out = {0};
+    hy_status status = render(chat, &c, 2, false, &out);
+    bool is_refused = status == HY_ERR_INPUT;
+    chat->own->prints_none = is_refused || strstr(hy_text_string(&out.text), "None");
+    hy_jinja_output_free(&out);
+    hy_json_free(message);
+    return is_refused ? HY_OK : status;
+}
+
+/* Whether one of the special tokens between these bytes is `id`. */
+static bool has_between(const hy_specials *specials, size_t begin, size_t end, int32_t id) {
+    for (size_t i = 0; i < specials->count; i++) {
+        const hy_special *s = &specials->items[i];
+        if (s->id == id && s->at >= begin && s->at < end) return true;
+    }
+    return false;
+}
+
+/* Keeps the tokens that open turns, given a rendered question, its answer and another question:
+ * those before the first question, and those that are written before the answer but not after it.
+ * The first token after the answer ends it, even if the same token also opens turns. */
+static hy_status keep_openers(own_template *own, int32_t eos, const hy_rendered *r) {
+    size_t begin[3], end[3];
+    int32_t first = -1;
+    for (size_t i = 0; i < 3; i++) HY_TRY(find_turn(&r->whole, i, &begin[i], &end[i]));
+    if (end[0] == 0 || begin[1] < end[0] || begin[2] < end[1]) return HY_OK;
+    for (size_t i = 0; i < r->specials.count; i++) {
+        const hy_special *s = &r->specials.items[i];
+        if (first < 0 && s->at >= end[1] && s->at < begin[2]) first = s->id;
+    }
+    for (size_t i = 0; i < r->specials.count && own->opener_count < MOST_OPENERS; i++) {
+        const hy_special *s = &r->specials.items[i];
+        bool is_head = s->at >= end[0] && s->at < begin[1] &&
+                       !has_between(&r->specials, end[1], begin[2], s->id);
+        bool opens = (s->at < begin[0] || is_head) && s->id != eos && s->id != first;
+        if (opens && !opens_turn(own, s->id)) own->openers[own->opener_count++] = s->id;
+    }
+    return HY_OK;
+}
+
+static hy_status find_openers(hy_chat_template *chat) {
+    hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
+                       {.role = HY_ROLE_ASSISTANT, .text = "answer", .size = 6},
+                       {.role = HY_ROLE_USER, .text = "another", .size = 7}};
+    hy_conversation c = {.turns = turns, .count = 3};
+    hy_rendered r = {0};
+    hy_status status = render(chat, &c, 3, false, &r.whole);
+    if (status == HY_OK) status = find_written(chat->own, &r);
+    if (status == HY_OK) status = keep_openers(chat->own, chat->tokens.eos, &r);
+    hy_rendered_free(&r);
+    return status == HY_ERR_INPUT ? HY_OK : status;
+}
+
 /* Finds the token that ends an answer by rendering one. */
 static hy_status find_end_token(hy_chat_template *chat) {
     hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
@@ -405,6 +488,8 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
     out->own = own;
     out->kind = HY_CHAT_OWN;
     HY_TRY(find_parts(out));
+    HY_TRY(find_none(out));
+    HY_TRY(find_openers(out));
     return find_end_token(out);
 }
 
@@ -418,7 +503,9 @@ hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_templ
     own->tokenizer = chat->own->tokenizer;
     hy_chat_template other = *chat;
     other.own = own;
-    return find_parts(&other);
+    HY_TRY(find_parts(&other));
+    HY_TRY(find_none(&other));
+    return find_openers(&other);
 }
 
 void hy_own_template_close(own_template *own) {

@@ -148,6 +148,7 @@ static void render(const hy_chat_template *chat, const hy_turn *turns, size_t co
     for (int32_t i = 0; f->has_opening && i < t.opening_count; i++) {
         hy_rendered_add_token(r, t.opening[i], false);
     }
+    r->opening = r->count;
     add_format(r, &t, begin, HY_ROLE_USER, false);
     for (size_t i = 0; i < count; i++) {
         hy_role role = turns[i].role;
@@ -171,7 +172,8 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
     const hy_turn *turns = conversation->turns;
     size_t count = conversation->count;
     hy_text_clear(&r->text);
-    r->count = 0;
+    r->count = r->opening = 0;
+    r->spells_specials = chat->kind == HY_CHAT_PLAIN;
     r->has_failed = false;
     bool marks_turns = chat->kind == HY_CHAT_CHATML || chat->kind == HY_CHAT_LLAMA3;
     HY_TRY(hy_chat_template_check(chat));
@@ -297,7 +299,8 @@ static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
     const hy_rendered_piece *p = r->pieces;
     const char *text = hy_text_string(&r->text) + p[first].begin;
     size_t size = p[last - 1].begin + p[last - 1].size - p[first].begin, before = ids->count;
-    int flags = HY_TOKENS_PLAIN | (first > 0 ? HY_TOKENS_INSIDE : 0);
+    int flags =
+        (r->spells_specials ? 0 : HY_TOKENS_PLAIN) | (first > r->opening ? HY_TOKENS_INSIDE : 0);
     uint32_t *sizes = NULL;
     HY_TRY(hy_encode_text(tokenizer, text, size, flags, ids));
     size_t count = ids->count - before;

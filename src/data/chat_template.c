@@ -18,8 +18,9 @@
  * the default of these templates, so a run that is resumed tomorrow has the same tokens. */
 #define DAY_OF_TRAINING 1721952000
 
-static const char *const names[] = {"auto",    "plain",  "chatml",  "llama2",  "llama3",
-                                    "mistral", "alpaca", "its own", "unknown", "none"};
+static const char *const names[] = {"auto",    "plain",   "chatml",       "llama2",
+                                    "llama3",  "mistral", "alpaca",       "its own",
+                                    "unknown", "none",    "conversations"};
 
 const char *hy_chat_kind_name(hy_chat_kind kind) { return names[kind]; }
 
@@ -219,11 +220,12 @@ static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
 
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out) {
-    *out = (hy_chat_template){.kind = kind == HY_CHAT_AUTO ? HY_CHAT_NONE : kind};
+    bool is_auto = kind == HY_CHAT_AUTO || kind == HY_CHAT_CONVERSATIONS;
+    *out = (hy_chat_template){.kind = is_auto ? HY_CHAT_NONE : kind};
     time_t day = DAY_OF_TRAINING;
     gmtime_r(&day, &out->now);
     HY_TRY(find_tokens(tokenizer, &out->tokens));
-    if (kind != HY_CHAT_AUTO) return hy_chat_template_check(out);
+    if (!is_auto) return hy_chat_template_check(out);
     hy_status status = folder && folder[0] ? read_folder(folder, tokenizer, out) : HY_OK;
     if (status != HY_OK) {
         hy_chat_template_close(out);

@@ -8,7 +8,8 @@
  *     mistral  <s>[INST] Q [/INST] A</s>; [INST] and [/INST] are tokens if the tokenizer has them
  *     alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA, the end token
  * A rendered conversation is a list of pieces: text, or special tokens by id. So the text of a user
- * can never become a special token. Each piece says whether it belongs to an answer: the answer's
+ * can never become a special token. Without a template (plain), text is encoded as in text files:
+ * special tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the answer's
  * text and the token that ends it. */
 #pragma once
 
@@ -29,10 +30,13 @@ typedef enum hy_chat_kind {
     HY_CHAT_ALPACA,
     HY_CHAT_OWN,     /* the template in the model's folder */
     HY_CHAT_UNKNOWN, /* the folder has a template that cannot be rendered */
-    HY_CHAT_NONE     /* no template is known */
+    HY_CHAT_NONE,    /* no template is known */
+    /* a request: as AUTO for conversations, PLAIN for a prompt and its completion; runs that began
+     * before version 0.2 resume with it */
+    HY_CHAT_CONVERSATIONS
 } hy_chat_kind;
 
-#define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca"
+#define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca, plain"
 
 typedef enum hy_role {
     HY_ROLE_SYSTEM,
@@ -55,7 +59,17 @@ typedef struct hy_turn {
 
 #define HY_MOST_TURNS 4096 /* in a conversation; a file with more is malformed */
 
+/* Keys of rows that have other names in the data. */
+#define HY_MOST_COLUMNS 8
+typedef struct hy_columns {
+    struct {
+        char key[32], name[96]; /* our key, and its name in the data */
+    } list[HY_MOST_COLUMNS];
+    int count;
+} hy_columns;
+
 typedef struct hy_conversation {
+    const hy_columns *columns; /* set by the caller before reading rows; NULL: the usual keys */
     hy_turn *turns;
     size_t count, room;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
@@ -98,6 +112,8 @@ typedef struct hy_rendered {
     hy_text text;
     hy_rendered_piece *pieces;
     size_t count, room;
+    size_t opening;       /* pieces at the start that the tokenizer puts before a text */
+    bool spells_specials; /* special tokens that are spelled in the text are tokens */
     bool has_failed;
     /* output of the folder's template: all turns; only the first turns */
     hy_jinja_output whole, part;
@@ -106,7 +122,7 @@ typedef struct hy_rendered {
     size_t answers_room;
 } hy_rendered;
 
-/* `kind` is a kind with a name, or HY_CHAT_AUTO; tokenizer and folder may be NULL. Fails if the
+/* `kind` is a kind with a name, HY_CHAT_AUTO or HY_CHAT_CONVERSATIONS; tokenizer and folder may be NULL. Fails if the
  * tokenizer does not have a token that the template needs (HY_CHAT_AUTO chooses another template).
  * The tokenizer must outlive the template. */
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,

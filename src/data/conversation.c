@@ -3,6 +3,7 @@
  * Other keys of a row are ignored: data sets have ids, sources and scores in their rows. */
 #include "data/conversation.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,18 +21,24 @@ static const struct {
         hy_role role;
         bool is_optional;
     } keys[MOST_KEYS];
+    const char *name;
     const char *who, *what; /* for a list: the keys of each turn */
 } kinds[KINDS] = {
-    [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}},
-    [HY_ROWS_PROMPT] = {{{"prompt", HY_ROLE_USER}, {"completion", HY_ROLE_ASSISTANT}}},
-    [HY_ROWS_QUESTION] = {{{"question", HY_ROLE_USER}, {"answer", HY_ROLE_ASSISTANT}}},
+    [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}, "text"},
+    [HY_ROWS_PROMPT] = {{{"prompt", HY_ROLE_USER}, {"completion", HY_ROLE_ASSISTANT}},
+                        "prompt and completion"},
+    [HY_ROWS_QUESTION] = {{{"question", HY_ROLE_USER}, {"answer", HY_ROLE_ASSISTANT}},
+                          "question and answer"},
     [HY_ROWS_ALPACA] = {{{"system", HY_ROLE_SYSTEM, true},
                          {"instruction", HY_ROLE_USER},
                          {"input", HY_ROLE_INPUT, true},
-                         {"output", HY_ROLE_ASSISTANT}}},
-    [HY_ROWS_SHAREGPT] = {{{"conversations"}}, "from", "value"},
-    [HY_ROWS_MESSAGES] = {{{"messages"}}, "role", "content"},
+                         {"output", HY_ROLE_ASSISTANT}},
+                        "instruction and output"},
+    [HY_ROWS_SHAREGPT] = {{{"conversations"}}, "conversations", "from", "value"},
+    [HY_ROWS_MESSAGES] = {{{"messages"}}, "messages", "role", "content"},
 };
+
+const char *hy_row_kind_name(hy_row_kind kind) { return kinds[kind].name; }
 
 /* Names that data sets use for the speaker, and the role names of templates. */
 static const struct {
@@ -53,15 +60,69 @@ static const struct {
 };
 enum { ROLES = sizeof roles / sizeof roles[0] };
 
-hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
+/* ---- columns --------------------------------------------------------------------------------- */
+
+static bool is_key(const char *key) {
+    for (int i = 0; i < KINDS * MOST_KEYS; i++) {
+        const char *known = kinds[i / MOST_KEYS].keys[i % MOST_KEYS].key;
+        if (known && strcmp(known, key) == 0) return true;
+    }
+    return false;
+}
+
+hy_status hy_columns_parse(const char *text, hy_columns *out) {
+    *out = (hy_columns){0};
+    while (text && *text) {
+        size_t size = strcspn(text, ",");
+        int key_end = 0, name_end = 0;
+        HY_FAIL_IF(out->count == HY_MOST_COLUMNS, HY_ERR_INPUT, "at most %d columns can be mapped",
+                   HY_MOST_COLUMNS);
+        char *key = out->list[out->count].key, *name = out->list[out->count].name;
+        sscanf(text, " %31[^=, ]%n = %95[^,]%n", key, &key_end, name, &name_end);
+        HY_FAIL_IF(!is_key(key) || (size_t)name_end != size, HY_ERR_INPUT,
+                   "\"%.*s\" maps no column; expected KEY=NAME, and the keys text, prompt, "
+                   "completion, question, answer, system, instruction, input, output, "
+                   "conversations and messages",
+                   (int)size, text);
+        out->count++;
+        text += size + (text[size] == ',');
+    }
+    return HY_OK;
+}
+
+/* The name of a key in the data; NULL: it is not mapped. */
+static const char *mapped(const hy_columns *columns, const char *key) {
+    for (int i = 0; columns && i < columns->count; i++) {
+        if (strcmp(columns->list[i].key, key) == 0) return columns->list[i].name;
+    }
+    return NULL;
+}
+
+static const hy_json_node *get(const hy_json_node *row, const hy_columns *columns,
+                               const char *key) {
+    const char *name = mapped(columns, key);
+    const hy_json_node *found = hy_json_get(row, name ? name : key);
+    if (found || !name) return found;
+    char lower[sizeof columns->list[0].name]; /* columns of CSV are read in lower case */
+    size_t i = 0;
+    for (; name[i]; i++) lower[i] = (char)tolower((unsigned char)name[i]);
+    lower[i] = 0;
+    return hy_json_get(row, lower);
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------- */
+
+hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     for (int i = KINDS - 1; i >= 0; i--) {
-        bool has_all = true;
+        bool has_all = true, is_asked = !columns || columns->count == 0;
         for (int k = 0; k < MOST_KEYS && kinds[i].keys[k].key; k++) {
-            has_all &= kinds[i].keys[k].is_optional || hy_json_get(row, kinds[i].keys[k].key);
+            const char *key = kinds[i].keys[k].key;
+            has_all &= kinds[i].keys[k].is_optional || get(row, columns, key);
+            is_asked |= mapped(columns, key) != NULL;
         }
         *out = (hy_row_kind)i;
-        if (has_all) return HY_OK;
+        if (has_all && is_asked) return HY_OK;
     }
     char keys[256] = "";
     size_t used = 0;
@@ -72,7 +133,8 @@ hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
     }
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
-                   "answer, instruction and output, conversations, or messages",
+                   "answer, instruction and output, conversations, or messages (--columns maps "
+                   "other names: --columns prompt=NAME,completion=NAME)",
                    keys);
 }
 
@@ -103,7 +165,7 @@ static hy_status add_turn(hy_conversation *c, hy_turn turn) {
  * turn. */
 static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char *key, hy_role role,
                          bool is_optional) {
-    const hy_json_node *node = hy_json_get(row, key);
+    const hy_json_node *node = get(row, c->columns, key);
     hy_turn turn = {.role = role};
     if (hy_json_type_of(node) == HY_JSON_NULL && is_optional) return HY_OK;
     if (!node) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
@@ -210,7 +272,7 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
         }
         return HY_OK;
     }
-    HY_TRY(read_list(hy_json_get(row, kinds[kind].keys[0].key), kind, out));
+    HY_TRY(read_list(get(row, out->columns, kinds[kind].keys[0].key), kind, out));
     out->tools = hy_json_get(row, "tools");
     if (hy_json_type_of(out->tools) == HY_JSON_NULL) out->tools = NULL;
     HY_FAIL_IF(out->tools && hy_json_type_of(out->tools) != HY_JSON_ARRAY, HY_ERR_INPUT,

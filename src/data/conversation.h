@@ -25,10 +25,17 @@ typedef enum hy_row_kind {
     HY_ROWS_MESSAGES
 } hy_row_kind;
 
-/* HY_ERR_INPUT names the keys of the row and the supported keys. */
-hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out);
+const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
 
-/* Reads a row. HY_ERR_INPUT says what is wrong with it, without file and line. */
+/* Reads "prompt=question,completion=answer"; "" maps nothing. HY_ERR_INPUT names a key that no kind
+ * of row has, and the keys that there are. */
+hy_status hy_columns_parse(const char *text, hy_columns *out);
+
+/* columns: NULL if rows have the usual keys. With columns, a row is of a kind that uses one of
+ * them. HY_ERR_INPUT names the keys of the row and the supported keys. */
+hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out);
+
+/* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);
 /* Reads only a list of messages. */
 hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out);

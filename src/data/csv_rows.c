@@ -131,7 +131,7 @@ static hy_status read_names(const hy_row *row, char separator, hy_csv *csv) {
 }
 
 /* The kind of rows that has these keys. */
-static hy_status recognise(const hy_csv *csv, hy_row_kind *kind) {
+static hy_status recognise(const hy_csv *csv, const hy_columns *columns, hy_row_kind *kind) {
     hy_text text = {0};
     hy_json_writer w;
     hy_json *json;
@@ -145,7 +145,7 @@ static hy_status recognise(const hy_csv *csv, hy_row_kind *kind) {
     if (status == HY_OK) status = hy_json_parse(text.data, text.size, "the header", &json);
     hy_text_free(&text);
     HY_TRY(status);
-    status = hy_row_recognise(hy_json_root(json), kind);
+    status = hy_row_recognise(hy_json_root(json), columns, kind);
     hy_json_free(json);
     return status;
 }
@@ -157,21 +157,23 @@ static bool first_record(hy_row_scan *scan, const char *data, size_t size, hy_ro
     return next_record(scan, separators, row) && !row->broken;
 }
 
-static hy_status try_separator(const hy_row *row, char separator, hy_csv *csv, hy_row_kind *kind) {
+static hy_status try_separator(const hy_row *row, char separator, const hy_columns *columns,
+                               hy_csv *csv, hy_row_kind *kind) {
     hy_status status = read_names(row, separator, csv);
-    if (status == HY_OK) status = recognise(csv, kind);
+    if (status == HY_OK) status = recognise(csv, columns, kind);
     if (status != HY_OK) hy_csv_close(csv);
     return status;
 }
 
-static hy_status choose_separator(const hy_row *row, hy_csv *csv, hy_row_kind *kind) {
+static hy_status choose_separator(const hy_row *row, const hy_columns *columns, hy_csv *csv,
+                                  hy_row_kind *kind) {
     char likely = '\0'; /* the error message lists the columns found with this separator */
     for (const char *c = separators; *c; c++) {
-        hy_status status = try_separator(row, *c, csv, kind);
+        hy_status status = try_separator(row, *c, columns, csv, kind);
         if (status != HY_ERR_INPUT) return status;
         if (!likely && memchr(row->data, *c, row->size)) likely = *c;
     }
-    return try_separator(row, likely ? likely : ',', csv, kind);
+    return try_separator(row, likely ? likely : ',', columns, csv, kind);
 }
 
 bool hy_csv_is_header(const char *text, size_t size) {
@@ -181,13 +183,13 @@ bool hy_csv_is_header(const char *text, size_t size) {
     hy_row_kind kind;
     bool is_line = size > 0 && memchr(text, '\n', size) != NULL;
     bool is_header = is_line && first_record(&scan, text, size, &row) && scan.at < scan.end &&
-                     choose_separator(&row, &csv, &kind) == HY_OK;
+                     choose_separator(&row, NULL, &csv, &kind) == HY_OK;
     hy_csv_close(&csv);
     return is_header;
 }
 
-hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv *csv,
-                       hy_row_kind *kind) {
+hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, const hy_columns *columns,
+                       hy_csv *csv, hy_row_kind *kind) {
     hy_row row;
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
@@ -200,7 +202,7 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
     HY_FAIL_IF(
         header > 0 && memchr(row.data, '\r', header), HY_ERR_INPUT,
         "the lines end with carriage returns; expected line feeds (convert them: tr '\\r' '\\n')");
-    HY_TRY(choose_separator(&row, csv, kind));
+    HY_TRY(choose_separator(&row, columns, csv, kind));
     scan->csv = csv;
     return HY_OK;
 }

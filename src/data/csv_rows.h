@@ -24,8 +24,8 @@ bool hy_csv_is_header(const char *text, size_t size);
 /* Reads the column names and moves the scan after them; *kind is the kind of the rows. HY_ERR_INPUT
  * says what is wrong with the names, without the file. Close the header after the last row was
  * read. */
-hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv *csv,
-                       hy_row_kind *kind);
+hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, const hy_columns *columns,
+                       hy_csv *csv, hy_row_kind *kind);
 void hy_csv_close(hy_csv *csv); /* accepts all zeros */
 
 /* The next record, for hy_rows_next. */

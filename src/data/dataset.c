@@ -108,6 +108,8 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
         .workers = workers > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)workers,
         .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
     };
+    hy_status status = hy_columns_parse(o->columns, &d->encoding.columns);
+    if (status != HY_OK) return hy_fail_context(status, "columns");
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
@@ -137,6 +139,21 @@ static void format_size(double count, bool is_bytes, char *out, size_t size) {
              is_bytes ? "B" : "tokens");
 }
 
+/* Says why rows were dropped or cut: "2 of 90 rows dropped (2: ...), 3 cut". */
+static void add_losses(hy_dataset_facts *facts, const hy_examples *x) {
+    uint64_t dropped = x->bad_rows + x->dropped;
+    size_t used = strlen(facts->row_losses), room = sizeof facts->row_losses - used;
+    hy_text why = {0};
+    if (dropped == 0 && x->cut == 0) return;
+    if (dropped > 0) hy_text_add(&why, " (");
+    hy_row_losses_describe(&x->losses, &why);
+    if (dropped > 0) hy_text_add(&why, ")");
+    snprintf(facts->row_losses + used, room, "%s%llu of %llu rows dropped%.400s, %llu cut",
+             used ? "; " : "", (unsigned long long)dropped, (unsigned long long)x->rows,
+             hy_text_string(&why), (unsigned long long)x->cut);
+    hy_text_free(&why);
+}
+
 /* Adds up the rows of a list of parts. */
 static void count_rows(hy_dataset_facts *facts, const part_list *list) {
     for (size_t i = 0; i < list->count; i++) {
@@ -148,6 +165,11 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         facts->rows += part->examples->rows;
         facts->bad_rows += part->examples->bad_rows;
         facts->cut_rows += part->examples->cut;
+        facts->dropped_rows += part->examples->bad_rows + part->examples->dropped;
+        if (!facts->row_format[0]) {
+            snprintf(facts->row_format, sizeof facts->row_format, "%s", part->examples->format);
+        }
+        add_losses(facts, part->examples);
         facts->disk_bytes += part->examples->tokens.size + part->examples->ends.size;
         for (int s = 0; s < 2; s++) {
             facts->disk_bytes += part->packs[s].members.size + part->packs[s].ends.size;

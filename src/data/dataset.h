@@ -36,6 +36,9 @@ typedef struct hy_dataset_options {
     bool counts_all;       /* rows: all tokens count in the loss, not only answers */
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
+    bool drops_any;        /* more than half of the rows may be dropped */
+    const char *columns;   /* rows: names of keys in the data, see hy_columns_parse; NULL or "" */
+    const char *no_bytes;  /* why text must not be read as bytes; NULL: it may */
     int32_t workers;       /* threads that encode while data is opened; 0: all cores */
     int64_t buffer_bytes;  /* text that is being encoded at a time; 0: 16 MiB */
     void *user;
@@ -54,6 +57,9 @@ typedef struct hy_dataset_facts {
     uint64_t rows;         /* rows of JSON or CSV, including malformed ones; 0: other data */
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */
+    uint64_t dropped_rows; /* malformed, or nothing to learn is left after cutting */
+    char row_format[192];  /* kind of rows, template, and what counts in the loss; "": no rows */
+    char row_losses[640];  /* rows dropped and cut, with reasons; "": none */
     uint64_t disk_bytes;   /* temporary files: encoded tokens, and the packing */
     bool has_doc_starts;   /* sequences hold documents that must not attend to each other */
     bool is_bytes;         /* tokens are bytes: losses are nats per byte */

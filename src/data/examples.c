@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/in_order.h"
@@ -36,10 +37,10 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     return hy_fail(status, "line %llu of the row, column %llu: %s", line, column, message + at);
 }
 
-hy_status hy_row_kind_of(const hy_row *row, hy_row_kind *out) {
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out) {
     hy_json *json;
     HY_TRY(hy_row_parse(row, &json));
-    hy_status status = hy_row_recognise(hy_json_root(json), out);
+    hy_status status = hy_row_recognise(hy_json_root(json), columns, out);
     hy_json_free(json);
     return status;
 }
@@ -48,6 +49,7 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
+    c->columns = &e->columns;
     HY_TRY(hy_conversation_read(root, kind, c));
     /* Without a template, a question and its answer are on separate lines. */
     if (kind == HY_ROWS_QUESTION && chat->kind == HY_CHAT_PLAIN) {
@@ -101,7 +103,30 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     for (size_t i = 1; i < count && !counts_any; i++) counts_any = b->answers.data[i];
     if (counts_any) return add_example(b, 0, count, o->counts_all);
     b->dropped += is_cut;
+    if (is_cut) hy_row_losses_add(&b->losses, "no answer is left after cutting", 1);
     return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no assistant turn to learn from");
+}
+
+void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count) {
+    int i = 0;
+    while (i < losses->count && strcmp(losses->list[i].reason, reason) != 0) i++;
+    if (i == losses->count && i == HY_MOST_REASONS) i--;
+    if (i == losses->count) {
+        bool is_last = i == HY_MOST_REASONS - 1;
+        snprintf(losses->list[i].reason, sizeof losses->list[i].reason, "%.119s",
+                 is_last ? "other reasons" : reason);
+        losses->count++;
+    }
+    losses->list[i].count += count;
+}
+
+/* The reason without the position in the row, so that equal reasons are counted together. */
+static void count_reason(hy_row_losses *losses, const char *reason) {
+    char text[120];
+    const char *colon = strstr(reason, ": ");
+    bool has_column = strncmp(reason, "column ", 7) == 0 || strncmp(reason, "line ", 5) == 0;
+    snprintf(text, sizeof text, "%.119s", has_column && colon ? colon + 2 : reason);
+    hy_row_losses_add(losses, text, 1);
 }
 
 /* Encodes rows and records the malformed ones. An error status ends the run; a malformed row does
@@ -110,6 +135,8 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind) {
     b->tokens.count = b->lengths.count = b->bad_count = 0;
     b->cut = b->dropped = 0;
+    b->losses.count = 0;
+    memset(b->losses.list, 0, sizeof b->losses.list);
     for (size_t i = 0; i < b->row_count; i++) {
         hy_json *json;
         hy_status status = hy_row_parse(&b->rows[i], &json);
@@ -125,6 +152,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
             HY_TRY(status);
             continue;
         }
+        count_reason(&b->losses, hy_error_message());
         if (b->bad_count < HY_REASONS_KEPT) {
             hy_bad_row *bad = &b->bad[b->bad_count];
             bad->line = b->rows[i].line;
@@ -214,6 +242,9 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     x->rows += b->row_count;
     x->cut += b->cut;
     x->dropped += b->dropped;
+    for (int i = 0; i < b->losses.count; i++) {
+        hy_row_losses_add(&x->losses, b->losses.list[i].reason, b->losses.list[i].count);
+    }
     r->rows += b->row_count;
     r->used += b->lengths.count;
     if (is_caller && o->on_progress) o->on_progress(o->user, "reading rows", b->share);
@@ -251,7 +282,7 @@ static hy_status begin_rows(reading *r) {
     hy_rows_begin(&r->scan, r->begin, r->size);
     if (!r->file->is_csv) return HY_OK;
     hy_csv_close(&r->csv);
-    return hy_csv_begin(&r->scan, r->begin, r->size, &r->csv, &r->kind);
+    return hy_csv_begin(&r->scan, r->begin, r->size, &r->encoding->columns, &r->csv, &r->kind);
 }
 
 /* Finds the kind of the rows: CSV by its columns, JSON by the first row that can be read. */
@@ -267,7 +298,7 @@ static hy_status find_kind(reading *r) {
     if (r->file->is_csv) return HY_OK;
     status = hy_fail(HY_ERR_INPUT, "%s contains no rows", r->path);
     for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&r->scan, &row); i++) {
-        status = hy_row_kind_of(&row, &r->kind);
+        status = hy_row_kind_of(&row, &r->encoding->columns, &r->kind);
         if (status == HY_OK) break;
         status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
         if (status == HY_ERR_MEMORY || r->encoding->options->stops_at_bad_row) break;
@@ -275,16 +306,35 @@ static hy_status find_kind(reading *r) {
     return status;
 }
 
+/* Chooses the template for the rows. Documents have no turns. A prompt and its completion are
+ * written with the template of the model's folder; without one they are plain, unless the user
+ * chose a template. */
+static void choose_template(reading *r) {
+    const hy_encoding *e = r->encoding;
+    hy_chat_kind asked = e->options->chat_template;
+    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
+    bool has_own = e->chat.kind == HY_CHAT_OWN || e->chat.kind == HY_CHAT_UNKNOWN;
+    bool is_plain_pair =
+        is_pair && (asked == HY_CHAT_CONVERSATIONS || (asked == HY_CHAT_AUTO && !has_own));
+    r->chat = e->chat;
+    if (r->kind == HY_ROWS_TEXT || is_plain_pair) r->chat.kind = HY_CHAT_PLAIN;
+    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
+    bool is_plain = r->chat.kind == HY_CHAT_PLAIN, is_own = r->chat.kind == HY_CHAT_OWN;
+    char template[64];
+    snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(r->chat.kind));
+    if (!r->examples->format[0]) {
+        snprintf(r->examples->format, sizeof r->examples->format, "%s; %s; loss on %s",
+                 hy_row_kind_name(r->kind),
+                 is_plain ? "no chat template"
+                 : is_own ? "the chat template of the model folder"
+                          : template,
+                 e->options->counts_all || r->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+    }
+}
+
 static hy_status read_mapped(reading *r) {
     HY_TRY(find_kind(r));
-    /* Documents have no turns. A prompt is used without a template unless the user chose one. */
-    const hy_encoding *e = r->encoding;
-    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
-    bool is_plain =
-        r->kind == HY_ROWS_TEXT || (is_pair && e->options->chat_template == HY_CHAT_AUTO);
-    r->chat = e->chat;
-    if (is_plain) r->chat.kind = HY_CHAT_PLAIN;
-    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
+    choose_template(r);
     hy_status status = hy_chat_template_check(&r->chat);
     if (status != HY_OK) return hy_fail_context(status, "%s", r->path);
     HY_TRY(begin_rows(r));
@@ -314,6 +364,36 @@ static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_
     return status;
 }
 
+void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out) {
+    for (int i = 0; i < losses->count; i++) {
+        hy_text_addf(out, "%s%llu: %s", i ? "; " : "", (unsigned long long)losses->list[i].count,
+                     losses->list[i].reason);
+    }
+}
+
+/* More than half of the rows is an error: something is wrong with the data, or with how it is
+ * read. */
+static hy_status warn_of_dropped(const hy_examples *x, const hy_dataset_options *o) {
+    uint64_t dropped = x->bad_rows + x->dropped;
+    double share = x->rows ? (double)dropped / (double)x->rows : 0;
+    if (dropped == 0) return HY_OK;
+    hy_text text = {0};
+    hy_text_addf(&text, "dropped %llu of %llu rows%s (", (unsigned long long)dropped,
+                 (unsigned long long)x->rows, share > 0.1 ? ", more than a tenth" : "");
+    hy_row_losses_describe(&x->losses, &text);
+    hy_text_add(&text, ")");
+    hy_status status = hy_text_status(&text);
+    if (status == HY_OK && share > 0.5 && !o->drops_any) {
+        status = hy_fail(HY_ERR_INPUT,
+                         "%s; check the data, or set bad_rows = skip-any to train on the rest",
+                         text.data);
+    } else if (status == HY_OK && o->on_warning) {
+        o->on_warning(o->user, text.data);
+    }
+    hy_text_free(&text);
+    return status;
+}
+
 hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
     *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
     hy_status status = hy_spool_open(&x->tokens);
@@ -325,16 +405,12 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     if (status == HY_OK) status = hy_spool_map(&x->ends);
     if (status != HY_OK) hy_examples_close(x);
     HY_TRY(status);
-    /* Warn about rows that were skipped or cut. */
+    HY_TRY(warn_of_dropped(x, e->options));
     const hy_dataset_options *o = e->options;
     char text[256];
-    snprintf(text, sizeof text, "skipped %llu of %llu rows because they are malformed",
-             (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
-    if (x->bad_rows && o->on_warning) o->on_warning(o->user, text);
     snprintf(text, sizeof text,
-             "cut %llu of %llu rows because they are longer than the sequence of %d tokens%s",
-             (unsigned long long)x->cut, (unsigned long long)x->rows, o->seq,
-             x->dropped ? "; rows with no answer left were dropped" : "");
+             "cut %llu of %llu rows because they are longer than the sequence of %d tokens",
+             (unsigned long long)x->cut, (unsigned long long)x->rows, o->seq);
     if (x->cut && o->on_warning) o->on_warning(o->user, text);
     return HY_OK;
 }

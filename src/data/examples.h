@@ -18,6 +18,19 @@
 /* A stored token is its id; the sign bit says that it counts as a target. */
 #define HY_COUNTS INT32_MIN
 
+/* Why rows were dropped, with their number. The last entry collects all further reasons. */
+#define HY_MOST_REASONS 8
+typedef struct hy_row_losses {
+    struct {
+        char reason[120];
+        uint64_t count;
+    } list[HY_MOST_REASONS];
+    int count;
+} hy_row_losses;
+/* "3: the row has no assistant turn to learn from; 1: ..." */
+void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out);
+void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count);
+
 typedef struct hy_examples {
     hy_spool tokens; /* int32, see HY_COUNTS */
     hy_spool ends;   /* uint64: where example i ends; it begins where i - 1 ends */
@@ -26,6 +39,8 @@ typedef struct hy_examples {
     uint64_t bad_rows; /* malformed */
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
+    hy_row_losses losses;
+    char format[160]; /* example: "question and answer, the folder's chat template" */
 } hy_examples;
 
 /* Reads all files of the list. HY_ERR_INPUT names the file and line of a malformed row if these are
@@ -59,6 +74,7 @@ typedef struct hy_batch_of_rows {
     hy_ids lengths; /* length of each example */
     hy_bad_row bad[HY_REASONS_KEPT];
     size_t bad_count;
+    hy_row_losses losses;
     uint64_t cut, dropped;
 
     hy_conversation conversation;
@@ -68,6 +84,6 @@ typedef struct hy_batch_of_rows {
 } hy_batch_of_rows;
 
 /* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */
-hy_status hy_row_kind_of(const hy_row *row, hy_row_kind *out);
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out);
 /* Parses a row; HY_ERR_INPUT says why it is malformed, with the column. */
 hy_status hy_row_parse(const hy_row *row, hy_json **out);

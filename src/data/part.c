@@ -88,6 +88,8 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%.100s", slash && slash[1] ? slash + 1 : path);
     else
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
+    bool is_bytes = !encoding->tokenizer && kind != HY_DATA_SHARDS && o->format != HY_FORMAT_BYTES;
+    HY_FAIL_IF(is_bytes && o->no_bytes, HY_ERR_INPUT, "%s", o->no_bytes);
     if (kind == HY_DATA_ROWS) {
         part->examples = calloc(1, sizeof *part->examples);
         if (!part->examples) return hy_fail(HY_ERR_MEMORY, "not enough memory for examples");

@@ -14,6 +14,7 @@ typedef struct hy_encoding {
     const hy_dataset_options *options;
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     hy_chat_template chat;
+    hy_columns columns;
     int32_t workers;
     size_t buffer; /* bytes of rows that are being encoded at a time, for all workers */
 } hy_encoding;

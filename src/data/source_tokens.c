@@ -50,7 +50,8 @@ static hy_status encode_piece(void *context, void *place) {
     const reading *r = context;
     slot *s = place;
     s->ids.count = 0;
-    HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, 0, &s->ids));
+    int flags = s->text == r->begin ? 0 : HY_TOKENS_INSIDE;
+    HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, flags, &s->ids));
     for (size_t i = 0; i < s->ids.count; i++) {
         HY_FAIL_IF(s->ids.data[i] >= r->encoding->options->vocab, HY_ERR_INPUT,
                    "%s has the token %d, but the model's vocabulary has the ids 0 to %d; check "
@@ -75,7 +76,7 @@ static hy_status find_piece_size(reading *r) {
     hy_ids whole = {0}, parts = {0};
     hy_status status = hy_tokenizer_encode(t, "a\nb", 3, 0, &whole);
     if (status == HY_OK) status = hy_tokenizer_encode(t, "a\n", 2, 0, &parts);
-    if (status == HY_OK) status = hy_tokenizer_encode(t, "b", 1, 0, &parts);
+    if (status == HY_OK) status = hy_tokenizer_encode(t, "b", 1, HY_TOKENS_INSIDE, &parts);
     bool is_same = whole.count == parts.count &&
                    memcmp(whole.data, parts.data, whole.count * sizeof *whole.data) == 0;
     size_t share = r->encoding->buffer / (size_t)r->encoding->workers;

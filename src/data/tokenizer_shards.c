@@ -149,8 +149,7 @@ static bool next_unit(void *context, void *slot) {
     return true;
 }
 
-/* Encodes the document of a row and its end token. Special tokens spelled in it stay text, as in
- * training. */
+/* Encodes the document of a row and its end token. */
 static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     const char *text;
     size_t size;
@@ -161,7 +160,8 @@ static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     if (!hy_json_as_string(hy_json_get(hy_json_root(json), "text"), &text, &size)) {
         status = hy_fail(HY_ERR_INPUT, "the row needs a string \"text\"");
     } else {
-        status = hy_tokenizer_encode(j->options->tokenizer, text, size, HY_TOKENS_PLAIN, ids);
+        int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
+        status = hy_tokenizer_encode(j->options->tokenizer, text, size, flags, ids);
     }
     hy_json_free(json);
     HY_TRY(status);
@@ -212,9 +212,9 @@ static hy_status begin_rows(job *j) {
     hy_status status = HY_OK;
     hy_rows_begin(&j->scan, j->text, j->size);
     if (j->file->is_csv) {
-        status = hy_csv_begin(&j->scan, j->text, j->size, &j->csv, &kind);
+        status = hy_csv_begin(&j->scan, j->text, j->size, NULL, &j->csv, &kind);
     } else if (hy_rows_next(&j->scan, &row)) {
-        status = hy_row_kind_of(&row, &kind);
+        status = hy_row_kind_of(&row, NULL, &kind);
         hy_rows_begin(&j->scan, j->text, j->size);
     }
     if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);

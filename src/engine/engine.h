@@ -52,6 +52,7 @@ typedef struct hy_retries {
 struct hy_engine {
     /* Checkpoints name the base model of the adapters instead of storing its weights. */
     bool base_is_named;
+    bool has_drawn_weights;      /* all weights were drawn at random, none was read */
     const hy_observer *observer; /* the owner's; gets messages and progress */
     hy_device device;
     hy_nvml_watch *nvml;          /* reads power and temperature of a GPU; NULL: not available */

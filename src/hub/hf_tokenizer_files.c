@@ -2,7 +2,8 @@
  * hf_export.h.
  *
  * A model that started from a preset, or was trained with another tokenizer, needs the tokenizer
- * of its data. The tokenizer of llama2.c is converted to a tokenizer.json. */
+ * of its data. The tokenizer of llama2.c, and vocab.json with merges.txt, are converted to a
+ * tokenizer.json. */
 
 #include "base/error.h"
 #include "base/file.h"
@@ -10,6 +11,7 @@
 #include "hub/hf_export.h"
 #include "hub/hf_folder.h"
 #include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 static const char llama2c_config[] =
     "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"bos_token\": \"<s>\", "
@@ -29,12 +31,16 @@ hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name
     return status;
 }
 
+/* Writes a tokenizer.json for files of another format. */
 static hy_status convert(const char *path, const char *folder) {
     hy_text json = {0};
-    hy_status status = hy_llama2c_tokenizer_json(path, &json);
+    bool is_llama2c = hy_llama2c_tokenizer_is_named(path);
+    hy_status status =
+        is_llama2c ? hy_llama2c_tokenizer_json(path, &json) : hy_vocab_files_json(path, &json);
     if (status == HY_OK) status = hy_hf_put_file(folder, "tokenizer.json", json.data, json.size);
     hy_text_free(&json);
     HY_TRY(status);
+    if (!is_llama2c) return HY_OK;
     return hy_hf_put_file(folder, "tokenizer_config.json", llama2c_config,
                           sizeof llama2c_config - 1);
 }
@@ -43,12 +49,13 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     char path[HY_HF_PATH_MAX], beside[HY_HF_PATH_MAX];
     if (hy_llama2c_tokenizer_is_named(tokenizer)) return convert(tokenizer, folder);
     if (hy_path_is_dir(tokenizer)) {
-        HY_TRY(hy_path_join(path, sizeof path, tokenizer, "tokenizer.json"));
+        HY_TRY(hy_tokenizer_file(tokenizer, path, sizeof path));
     } else {
         HY_TRY(hy_path_join(path, sizeof path, "", tokenizer));
     }
     HY_TRY(hy_path_parent(beside, sizeof beside, path));
-    HY_TRY(hy_hf_copy_file(path, folder, "tokenizer.json"));
+    bool is_converted = hy_vocab_files_are_named(path);
+    HY_TRY(is_converted ? convert(path, folder) : hy_hf_copy_file(path, folder, "tokenizer.json"));
     /* The file that names bos and eos may be in the same folder. */
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     for (int i = 0; i < 2; i++) {

@@ -66,6 +66,16 @@ typedef struct hy_answer {
 /* Appends the text of tokens; tokenizer NULL: bytes, with '?' for ids that are not bytes. */
 hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                          hy_text *out);
+
+/* Which tokens of an answer are shown already. New tokens are decoded together with the tokens
+ * [first, next), which contain text if there is any: the first token of a decoded text loses its
+ * blank. */
+typedef struct hy_decode_window {
+    size_t first, next;
+} hy_decode_window;
+/* Appends the text of the tokens that are not shown yet. */
+hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known,
+                         hy_decode_window *window, hy_text *out);
 /* Appends the tokens of a text to continue, with the tokenizer's start tokens. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out);

@@ -122,30 +122,24 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* The progress of an answer's text. New tokens of `known` are decoded together with the tokens
- * [first, next), which are in the answer already. */
-typedef struct shown {
-    size_t first, next;
-    size_t given; /* bytes of the answer that the listener has received */
-} shown;
-
-static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
-    const int32_t *ids = in->known.data + s->first;
+hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known, hy_decode_window *s,
+                         hy_text *out) {
+    const int32_t *ids = known->data + s->first;
     hy_text before = {0}, after = {0};
     hy_status status =
-        hy_decode_text(in->tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
+        hy_decode_text(tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
     if (status == HY_OK) {
-        status = hy_decode_text(in->tokenizer, ids, in->known.count - s->first,
-                                HY_TOKENS_SKIP_SPECIAL, &after);
+        status =
+            hy_decode_text(tokenizer, ids, known->count - s->first, HY_TOKENS_SKIP_SPECIAL, &after);
     }
     if (status == HY_OK && after.size > before.size) {
-        hy_text_add_bytes(&a->text, after.data + before.size, after.size - before.size);
-        status = hy_text_status(&a->text);
+        hy_text_add_bytes(out, after.data + before.size, after.size - before.size);
+        status = hy_text_status(out);
+        s->first = s->next;
     }
     hy_text_free(&before);
     hy_text_free(&after);
-    s->first = s->next;
-    s->next = in->known.count;
+    s->next = known->count;
     return status;
 }
 
@@ -164,7 +158,8 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     const hy_generate_options *o = a->options;
     hy_choice choice = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
-    shown s = {.first = in->known.count - 1, .next = in->known.count};
+    hy_decode_window s = {.first = in->known.count - 1, .next = in->known.count};
+    size_t given = 0; /* bytes of the answer that the listener has received */
     while (!must_end(in, a)) {
         int32_t token =
             hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
@@ -174,10 +169,10 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
         }
         a->info.tokens++;
         HY_TRY(take(in, &token, 1));
-        HY_TRY(add_text(in, a, &s));
-        hand_out(a, &s.given, false);
+        HY_TRY(hy_decode_more(in->tokenizer, &in->known, &s, &a->text));
+        hand_out(a, &given, false);
     }
-    hand_out(a, &s.given, true);
+    hand_out(a, &given, true);
     return HY_OK;
 }
 

@@ -37,6 +37,7 @@ typedef enum hy_jinja_type {
     HY_JINJA_BOOL,
     HY_JINJA_INT,
     HY_JINJA_FLOAT,
+    HY_JINJA_BIG, /* an integer beyond 64 bits: its digits, which are only printed */
     HY_JINJA_STRING,
     HY_JINJA_LIST,
     HY_JINJA_TUPLE,

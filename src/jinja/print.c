@@ -210,6 +210,7 @@ static void print(printer *p, value v) {
         add_text(p->b, text);
         break;
     case HY_JINJA_FLOAT: add_float(p->b, v.as.number, is_json); break;
+    case HY_JINJA_BIG: hy_jinja_add_part(p->b, v.as.string, 0, v.as.string->size); break;
     case HY_JINJA_STRING: print_string(p, v.as.string); break;
     case HY_JINJA_LIST: print_items(p, v, "[]"); break;
     case HY_JINJA_TUPLE: print_items(p, v, is_json ? "[]" : "()"); break;

@@ -18,6 +18,7 @@ const char *hy_jinja_type_name(value v) {
                                         [HY_JINJA_BOOL] = "a boolean",
                                         [HY_JINJA_INT] = "an integer",
                                         [HY_JINJA_FLOAT] = "a number",
+                                        [HY_JINJA_BIG] = "an integer beyond 64 bits",
                                         [HY_JINJA_STRING] = "a string",
                                         [HY_JINJA_LIST] = "a list",
                                         [HY_JINJA_TUPLE] = "a tuple",
@@ -106,6 +107,7 @@ bool hy_jinja_equal(hy_jinja_run *run, value a, value b) {
     if (a.type != b.type) return false;
     hy_jinja_enter(run);
     switch (a.type) {
+    case HY_JINJA_BIG:
     case HY_JINJA_STRING:
         hy_jinja_spend(run, a.as.string->size / 256);
         same = a.as.string->size == b.as.string->size &&
@@ -387,11 +389,15 @@ void hy_jinja_put(hy_jinja_run *run, value dict, const char *key, value item) {
 static value number_of(hy_jinja_run *run, const hy_json_node *node) {
     int64_t whole;
     double number = 0;
+    const char *digits;
+    size_t size;
     if (hy_json_is_integer(node) && hy_json_as_int(node, &whole)) return hy_jinja_int(whole);
-    (void)hy_json_as_double(node, &number);
-    if (fabs(number) >= 0x1p63) { /* Python would keep all digits of an integer */
-        hy_jinja_fail(run, "the number %g in a message is too large", number);
+    if (hy_json_as_digits(node, &digits, &size)) {
+        value big = hy_jinja_text(run, digits, size, 0);
+        big.type = HY_JINJA_BIG;
+        return strncmp(digits, "-0", 2) == 0 ? hy_jinja_int(0) : big; /* as in Python */
     }
+    (void)hy_json_as_double(node, &number);
     return hy_jinja_float(number);
 }
 

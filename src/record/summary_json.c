@@ -108,6 +108,13 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
         if (s->sol > 0) hy_json_put_double(&w, "sol", s->sol);
     }
     hy_json_put_string(&w, "data", s->data);
+    if (s->rows > 0) {
+        hy_json_put_string(&w, "row_format", s->row_format);
+        hy_json_put_int(&w, "rows", s->rows);
+        hy_json_put_int(&w, "rows_dropped", s->rows_dropped);
+        hy_json_put_int(&w, "rows_cut", s->rows_cut);
+        if (s->row_losses[0]) hy_json_put_string(&w, "row_losses", s->row_losses);
+    }
     hy_json_put_string(&w, "out", s->out);
     if (extras->command[0]) hy_json_put_string(&w, "command", extras->command);
     put_results(s, &w);

@@ -145,11 +145,14 @@ void hy_run_gather_facts(hy_run *run) {
     facts.name = run->title[0] ? run->title : run->name;
     facts.config = run->config ? run->config : "";
     facts.changed = run->lines.changed;
+    facts.row_format = facts.row_losses = "";
     if (run->summary && hy_json_type_of(hy_json_root(run->summary)) == HY_JSON_OBJECT) {
         const hy_json_node *summary = hy_json_root(run->summary);
         fill_text(&facts.model, summary, "model");
         fill_text(&facts.device, summary, "device");
         fill_text(&facts.data, summary, "data");
+        fill_text(&facts.row_format, summary, "row_format");
+        fill_text(&facts.row_losses, summary, "row_losses");
         fill_text(&facts.predictor, summary, "predictor");
         fill_text(&facts.version, summary, "program");
         /* "hybrid-train 0.1.0" is version 0.1.0. */

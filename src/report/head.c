@@ -36,6 +36,8 @@ static void add_state(hy_page *page, int r) {
     add_fact(html, facts->device);
     add_number_fact(html, HY_FIGURE_COUNT, (double)facts->ranks, "ranks");
     add_fact(html, facts->data);
+    add_fact(html, facts->row_format);
+    add_fact(html, facts->row_losses);
     if (facts->began >= 0 && facts->began < 253402300800) { /* the year 10000 */
         char text[48] = "";
         struct tm parts;

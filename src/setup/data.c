@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]) {
     hy_model_files kind;
@@ -30,9 +31,8 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
         snprintf(path, HY_PATH_MAX, "%s", asked);
         return HY_OK;
     }
-    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, "tokenizer.json"));
-    if (hy_path_exists(path)) return HY_OK;
-    path[0] = 0;
+    HY_TRY(hy_tokenizer_file(folder, path, HY_PATH_MAX));
+    if (path[0]) return HY_OK;
     return hy_llama2c_tokenizer_find(folder, model->shape.vocab, path, HY_PATH_MAX);
 }
 
@@ -56,6 +56,14 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
     /* The built-in text is read as bytes, whatever tokenizer the model has. */
     bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
     if (is_builtin && strcmp(s->input.tokenizer, "auto") == 0) tokenizer[0] = '\0';
+    char no_bytes[HY_PATH_MAX + 256];
+    snprintf(no_bytes, sizeof no_bytes,
+             "%s has %d tokens in its vocabulary, but no tokenizer; name one with --tokenizer, or "
+             "train on bytes with --tokenizer none",
+             folder, e->model->shape.vocab);
+    bool needs_tokenizer = folder[0] && !tokenizer[0] && !s->save.resume[0] && !is_builtin &&
+                           strcmp(s->input.tokenizer, "auto") == 0 &&
+                           e->model->shape.vocab > HY_BYTE_VOCAB;
     hy_dataset_options options = {
         .path = s->data,
         .val_path = s->val_data[0] ? s->val_data : NULL,
@@ -73,6 +81,9 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
         .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
+        .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
+        .columns = s->input.columns,
+        .no_bytes = needs_tokenizer ? no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
         .buffer_bytes = s->input.buffer_size,
         .user = (void *)e->observer,

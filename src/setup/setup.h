@@ -30,12 +30,14 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* ---- data.c: the data set and the tokenizer -------------------------------------------------- */
 
+#define HY_BYTE_VOCAB 512 /* a larger vocabulary is that of a tokenizer */
+
 /* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
 /* The model's folder, which has its tokenizer and template; "": none. */
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
-/* The requested tokenizer, or with "auto" the one in the folder: tokenizer.json, or the file of
- * llama2.c; "": tokens are bytes. */
+/* The requested tokenizer, or with "auto" the one in the folder (see hy_tokenizer_file), or the
+ * file of llama2.c; "": tokens are bytes. */
 hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
                              char path[HY_PATH_MAX]);
 

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tokenizer/tokenizer_llama2c.h"
 #include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 #define PATH_MAX_BYTES 4096
 
@@ -120,19 +121,25 @@ hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
-        HY_TRY(hy_path_join(file, sizeof file, path, "tokenizer.json"));
-        HY_FAIL_IF(!hy_path_exists(file), HY_ERR_INPUT, "%s: this folder has no tokenizer.json",
-                   path);
+        HY_TRY(hy_tokenizer_file(path, file, sizeof file));
+        HY_FAIL_IF(!file[0], HY_ERR_INPUT, "%s: this folder has no tokenizer.json", path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
-    hy_file_map map;
+    hy_file_map map = {0};
+    hy_text json = {0};
     hy_tokenizer *t = NULL;
+    bool is_converted = hy_vocab_files_are_named(path);
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
-    HY_TRY(hy_file_map_open(path, &map));
     hy_status status =
-        hy_tokenizer_parse(map.data ? (const char *)map.data : "", map.size, path, &t);
-    hy_file_map_close(&map);
+        is_converted ? hy_vocab_files_json(path, &json) : hy_file_map_open(path, &map);
+    const char *text = is_converted ? json.data : (const char *)map.data;
+    if (status == HY_OK) {
+        status =
+            hy_tokenizer_parse(text ? text : "", is_converted ? json.size : map.size, path, &t);
+        if (!is_converted) hy_file_map_close(&map);
+    }
+    hy_text_free(&json);
     HY_TRY(status);
     status = read_roles(t, folder);
     if (status == HY_OK) *out = t;

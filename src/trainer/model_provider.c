@@ -37,6 +37,7 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
                "weights; load weights with --model FOLDER or --init-from RUN",
                t->settings->model);
     }
+    t->engine->has_drawn_weights = true;
     return hy_engine_initialise_weights(t->engine);
 }
 

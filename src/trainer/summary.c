@@ -154,6 +154,14 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .val_optimum = data->val_optimum,
         .ngram_loss = t->held_out.ngram_loss,
         .checkpoint_bytes = hy_trainer_saved_bytes(t),
+        .row_format = data->row_format,
+        .row_losses = data->row_losses,
+        .rows = (int64_t)data->rows,
+        .rows_dropped = (int64_t)data->dropped_rows,
+        .rows_cut = (int64_t)data->cut_rows,
+        .vocab = t->provider->facts.has_passes ? t->engine->model->shape.vocab : 0,
+        .is_drawn = t->engine->has_drawn_weights,
+        .has_byte_tokens = data->is_bytes,
     };
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);

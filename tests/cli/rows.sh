@@ -22,7 +22,29 @@ test_malformed_rows_are_reported_and_skipped() {
     expect_code 0
     expect_err "sums.jsonl:21: "
     expect_err 'sums.jsonl:22: "answer" is missing'
-    expect_err "skipped 2 of 42 rows because they are malformed"
+    expect_err 'dropped 2 of 42 rows (1: '
+    grep -q '"rows_dropped": 2' out/summary.json || fail "summary.json does not count dropped rows"
+    grep -q '1: &quot;answer&quot; is missing' out/report.html || fail "the report names no reason"
+}
+
+test_more_than_half_of_the_rows_dropped_is_an_error() {
+    { rows 20; for _ in $(seq 21); do echo '{"question": "no answer"}'; done; } > sums.jsonl
+    run_tiny --data sums.jsonl --out out
+    expect_refusal "dropped 21 of 41 rows" '"answer" is missing' "skip-any"
+    run_tiny --data sums.jsonl --bad-rows skip-any --out out
+    expect_code 0
+    expect_err "dropped 21 of 41 rows, more than a tenth"
+}
+
+test_columns_map_names() {
+    rows 40 | sed 's/"question"/"Frage"/; s/"answer"/"Antwort"/' > sums.jsonl
+    run_tiny --data sums.jsonl --out out
+    expect_refusal "Frage" "--columns"
+    run_tiny --data sums.jsonl --columns question=Frage,answer=Antwort --out out
+    expect_code 0
+    expect_out "question and answer; no chat template; loss on answers"
+    run_tiny --data sums.jsonl --columns frage=question --out out --overwrite
+    expect_refusal "frage=question" "prompt, completion"
 }
 
 test_malformed_rows_stop_the_program_when_asked() {

@@ -60,7 +60,7 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     hy_conversation conversation = {0};
     if (hy_row_parse(row, &json) != HY_OK) return;
     const hy_json_node *root = hy_json_root(json);
-    if (hy_row_recognise(root, &kind) == HY_OK) {
+    if (hy_row_recognise(root, NULL, &kind) == HY_OK) {
         require(kind >= HY_ROWS_TEXT && kind <= HY_ROWS_MESSAGES, "a kind that there is not");
     }
     for (int k = HY_ROWS_TEXT; k <= HY_ROWS_MESSAGES; k++) {
@@ -96,7 +96,7 @@ static void read_rows(const uint8_t *data, size_t size) {
     hy_row_kind kind;
     hy_rows_begin(&scan, begin, size);
     read_all(&scan, begin, size, tokenizer);
-    if (hy_csv_begin(&scan, begin, size, &csv, &kind) == HY_OK) {
+    if (hy_csv_begin(&scan, begin, size, NULL, &csv, &kind) == HY_OK) {
         read_all(&scan, begin, size, tokenizer);
         hy_csv_close(&csv);
     }
