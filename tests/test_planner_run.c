@@ -220,7 +220,10 @@ static int check_changes(const char *const *tight) {
             must(hy_trainer_plan(config, NULL, &again));
             changed = facts_of(again);
             ck_assert_msg(changed.fits, "%s: %s", facts.changes[i], changed.problem);
-            ck_assert_double_gt(changed.tokens_per_second, 0);
+            ck_assert_double_eq_tol(changed.tokens_per_second,
+                                    facts.change_costs[i].tokens_per_second,
+                                    0.01 * changed.tokens_per_second);
+            ck_assert_uint_eq(changed.vram_bytes, facts.change_costs[i].vram_bytes);
             hy_trainer_destroy(again);
             tried++;
         }
@@ -241,6 +244,35 @@ START_TEST(changes_that_are_suggested_do_fit) {
         check_changes(PAIRS("card", "rtx4060", "model", "qwen2.5-1.5b", "cpu_mem", "12GiB")), 0);
     ck_assert_int_gt(check_changes(PAIRS("card", "rtx4060", "model", "qwen2.5-1.5b", "cpu_mem",
                                          "24GiB", "optim_place", "device", "optim_dtype", "fp32")),
+                     0);
+}
+END_TEST
+
+/* How many changes have this flag; all changes must be in the order of their speed. */
+static int count_changes(const char *const *tight, const char *flag) {
+    hy_trainer *t = plan_words(CARD_RUN, tight);
+    hy_plan_facts facts = facts_of(t);
+    int count = 0;
+    for (int i = 0; i < facts.change_count; i++) {
+        bool is_flag = strncmp(facts.changes[i], "--", 2) == 0;
+        count += strstr(facts.changes[i], flag) != NULL;
+        ck_assert(!is_flag || i == 0 ||
+                  facts.change_costs[i].tokens_per_second <=
+                      facts.change_costs[i - 1].tokens_per_second);
+    }
+    hy_trainer_destroy(t);
+    return count;
+}
+
+START_TEST(adapters_are_suggested_for_a_named_model_that_does_not_fit) {
+#define SEVEN "card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem", "28GiB"
+    check_changes(PAIRS(SEVEN));
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN), "--qlora"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN), "--lora"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN, "train", "blocks.0.*"), "lora"), 0);
+    ck_assert_int_eq(count_changes(PAIRS("card", "rtx5080", "model", "qwen2.5-32b", "cpu_mem",
+                                         "28GiB", "lora", "true"),
+                                   "lora"),
                      0);
 }
 END_TEST
@@ -366,6 +398,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, step_tokens_decide_the_micro_batch);
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
     tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);
     tcase_add_test(tests, cards_are_found_however_they_are_written);

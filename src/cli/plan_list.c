@@ -64,8 +64,11 @@ static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
     describe_state(summary, out->state);
     snprintf(out->types, sizeof out->types, "%s / %s / %s", hy_dtype_name(updated->dtype),
              hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
-    if (!facts.fits && facts.change_count > 0)
-        snprintf(out->change, sizeof out->change, "%s", facts.changes[0]);
+    for (int32_t i = 0; i < facts.change_count && !facts.fits && out->change[0] == '\0'; i++) {
+        /* the list plans LoRA and QLoRA as ways of their own */
+        if (strstr(facts.changes[i], "lora") == NULL)
+            snprintf(out->change, sizeof out->change, "%s", facts.changes[i]);
+    }
 }
 
 /* A model that the settings do not suit (a sequence longer than its context, a matrix it does not

@@ -59,7 +59,7 @@ test_a_plan_that_does_not_fit_suggests_changes_that_do() {
     expect_out "it does not fit"
     expect_out "short"
     expect_out "it would fit with"
-    flags=$(sed -n "/it would fit with/{n;p}" "$stdout")
+    flags=$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")
     # shellcheck disable=SC2086 # the words are arguments
     run --plan $seven --precision bf16 $flags
     expect_out "it fits"
