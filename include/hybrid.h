@@ -256,6 +256,12 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
 #define HY_PLAN_CHANGES 6
 #define HY_PLAN_TEXT 200
 
+/* What a plan needs with a change. */
+typedef struct hy_plan_change {
+    double tokens_per_second; /* 0: not known */
+    uint64_t vram_bytes, host_pinned_bytes, disk_bytes;
+} hy_plan_change;
+
 typedef struct hy_plan_facts {
     size_t size;
     bool fits;
@@ -278,7 +284,7 @@ typedef struct hy_plan_facts {
     char aside[HY_PLAN_TEXT]; /* old name of no_prediction, until version 0.2 */
     int32_t reason_count, change_count;          /* entries of the next two arrays */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why the plan was chosen, one sentence each */
-    char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* changes with which a plan fits */
+    char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* flags with which it fits; last: more memory */
     /* Several ranks. tokens_per_second is for all ranks, all other members are for one rank. */
     int32_t ranks;      /* number of ranks; 1: only one */
     int32_t zero_stage; /* as given or chosen */
@@ -291,6 +297,7 @@ typedef struct hy_plan_facts {
     char no_prediction[HY_PLAN_TEXT];    /* why too little memory disables prediction; else "" */
     int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
+    hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 

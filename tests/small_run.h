@@ -51,7 +51,8 @@ static inline bool apply_change(hy_config *config, const char *flags) {
     char text[HY_PLAN_TEXT], *rest = NULL;
     snprintf(text, sizeof text, "%s", flags);
     for (char *flag = strtok_r(text, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
-        char *value = strtok_r(NULL, " ", &rest);
+        bool is_switch = strcmp(flag, "--lora") == 0 || strcmp(flag, "--qlora") == 0;
+        const char *value = is_switch ? "true" : strtok_r(NULL, " ", &rest);
         if (strncmp(flag, "--", 2) != 0 || !value || strcmp(value, "FOLDER") == 0) return false;
         must(hy_config_set(config, flag, value, HY_FROM_CALLER));
     }

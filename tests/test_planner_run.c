@@ -236,7 +236,10 @@ static int check_changes(const char *const *tight) {
             must(hy_trainer_plan(config, NULL, &again));
             changed = facts_of(again);
             ck_assert_msg(changed.fits, "%s: %s", facts.changes[i], changed.problem);
-            ck_assert_double_gt(changed.tokens_per_second, 0);
+            ck_assert_double_eq_tol(changed.tokens_per_second,
+                                    facts.change_costs[i].tokens_per_second,
+                                    0.01 * changed.tokens_per_second);
+            ck_assert_uint_eq(changed.vram_bytes, facts.change_costs[i].vram_bytes);
             hy_trainer_destroy(again);
             tried++;
         }
@@ -260,6 +263,35 @@ START_TEST(changes_that_are_suggested_do_fit) {
                      0);
     check_changes(PAIRS("card", "rtx5080", "model", "gpt2-124m", "cpu_mem", "64GiB", "step_tokens",
                         "65536", "max_gpu_mem", "1GiB", "min_batch_size", "64"));
+}
+END_TEST
+
+/* How many changes have this flag; all changes must be in the order of their speed. */
+static int count_changes(const char *const *tight, const char *flag) {
+    hy_trainer *t = plan_words(CARD_RUN, tight);
+    hy_plan_facts facts = facts_of(t);
+    int count = 0;
+    for (int i = 0; i < facts.change_count; i++) {
+        bool is_flag = strncmp(facts.changes[i], "--", 2) == 0;
+        count += strstr(facts.changes[i], flag) != NULL;
+        ck_assert(!is_flag || i == 0 ||
+                  facts.change_costs[i].tokens_per_second <=
+                      facts.change_costs[i - 1].tokens_per_second);
+    }
+    hy_trainer_destroy(t);
+    return count;
+}
+
+START_TEST(adapters_are_suggested_for_a_named_model_that_does_not_fit) {
+#define SEVEN "card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem", "28GiB"
+    check_changes(PAIRS(SEVEN));
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN), "--qlora"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN), "--lora"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(SEVEN, "train", "blocks.0.*"), "lora"), 0);
+    ck_assert_int_eq(count_changes(PAIRS("card", "rtx5080", "model", "qwen2.5-32b", "cpu_mem",
+                                         "28GiB", "lora", "true"),
+                                   "lora"),
+                     0);
 }
 END_TEST
 
@@ -299,11 +331,75 @@ START_TEST(cards_are_found_however_they_are_written) {
     /* with gigabytes behind it */
     ck_assert_str_eq(hy_card_find("h100-80")->name, "H100");
     ck_assert_str_eq(hy_card_find("a100-80gb")->name, "A100");
-    ck_assert_str_eq(hy_card_find("a100-40")->name, "A100 40GB");
     ck_assert_ptr_null(hy_card_find("h100-40"));
     ck_assert_ptr_null(hy_card_find("NVIDIA GeForce RTX 4090 Laptop GPU"));
     ck_assert_ptr_null(hy_card_find("rtx50800"));
     ck_assert_ptr_null(hy_card_find(""));
+}
+END_TEST
+
+START_TEST(a_card_that_was_sold_with_two_sizes_has_the_one_that_is_named) {
+    static const struct {
+        const char *name;
+        int32_t mib;
+    } cases[] = {{"RTX 4060 Ti 16GB", 16380},
+                 {"rtx4060ti", 8188},
+                 {"4060ti-16", 16380},
+                 {"NVIDIA GeForce RTX 4060 Ti 8 GB", 8188},
+                 {"RTX 5060 Ti 8GB", 8151},
+                 {"RTX 5060 Ti", 16311},
+                 {"RTX 3080 12 GiB", 12288},
+                 {"rtx3060-8gb", 8192},
+                 {"rtx3050-6", 6144},
+                 {"rtx2060-12g", 12288},
+                 {"a100-40", 40960},
+                 {"A100", 81920},
+                 {"NVIDIA A100-SXM4-40GB", 40960},
+                 {"NVIDIA A100 80GB PCIe", 81920},
+                 {"A6000", 49140},
+                 {"l40s-48", 46068}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const hy_card *card = hy_card_find(cases[i].name);
+        ck_assert_msg(card && card->memory_mib == cases[i].mib, "%s", cases[i].name);
+    }
+    ck_assert_ptr_null(hy_card_find("RTX 4090 48GB"));
+    ck_assert_ptr_null(hy_card_find("NVIDIA A100-SXM4-60GB"));
+    for (size_t i = 0; hy_card_at(i); i++) { /* every card is found by the name that is shown */
+        char name[HY_CARD_NAME];
+        hy_card_describe(hy_card_at(i), name, sizeof name);
+        ck_assert_msg(hy_card_find(name) == hy_card_at(i), "%s", name);
+    }
+}
+END_TEST
+
+START_TEST(a_card_that_is_too_old_is_refused_with_the_reason) {
+    static const char *const names[] = {"V100", "v100-32", "Tesla V100-SXM2-16GB", "gtx1080ti"};
+    hy_trainer *t;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        hy_config *config = small_run(SMALL_RUN, "none", PAIRS("card", names[i]));
+        must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "compute capability 7.5");
+        must_fail(hy_config_load(config, names[i]), HY_ERR_INPUT, "compute capability 7.5");
+        hy_config_destroy(config);
+    }
+}
+END_TEST
+
+START_TEST(a_configuration_knows_every_card_that_a_plan_knows) {
+    for (size_t i = 0; hy_card_at(i); i++) {
+        char name[HY_CARD_NAME + 8];
+        for (int is_safe = 0; is_safe < 2; is_safe++) {
+            const char *limit;
+            hy_config *config;
+            hy_card_describe(hy_card_at(i), name, HY_CARD_NAME);
+            if (is_safe) strcat(name, "-safe");
+            must(hy_config_create(&config));
+            must(hy_config_load(config, name));
+            must(hy_config_get(config, "max_gpu_mem", &limit, NULL));
+            double share = strtod(limit, NULL) * 1024 / hy_card_at(i)->memory_mib;
+            ck_assert_msg(share > 0.65 && share < 0.96, "%s: %s", name, limit);
+            hy_config_destroy(config);
+        }
+    }
 }
 END_TEST
 
@@ -321,9 +417,13 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, a_step_without_a_micro_batch_in_the_limits_is_refused);
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
     tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);
     tcase_add_test(tests, cards_are_found_however_they_are_written);
+    tcase_add_test(tests, a_card_that_was_sold_with_two_sizes_has_the_one_that_is_named);
+    tcase_add_test(tests, a_card_that_is_too_old_is_refused_with_the_reason);
+    tcase_add_test(tests, a_configuration_knows_every_card_that_a_plan_knows);
     suite_add_tcase(suite, tests);
     return suite;
 }

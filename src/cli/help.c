@@ -41,7 +41,7 @@ static const example examples[] = {
     {"Show where a run would keep its state, and whether it fits",
      "hybrid-train --model gpt2-124m --batch-size 16 --plan"},
     {"Check whether a model fits on a card that is not in this machine",
-     "hybrid-train --model qwen2.5-7b --card rtx5080 --cpu-mem 64GB --plan"},
+     "hybrid-train --model qwen2.5-7b --qlora --card rtx5080 --cpu-mem 28GiB --plan"},
     {"Show what this machine can train: all parameters, LoRA or QLoRA", "hybrid-train --doctor"},
 };
 

@@ -55,6 +55,25 @@ static void show_sentences(const hy_cli_terminal *terminal, const char *title,
     for (int32_t i = 0; i < count; i++) hy_cli_printf(terminal->out, "  %s\n", list[i]);
 }
 
+/* Changes with which the run would fit, the fastest first, with their speed and memory. */
+static void show_changes(const hy_cli_terminal *terminal, const hy_plan_facts *facts) {
+    if (facts->change_count == 0) return;
+    hy_cli_section(terminal, "it would fit with");
+    for (int32_t i = 0; i < facts->change_count; i++) {
+        const hy_plan_change *cost = &facts->change_costs[i];
+        hy_cli_printf(terminal->out, "  %s", facts->changes[i]);
+        if (strncmp(facts->changes[i], "--", 2) == 0 && cost->tokens_per_second > 0) {
+            fprintf(terminal->out, ": %s tokens/s, %s of device and %s of host memory",
+                    hy_cli_count((int64_t)cost->tokens_per_second).text,
+                    hy_cli_bytes(cost->vram_bytes).text,
+                    hy_cli_bytes(cost->host_pinned_bytes).text);
+            if (cost->disk_bytes > 0)
+                fprintf(terminal->out, ", %s on disk", hy_cli_bytes(cost->disk_bytes).text);
+        }
+        fputc('\n', terminal->out);
+    }
+}
+
 /* The traffic between ranks; the rest of a plan is about one of them. */
 static void show_ranks(FILE *out, const hy_plan_facts *facts) {
     if (facts->ranks < 2) return;
@@ -141,8 +160,7 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     show_speed(out, &facts, summary.steps_total);
     show_saves(out, config, trainer, &facts, &summary);
     hy_cli_printf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
-    if (!facts.fits)
-        show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
+    if (!facts.fits) show_changes(terminal, &facts);
 }
 
 static void on_warning(void *user, hy_message_level level, const char *text) {

@@ -64,8 +64,11 @@ static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
     describe_state(summary, out->state);
     snprintf(out->types, sizeof out->types, "%s / %s / %s", hy_dtype_name(updated->dtype),
              hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
-    if (!facts.fits && facts.change_count > 0)
-        snprintf(out->change, sizeof out->change, "%s", facts.changes[0]);
+    for (int32_t i = 0; i < facts.change_count && !facts.fits && out->change[0] == '\0'; i++) {
+        /* the list plans LoRA and QLoRA as ways of their own */
+        if (strstr(facts.changes[i], "lora") == NULL)
+            snprintf(out->change, sizeof out->change, "%s", facts.changes[i]);
+    }
 }
 
 /* A model that the settings do not suit (a sequence longer than its context, a matrix it does not
@@ -97,14 +100,16 @@ static hy_status use_data_sheet(hy_config *config, const hy_machine *machine,
     hy_cli_planned plan = {0};
     hy_summary unused;
     hy_status refused = HY_OK;
-    char limit[32], memory[32];
+    char limit[32], memory[32], name[sizeof machine->gpu + 16];
     if (strcmp(hy_cli_value(config, "device"), "cpu") == 0 || hy_cli_value(config, "card")[0])
         return HY_OK;
     if (!machine->has_cuda) return HY_OK;
     snprintf(limit, sizeof limit, "%s", hy_cli_value(config, "max_gpu_mem")); /* "8GiB", "0" */
     snprintf(memory, sizeof memory, "%" PRIu64, machine->vram_free);
     bool is_free = strcmp(limit, "0") == 0;
-    hy_status status = set_card(config, machine->gpu, is_free ? memory : limit);
+    /* the driver's name of a card that was sold with two sizes does not have the size */
+    snprintf(name, sizeof name, "%s %.0fGB", machine->gpu, (double)machine->vram_total * 0x1p-30);
+    hy_status status = set_card(config, name, is_free ? memory : limit);
     for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++)
         status = plan_model(config, &plans->models[i], &plan, &unused, &refused);
     return status == HY_OK && plan.is_planned ? HY_OK : set_card(config, "", limit);

@@ -16,12 +16,14 @@
 #include "base/text.h"
 #include "config/builtin.h"
 #include "config/config_adapter.h"
+#include "config/config_card.h"
 #include "config/config_file.h"
 #include "config/config_model.h"
 #include "config/config_values.h"
 #include "config/derived.h"
 #include "config/settings.h"
 #include "hub/peft_set.h"
+#include "kernels/card_list.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 
@@ -490,11 +492,28 @@ static hy_status resolve(hy_config *config) {
     return resolve_values(config);
 }
 
+static hy_status fill_from_card(filling *f, const char *card, bool *is_card) {
+    char name[HY_CARD_FILE_NAME];
+    hy_text text = {0};
+    HY_FAIL_IF(hy_card_is_too_old(card), HY_ERR_INPUT, "card \"%s\" " HY_CARD_TOO_OLD, card);
+    *is_card = hy_config_card(card, name, &text);
+    f->name = name;
+    hy_status status =
+        *is_card ? hy_config_file_read(hy_text_string(&text), text.size, name, fill, f) : HY_OK;
+    hy_text_free(&text);
+    return status;
+}
+
 static hy_status fill_from_file(hy_config *config, const char *path) {
     filling f = {.config = config, .rank = HY_FROM_FILE, .name = path};
     if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
     const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
     if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
+    if (!hy_path_is_dir(path)) {
+        bool is_card;
+        HY_TRY(fill_from_card(&f, card, &is_card));
+        if (is_card) return HY_OK;
+    }
     HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s is a folder; expected a configuration file",
                path);
     static const char *const kinds[] = {"model", "profile"};
@@ -506,8 +525,10 @@ static hy_status fill_from_file(hy_config *config, const char *path) {
     if (!hint.size) hy_text_add(&hint, hy_did_you_mean(hy_builtin_nearest("gpu", path)).text);
     hy_builtin_list("gpu", &names);
     hy_status status =
-        hy_fail(HY_ERR_INPUT, "%s: configuration file not found; built-in files: %s%s", path,
-                hy_text_string(&names), hy_text_string(&hint));
+        hy_fail(HY_ERR_INPUT,
+                "%s: configuration file not found; built-in files: %s, and the name of any card "
+                "that --card accepts%s",
+                path, hy_text_string(&names), hy_text_string(&hint));
     hy_text_free(&hint);
     hy_text_free(&names);
     return status;

@@ -159,8 +159,11 @@ static void card_destroy(hy_backend *b) { free(b->self); }
 
 static hy_status unknown_card(const char *name) {
     hy_text known = {0};
+    char each[HY_CARD_NAME];
+    HY_FAIL_IF(hy_card_is_too_old(name), HY_ERR_INPUT, "card \"%s\" " HY_CARD_TOO_OLD, name);
     for (size_t i = 0; hy_card_at(i); i++) {
-        hy_text_addf(&known, "%s%s", i ? ", " : "", hy_card_at(i)->name);
+        hy_card_describe(hy_card_at(i), each, sizeof each);
+        hy_text_addf(&known, "%s%s", i ? ", " : "", each);
     }
     hy_status status =
         hy_fail(HY_ERR_INPUT, "card \"%s\" is unknown; accepted: %s", name, hy_text_string(&known));
@@ -171,15 +174,10 @@ static hy_status unknown_card(const char *name) {
 hy_status hy_card_backend_create(const char *name, hy_backend **out) {
     const hy_card *card = hy_card_find(name);
     *out = NULL;
-    int old = card ? 0 : hy_card_too_old(name);
-    HY_FAIL_IF(old > 0, HY_ERR_INPUT,
-               "card \"%s\" (sm_%d) is not supported: the kernels need the instructions of "
-               "sm_75 (RTX 2000, T4) or newer",
-               name, old);
     if (!card) return unknown_card(name);
     card_backend *made = calloc(1, sizeof *made);
     HY_FAIL_IF(!made, HY_ERR_MEMORY, "not enough memory for a plan");
-    double peak = hy_card_peak(card->name), bytes = card->memory_mib * 0x1p20;
+    double peak = 1e12 * card->teraflops, bytes = card->memory_mib * 0x1p20;
     made->card = card;
     made->backend = (hy_backend){
         .facts = {.is_gpu = true,
@@ -198,7 +196,7 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
         .prepare = card_prepare,
         .destroy = card_destroy,
     };
-    snprintf(made->backend.facts.name, sizeof made->backend.facts.name, "%s", card->name);
+    hy_card_describe(card, made->backend.facts.name, sizeof made->backend.facts.name);
     snprintf(made->backend.facts.detail, sizeof made->backend.facts.detail, "by its data sheet");
     *out = &made->backend;
     return HY_OK;

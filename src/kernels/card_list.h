@@ -16,12 +16,17 @@ typedef struct hy_card {
     double teraflops; /* best rate of matmuls, by its data sheet */
 } hy_card;
 
-/* Finds a card by name in any spelling: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080". NULL:
- * unknown. */
+/* Finds a card by name in any spelling: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080", with or
+ * without its memory: "RTX 4060 Ti 16GB", "a100-40". NULL: unknown, or not sold with this size. */
 const hy_card *hy_card_find(const char *name);
-/* Compute capability of a card that our kernels do not support (they need sm_75); 0: not such a
- * card. */
-int hy_card_too_old(const char *name);
+/* Does the name mean a card that is older than those that the CUDA backend supports? */
+bool hy_card_is_too_old(const char *name);
+#define HY_CARD_TOO_OLD                                                                            \
+    "is not supported: the CUDA backend needs compute capability 7.5 or higher (RTX 20, T4 and "   \
+    "newer)"
+#define HY_CARD_NAME 64
+/* Writes the name; with the memory if the card was sold with two sizes. */
+void hy_card_describe(const hy_card *card, char *out, size_t size);
 /* NULL after the last. */
 const hy_card *hy_card_at(size_t i);
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/derived.h"
 #include "plan/request.h"
 
 /* What a change reads and edits. */
@@ -197,6 +198,34 @@ static bool halve_sequence(edit *e) {
 
 static bool free_evaluation(edit *e) { return change(e, "eval_batch_size", "0"); }
 
+/* Adapters are for a model that was trained before: files of weights, or a plan for a named model.
+ * A run in progress keeps its parameters. */
+static bool may_use_adapters(const hy_plan_request *r) {
+    const hy_settings *s = r->settings;
+    bool is_new = !r->fixed.has_level && !s->save.resume[0];
+    return r->make_model && is_new && !s->lora.lora && s->model[0] &&
+           (r->is_plan || hy_settings_bring_weights(s));
+}
+
+/* Sets what the flags --lora and --qlora set (config_adapter.c). */
+static bool use_adapters(edit *e, const char *flag) {
+    hy_settings *s = e->settings;
+    if (!may_use_adapters(e->request)) return false;
+    s->lora.lora = true;
+    if (s->phases.predictor != HY_PREDICTOR_NONE) s->phases.predictor = HY_PREDICTOR_LINE;
+    hy_text_addf(e->flags, "%s%s", e->flags->size ? " " : "", flag);
+    return true;
+}
+
+static bool use_lora(edit *e) { return use_adapters(e, "--lora"); }
+
+static bool use_qlora(edit *e) {
+    hy_settings *s = e->settings;
+    s->lora.qlora = true;
+    if (s->train.frozen_dtype == HY_DTYPE_AUTO) s->train.frozen_dtype = HY_DTYPE_NF4;
+    return use_adapters(e, "--qlora");
+}
+
 /* ---- what would save ------------------------------------------------------------------------- */
 
 hy_status hy_advise_bytes(const hy_plan_request *r, const hy_plan *plan,
@@ -252,32 +281,60 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
 
 /* ---- what would fit -------------------------------------------------------------------------- */
 
-static const change_maker fitters[] = {open_places,    open_types,     use_small_types,
-                                       use_16_bits,    recompute_more, use_folder,
-                                       halve_sequence, free_evaluation};
+static const change_maker fitters[] = {open_places,    open_types, use_small_types, use_16_bits,
+                                       recompute_more, use_folder, halve_sequence,  free_evaluation,
+                                       use_lora,       use_qlora};
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
-/* Applies a set of changes one after the other and tests whether the smallest plan fits. A set whose
- * settings conflict is skipped, and so is a set with a change that changes nothing. */
+static void add_change(hy_plan_facts *facts, const char *text, const hy_plan_request *r,
+                       const hy_plan *plan) {
+    int32_t i = facts->change_count++;
+    snprintf(facts->changes[i], HY_PLAN_TEXT, "%s", text);
+    if (!plan->fits) return;
+    facts->change_costs[i] =
+        (hy_plan_change){.tokens_per_second = hy_request_tokens_per_second(r, plan),
+                         .vram_bytes = plan->device,
+                         .host_pinned_bytes = hy_plan_host_bytes(plan),
+                         .disk_bytes = plan->disk};
+}
+
+/* Plans the request with these settings as a run would, which fails first if the finest types
+ * conflict. Adapters need a model of their own. */
+static hy_status plan_changed(const hy_plan_request *r, const hy_rates *rates,
+                              const hy_settings *settings, hy_plan *found) {
+    hy_plan_request other = *r;
+    hy_model *model = NULL;
+    bool fits = false;
+    hy_status status = HY_OK;
+    other.settings = settings;
+    if (settings->lora.lora != r->settings->lora.lora) {
+        status = r->make_model(settings, &model);
+        other.model = model;
+    }
+    if (status == HY_OK) status = hy_plan_can_fit(&other, rates, &fits);
+    found->fits = false;
+    if (status == HY_OK && fits) status = hy_plan_fastest(&other, rates, found);
+    hy_model_destroy(model);
+    return status == HY_ERR_INPUT ? HY_OK : status; /* the settings conflict: no suggestion */
+}
+
+/* Applies a set of changes one after the other and plans them. A set with a change that changes
+ * nothing is skipped. */
 static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              unsigned set, hy_plan_facts *facts) {
-    hy_plan_request other = *r;
     hy_plan_choice unused = {0};
     hy_advice made;
     hy_text flags = {0};
-    bool is_made = true, fits = false;
+    hy_plan found = {0};
+    bool is_made = true;
     hy_settings *settings = malloc(sizeof *settings);
     if (!settings) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     *settings = *r->settings;
     edit e = {r, plan, settings, &unused, &made, &flags};
     for (int i = 0; i < FITTERS && is_made; i++) is_made = !(set >> i & 1) || fitters[i](&e);
-    other.settings = settings;
-    hy_status status = is_made ? hy_plan_can_fit(&other, rates, &fits) : HY_OK;
-    if (status == HY_ERR_INPUT) status = HY_OK; /* the settings conflict: no suggestion */
-    if (status == HY_OK && fits) {
-        snprintf(facts->changes[facts->change_count++], HY_PLAN_TEXT, "%s", hy_text_string(&flags));
-    }
+    hy_status status = is_made ? plan_changed(r, rates, settings, &found) : HY_OK;
+    if (status == HY_OK && found.fits) add_change(facts, hy_text_string(&flags), r, &found);
     hy_text_free(&flags);
     free(settings);
     return status;
@@ -288,6 +345,7 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
     hy_plan_problem problem;
     hy_plan with_host = {0}, with_both = {0};
+    char text[HY_PLAN_TEXT];
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     problem.limits.host = UINT64_MAX;
     hy_status status = hy_plan_leanest(&problem, false, &with_host);
@@ -296,18 +354,17 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     hy_plan_problem_end(&problem);
     HY_TRY(status);
     if (facts->change_count == HY_PLAN_CHANGES) return HY_OK;
-    char *out = facts->changes[facts->change_count++];
     if (with_host.fits) {
-        snprintf(out, HY_PLAN_TEXT, "%s of host memory", hy_bytes_as_text(with_host.host).text);
+        snprintf(text, sizeof text, "%s of host memory", hy_bytes_as_text(with_host.host).text);
     } else {
-        snprintf(out, HY_PLAN_TEXT, "%s of device memory and %s of host memory in total",
+        snprintf(text, sizeof text, "%s of device memory and %s of host memory in total",
                  hy_bytes_as_text(with_both.device).text, hy_bytes_as_text(with_both.host).text);
     }
+    add_change(facts, text, r, with_host.fits ? &with_host : &with_both);
     return HY_OK;
 }
 
-/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops
- * after `most` sets that fit. */
+/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops after `most` sets that fit. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
@@ -321,14 +378,42 @@ static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, co
     return HY_OK;
 }
 
+static unsigned bit_of(change_maker maker) {
+    unsigned bit = 0;
+    for (int i = 0; i < FITTERS; i++) bit |= (unsigned)(fitters[i] == maker) << i;
+    return bit;
+}
+
+/* Changes of equal speed stay in the order in which they were found. */
+static void sort_by_speed(hy_plan_facts *facts) {
+    char text[HY_PLAN_TEXT];
+    for (int32_t i = 1; i < facts->change_count; i++) {
+        hy_plan_change *costs = facts->change_costs;
+        for (int32_t k = i; k > 0 && costs[k].tokens_per_second > costs[k - 1].tokens_per_second;
+             k--) {
+            hy_plan_change cost = costs[k];
+            costs[k] = costs[k - 1];
+            costs[k - 1] = cost;
+            memcpy(text, facts->changes[k], sizeof text);
+            memcpy(facts->changes[k], facts->changes[k - 1], sizeof text);
+            memcpy(facts->changes[k - 1], text, sizeof text);
+        }
+    }
+}
+
 hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts) {
-    unsigned all = (1u << FITTERS) - 1, folder = 0;
-    for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i] == use_folder) << i;
+    unsigned lora = bit_of(use_lora), qlora = bit_of(use_qlora), folder = bit_of(use_folder);
+    unsigned all = ((1u << FITTERS) - 1) & ~lora & ~qlora;
+    bool has_adapters = may_use_adapters(r);
     facts->change_count = 0;
-    /* A disk is slower than everything else, so it is not suggested first. */
-    HY_TRY(find_smallest(r, plan, rates, all & ~folder, 0, 3, facts));
+    HY_TRY(find_smallest(r, plan, rates, all & ~folder, 0, has_adapters ? 2 : 3, facts));
     HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));
+    if (has_adapters) {
+        HY_TRY(find_smallest(r, plan, rates, lora, lora, 1, facts));
+        HY_TRY(find_smallest(r, plan, rates, all | qlora, qlora, 1, facts));
+    }
+    sort_by_speed(facts);
     return ask_for_memory(r, plan, rates, facts);
 }
 

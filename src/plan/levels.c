@@ -255,14 +255,14 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
 
 /* Plans at the level of `plan`. Rates are measured only if the speed is needed, or if not
  * everything fits. is_best: the plan fits without streaming and recomputing. */
-static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
-                            bool *is_best) {
+static hy_status plan_as_is(const hy_plan_request *r, const hy_rates *known, hy_rates *rates,
+                            hy_plan *plan, bool *is_best) {
     hy_plan_problem problem;
-    *rates = hy_plan_nominal_rates(r->backend);
+    *rates = known ? *known : hy_plan_nominal_rates(r->backend);
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     hy_status status = hy_plan_evaluate(&problem, &problem.base, plan);
     bool is_kept = problem.keeps_batch || problem.prefers_batch;
-    bool needs_rates = r->is_plan || !plan->fits || !is_kept;
+    bool needs_rates = !known && (r->is_plan || !plan->fits || !is_kept);
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
         hy_plan_problem_end(&problem); /* its cached seconds used other rates */
@@ -306,18 +306,30 @@ static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, c
     return status;
 }
 
-static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
-    hy_rates rates;
+/* known: the rates; NULL: they are measured if they are needed, and written to `rates`. */
+static hy_status find_fastest(const hy_plan_request *r, const hy_rates *known, hy_rates *rates,
+                              hy_plan *plan, hy_plan_facts *facts) {
     hy_plan as_is;
     bool is_best;
     *facts = (hy_plan_facts){0};
     HY_TRY(hy_plan_begin_finest(r, &as_is));
     trial finest = {true, hy_plan_rows(r, &as_is).has_snapshot, &as_is};
-    HY_TRY(plan_as_is(r, &rates, &as_is, &is_best));
+    HY_TRY(plan_as_is(r, known, rates, &as_is, &is_best));
     *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
     bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r->settings));
-    if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
+    return !is_best && may_choose ? choose_level(r, rates, &finest, plan, facts) : HY_OK;
+}
+
+hy_status hy_plan_fastest(const hy_plan_request *r, const hy_rates *known, hy_plan *plan) {
+    hy_plan_facts unused;
+    hy_rates rates;
+    return find_fastest(r, known, &rates, plan, &unused);
+}
+
+static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
+    hy_rates rates;
+    HY_TRY(find_fastest(r, NULL, &rates, plan, facts));
     return finish(r, &rates, plan, facts);
 }
 

@@ -54,6 +54,8 @@ typedef struct hy_plan_request {
     int32_t card_sharers; /* ranks on this card */
     bool has_doc_starts;  /* document masks are given with every batch */
     bool is_plan;         /* --plan: limits may be those of another machine */
+    /* Makes the model of other settings, for advice; NULL: the model stays. */
+    hy_status (*make_model)(const hy_settings *settings, hy_model **out);
     hy_plan_fixed fixed;
     /* Limits: */
     uint64_t chunk_budget; /* device bytes that determine the loss chunks; 0: the whole device */
@@ -136,6 +138,8 @@ void hy_plan_problem_end(hy_plan_problem *problem);
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
 /* Does anything fit, including smaller types? HY_ERR_INPUT: the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, bool *fits);
+/* As hy_plan_make, with known rates, and without reasons and advice. */
+hy_status hy_plan_fastest(const hy_plan_request *request, const hy_rates *rates, hy_plan *plan);
 /* Searches for the fastest choice that fits, with the decisions of hy_plan_begin in `plan`. passes:
  * as above. */
 hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
@@ -171,8 +175,8 @@ hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *ph
 
 /* ---- advice.c: what would save --------------------------------------------------------------- */
 
-/* Finds small sets of changed settings with which the run fits, and writes them to facts->changes.
- * Each set was planned. */
+/* Finds small sets of changed settings with which the run fits, and writes them to facts->changes,
+ * the fastest first. Each set was planned. */
 hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts);
 

@@ -46,19 +46,25 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
                            : hy_fail_context(status, "%s", key);
 }
 
-static hy_status make_model(hy_engine *e) {
-    const hy_settings *s = e->request.settings;
+static hy_status apply_groups(const hy_settings *s, hy_model *model) {
+    hy_status status = hy_groups_apply(s->optimizer.groups, &model->params);
+    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
+    hy_model_settle(model);
+    return HY_OK;
+}
+
+hy_status hy_settings_make_model(const hy_settings *s, hy_model **out) {
     hy_shape shape;
-    if (e->custom) return hy_custom_make_model(e);
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_settings_check_base(s));
-    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_model_create(&shape, out));
     HY_TRY(hy_settings_check_adapters(s));
-    e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
-    HY_TRY(hy_settings_select(s, e->model));
-    if (s->save.resume[0]) return HY_OK; /* the checks were done when the run began */
-    hy_status status = hy_adapter_check_beside(&e->model->params);
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
+    HY_TRY(hy_settings_select(s, *out));
+    if (!s->save.resume[0]) { /* for a resumed run this was checked when it began */
+        hy_status status = hy_adapter_check_beside(&(*out)->params);
+        if (status != HY_OK) return hy_fail_context(status, "lora.lora_modules");
+    }
+    return apply_groups(s, *out);
 }
 
 /* NF4 has blocks of 64 numbers of a row. Matrices with other rows stay as they are, which takes
@@ -83,10 +89,14 @@ static void say_not_coded(const hy_engine *e) {
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {
-    HY_TRY(make_model(e));
-    hy_status status = hy_groups_apply(e->request.settings->optimizer.groups, &e->model->params);
-    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
-    hy_model_settle(e->model);
-    if (!e->custom) say_not_coded(e);
+    const hy_settings *s = e->request.settings;
+    if (e->custom) {
+        HY_TRY(hy_custom_make_model(e));
+        return apply_groups(s, e->model);
+    }
+    e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
+    e->request.make_model = hy_settings_make_model;
+    HY_TRY(hy_settings_make_model(s, &e->model));
+    say_not_coded(e);
     return HY_OK;
 }

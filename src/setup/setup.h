@@ -25,7 +25,10 @@ void hy_engine_tell_warning(hy_engine *e); /* reports the device's warning, if i
 hy_status hy_settings_select(const hy_settings *settings, hy_model *model);
 /* Sets only how frozen matrices are stored; HY_F32: like other weights. */
 hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model);
-/* Creates the model of the settings, with its trained parameters. */
+/* Creates the model of the settings, with its trained parameters. The caller destroys it, also
+ * after an error if it is not NULL. */
+hy_status hy_settings_make_model(const hy_settings *settings, hy_model **out);
+/* As above, as the engine's model, or the model of a custom run. */
 hy_status hy_engine_make_model(hy_engine *e);
 
 /* ---- data.c: the data set and the tokenizer -------------------------------------------------- */

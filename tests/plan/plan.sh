@@ -59,9 +59,24 @@ test_a_plan_that_does_not_fit_suggests_changes_that_do() {
     expect_out "it does not fit"
     expect_out "short"
     expect_out "it would fit with"
-    flags=$(sed -n "/it would fit with/{n;p}" "$stdout")
+    flags=$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")
     # shellcheck disable=SC2086 # the words are arguments
     run --plan $seven --precision bf16 $flags
+    expect_out "it fits"
+}
+
+test_a_model_that_does_not_fit_gets_adapters_as_advice_with_speed_and_memory() {
+    run --plan --card rtx5080 --cpu-mem 28GiB --model qwen2.5-7b
+    expect_out "  --qlora: "
+    expect_out "  --lora: "
+    expect_same "$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")" "  --qlora" "the fastest"
+}
+
+test_the_plan_for_a_card_in_the_help_fits_a_pc() {
+    run --help
+    flags=$(sed -n "s/^ *hybrid-train \(.*--card.*\)/\1/p" "$stdout" | head -n 1)
+    # shellcheck disable=SC2086 # the words are arguments
+    run $flags
     expect_out "it fits"
 }
 
