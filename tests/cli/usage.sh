@@ -198,7 +198,7 @@ test_flags_of_other_trainers_lead_to_ours() {
 test_a_card_that_is_too_old_is_refused_with_its_reason() {
     for card in V100 "Tesla V100-SXM2-32GB" "GTX 1080"; do
         run --plan --card "$card" --model nano
-        expect_refusal "card \"$card\" (sm_" "sm_75"
+        expect_refusal "card \"$card\" is not supported" "compute capability 7.5"
     done
 }
 
