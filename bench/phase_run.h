@@ -80,7 +80,8 @@ static inline hy_status phase_run_make_short(hy_config *config) {
         {"lr_warmup_steps", "2"}, {"full_steps", "2"},     {"correct_steps", "2"},
         {"predict_from", "0"},    {"predict_until", "1"},  {"confidence_threshold", "0"},
         {"fork_budget", "0"},     {"cooldown_steps", "1"}, {"builtin_bytes", "1M"},
-        {"eval_batches", "4"},    {"sample_tokens", "0"},  {"out", "none"}};
+        {"eval_batches", "4"},    {"sample_tokens", "0"},  {"out", "none"},
+        {"predictor", "outer"}};
     return phase_run_set(config, often, sizeof often / sizeof often[0], HY_FROM_FILE);
 }
 
@@ -166,6 +167,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
     out->window_seconds = phase_times_median(&times, HY_PHASE_COUNT);
     if (isnan(out->step_seconds[HY_FULL])) out->step_seconds[HY_FULL] = out->window_seconds;
     HY_TRY(hy_trainer_evaluate(trainer, &eval));
+    out->step_seconds[HY_EVALUATE] = eval.seconds;
     out->val_loss = eval.loss;
     return HY_OK;
 }

@@ -44,10 +44,6 @@ static hy_status configure(hy_config *config, const bench_command *command, cons
     if (!way) {
         return hy_fail(HY_ERR_INPUT, "--ways \"%s\"; accepted: %s and all", r->way, vp_ways_all());
     }
-    /* The default predictor of adapters ("line") tests each jump before making it, and finds none
-     * in such a short run. With the predictor of the other ways, Correct occurs too. */
-    bool is_full = strcmp(r->way, VP_WAY_FULL) == 0;
-    if (!is_full) HY_TRY(hy_config_set(config, "predictor", "outer", HY_FROM_FILE));
     return phase_run_set_text(config, way, HY_FROM_FLAG);
 }
 

@@ -108,7 +108,7 @@ static void show_allocations(FILE *out, const hy_plan_facts *facts) {
 static void show_speed(FILE *out, const hy_plan_facts *facts, int64_t steps) {
     if (facts->tokens_per_second <= 0) return;
     bool has_ranks = facts->ranks > 1;
-    fprintf(out, "predicted speed: %s tokens/s%s, %s per step",
+    fprintf(out, "planned speed: %s tokens/s%s, %s per step",
             hy_cli_count((int64_t)facts->tokens_per_second).text,
             has_ranks ? " on all ranks together" : "", hy_cli_duration(facts->step_seconds).text);
     if (facts->bytes_up + facts->bytes_down > 0)

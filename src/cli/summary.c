@@ -252,6 +252,13 @@ static void add_memory_rows(hy_cli_table *table, const hy_phase_summary *phase, 
                          hy_cli_bytes(phase->vram_planned_bytes).text, NULL);
 }
 
+/* A plan shows every phase that a run can reach; the closing shows those that ran. */
+static bool is_phase_shown(const hy_summary *summary, int phase, bool is_plan) {
+    bool needs_prediction = phase == HY_PREDICT || phase == HY_CORRECT;
+    if (!is_plan) return summary->phases[phase].steps > 0;
+    return !needs_prediction || strcmp(summary->predictor, "none") != 0;
+}
+
 /* Phases with the same memory share their rows; the first row names all of them. */
 void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summary, bool is_plan) {
     const hy_phase_summary *phases = summary->phases;
@@ -264,7 +271,7 @@ void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summa
         char names[64] = "";
         for (int other = p; other < HY_PHASE_COUNT && !is_done[p]; other++) {
             size_t length = strlen(names);
-            bool is_shown = is_plan || phases[other].steps > 0;
+            bool is_shown = is_phase_shown(summary, other, is_plan);
             if (other == p && !is_shown) break;
             if (!is_shown || !has_same_memory(&phases[p], &phases[other])) continue;
             snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "",

@@ -107,10 +107,7 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
     line at = {box, 0, column};
     int64_t moves = view->kept + view->rejected;
     bool is_known = view->predictor[0] != '\0', is_none = strcmp(view->predictor, "none") == 0;
-    if (moves == 0 && (!is_known || is_none)) {
-        if (is_known) put(&at, FIELD_GAP, HY_CLI_DIM, "no prediction");
-        return;
-    }
+    if (moves == 0 && (!is_known || is_none)) return;
     if (!isnan(view->last->confidence)) PUT_FIELD(&at, "confidence %.2f", view->last->confidence);
     if (moves == 0) {
         put(&at, FIELD_GAP, HY_CLI_DIM, "no jump yet");

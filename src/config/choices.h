@@ -57,7 +57,8 @@ typedef enum hy_optimizer_choice {
     HY_OPTIMIZER_AUTO = 0x400   /* until hy_recipe_of replaces it */
 } hy_optimizer_choice;
 
-#define HY_SCHEDULE_AUTO (-1) /* until hy_recipe_of replaces it */
+#define HY_SCHEDULE_AUTO (-1)  /* until hy_recipe_of replaces it */
+#define HY_PREDICTOR_AUTO (-1) /* until hy_recipe_of replaces it */
 
 typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
 typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP, HY_BAD_ROWS_SKIP_ANY } hy_bad_rows;

@@ -132,10 +132,16 @@ static const char *replaced_note(const hy_config *config, size_t setting) {
 
 /* The value that replaces `auto`; NULL: the key keeps its value. */
 static const char *resolved_recipe(const hy_config *config, const char *key) {
-    bool is_optimizer = !strcmp(key, "optimizer.optimizer");
-    if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
-    if (!hy_config_is(config, key, "auto")) return NULL;
-    return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
+    const struct {
+        const char *key, *value;
+    } recipe[] = {{"optimizer.optimizer", config->recipe.optimizer},
+                  {"optimizer.schedule", config->recipe.schedule},
+                  {"phases.predictor", config->recipe.predictor}};
+    for (size_t i = 0; i < sizeof recipe / sizeof recipe[0]; i++) {
+        if (!strcmp(key, recipe[i].key) && hy_config_is(config, key, "auto"))
+            return recipe[i].value;
+    }
+    return NULL;
 }
 
 /* The resulting optimizer or schedule. */
@@ -440,6 +446,7 @@ static void store_all(hy_config *config) {
     }
     hy_config_adapter_resolve(config, s);
     s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
+    s->phases.is_auto = hy_config_is(config, "phases.predictor", "auto");
     if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && is_stored(config->kept_tokenizer, s->input.tokenizer))
@@ -450,11 +457,12 @@ static void store_all(hy_config *config) {
  * first. */
 static hy_status resolve_values(hy_config *config) {
     bool is_open = hy_config_is(config, "optimizer.optimizer", "auto");
-    bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto");
+    bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto") ||
+                   hy_config_is(config, "phases.predictor", "auto");
     double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
     double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
     double decays_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
-    config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
+    config->recipe = (hy_recipe){"adamw", "cosine", "none"};
     for (int round = 0; round < (is_auto ? 2 : 1); round++) {
         if (round)
             HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));

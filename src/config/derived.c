@@ -215,23 +215,40 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *s) {
                                   .grad_vanishing = s->phases.grad_vanishing};
 }
 
-/* ---- auto in optimizer and schedule ---------------------------------------------------------- */
+/* ---- auto in optimizer, schedule and predictor ----------------------------------------------- */
+
+static int64_t step_tokens(const hy_settings *s) {
+    if (s->train.step_tokens > 0) return s->train.step_tokens;
+    return s->train.batch_size * s->train.grad_accum_steps * s->train.seq_len;
+}
 
 /* Fails only if memory is short: a wrong shape is reported where the model is built. */
 static hy_status pays_muon(const hy_settings *s, bool *out) {
     hy_shape shape;
     hy_params params;
     hy_optimizer muon = hy_optimizer_from_settings(s);
-    int64_t tokens = s->train.batch_size * s->train.grad_accum_steps * s->train.seq_len;
-    if (s->train.step_tokens > 0) tokens = s->train.step_tokens;
     if (hy_shape_from_settings(s, &shape) != HY_OK) return HY_OK;
     hy_status status = hy_params_init(&params, &shape);
     if (status != HY_OK) return status == HY_ERR_MEMORY ? status : HY_OK;
     muon.kind = hy_optimizer_kind_of(HY_MUON);
-    double share = hy_optimizer_share(&muon, &params, tokens), most = hy_muon_share_most(&params);
+    double share = hy_optimizer_share(&muon, &params, step_tokens(s)),
+           most = hy_muon_share_most(&params);
     hy_params_fini(&params);
     *out = share > 0 && share <= most;
     return HY_OK;
+}
+
+/* The smallest run in which jumps lowered the loss with every seed (docs/prediction.md). In runs
+ * that are shorter or have smaller steps, the direction of a window is mostly noise. The length of a
+ * run in epochs is not known here. */
+#define PREDICT_STEPS 3000
+#define PREDICT_TOKENS 32768
+
+static bool pays_prediction(const hy_settings *s) {
+    int64_t tokens = step_tokens(s);
+    if (tokens < PREDICT_TOKENS) return false;
+    int64_t steps = s->train.tokens > 0 ? s->train.tokens / tokens : s->train.steps;
+    return hy_settings_optimizer(s) == hy_optimizer_kind_of(HY_ADAMW) && steps >= PREDICT_STEPS;
 }
 
 hy_status hy_recipe_of(const hy_settings *s, bool is_own, bool wants_optimizer, hy_recipe *out) {
@@ -242,5 +259,6 @@ hy_status hy_recipe_of(const hy_settings *s, bool is_own, bool wants_optimizer, 
     if (wants_optimizer && is_from_scratch && !needs_adamw) HY_TRY(pays_muon(s, &is_muon));
     out->optimizer = is_muon ? "muon" : "adamw";
     out->schedule = is_from_scratch ? "wsd" : "cosine";
+    out->predictor = is_from_scratch && !is_muon && pays_prediction(s) ? "outer" : "none";
     return HY_OK;
 }

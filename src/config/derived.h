@@ -53,16 +53,18 @@ hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 /* The precision configured for a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);
 
-/* What replaces `auto` in optimizer and schedule. Both follow from measurements
- * (docs/performance.md, "Which optimizer, which schedule"). From scratch, Muon reaches a loss in
- * half of AdamW's steps, which pays if its matmuls are a small part of a step; a constant rate with
- * a linear decay to zero at the end beats a cosine with either. Weights that AdamW has trained
- * continue with AdamW and a cosine. */
+/* What replaces `auto` in optimizer, schedule and predictor. All follow from measurements
+ * (docs/performance.md, "Which optimizer, which schedule"; docs/prediction.md, "By default"). From
+ * scratch, Muon reaches a loss in half of AdamW's steps, which pays if its matmuls are a small part
+ * of a step; a constant rate with a linear decay to zero at the end beats a cosine with either.
+ * Weights that AdamW has trained continue with AdamW and a cosine. Prediction pays in long runs with
+ * large steps, from scratch with AdamW. */
 typedef struct hy_recipe {
-    const char *optimizer, *schedule; /* names of values */
+    const char *optimizer, *schedule, *predictor; /* names of values */
 } hy_recipe;
 
-/* A custom model or loop (is_own) gets AdamW and a cosine, because nothing was measured there. The
- * optimizer is computed only with wants_optimizer. Fails only if memory is short. */
+/* A custom model or loop (is_own) gets AdamW, a cosine and no prediction, because nothing was
+ * measured there. The optimizer is computed only with wants_optimizer. Fails only if memory is
+ * short. */
 hy_status hy_recipe_of(const hy_settings *settings, bool is_own, bool wants_optimizer,
                        hy_recipe *out);

@@ -471,9 +471,12 @@ static const hy_setting table[] = {
     {SWITCH(save.report, "--report", "true",
             "Write OUT/report.html when the run ends or is stopped.")},
 
-    {CHOICE(phases.predictor, "--predictor", "outer",
-            "How Predict extrapolates the weights; none: no prediction.", "outer",
-            HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "none", HY_PREDICTOR_NONE)},
+    {CHOICE(phases.predictor, "--predictor", "auto",
+            "How Predict extrapolates the weights; none: no prediction. auto: outer where it was "
+            "measured to pay (from scratch with AdamW, at least 3000 steps of 32768 tokens), else "
+            "none.",
+            "auto", HY_PREDICTOR_AUTO, "outer", HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE,
+            "none", HY_PREDICTOR_NONE)},
     {INTEGER(phases.full_steps, "--full-steps", 0, 1000000, "15",
              "Full steps per window, after its Correct steps.")},
     {INTEGER(phases.correct_steps, "--correct-steps", 1, 1000000, "5",

@@ -16,7 +16,7 @@ static const char *const reason_texts[HY_WHY_REASON_COUNT] = {
 
 static const char *const obstacle_texts[HY_PREDICT_OBSTACLE_COUNT] = {
     [HY_PREDICT_OPEN] = "",
-    [HY_PREDICT_NO_PREDICTOR] = "the predictor is none",
+    [HY_PREDICT_NO_PREDICTOR] = "", /* nothing to wait for */
     [HY_PREDICT_TOO_EARLY] = "the run has not reached predict_from",
     [HY_PREDICT_TOO_LATE] = "the run is past predict_until",
     [HY_PREDICT_LOW_CONFIDENCE] = "confidence is below confidence_threshold",

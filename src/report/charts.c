@@ -210,8 +210,13 @@ static bool have_same_budgets(const hy_page *page) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-/* A constant micro-batch gets no chart; neither do copies or predictions that never happened. */
+/* A constant micro-batch gets no chart; neither do copies or predictions that never happened, or
+ * the confidence in prediction if no run predicts. */
 static bool is_worth_drawing(hy_page *page, const chart *it) {
+    bool is_used = strcmp(it->id, "confidence") != 0;
+    for (int r = 0; r < page->count; r++)
+        is_used |= strcmp(hy_run_describe(page->runs[r])->predictor, "none") != 0;
+    if (!is_used) return false;
     double least = NAN, most = NAN; /* largest known value */
     for (const curve *c = it->curves; c->name; c++) {
         for (int r = 0; r < page->count && c->style != IS_MARK; r++) {

@@ -36,7 +36,7 @@ test_seven_billion_fit_a_16_gb_card_and_a_64_gb_pc() {
 test_plan_says_why_and_how_fast() {
     plan_seven
     expect_code 0
-    for words in "why" "optimizer state in pinned memory" "a layer is updated" "predicted speed: " \
+    for words in "why" "optimizer state in pinned memory" "a layer is updated" "planned speed: " \
         "tokens/s" "length of the run: " "written to disk" "allocated before step 0" "it fits"; do
         expect_out "$words"
     done
