@@ -143,7 +143,7 @@ tiny=(--model nano --layers 2 --width 64 --heads 4 --mlp-width 128 --seq-len 64 
     --grad-accum-steps 1 --builtin-bytes 120000 --steps 10 --lr-warmup-steps 2 --eval-every 5
     --eval-batches 4 --sample-tokens 0 --threads 2 --device cpu)
 # Short windows with jumps between them.
-moves=(--steps 24 --full-steps 3 --correct-steps 2 --predict-from 0.1 --predict-until 0.95
+moves=(--predictor outer --steps 24 --full-steps 3 --correct-steps 2 --predict-from 0.1 --predict-until 0.95
     --confidence-threshold 0 --guard-share 1 --fork-budget 0)
 # Even a gradient of the usual norm counts as a divergence.
 undone=("${moves[@]}" --steps 40 --predict-from 0.4 --grad-explosion 1 --cooldown-steps 2)

@@ -10,7 +10,7 @@
 #define SMALL_RUN                                                                                  \
     "model nano layers 2 width 32 heads 4 mlp_width 48 seq_len 32 batch_size 4 steps 12 "          \
     "grad_accum_steps 1 lr 3e-3 builtin_bytes 60000 lr_warmup_steps 3 eval_batches 2 "             \
-    "sample_tokens 4 threads 2 device cpu "
+    "sample_tokens 4 threads 2 device cpu predictor outer "
 
 /* Sets the keys of `words` ("key value key value"), the folder, then pairs of key and value that
  * end with NULL; pairs may be NULL and are the strongest. */
