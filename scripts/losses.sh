@@ -143,7 +143,7 @@ tiny=(--model nano --layers 2 --width 64 --heads 4 --mlp-width 128 --seq-len 64 
     --grad-accum-steps 1 --builtin-bytes 120000 --steps 10 --lr-warmup-steps 2 --eval-every 5
     --eval-batches 4 --sample-tokens 0 --threads 2 --device cpu)
 # Short windows with jumps between them.
-moves=(--predictor outer --steps 24 --full-steps 3 --correct-steps 2 --predict-from 0.1 --predict-until 0.95
+moves=(--steps 24 --full-steps 3 --correct-steps 2 --predict-from 0.1 --predict-until 0.95
     --confidence-threshold 0 --guard-share 1 --fork-budget 0)
 # Even a gradient of the usual norm counts as a divergence.
 undone=("${moves[@]}" --steps 40 --predict-from 0.4 --grad-explosion 1 --cooldown-steps 2)
@@ -164,7 +164,7 @@ wanted() { # wanted RUN: whether to record it
 train() { # train FOLDER [OPTION ...]
     local folder="$1"
     shift
-    "$build/bin/hybrid-train" "$@" --quiet --no-report --no-tensorboard --out "$folder" \
+    "$build/bin/hybrid-train" --predictor outer "$@" --quiet --no-report --no-tensorboard --out "$folder" \
         > log 2>&1 < /dev/null || { cat log >&2; die 1 "run $folder failed"; }
     local matmul
     matmul="$(sed -n 's/.*"matmul": "\(.*\)",/\1/p' "$folder/summary.json")"
@@ -378,9 +378,9 @@ run_gpu() {
     on_card gpu-muon --precision bf16 --optimizer muon
     on_card gpu-moves --precision bf16 "${moves[@]}" --offload-strategy pinned --grad-accum-steps 2
     on_card gpu-moves-streamed --precision bf16 "${moves[@]}" "${pinned[@]}" --tail-share 0.4
-    on_card gpu-lora --precision bf16 --lora --lora-rank 8
-    on_card gpu-nf4 --precision bf16 --qlora --lora-rank 8
-    on_card gpu-nf4-streamed --precision bf16 --qlora --lora-rank 8 --weights-place pinned
+    on_card gpu-lora --precision bf16 --lora --lora-rank 8 --predictor line
+    on_card gpu-nf4 --precision bf16 --qlora --lora-rank 8 --predictor line
+    on_card gpu-nf4-streamed --precision bf16 --qlora --lora-rank 8 --predictor line --weights-place pinned
     on_card gpu-ranks --precision bf16 --ranks 2 --zero-stage 2
     on_card gpu-ranks-sharded --precision bf16 --ranks 2 --zero-stage 3
     if wanted gpu-resume || wanted gpu-resumed; then

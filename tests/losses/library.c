@@ -83,12 +83,19 @@ static double sum_of_batch(int64_t batch, double scale) {
 
 /* ---- configuration and lines ----------------------------------------------------------------- */
 
-static const char *const common[][2] = {{"steps", "40"},         {"lr_warmup_steps", "4"},
-                                        {"full_steps", "4"},     {"correct_steps", "2"},
-                                        {"predict_from", "0.1"}, {"predict_until", "0.9"},
-                                        {"guard_share", "1"},    {"confidence_threshold", "0"},
-                                        {"out", "none"},         {"device", "cpu"},
-                                        {"threads", "2"},        {"lr", "0.01"}};
+static const char *const common[][2] = {{"predictor", "outer"},
+                                        {"steps", "40"},
+                                        {"lr_warmup_steps", "4"},
+                                        {"full_steps", "4"},
+                                        {"correct_steps", "2"},
+                                        {"predict_from", "0.1"},
+                                        {"predict_until", "0.9"},
+                                        {"guard_share", "1"},
+                                        {"confidence_threshold", "0"},
+                                        {"out", "none"},
+                                        {"device", "cpu"},
+                                        {"threads", "2"},
+                                        {"lr", "0.01"}};
 static const char *const small[][2] = {{"model", "nano"},
                                        {"layers", "2"},
                                        {"width", "64"},
