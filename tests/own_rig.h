@@ -73,6 +73,7 @@ static hy_config *config_with(const char *const *pairs) {
         {"normalize", "true"},
         {"full_steps", "6"},
         {"correct_steps", "2"},
+        {"predictor", "outer"},
         {"predict_from", "0.1"},
         {"predict_until", "0.9"},
         {"cooldown_steps", "10"},

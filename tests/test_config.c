@@ -204,7 +204,6 @@ END_TEST
 
 /* Configuration files of older runs have these keys. */
 START_TEST(the_removed_predictor_ema_is_read_as_outer) {
-    is_value("predictor", "outer");
     ck_assert(!hy_config_settings(config)->phases.was_ema);
     set("predictor", "none", HY_FROM_FILE);
     set("predictor", "ema", HY_FROM_SET);
@@ -595,6 +594,44 @@ START_TEST(auto_is_adamw_where_weights_are_loaded) {
 }
 END_TEST
 
+/* docs/prediction.md, "By default". */
+START_TEST(auto_predicts_only_where_that_was_measured_to_pay) {
+    static const struct {
+        const char *key, *value, *predictor;
+    } changes[] = {{"steps", "3000", "none"},
+                   {"step_tokens", "32768", "outer"},
+                   {"steps", "2999", "none"},
+                   {"tokens", "98304000", "outer"},
+                   {"tokens", "98303999", "none"},
+                   {"tokens", "0", "none"},
+                   {"steps", "5000", "outer"},
+                   {"optimizer", "muon", "none"},
+                   {"optimizer", "adamw8bit", "outer"},
+                   {"lora", "true", "none"},
+                   {"lora", "false", "outer"},
+                   {"init_from", "runs/before", "none"},
+                   {"init_from", "", "outer"},
+                   {"profile", "aggressive", "outer"},
+                   {"steps", "10", "outer"},
+                   {"lora", "true", "line"},
+                   {"profile", "balanced", "none"},
+                   {"predictor", "outer", "outer"}};
+    is_value("predictor", "none");
+    is_origin("predictor", "auto");
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        set(changes[i].key, changes[i].value, HY_FROM_FLAG);
+        ck_assert_msg(!strcmp(value_of("predictor"), changes[i].predictor), "%s = %s",
+                      changes[i].key, changes[i].value);
+    }
+    set("predictor", "auto", HY_FROM_FLAG);
+    set("lora", "false", HY_FROM_FLAG);
+    set("steps", "5000", HY_FROM_FLAG);
+    is_value("predictor", "outer");
+    must(hy_config_use_own(config));
+    is_value("predictor", "none");
+}
+END_TEST
+
 START_TEST(lion_brings_its_betas_too) {
     set("model", "gpt2-124m", HY_FROM_FLAG);
     set("optimizer", "paged_lion8bit", HY_FROM_FLAG);
@@ -813,6 +850,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
     tcase_add_test(tests, auto_is_muon_where_that_pays);
     tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);
+    tcase_add_test(tests, auto_predicts_only_where_that_was_measured_to_pay);
     tcase_add_test(tests, jumps_end_where_the_rate_begins_to_fall);
     tcase_add_test(tests, a_runs_file_of_before_goes_on_as_it_was);
     tcase_add_test(tests, lion_brings_its_betas_too);

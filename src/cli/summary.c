@@ -119,6 +119,11 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
     if (summary->steps > 0) fprintf(out, ", %s already done", hy_cli_count(summary->steps).text);
     fputc('\n', out);
+    const char *predictor = "", *origin = "";
+    (void)hy_config_get(config, "predictor", &predictor, &origin);
+    if (!strcmp(predictor, "none") && !strcmp(origin, "auto"))
+        print_field(terminal, "predict",
+                    "off: it does not pay in such runs; --predictor outer turns it on\n");
     if (summary->out[0] == '\0') {
         print_field(terminal, "out", "no files are written\n");
     } else {

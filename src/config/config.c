@@ -446,7 +446,6 @@ static void store_all(hy_config *config) {
     }
     hy_config_adapter_resolve(config, s);
     s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
-    s->phases.is_auto = hy_config_is(config, "phases.predictor", "auto");
     if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && is_stored(config->kept_tokenizer, s->input.tokenizer))

@@ -246,7 +246,7 @@ static hy_status pays_muon(const hy_settings *s, bool *out) {
 
 static bool pays_prediction(const hy_settings *s) {
     int64_t tokens = step_tokens(s);
-    if (tokens < PREDICT_TOKENS) return false;
+    if (tokens < PREDICT_TOKENS || s->lora.lora) return false;
     int64_t steps = s->train.tokens > 0 ? s->train.tokens / tokens : s->train.steps;
     return hy_settings_optimizer(s) == hy_optimizer_kind_of(HY_ADAMW) && steps >= PREDICT_STEPS;
 }

@@ -194,7 +194,6 @@ typedef struct hy_settings {
         int64_t fork_steps; /* optimizer steps of each arm; 0: half a window */
         bool snapshot;      /* keep the weights before a jump if memory allows, to undo it later */
         bool was_ema;       /* the user asked for the removed predictor ema; outer is used */
-        bool is_auto;       /* the predictor was auto; `predictor` is what replaced it */
         double tail_share;  /* last share of the run to average; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         double divergence_factor; /* 0: a high loss never stops a run */

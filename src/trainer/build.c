@@ -76,22 +76,15 @@ static void report_disabled(const hy_trainer *t) {
                "ema_gamma");
     }
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
-    bool is_adamw = hy_settings_optimizer(t->settings) == hy_optimizer_kind_of(HY_ADAMW);
-    if (t->settings->phases.is_auto && !is_asked_for) {
-        hy_say(t, HY_NOTE, "prediction is off: it %s; --predictor outer turns it on",
-               t->engine->custom                       ? "was not measured with custom models"
-               : t->schedule->regime == HY_FINE_TUNING ? "does not pay in fine-tuning"
-               : !is_adamw                             ? "does not pay with this optimizer"
-                                                       : "does not pay in runs of this size");
-    }
     if (t->facts->no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
     } else if (is_asked_for && plan->choice.prediction_awaits_test) {
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->schedule->regime == HY_FINE_TUNING
                    ? "in fine-tuning it needs a paired test that shows a benefit"
-               : !is_adamw ? "with this optimizer it needs a paired test that shows a benefit"
-                           : "confidence_threshold requires a paired test that shows a benefit",
+               : hy_settings_optimizer(t->settings) != hy_optimizer_kind_of(HY_ADAMW)
+                   ? "with this optimizer it needs a paired test that shows a benefit"
+                   : "confidence_threshold requires a paired test that shows a benefit",
                hy_fork_is_possible(t) ? "" : ", and this run is too short for one (fork_budget)");
     }
 }

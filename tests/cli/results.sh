@@ -276,3 +276,16 @@ test_matrices_that_nf4_leaves_are_named() {
     run --plan --model base/model --qlora --device cpu
     expect_err "frozen matrices are not stored in nf4"
 }
+
+test_where_prediction_is_off_one_line_says_so() {
+    run_tiny --out off
+    expect_code 0
+    expect_same "$(grep -ciE 'predict|jump|correct|confidence' "$stdout")" 1 "lines about prediction"
+    expect_out "predict   off: it does not pay in such runs; --predictor outer turns it on"
+    run_tiny --predictor none --out none
+    expect_same "$(grep -ciE 'predict|jump|correct|confidence' "$stdout")" 0 "lines about prediction"
+    run_tiny --plan
+    expect_same "$(grep -ciE 'predict|correct|snapshot|confidence' "$stdout")" 1 "lines of the plan"
+    grep -q 'data-chart="confidence"' off/report.html && fail "the report draws a confidence"
+    return 0
+}
