@@ -1,6 +1,6 @@
 /* hybrid_tools.h: memory savings, estimates, facts about the machine, and self-tests.
  *
- * Training needs only hybrid.h. Until version 0.2 hybrid.h includes this file, so that older
+ * Training needs only hybrid.h. Until version 0.3 hybrid.h includes this file, so that older
  * programs compile; new programs include it themselves.
  *
  * `size` in structs: see hybrid_types.h. */
