@@ -15,7 +15,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/home" "$scratch/empty"
 passed=0
 failed=0
-has_card=""
+bin="" lib="" site="" has_card=""
 if compgen -G '/dev/nvidia[0-9]*' > /dev/null || [ -e /dev/dxg ]; then has_card=1; fi
 
 row() { printf '%-8s  %-36s  %-8s  %s\n' "$@"; }
@@ -61,7 +61,7 @@ can_hide() { # no other copy is left
     return 0
 }
 
-# ---- what is run; $bin has the programs ---------------------------------------------------------------
+# ---- what is run; $bin has the programs, $lib the libraries -------------------------------------------
 
 has_no_nvcc() { ! clean sh -c 'command -v nvcc' && echo "not in PATH"; }
 
@@ -101,6 +101,10 @@ has_pip_cublas() {
 use() { # the tries of a package that is installed
     try "runs without nvcc" has_no_nvcc
     try "trains on the CPU, evaluates, chats" trains cpu
+    if [ ! -e "$lib/libhybrid_cuda.so" ]; then
+        left_out "CUDA" "this package was built without nvcc"
+        return
+    fi
     try "--doctor names the CUDA backend" doctor_says backend libhybrid_cuda.so
     if [ -n "$has_card" ]; then
         try "--doctor names the card" doctor_says GPU GiB
@@ -114,6 +118,7 @@ use() { # the tries of a package that is installed
 
 # Without the system's cuBLAS: $1 is the folder for Python packages, if there is one.
 use_other_cublas() {
+    [ -e "$lib/libhybrid_cuda.so" ] || return
     if [ -z "$(found_cublas)" ] || ! can_hide; then
         left_out "cuBLAS from pip, or none" "needs root, and a cuBLAS in /usr/local/cuda or /opt/cuda"
         return
@@ -135,7 +140,7 @@ use_other_cublas() {
 
 unpack() {
     mkdir "$scratch/any place" && tar -C "$scratch/any place" --strip-components=1 -xzf "$tarball" &&
-        bin="$scratch/any place/bin" && clean "$bin/hybrid-train" --version &&
+        bin="$scratch/any place/bin" lib="$scratch/any place/lib" && clean "$bin/hybrid-train" --version &&
         echo "$(du -h "$tarball" | cut -f1), $(du -sh "$scratch/any place" | cut -f1) unpacked"
 }
 leaves_nothing() { # caches are in the user's home
@@ -167,6 +172,7 @@ install_wheel() {
         mkdir -p "$site" && python3 -m zipfile -e "$wheel" "$site" && chmod +x "$site"/hybrid_train/bin/* || return 1
         bin="$site/hybrid_train/bin"
     fi
+    lib="$site/hybrid_train/lib"
     clean "$bin/hybrid-train" --version && echo "$(du -h "$wheel" | cut -f1), $(du -sh "$site/hybrid_train" | cut -f1) installed ($how)"
 }
 imports() {
