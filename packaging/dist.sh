@@ -91,7 +91,7 @@ if [ -n "$nvcc" ]; then
         CUDA_LINK_EXTRA="${system:+-Xcompiler --sysroot=$system,-B$system$folder}"
     strip --strip-unneeded "$tree/lib/libhybrid_cuda.so"
     about_cuda="lib/libhybrid_cuda.so is for NVIDIA GPUs (${archs// /, }, as sm_ numbers; newer ones by PTX) and was made with CUDA $cuda.
-It needs a driver for CUDA ${cuda%%.*} (580 or newer for CUDA 13, 525 for CUDA 12) and cuBLAS ${cuda%%.*}, from pip
+It needs a driver for CUDA ${cuda%%.*} (580 or newer for CUDA 13, 550 for CUDA 12) and cuBLAS ${cuda%%.*}, from pip
 (nvidia-cublas), a CUDA toolkit or the package libcublas-${cuda//./-}. bin/hybrid-train --doctor shows what was found."
 fi
 cp "$root/LICENSE" "$root/CHANGELOG.md" "$tree"
