@@ -49,7 +49,7 @@
 extern "C" {
 #endif
 
-#define HYBRID_VERSION "0.1.0"
+#define HYBRID_VERSION "0.2.0"
 /* Number of the binary interface. It rises when programs compiled with an earlier header no longer
  * work. New functions, and new members at the end of structs with `size`, do not raise it. */
 #define HYBRID_ABI 2
@@ -281,7 +281,7 @@ typedef struct hy_plan_facts {
     double save_seconds;                  /* of a checkpoint, for a disk that writes 1.5 GB/s */
     uint64_t save_free;       /* bytes free in the folder of checkpoints; UINT64_MAX: not known */
     uint64_t model_bytes;     /* approximate size of OUT/model; 0: it is not written */
-    char aside[HY_PLAN_TEXT]; /* old name of no_prediction, until version 0.2 */
+    char aside[HY_PLAN_TEXT]; /* old name of no_prediction, until version 0.3 */
     int32_t reason_count, change_count;          /* entries of the next two arrays */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why the plan was chosen, one sentence each */
     char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* flags with which it fits; last: more memory */
@@ -945,7 +945,7 @@ hy_status hy_start_ranks(const hy_start_options *options, bool *has_started, int
 }
 #endif
 
-/* For older programs, until version 0.2: old names, and the functions that have moved to
+/* For older programs, until version 0.3: old names, and the functions that have moved to
  * hybrid_tools.h. Define HYBRID_NO_OLD_NAMES to compile without them. */
 #ifndef HYBRID_NO_OLD_NAMES
 #include "hybrid_old_names.h"

@@ -1,5 +1,5 @@
 /* hybrid_old_names.h: old names of renamed functions, types and constants. Part of hybrid.h until
- * version 0.2.
+ * version 0.3.
  *
  * hybrid.h includes this file unless a program defines HYBRID_NO_OLD_NAMES. With that definition
  * the compiler reports every old name that the program still uses. */

@@ -71,7 +71,7 @@ typedef struct hy_run_facts {
     size_t lines_unreadable;   /* lines that were skipped */
     int64_t ranks, zero_stage; /* -1: a single rank */
     const char *transport;     /* between ranks: "sockets", "MPI", "NCCL" */
-    bool is_own;               /* old name of is_custom, until version 0.2 */
+    bool is_own;               /* old name of is_custom, until version 0.3 */
     const char *row_format;    /* as in hy_summary; "": no rows */
     const char *row_losses;
 } hy_run_facts;

@@ -64,7 +64,7 @@ typedef struct hy_tokenize_options {
     uint64_t shard_tokens; /* per shard; 0: 32 Mi */
     int threads;           /* 0: one per core */
     bool is_plain;         /* treat special tokens in the text, including eos, as plain text */
-    bool (*tell)(void *user, const hy_tokenize_progress *progress); /* old on_progress, until 0.2 */
+    bool (*tell)(void *user, const hy_tokenize_progress *progress); /* old on_progress, until 0.3 */
     void *user;
     /* Called from time to time on the calling thread; return false to stop (HY_STOPPED). May be
      * NULL. */

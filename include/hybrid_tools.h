@@ -1,6 +1,6 @@
 /* hybrid_tools.h: memory savings, estimates, facts about the machine, and self-tests.
  *
- * Training needs only hybrid.h. Until version 0.2 hybrid.h includes this file, so that older
+ * Training needs only hybrid.h. Until version 0.3 hybrid.h includes this file, so that older
  * programs compile; new programs include it themselves.
  *
  * `size` in structs: see hybrid_types.h. */
@@ -80,7 +80,7 @@ typedef struct hy_machine {
     char disk_problem[512]; /* why the disk was not measured; "" when it was */
     bool is_wsl, is_container;
     char cuda[1024]; /* "found", or whether driver, device or backend is missing */
-    bool has_cuda;   /* false: only `driver` of the members below may be set */
+    bool has_cuda;   /* false: of what follows only driver, cuda_backend and cublas may be set */
     char driver[128];
     char gpu[128], gpu_detail[256];
     int gpu_capability; /* 90 for sm_90 */
@@ -90,6 +90,8 @@ typedef struct hy_machine {
     double upload_bytes_per_second;          /* from pinned memory, alone */
     double download_bytes_per_second;        /* to pinned memory, alone */
     double both_ways_bytes_per_second;       /* each way, when both run */
+    char cuda_backend[512];                  /* path of libhybrid_cuda.so; "": not found */
+    char cublas[1024]; /* version and path, or why it cannot be used; "": no backend */
 } hy_machine;
 
 /* Measures this machine, in about a second. `folder` chooses the disk: 64 MiB are written there and

@@ -5,16 +5,19 @@ NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin
 CUDA_ARCHS ?= 75 80 86 89 90 120
 CUDA_SOURCES := $(wildcard src/kernels/cuda/*.cu)
 CUDA_LIB :=
+# packaging/dist.sh links another file from the same objects.
+CUDA_FILE ?= $(OUT)/lib/libhybrid_cuda.so
 
 ifneq ($(CUDA_SOURCES),)
 ifneq ($(NVCC),)
 ifeq ($(VARIANT),release)
-CUDA_LIB := $(OUT)/lib/libhybrid_cuda.so
+CUDA_LIB := $(CUDA_FILE)
 endif
 endif
 endif
 
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Iinclude -Isrc \
+# Compressed code makes the backend a sixth as large; it needs a driver of CUDA 12.4 or newer.
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo --compress-mode=size -Iinclude -Isrc \
     -Xcompiler -fPIC,-Wall,-Wextra,-Wno-missing-field-initializers \
     -Xcompiler -fvisibility=hidden $(NVCC_EXTRA) \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
@@ -31,10 +34,12 @@ $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 	    > $(@:.o=.log) 2>&1 || { cat $(@:.o=.log) >&2; exit 1; }
 	$(Q)grep -A3 -i 'warning' $(@:.o=.log) >&2 || true
 
-# From the library it uses only names and sizes of types.
-$(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
+# From the library it uses only names and sizes of types. Of the libraries of C++ it needs so little
+# that they are included.
+$(CUDA_FILE): $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(call say,NVCC,$@)
-	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt -ldl
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt -ldl \
+	    -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL
 	$(Q)echo $(CUDA_ARCHS) > $(BUILT_FOR)
 
 .PHONY: cuda

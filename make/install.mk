@@ -76,5 +76,5 @@ deb: ## Debian packages, into build/packages (PACKAGES=)
 	    $(if $(CUDA_LIB),$(CUDA_VERSION))
 	$(if $(CUDA_LIB),,@echo "hybrid-train-cuda was not made, because nvcc was not found.")
 
-dist: ## a tarball for any Linux with glibc 2.31 or newer, into build/packages
-	@packaging/dist.sh $(PACKAGES) $(VERSION)
+dist: $(CUDA_LIB) ## a tarball and a wheel for any Linux with glibc 2.31 or newer, into build/packages
+	@packaging/dist.sh $(PACKAGES) $(VERSION) $(if $(CUDA_LIB),"$(abspath $(BUILD))" "$(NVCC)" $(CUDA_VERSION) "$(CUDA_ARCHS)")

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Makes a tarball of programs and library for any Linux of this architecture: `make dist` calls it.
+# Makes a tarball of programs and library for any Linux of this architecture, and a Python wheel with the
+# same files: `make dist` calls it.
 #
-#   packaging/dist.sh OUT VERSION
+#   packaging/dist.sh OUT VERSION [BUILD NVCC CUDA-VERSION "ARCH..."]
+#
+# BUILD has the objects of the CUDA backend, which is left out if there is no nvcc.
 #
 # A program needs the glibc it was linked with, or a newer one. The oldest supported is 2.31, of
 # Debian 11. On a newer system, the compiler uses headers and libraries from a small Debian 11 root.
@@ -11,13 +14,13 @@
 #
 # libconfig, libyaml, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
 # their licences; the programs find them wherever the folder is. libcurl (--download), libedit and
-# the CUDA backend are not included.
+# cuBLAS (500 MB) are not included.
 set -euo pipefail
 umask 022
 
 mkdir -p "$1"
 out="$(cd "$1" && pwd)"
-version="$2"
+version="$2" build="${3:-}" nvcc="${4:-}" cuda="${5:-}" archs="${6:-}"
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 wanted=2.31
 name="hybrid-train-$version-linux-$(uname -m)"
@@ -80,6 +83,17 @@ sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|' -e 's|^libdir=.*|libdir=${pr
 find "$tree/bin" -type f -exec strip --strip-unneeded {} +
 strip --strip-unneeded "$tree/lib/libhybrid.so.$version"
 strip --strip-debug --enable-deterministic-archives "$tree/lib/libhybrid.a"
+
+about_cuda="This build has no CUDA backend: for an NVIDIA GPU build from the sources with nvcc in PATH."
+if [ -n "$nvcc" ]; then
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory -s cuda BUILD="$build" NVCC="$nvcc" \
+        CUDA_ARCHS="$archs" CUDA_FILE="$tree/lib/libhybrid_cuda.so" \
+        CUDA_LINK_EXTRA="${system:+-Xcompiler --sysroot=$system,-B$system$folder}"
+    strip --strip-unneeded "$tree/lib/libhybrid_cuda.so"
+    about_cuda="lib/libhybrid_cuda.so is for NVIDIA GPUs (${archs// /, }, as sm_ numbers; newer ones by PTX) and was made with CUDA $cuda.
+It needs a driver for CUDA ${cuda%%.*} (580 or newer for CUDA 13, 550 for CUDA 12) and cuBLAS ${cuda%%.*}, from pip
+(nvidia-cublas), a CUDA toolkit or the package libcublas-${cuda//./-}. bin/hybrid-train --doctor shows what was found."
+fi
 cp "$root/LICENSE" "$root/CHANGELOG.md" "$tree"
 cat > "$tree/README" << END
 hybrid-train $version for Linux on $(uname -m), glibc $wanted or newer.
@@ -89,8 +103,9 @@ shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of you
 lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
 
 lib/ holds libconfig, libyaml, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
-packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit. For an NVIDIA GPU build from
-the sources, or install the package hybrid-train-cuda.
+packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit.
+
+$about_cuda
 END
 
 # ---- third-party libraries ----------------------------------------------------------------------
@@ -143,4 +158,5 @@ fi
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -cf - "$name" | gzip -9n > "$out/$name.tar.gz"
 (cd "$out" && sha256sum "$name.tar.gz" > "$name.tar.gz.sha256")
-echo "$out/$name.tar.gz: needs ${newest/_/ }"
+echo "$out/$name.tar.gz: $(du -h "$out/$name.tar.gz" | cut -f1), needs ${newest/_/ }"
+if command -v python3 > /dev/null; then HYBRID_BUILD="$tree" python3 "$root/python/builder/hybrid_build.py" "$out"; fi

@@ -5,7 +5,8 @@ that needs and a system may lack. `pip install ./python` calls it, and so does `
 
     python3 hybrid_build.py OUT-FOLDER
 
-The library is built with make where it is missing. HYBRID_BUILD names another build folder than build/.
+The library is built with make where it is missing. HYBRID_BUILD names another build folder than build/. A folder with
+libraries of its own, as packaging/dist.sh makes it, is taken whole: the wheel then includes the programs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from write import write_package  # noqa: E402
 PYTHON = Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 PACKAGE = "hybrid_train"
-CARRIED = re.compile(r"lib(config|pcre2-8)\.so\S*")  # libraries that the wheel includes
+CARRIED = re.compile(r"lib(config|yaml-0|pcre2-8)\.so\S*")  # libraries that the wheel includes
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same wheel
 
 
@@ -66,10 +67,21 @@ def carried(path: Path) -> list[Path]:
     return [Path(where).parent / name for name, where in found if CARRIED.fullmatch(name)]
 
 
+def is_whole() -> bool:
+    return any((build_folder() / "lib").glob("libconfig.so*"))
+
+
+def programs() -> list[Path]:
+    return sorted((build_folder() / "bin").iterdir()) if is_whole() else []
+
+
 def libraries() -> dict[str, Path]:
     """The files for hybrid_train/lib, by their names there."""
     main = library()
     out = {"libhybrid.so": main}
+    if is_whole():
+        others = (p for p in main.parent.glob("*.so*") if not p.name.startswith("libhybrid.so"))
+        return {**out, **{p.name: p for p in others}}
     cuda = main.parent / "libhybrid_cuda.so"
     if cuda.exists():
         out["libhybrid_cuda.so"] = cuda
@@ -151,6 +163,8 @@ class Wheel:
 
 def _licences(files: dict[str, Path]) -> dict[str, Path]:
     out = {"LICENSE": ROOT / "LICENSE"}
+    if is_whole():
+        return {**out, **{p.name: p for p in (build_folder() / "licenses").iterdir()}}
     packages = {"libconfig": "libconfig9", "libyaml": "libyaml-0-2", "libpcre2": "libpcre2-8-0"}
     for name, package in packages.items():
         theirs = Path(f"/usr/share/doc/{package}/copyright")
@@ -187,7 +201,10 @@ def make_wheel(folder: Path, wheel_tag: str, files: dict[str, bytes]) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     wheel = Wheel(folder / name, _info())
     for path, data in sorted(files.items()):
-        wheel.add(path, data, 0o755 if ".so" in path else 0o644)
+        wheel.add(path, data, 0o755 if ".so" in path or "/bin/" in path else 0o644)
+    commands = "".join(f"{p.name} = {PACKAGE}._programs:main\n" for p in programs())
+    if commands:
+        wheel.add(f"{_info()}/entry_points.txt", f"[console_scripts]\n{commands}".encode())
     wheel.add(f"{_info()}/METADATA", metadata().encode())
     wheel.add(f"{_info()}/WHEEL", wheel_file(wheel_tag).encode())
     wheel.close()
@@ -204,9 +221,11 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     files[f"{PACKAGE}/py.typed"] = b""
     for name, path in shared.items():
         files[f"{PACKAGE}/lib/{name}"] = _stripped(path)
+    for path in programs():
+        files[f"{PACKAGE}/bin/{path.name}"] = path.read_bytes()
     for name, path in _licences(shared).items():
         files[f"{_info()}/licenses/{name}"] = path.read_bytes()
-    return make_wheel(Path(wheel_directory), tag(list(shared.values())), files)
+    return make_wheel(Path(wheel_directory), tag([*shared.values(), *programs()]), files)
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,50 +124,3 @@ def encoded(text: str | os.PathLike[str]) -> bytes:
     if b"\0" in data:
         raise InputError(f"{os.fspath(text)!r} contains a zero byte")
     return data
-
-
-# ---- the CUDA backend ------------------------------------------------------------------------------------------
-
-
-def _nvidia_folders() -> list[Path]:
-    """Folders of NVIDIA's libraries from pip packages, which torch depends on."""
-    out: list[Path] = []
-    for entry in sys.path:
-        out += sorted((Path(entry or ".") / "nvidia").glob("*/lib"))
-    return out
-
-
-def _load_missing(said: str) -> bool:
-    """Loads a library that the loader did not find from a pip package; `said` is the loader's message with its name."""
-    name = said.split(":", 1)[0].strip()
-    for folder in _nvidia_folders():
-        if name.startswith("lib") and (folder / name).exists():
-            ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
-            return True
-    return False
-
-
-_is_cuda_ready = False
-
-
-def prepare_cuda() -> None:
-    """Loads libraries that the CUDA backend needs, such as cuBLASLt, from pip packages if the loader cannot find them.
-
-    If one is missing, the library reports it when a card is used.
-    """
-    global _is_cuda_ready
-    backend = Path(path()).parent / "libhybrid_cuda.so"
-    if _is_cuda_ready or not backend.exists():
-        return
-    _is_cuda_ready = True
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return  # no driver
-    for _ in range(4):
-        try:
-            ctypes.CDLL(str(backend))
-            return
-        except OSError as error:
-            if not _load_missing(str(error)):
-                return

@@ -105,7 +105,7 @@ class Config:
         set. A Loop does this itself, on a copy."""
         self._do(lib.hy_config_use_custom)
 
-    use_own = use_custom  # the old name, until version 0.2
+    use_own = use_custom  # the old name, until version 0.3
 
     def copy(self) -> Config:
         """A copy with the same values. Loaded files are read again."""

@@ -190,7 +190,6 @@ class Loop:
 
     def _create(self, options: _abi.hy_loop_options) -> None:
         handle = ctypes.c_void_p()
-        _library.prepare_cuda()
         status = lib.hy_loop_create(
             self.config._handle,
             ctypes.byref(options),

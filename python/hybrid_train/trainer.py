@@ -53,7 +53,6 @@ def plan_of(trainer: Any) -> dict[str, Any]:
 def planned(create: Any, *arguments: Any) -> dict[str, Any]:
     """The plan from a call of hy_trainer_plan or _plan_custom."""
     handle = ctypes.c_void_p()
-    _library.prepare_cuda()
     check(create(*arguments, ctypes.byref(handle)))
     try:
         return plan_of(handle)
@@ -116,7 +115,6 @@ class Trainer:
         # There is always a callback at each step, because Python notices Ctrl-C there.
         self._observer = Observer(on_step or (lambda info: None), on_eval, on_message, on_progress, on_save, on_memory)
         handle = ctypes.c_void_p()
-        _library.prepare_cuda()
         status = lib.hy_trainer_create(self.config._handle, ctypes.byref(self._observer.struct), ctypes.byref(handle))
         self._finalizer = weakref.finalize(self, _destroy, handle, self._observer, os.getpid())
         self._handle: ctypes.c_void_p | None = handle

@@ -2,7 +2,6 @@
 #include "base/beside.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +10,7 @@
 
 #define PATH_BYTES 4096
 
-/* The folder of the file that contains this function: bin/ of a program, lib/ of the shared
- * library. */
-static bool own_folder(char *out, size_t size) {
+bool hy_own_folder(char *out, size_t size) {
     Dl_info info;
     char real[PATH_BYTES];
     ssize_t length = -1;
@@ -30,26 +27,30 @@ static bool own_folder(char *out, size_t size) {
     return (size_t)snprintf(out, size, "%s", real) < size;
 }
 
-static void *open_at(const char *path, char *why, size_t size) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const char *error = library ? NULL : dlerror();
-    if (error) snprintf(why, size, "%s", error);
-    return library;
-}
-
-void *hy_open_beside(const char *file, const char *variable, char *why, size_t size) {
+void hy_find_beside(const char *file, const char *variable, char *out, size_t size) {
     static const char *const beside[] = {
         "", "/../lib", "/../../lib", "/../../../lib", "/../lib/hybrid-train", "/../hybrid-train"};
     const char *given = getenv(variable);
-    char folder[PATH_BYTES], path[PATH_BYTES + 64];
-    why[0] = 0;
-    if (given && given[0]) return open_at(given, why, size);
-    if (own_folder(folder, sizeof folder)) {
-        for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-            snprintf(path, sizeof path, "%s%s/%.60s", folder, beside[i], file);
-            if (access(path, R_OK) == 0) return open_at(path, why, size);
-        }
+    char folder[PATH_BYTES];
+    bool has_folder = hy_own_folder(folder, sizeof folder);
+    if (given && given[0]) {
+        snprintf(out, size, "%s", given);
+        return;
     }
-    char ignored[256];
-    return open_at(file, ignored, sizeof ignored);
+    for (size_t i = 0; has_folder && i < sizeof beside / sizeof beside[0]; i++) {
+        int length = snprintf(out, size, "%s%s/%s", folder, beside[i], file);
+        if ((size_t)length < size && access(out, R_OK) == 0) return;
+    }
+    snprintf(out, size, "%s", file);
+}
+
+void *hy_open_beside(const char *file, const char *variable, char *why, size_t size) {
+    char path[PATH_BYTES];
+    hy_find_beside(file, variable, path, sizeof path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *error = library ? NULL : dlerror();
+    /* The loader's message begins with the file that it did not find. */
+    bool is_none = error && strcmp(path, file) == 0 && strncmp(error, file, strlen(file)) == 0;
+    snprintf(why, size, "%s", error && !is_none ? error : "");
+    return library;
 }

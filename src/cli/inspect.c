@@ -87,9 +87,15 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
     if (machine->driver[0] != '\0') hy_cli_field(terminal, "driver", "%s", machine->driver);
     hy_cli_field(terminal, "CUDA", "%s", machine->cuda);
+    bool has_backend = machine->cuda_backend[0] != '\0';
+    if (has_backend) hy_cli_field(terminal, "backend", "%s", machine->cuda_backend);
+    /* `CUDA` already says what is wrong with it, unless the driver is missing, too. */
+    if (machine->cublas[0] != '\0' && strstr(machine->cuda, machine->cublas) == NULL)
+        hy_cli_field(terminal, "cuBLAS", "%s", machine->cublas);
     if (!machine->has_cuda) {
-        hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the folder "
-                       "of this program");
+        if (!has_backend)
+            hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the "
+                           "folder of this program");
         if (machine->is_wsl)
             hint(terminal, "WSL uses the NVIDIA driver of Windows; do not install one in Linux");
         return;

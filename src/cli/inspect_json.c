@@ -164,6 +164,8 @@ int hy_cli_doctor_json(hy_config *config) {
     put_switch("has_cuda", m.has_cuda);
     put_texts("cuda", m.cuda, ",");
     put_texts("driver", m.driver, ",");
+    put_texts("cuda_backend", m.cuda_backend, ",");
+    put_texts("cublas", m.cublas, ",");
     if (m.has_cuda) {
         put_texts("gpu", m.gpu, ",");
         put_count("gpu_capability", (uint64_t)m.gpu_capability);

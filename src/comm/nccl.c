@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "kernels/cuda_files.h"
 
 #define OLDEST 21400 /* 2.14: ncclCommInitRankConfig, ncclCommFinalize */
 #define CONFIG_MAGIC 0xcafebeefu
@@ -62,13 +63,14 @@ struct hy_nccl {
 static hy_status open_library(void **out) {
     const char *given = getenv("HYBRID_NCCL");
     bool is_given = given && *given;
-    *out = dlopen(is_given ? given : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    char other[512];
+    *out = is_given ? dlopen(given, RTLD_NOW | RTLD_LOCAL)
+                    : hy_open_nvidia("libnccl.so.2", other, sizeof other);
     HY_FAIL_IF(!*out && is_given, HY_ERR_DEVICE, "cannot open the library in HYBRID_NCCL: %s",
                dlerror());
-    if (!*out) *out = dlopen("libnccl.so", RTLD_NOW | RTLD_LOCAL);
     HY_FAIL_IF(!*out, HY_ERR_DEVICE,
-               "NCCL was not found (libnccl.so.2, package libnccl2): install it, set HYBRID_NCCL "
-               "to its path, or use sockets");
+               "NCCL was not found (libnccl.so.2, package libnccl2 or pip's nvidia-nccl-cu13): "
+               "install it, set HYBRID_NCCL to its path, or use sockets");
     return HY_OK;
 }
 

@@ -1,11 +1,10 @@
 /* cuda_driver.c: whether the driver and our backend are present, and how many cards there are. The
- * driver is a
- * separate library, independent of card and toolkit. This file is separate from cuda_open.c, so
- * that programs with their own backend (tests) can use it. */
+ * driver is a separate library, independent of card and toolkit. This file is separate from
+ * cuda_open.c, so that programs with their own backend (tests) can use it. */
 #include <dlfcn.h>
 
-#include "base/beside.h"
-#include "kernels/cuda_link.h"
+#include "kernels/cuda_files.h"
+#include "kernels/kernels.h"
 
 bool hy_cuda_has_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -15,9 +14,8 @@ bool hy_cuda_has_driver(void) {
 }
 
 bool hy_cuda_has_backend(void) {
-    char why[256];
-    return hy_cuda_has_driver() &&
-           hy_open_beside(HY_CUDA_LIBRARY, "HYBRID_CUDA_LIBRARY", why, sizeof why) != NULL;
+    char why[1024];
+    return hy_cuda_has_driver() && hy_cuda_open_backend(why, sizeof why) != NULL;
 }
 
 #define SUCCESS 0

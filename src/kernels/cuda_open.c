@@ -1,13 +1,13 @@
 /* cuda_open.c: finds and opens the CUDA backend. See cuda_link.h.
  *
  * The search order is HYBRID_CUDA_LIBRARY, next to the program, and the search path of the loader
- * (beside.h). The error names what is missing: the driver, the device, the backend file, or code
- * for the card's compute capability. */
+ * (cuda_files.h). The error names what is missing: the driver, the device, the backend file,
+ * cuBLAS, or code for the card's compute capability. */
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "base/beside.h"
 #include "base/error.h"
+#include "kernels/cuda_files.h"
 #include "kernels/cuda_link.h"
 #include "kernels/ops.h"
 
@@ -23,16 +23,16 @@ static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .tensor_name = hy_op_tensor_name};
 
 hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out) {
-    char why[512];
+    char why[1024];
     *out = NULL;
     HY_FAIL_IF(!hy_cuda_has_driver(), HY_ERR_DEVICE,
                "there is no NVIDIA driver on this machine (libcuda.so.1 was not found)");
-    void *library = hy_open_beside(LIBRARY, "HYBRID_CUDA_LIBRARY", why, sizeof why);
+    void *library = hy_cuda_open_backend(why, sizeof why);
     HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE, "the CUDA backend could not be opened: %s", why);
-    HY_FAIL_IF(
-        !library, HY_ERR_DEVICE,
-        "there is an NVIDIA driver, but the CUDA backend (" LIBRARY
-        ") is not next to the program: build it with nvcc in PATH, or set HYBRID_CUDA_LIBRARY");
+    HY_FAIL_IF(!library, HY_ERR_DEVICE,
+               "there is an NVIDIA driver, but the CUDA backend (" LIBRARY
+               ") is not next to the program: build it with nvcc in PATH, install the package "
+               "hybrid-train-cuda, or set HYBRID_CUDA_LIBRARY");
     hy_cuda_entry_function entry;
     *(void **)&entry = dlsym(library, HY_CUDA_ENTRY);
     HY_FAIL_IF(!entry, HY_ERR_DEVICE,

@@ -12,6 +12,7 @@
 #include "hybrid.h"
 #include "hybrid_tools.h"
 #include "kernels/card_list.h"
+#include "kernels/cuda_files.h"
 #include "kernels/kernels.h"
 #include "kernels/nvml.h"
 #include "memory/pinned.h"
@@ -49,6 +50,10 @@ static void probe_card(hy_machine *m) {
     if (!hy_nvml_driver_version(m->driver, sizeof m->driver)) {
         driver_from_proc(m->driver, sizeof m->driver);
     }
+    hy_cuda_files files;
+    hy_cuda_find_files(&files);
+    snprintf(m->cuda_backend, sizeof m->cuda_backend, "%s", files.backend);
+    snprintf(m->cublas, sizeof m->cublas, "%s", files.cublas);
     if (hy_cuda_backend_create(&options, &backend) != HY_OK) {
         snprintf(m->cuda, sizeof m->cuda, "%s", hy_error_message());
         return;

@@ -142,10 +142,19 @@ the_tarball_runs_on_a_bare_system_with_an_old_glibc() {
     mkdir -p "$scratch/bullseye/opt/any place"
     tar -C "$scratch/bullseye/opt/any place" --strip-components=1 -xzf "$scratch"/packages/*.tar.gz || return 1
     use bullseye "/opt/any place/bin/" || return 1
-    inside bullseye "/opt/any place/bin/hybrid-train" --doctor | grep OpenBLAS
+    inside bullseye "/opt/any place/bin/hybrid-train" --doctor > "$scratch/doctor"
+    cat "$scratch/doctor"
+    grep OpenBLAS "$scratch/doctor" || return 1
+    # Without nvcc there is no backend in it; else it is found, and what is missing is named.
+    [ ! -e "$scratch/bullseye/opt/any place/lib/libhybrid_cuda.so" ] ||
+        { grep 'backend .*libhybrid_cuda.so' "$scratch/doctor" && grep 'pip install .*nvidia-cublas' "$scratch/doctor"; }
 }
 
+# Unpacked and installed beside this system's libraries; on the card, where there is one.
+tarball_and_wheel_are_installed_used_and_removed() { "$root/packaging/try.sh" "$scratch/packages"; }
+
 check the_tarball_runs_on_a_bare_system_with_an_old_glibc
+check tarball_and_wheel_are_installed_used_and_removed
 
 # ---- the Dockerfile ------------------------------------------------------------------------------------------
 
