@@ -379,7 +379,8 @@ static const hy_setting table[] = {
     {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "linear",
             "wsd: shape of the decay. sqrt falls as 1 - sqrt, fast at first.", "sqrt",
             HY_COOLDOWN_SQRT, "linear", HY_COOLDOWN_LINEAR)},
-    {TEXT(optimizer.groups, "--groups", "NAMES: lr_scale X, decay X, optimizer NAME, frozen, place P, ...; ...", "",
+    {TEXT(optimizer.groups, "--groups",
+          "NAMES: lr_scale X, decay X, optimizer NAME, frozen, place P, ...; ...", "",
           "Parameter groups, by patterns of names. A group can set a factor for the learning rate, "
           "a weight decay, an optimizer, places and number types, or be frozen.")},
 
