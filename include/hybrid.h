@@ -165,7 +165,7 @@ typedef struct hy_gpu_state {
 typedef struct hy_step_info {
     size_t size;
     int64_t step;        /* from 1 */
-    int64_t steps_total; /* planned */
+    int64_t steps_total; /* at the end of the run: hy_steps_at_end */
     hy_phase phase;
     const char *reason; /* why this phase; "" when it has not changed */
     double loss;        /* mean over the counted tokens of this step, nats */
@@ -266,7 +266,7 @@ typedef struct hy_plan_facts {
     size_t size;
     bool fits;
     const char *problem; /* which memory is short, by how much, and what helps; "": it fits */
-    uint64_t vram_bytes; /* allocated on the device before step 0 */
+    uint64_t vram_bytes; /* allocated on the device before the first step */
     uint64_t host_pinned_bytes;           /* allocated on the host, page-locked */
     uint64_t disk_bytes;                  /* in offload_folder */
     uint64_t host_fork_bytes;             /* host memory that paired tests use if there is room */
@@ -584,7 +584,7 @@ typedef struct hy_memory_cell {
 } hy_memory_cell;
 
 typedef struct hy_phase_summary {
-    int64_t steps;
+    int64_t steps; /* in Predict jumps, in Evaluate validations */
     double seconds;
     double wait_seconds;
     uint64_t bytes_moved;
@@ -600,7 +600,7 @@ typedef struct hy_summary {
     const char *data;
     const char *out; /* the run's folder; "" when nothing is written */
     int64_t parameters;
-    int64_t steps_total; /* planned */
+    int64_t steps_total; /* the budget: hy_steps_at_end */
     int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
     int64_t fp8_matmuls, block_matmuls; /* per micro-batch: matmuls in fp8; all in the blocks */
     int64_t moves, rejected_moves;      /* jumps in Predict; jumps that the guard rejected */

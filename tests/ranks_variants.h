@@ -63,6 +63,10 @@ static const variant variants[] = {
      .words = NONE "steps 6 optimizer muon groups *attn*:optimizer=adamw",
      IN_FP32,
      .is_for_long = true},
+    {.name = "places by name",
+     .words = NONE "steps 6 layers 4 groups "
+                   "blocks.1-2.*:place=pinned,optim_dtype=bf16;embed.*:optim_place=pinned",
+     IN_FP32},
     {.name = "recomputation",
      .words = NONE "steps 5 recompute all eval_every 2",
      IN_FP32,

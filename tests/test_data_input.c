@@ -319,7 +319,9 @@ START_TEST(what_is_not_text_is_refused_by_its_name) {
         const char *name;
     } cases[] = {
 #define KNOWN(bytes, name) {bytes, sizeof bytes - 1, name}
-        KNOWN("PAR1\x15\x04", "is a Parquet file, not plain text; convert it: python3 -c"),
+        KNOWN("PAR1\x15\x04",
+              "is a Parquet file, not plain text; convert it with Python (pip install "
+              "pyarrow): python3 -c"),
         KNOWN("ARROW1\0\0", "an Arrow file"),
         KNOWN("\xFF\xFF\xFF\xFF\x10", "an Arrow stream"),
         KNOWN("PK\x03\x04", "a zip archive"),

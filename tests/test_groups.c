@@ -16,6 +16,10 @@
     "embed.*: optimizer sgd, lr_scale 10; *norm*: decay 0.3; blocks.0.mlp.*: frozen; "             \
     "blocks.1.*: optimizer sgd, decay 0"
 
+#define BY_NAME                                                                                    \
+    "embed.*: optim_dtype fp32, place pinned; blocks.0.*: frozen, frozen_dtype int8; "             \
+    "blocks.1.*: optim_dtype bf16"
+
 /* ---- the text -------------------------------------------------------------------------------- */
 
 START_TEST(a_text_is_read_as_it_is_written) {
@@ -54,7 +58,8 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {" : frozen", "group 1 names no parameters"},
         {"*:", "group 1 (*) has no settings after the colon; accepted: lr_scale X"},
         {"*: ,", "\"\" is unknown"},
-        {"*: decay 0,", "\"\" is unknown; accepted: lr_scale X, decay X, optimizer NAME, frozen"},
+        {"*: decay 0,",
+         "\"\" is unknown; accepted: lr_scale X, decay X, optimizer NAME, frozen, place P"},
         {"*: lr 0.1", "\"lr\" is unknown"},
         {"*: Decay 0", "\"Decay\" is unknown"},
         {"*: decay", "decay \"\" is not accepted; accepted: a number, 0 to 10"},
@@ -76,6 +81,13 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {"*: optimizer adamw8bit", "optim_dtype and optim_place of the run apply to its state"},
         {"*: optimizer paged_adamw", "is not accepted"},
         {"last:1", "\"1\" is unknown"},
+        {"*: place", "group 1: place \"\" is not accepted; accepted: device, pinned, disk"},
+        {"*: place host", "place \"host\" is not accepted; accepted: device, pinned, disk"},
+        {"*: optim_place gpu0", "optim_place \"gpu0\" is not accepted"},
+        {"*: place disk, place disk", "group 1 sets place twice"},
+        {"*: optim_dtype fp16", "accepted: fp32, bf16, 8bit"},
+        {"*: frozen_dtype fp8", "accepted: auto, int8, nf4"},
+        {"*: precision fp32", "precision \"fp32\" is not accepted; accepted: bf16, fp8"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         must_fail(hy_groups_check(wrong[i][0]), HY_ERR_INPUT, wrong[i][1]);
@@ -178,6 +190,63 @@ START_TEST(names_that_match_nothing_are_refused_with_names_that_are_there) {
     strcat(text, ": decay 0");
     must_fail(hy_groups_apply(text, &params), HY_ERR_INPUT, "at most 159");
     hy_params_fini(&params);
+}
+END_TEST
+
+START_TEST(numbers_may_be_ranges) {
+    hy_params params = small_params();
+    must(hy_groups_apply("blocks.1-10.attn.*: decay 0.5", &params));
+    ck_assert_double_lt(named(&params, "blocks.0.attn.qkv.weight")->own_decay, 0);
+    ck_assert_double_eq(named(&params, "blocks.1.attn.qkv.weight")->own_decay, 0.5);
+    ck_assert_double_eq(named(&params, "blocks.2.attn.qkv.weight")->own_decay, 0.5);
+    ck_assert_double_lt(named(&params, "blocks.2.mlp.down.weight")->own_decay, 0);
+    must_fail(hy_groups_apply("blocks.3-9.*: decay 0", &params), HY_ERR_INPUT, "matches no");
+    must_fail(hy_groups_apply("blocks.2-1.*: decay 0", &params), HY_ERR_INPUT, "matches no");
+    hy_params_fini(&params);
+}
+END_TEST
+
+START_TEST(places_are_for_whole_layers) {
+    static const char *const wrong[][2] = {
+        {"*.attn.*: place pinned",
+         "group 1: blocks.0.attn.qkv.weight is placed (pinned), but blocks.0.mlp.gate_up.weight of "
+         "the same layer is not, and a layer moves as one piece; accepted: names of whole layers"},
+        {"blocks.0.*: place disk; *.mlp.*: optim_place device", "group 2: blocks.0.mlp.gate_up"},
+        {"embed.*: place disk; *: frozen false; blocks.0.*: weights_place cpu",
+         "group 3: blocks.0.norm1.weight is placed pinned, but group 1 places "
+         "embed.tokens.weight disk: the weights have one place besides the device"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        hy_params params = small_params();
+        must_fail(hy_groups_apply(wrong[i][0], &params), HY_ERR_INPUT, wrong[i][1]);
+        hy_params_fini(&params);
+    }
+    hy_params params = small_params();
+    must(hy_groups_apply("blocks.*.weight: place pinned; *norm*: decay 0; blocks.1.*: optim_place "
+                         "device; embed.*: place gpu",
+                         &params));
+    ck_assert_int_eq(named(&params, "blocks.0.norm1.weight")->own.place[HY_OPTIM], HY_PINNED);
+    ck_assert_int_eq(named(&params, "blocks.1.norm1.weight")->own.place[HY_OPTIM], HY_DEVICE);
+    ck_assert_int_eq(named(&params, "blocks.1.norm1.weight")->own.place[HY_GRADS], HY_PINNED);
+    ck_assert_int_eq(named(&params, "final_norm.weight")->own.place[HY_WEIGHTS], HY_NOWHERE);
+    hy_params_fini(&params);
+}
+END_TEST
+
+START_TEST(types_that_a_matrix_cannot_have_are_refused_by_its_name) {
+    static const char *const wrong[][2] = {
+        {"blocks.0.*: frozen_dtype int8", "frozen_dtype is for frozen weights, but "
+                                          "blocks.0.attn.qkv.weight is trained"},
+        {"blocks.0.*: frozen, frozen_dtype nf4", "group 1: frozen_dtype nf4 is not possible for "
+                                                 "blocks.0.attn.qkv.weight; accepted: int8 for"},
+        {"embed.*: frozen, frozen_dtype int8", "not possible for embed.tokens.weight"},
+        {"*: precision fp8", "precision fp8 is not possible for embed.tokens.weight"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        hy_params params = small_params();
+        must_fail(hy_groups_apply(wrong[i][0], &params), HY_ERR_INPUT, wrong[i][1]);
+        hy_params_fini(&params);
+    }
 }
 END_TEST
 
@@ -297,6 +366,108 @@ START_TEST(places_change_no_bit) {
 }
 END_TEST
 
+/* Groups place layers; measured bytes are the planned ones. */
+START_TEST(places_by_name_change_no_bit) {
+    char folder[256];
+    static const char *const groups[] = {
+        "blocks.0.*: place pinned",
+        "embed.*: place cpu",
+        "blocks.*: place pinned; blocks.1.*: optim_place device",
+        "blocks.1.*: place disk",
+        "*: weights_place pinned; final_norm.*, embed.*: weights_place device",
+        "embed.*: optim_place pinned; blocks.0.*: grads_place disk",
+        "*: place device",
+    };
+    const char *pairs[32] = {"precision",      "bf16",
+                             "predictor",      "outer",
+                             "full_steps",     "4",
+                             "correct_steps",  "2",
+                             "predict_from",   "0",
+                             "steps",          "30",
+                             "offload_folder", temp_folder(folder)};
+    const char *const budgets[] = {"0", "6MiB"};
+    double here[20], there[20];
+    hy_trainer *t = small_trainer(RUN, "none", NULL, pairs);
+    next_losses(t, 20, here);
+    hy_trainer_destroy(t);
+    for (size_t i = 0; i < 2 * sizeof groups / sizeof groups[0]; i++) {
+        hy_summary summary;
+        pairs[14] = "groups";
+        pairs[15] = groups[i / 2];
+        pairs[16] = "max_gpu_mem";
+        pairs[17] = budgets[i % 2];
+        t = small_trainer(RUN, "none", NULL, pairs);
+        next_losses(t, 20, there);
+        ck_assert_msg(memcmp(here, there, sizeof here) == 0, "%s", groups[i / 2]);
+        hy_trainer_summary(t, &summary);
+        for (int cls = HY_WEIGHTS; cls <= HY_OPTIM; cls++) {
+            const hy_memory_cell *cell = &summary.phases[HY_FULL].memory[cls];
+            ck_assert_msg(cell->planned_bytes == cell->measured_bytes, "%s: %s", groups[i / 2],
+                          hy_class_name((hy_class)cls));
+        }
+        hy_trainer_destroy(t);
+    }
+    remove_folder(folder);
+}
+END_TEST
+
+static void losses_of(const char *const *pairs, double out[5]) {
+    hy_trainer *t = small_trainer(RUN, "none", NULL, pairs);
+    next_losses(t, 5, out);
+    hy_trainer_destroy(t);
+}
+
+/* A type by name for everything is the type of the run. */
+START_TEST(types_by_name_are_those_of_a_run_that_has_them) {
+    static const struct {
+        const char *run[8], *named[10];
+    } same[] = {
+        {{PLAIN, "optim_dtype", "8bit"}, {PLAIN, "groups", "*: optim_dtype 8bit"}},
+        {{PLAIN, "optim_dtype", "bf16"},
+         {PLAIN, "optim_dtype", "8bit", "groups", "*: optim_dtype bf16"}},
+        {{PLAIN, "train", "last:1", "frozen_dtype", "int8"},
+         {PLAIN, "train", "last:1", "groups", "blocks.0.*: frozen_dtype int8"}},
+        {{PLAIN, "train", "last:1"},
+         {PLAIN, "train", "last:1", "frozen_dtype", "int8", "groups",
+          "blocks.0.*: frozen_dtype auto"}},
+        {{PLAIN, "precision", "bf16"},
+         {PLAIN, "precision", "fp8", "groups", "blocks.*: precision bf16"}},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        double run[5], named_ones[5];
+        losses_of(same[i].run, run);
+        losses_of(same[i].named, named_ones);
+        ck_assert_msg(memcmp(run, named_ones, sizeof run) == 0, "case %zu", i);
+    }
+    double fp8[5], bf16[5], part[5];
+    losses_of(PAIRS(PLAIN, "precision", "fp8"), fp8);
+    losses_of(PAIRS(PLAIN, "precision", "bf16"), bf16);
+    losses_of(PAIRS(PLAIN, "precision", "fp8", "groups", "blocks.0.*: precision bf16"), part);
+    ck_assert_mem_ne(part, fp8, sizeof part);
+    ck_assert_mem_ne(part, bf16, sizeof part);
+}
+END_TEST
+
+START_TEST(places_and_types_that_the_run_cannot_have_are_refused) {
+    static const char *const wrong[][6] = {
+        {"optim_place", "pinned", "optim_place disk",
+         "group 1 places the optim of blocks.0.norm1.weight disk, but the run places them pinned"},
+        {"optimizer", "adafactor", "optim_dtype 8bit", "adafactor is always fp32; accepted: fp32"},
+        {"precision", "fp32", "precision bf16", "but the run computes in fp32"},
+        {"precision", "bf16", "precision fp8", "no matmul of the run uses fp8; accepted: bf16"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char groups[64];
+        hy_trainer *t;
+        snprintf(groups, sizeof groups, "blocks.0.*: %s", wrong[i][2]);
+        hy_config *config =
+            small_run(RUN, "none", PAIRS(PLAIN, wrong[i][0], wrong[i][1], "groups", groups));
+        must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, wrong[i][3]);
+        hy_config_destroy(config);
+    }
+}
+END_TEST
+
 START_TEST(frozen_is_what_train_leaves_out) {
     static const char *const types[] = {"auto", "int8"};
     for (int i = 0; i < 2; i++) {
@@ -337,6 +508,10 @@ START_TEST(plans_count_the_arrays_that_groups_have) {
     ck_assert_uint_eq(
         planned(HY_OPTIM, PAIRS(PLAIN, "momentum", "0", "groups", "*: optimizer sgd")), 0);
     ck_assert_uint_eq(planned(HY_OPTIM, PAIRS(PLAIN, "groups", "*: lr_scale 2, decay 0")), all);
+    ck_assert_uint_eq(planned(HY_OPTIM, PAIRS(PLAIN, "groups", "embed.*: optim_dtype bf16")),
+                      all - table);
+    ck_assert_uint_eq(planned(HY_OPTIM, PAIRS(PLAIN, "groups", "embed.*: place pinned")),
+                      2 * table);
 }
 END_TEST
 
@@ -422,6 +597,7 @@ START_TEST(runs_with_groups_resume_to_the_same_bits) {
     check_resume(RUN, NULL, PAIRS(PLAIN, "groups", MIXED, "optim_dtype", "8bit"), 3, 5);
     check_resume(RUN, NULL, PAIRS(PLAIN, "groups", "embed.*: optimizer adamw", "optimizer", "sgd"),
                  3, 5);
+    check_resume(RUN, NULL, PAIRS(PLAIN, "groups", BY_NAME, "optim_dtype", "8bit"), 3, 5);
     /* Each of these pairs has an array that the other has not. */
     static const char *const pairs[][2] = {{"adafactor", "embed.*: optimizer adamw"},
                                            {"adamw", "blocks.*: optimizer adafactor"},
@@ -469,6 +645,8 @@ START_TEST(rates_and_decays_may_change_and_state_may_not) {
     check_going_on("embed.*: optimizer sgd", "", "was sgd when this was saved and is adamw now");
     check_going_on("", "embed.*: frozen",
                    "embed.tokens.weight was trained when this was saved and is frozen now");
+    check_going_on("", "blocks.*: place pinned", NULL);
+    check_going_on("blocks.0.*: place pinned", "embed.*: weights_place pinned", NULL);
     check_going_on("embed.*: frozen", "", "was frozen when this was saved and is trained now");
 }
 END_TEST
@@ -506,6 +684,10 @@ START_TEST(custom_parameters_have_groups_by_their_names) {
     ck_assert_float_ne(mixed.weights[0], plain.weights[0]);
     logistic all = own_after(1, "all: decay 0.5");
     ck_assert_float_ne(all.bias[0], plain.bias[0]);
+    all = own_after(3, "all: optim_dtype bf16");
+    plain = own_after(3, "");
+    ck_assert_float_ne(all.weights[0], plain.weights[0]);
+    plain = own_after(1, "");
     all = own_after(100, "bias: lr_scale 0.5; weights: decay 0.1");
     ck_assert_double_lt(held_out_loss(&all), held_out_loss(&plain));
 }
@@ -516,6 +698,8 @@ START_TEST(unsupported_groups_of_custom_parameters_are_refused) {
         {"bias: frozen", "use lr_scale 0 to keep them unchanged"},
         {"embed.*: decay 0", "\"embed.*\" matches no parameter; the names are weights, bias"},
         {"last:1: decay 0", "\"last:1\" matches no parameter"},
+        {"bias: place pinned", "group 1: place is not accepted for a custom model"},
+        {"bias: precision bf16", "precision is not accepted for a custom model"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         hy_config *config = config_with(KEYS("groups", wrong[i][0]));
@@ -537,10 +721,16 @@ static Suite *groups_suite(void) {
     tcase_add_test(tests, later_groups_win_for_what_they_say);
     tcase_add_test(tests, names_that_match_nothing_are_refused_with_names_that_are_there);
     tcase_add_test(tests, no_pattern_takes_long);
+    tcase_add_test(tests, numbers_may_be_ranges);
+    tcase_add_test(tests, places_are_for_whole_layers);
+    tcase_add_test(tests, types_that_a_matrix_cannot_have_are_refused_by_its_name);
     tcase_add_test(tests, a_rate_of_zero_moves_nothing);
     tcase_add_test(tests, rate_and_decay_of_a_group_are_those_of_a_run_that_has_them);
     tcase_add_test(tests, an_optimizer_of_a_group_makes_its_step);
     tcase_add_test(tests, places_change_no_bit);
+    tcase_add_test(tests, places_by_name_change_no_bit);
+    tcase_add_test(tests, types_by_name_are_those_of_a_run_that_has_them);
+    tcase_add_test(tests, places_and_types_that_the_run_cannot_have_are_refused);
     tcase_add_test(tests, frozen_is_what_train_leaves_out);
     tcase_add_test(tests, plans_count_the_arrays_that_groups_have);
     tcase_add_test(tests, what_is_taken_is_what_was_planned);

@@ -319,7 +319,7 @@ START_TEST(another_length_changes_the_learning_rate_and_says_so) {
     must(whole_run(&same, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto")));
     ck_assert_ptr_null(strstr(same.text, "learning rate continues"));
     must(make_run(&longer, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto", "steps", "100")));
-    ck_assert_ptr_nonnull(strstr(longer.text, "the run now ends at step 100 instead of 12"));
+    ck_assert_ptr_nonnull(strstr(longer.text, "the run is now 100 steps long instead of 12"));
     hy_step_info info; /* the warm-up is done, and not done again */
     must(hy_trainer_step(longer.trainer, &info));
     ck_assert_int_eq(info.phase, HY_FULL);

@@ -151,12 +151,17 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         double tokens = (double)phase->steps * (double)summary->tokens_per_step;
         /* Predict and Evaluate train on no tokens. */
         bool trains = p != HY_PREDICT && p != HY_EVALUATE && phase->seconds > 0;
-        hy_cli_table_row(&table, hy_phase_name((hy_phase)p), hy_cli_count(phase->steps).text,
-                         hy_cli_duration(phase->seconds).text,
-                         hy_cli_short_count(trains ? tokens / phase->seconds : NAN).text,
-                         hy_cli_bytes(phase->vram_planned_bytes).text,
-                         hy_cli_bytes(phase->vram_peak_bytes).text,
-                         hy_cli_duration(phase->wait_seconds).text, NULL);
+        /* Jumps and validations are not steps. */
+        char count[48];
+        snprintf(count, sizeof count, "%s%s", hy_cli_count(phase->steps).text,
+                 p == HY_PREDICT    ? phase->steps == 1 ? " jump" : " jumps"
+                 : p == HY_EVALUATE ? phase->steps == 1 ? " time" : " times"
+                                    : "");
+        hy_cli_table_row(
+            &table, hy_phase_name((hy_phase)p), count, hy_cli_duration(phase->seconds).text,
+            hy_cli_short_count(trains ? tokens / phase->seconds : NAN).text,
+            hy_cli_bytes(phase->vram_planned_bytes).text, hy_cli_bytes(phase->vram_peak_bytes).text,
+            hy_cli_duration(phase->wait_seconds).text, NULL);
     }
     hy_cli_table_row(&table, "all", hy_cli_count(summary->steps).text,
                      hy_cli_duration(summary->seconds).text,
@@ -455,11 +460,12 @@ static void closing_files(FILE *out, const hy_summary *summary, const char *prog
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
     if (was_stopped)
-        hy_cli_printf(out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
-                      hy_cli_count(summary->steps_total).text,
-                      is_saved ? "everything so far is in "
-                               : "nothing was saved, because out is none",
-                      summary->out);
+        hy_cli_printf(
+            out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
+            hy_cli_count(hy_steps_at_end(summary->steps, summary->spent, summary->steps_total))
+                .text,
+            is_saved ? "everything so far is in " : "nothing was saved, because out is none",
+            summary->out);
     else
         hy_cli_printf(out, "everything is in %s: checkpoints, metrics.jsonl, summary.json\n",
                       summary->out);

@@ -120,14 +120,12 @@ static void measure_lines(hy_top_view *view) {
         worked += point->seconds;
     }
     if (worked > 0) view->wait_share = fmin(1, waited / worked);
-    /* Steps are counted as in the progress line of hybrid-train: those done and those still to
-     * do. */
     const hy_run_point *last = view->last;
     double total = (double)view->facts->steps_total;
     view->elapsed = last->elapsed;
     if (total <= 0 || isnan(last->spent)) return;
     double left = fmax(0, total - last->spent);
-    view->steps = last->step + (int64_t)fmin(ceil(left - 0.5), 0x1p53);
+    view->steps = hy_steps_at_end(last->step, last->spent, view->facts->steps_total);
     view->share = left < 0.5 ? 1 : last->spent / total;
     view->remaining = left * seconds_per_unit(view);
 }

@@ -379,10 +379,10 @@ static const hy_setting table[] = {
     {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "linear",
             "wsd: shape of the decay. sqrt falls as 1 - sqrt, fast at first.", "sqrt",
             HY_COOLDOWN_SQRT, "linear", HY_COOLDOWN_LINEAR)},
-    {TEXT(optimizer.groups, "--groups", "NAMES: lr_scale X, decay X, optimizer NAME, frozen; ...",
-          "",
+    {TEXT(optimizer.groups, "--groups",
+          "NAMES: lr_scale X, decay X, optimizer NAME, frozen, place P, ...; ...", "",
           "Parameter groups, by patterns of names. A group can set a factor for the learning rate, "
-          "a weight decay, an optimizer, or be frozen.")},
+          "a weight decay, an optimizer, places and number types, or be frozen.")},
 
     {CHOICE(input.data_format, "--data-format", "auto",
             "How to read data files. auto: detect the format; text: always text; bytes: raw bytes, "

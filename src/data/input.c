@@ -61,17 +61,19 @@ static const struct {
     size_t at;
     const char *bytes;
     size_t size;
-    const char *name, *before, *after;
+    const char *name, *before, *after, *with;
     bool is_data; /* probably meant for training: an error instead of skipping it in a folder */
 } formats[] = {
 #define IS(begin, what) .bytes = begin, .size = sizeof begin - 1, .name = what
 #define BY(words, more) .before = words, .after = more
 #define PIPED(words) BY(words, " | hybrid-train --data -")
+/* Python writes NaN, which is not JSON; read back with parse_constant it becomes null. */
 #define TABLE(import, open, rows)                                                                  \
     BY("python3 -c \"import json, sys, " import                                                    \
-       " as p; [print(json.dumps(r, default=str)) for " open "(sys.argv[1])" rows "]\" ",          \
+       " as p; [print(json.dumps(json.loads(json.dumps(r, default=str), parse_constant=lambda x: " \
+       "None))) for " open "(sys.argv[1])" rows "]\" ",                                            \
        " > rows.jsonl"),                                                                           \
-        .is_data = true
+        .with = " with Python (pip install pyarrow)", .is_data = true
     {IS("PAR1", "a Parquet file"),
      TABLE("pyarrow.parquet", "b in p.ParquetFile", ".iter_batches() for r in b.to_pylist()")},
     {IS("ARROW1\0", "an Arrow file"),
@@ -138,9 +140,10 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
         size_t at = formats[i].at, size = formats[i].size;
         if (h->size < at + size || memcmp(h->bytes + at, formats[i].bytes, size) != 0) continue;
         *is_data = formats[i].is_data;
-        const char *name = formats[i].name, *before = formats[i].before;
-        return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; convert it: %s%s%s", path,
-                                name, before, shell_word_of(path).text, formats[i].after)
+        const char *name = formats[i].name, *before = formats[i].before, *with = formats[i].with;
+        return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; convert it%s: %s%s%s",
+                                path, name, with ? with : "", before, shell_word_of(path).text,
+                                formats[i].after)
                       : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name, raw);
     }
     HY_FAIL_IF(memchr(h->bytes, 0, h->size), HY_ERR_INPUT,

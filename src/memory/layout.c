@@ -52,6 +52,13 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
     return HY_OK;
 }
 
+hy_status hy_layout_fix(hy_layout *layout, const uint8_t *fixed) {
+    layout->fixed = malloc((size_t)layout->unit_count);
+    if (!layout->fixed) return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout");
+    memcpy(layout->fixed, fixed, (size_t)layout->unit_count);
+    return HY_OK;
+}
+
 static hy_status take_cut(hy_layout *layout) {
     layout->whole_offset = calloc((size_t)layout->unit_count, sizeof *layout->whole_offset);
     layout->part_begin = calloc((size_t)layout->unit_count, sizeof *layout->part_begin);
@@ -94,6 +101,7 @@ hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
     if (status == HY_OK && from->item_of) {
         status = hy_layout_set_items(layout, from->item_of, from->param_count);
     }
+    if (status == HY_OK && from->fixed) status = hy_layout_fix(layout, from->fixed);
     if (status != HY_OK) hy_layout_fini(layout);
     return status;
 }
@@ -103,6 +111,7 @@ void hy_layout_fini(hy_layout *layout) {
     free(layout->unit_offset);
     free(layout->unit_bytes);
     free(layout->item_of);
+    free(layout->fixed);
     free(layout->whole_offset);
     free(layout->part_begin);
     *layout = (hy_layout){0};

@@ -22,11 +22,19 @@ typedef struct hy_layout_item {
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 
+/* Where a unit of a class that streams is kept. */
+typedef enum hy_unit_fixed {
+    HY_UNIT_OPEN,   /* resident or not, as rings decide */
+    HY_UNIT_STAYS,  /* resident, always */
+    HY_UNIT_STREAMS /* never resident */
+} hy_unit_fixed;
+
 typedef struct hy_layout {
     int32_t unit_count, item_count;
     hy_layout_item *items; /* in the given order */
     uint64_t *unit_offset; /* from the start of the class */
     uint64_t *unit_bytes;
+    uint8_t *fixed;   /* (unit_count) hy_unit_fixed; NULL: all units are open */
     uint64_t bytes;   /* of the whole class */
     bool is_even;     /* rings have one buffer size: no unit counts as large */
     bool keeps_first; /* unit 0 alone uses the large buffer and stays there between two visits */
@@ -51,6 +59,8 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
 static inline int32_t hy_layout_item_of(const hy_layout *layout, int32_t param) {
     return layout->item_of ? layout->item_of[param] : param;
 }
+/* Fixes where units are kept. Copied. */
+hy_status hy_layout_fix(hy_layout *layout, const uint8_t *fixed);
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 /* Changes the type of all tensors. The new type must not be wider than the widest that rings were
  * made for. */

@@ -56,8 +56,10 @@ typedef struct hy_copies {
 
 /* How the units of a store that is backed elsewhere pass through the device. */
 typedef struct hy_ring_options {
-    int32_t depth;    /* ordinary buffers, 2 .. HY_RING_MAX; store.c says how many are enough */
-    int32_t resident; /* this many ordinary units stay on the device */
+    int32_t depth; /* ordinary buffers, 2 .. HY_RING_MAX; store.c says how many are enough */
+    /* This many ordinary units stay on the device, beside those that the layout fixes; as many as
+     * it has units: all that it leaves open, large and small ones, too. */
+    int32_t resident;
     hy_copies copies; /* owned by the caller; several stores may share them */
 } hy_ring_options;
 
@@ -71,7 +73,10 @@ typedef struct hy_disk_backing {
 
 /* The exact bytes that a ring takes from the device, and its units from the backing store. */
 typedef struct hy_ring_plan {
-    int32_t resident; /* resident units, limited by the number of candidates */
+    int32_t resident; /* open units that are resident, limited by the number of candidates */
+    int32_t own;      /* all resident units: these, and those that the layout fixes */
+    int32_t
+        buffers; /* ordinary ones: its depth, or if the layout fixes units, as many as need one */
     /* of one ordinary buffer: the largest ordinary unit that is not resident */
     uint64_t buffer_bytes;
     uint64_t large_bytes;    /* of the buffer that large units share; 0: there are none */

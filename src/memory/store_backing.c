@@ -206,7 +206,7 @@ hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, c
 }
 
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream) {
-    if (to->ring.resident == 0) return HY_OK;
+    if (to->ring.own == 0) return HY_OK;
     for (int32_t u = 0; u < to->layout.unit_count; u++) {
         if (!hy_ring_owns(to, u)) continue;
         assert(hy_ring_owns(from, u));

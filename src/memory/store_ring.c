@@ -12,7 +12,8 @@
  * backward, so each resident block saves the same traffic, except the few at the turning points,
  * which the ring still holds. Spread out, each gives the copies of its neighbours the time that its
  * own copy would have taken. All in one place, they would leave the copy streams idle there and
- * make compute wait elsewhere. */
+ * make compute wait elsewhere. A layout may fix some units: those stay, or never do, whatever
+ * their size. */
 #include "memory/store_ring.h"
 
 #include <assert.h>
@@ -60,15 +61,21 @@ typedef struct sorter {
     bool has_large;
     int64_t resident, candidates; /* how many are resident, of how many candidates */
     int64_t seen;                 /* candidates so far */
+    bool is_all;                  /* all open units of a layout that fixes others are resident */
 } sorter;
+
+static hy_unit_fixed fixed(const hy_layout *layout, int32_t unit) {
+    return layout->fixed ? (hy_unit_fixed)layout->fixed[unit] : HY_UNIT_OPEN;
+}
 
 static bool could_stay(const sorter *s, int32_t unit) {
     uint64_t bytes = s->layout->unit_bytes[unit];
-    return bytes > 0 && !is_above(bytes, s->middle) && !is_below(bytes, s->middle);
+    bool is_usual = bytes > 0 && !is_above(bytes, s->middle) && !is_below(bytes, s->middle);
+    return is_usual && fixed(s->layout, unit) == HY_UNIT_OPEN;
 }
 
 static sorter begin_sorting(const hy_layout *layout, int32_t resident) {
-    sorter s = {.layout = layout};
+    sorter s = {.layout = layout, .is_all = layout->fixed && resident >= layout->unit_count};
     /* Sizes need not be compared. */
     if ((layout->is_even || layout->keeps_first) && resident == 0) return s;
     s.middle = middle_size(layout);
@@ -88,6 +95,9 @@ static bool stays(sorter *s) {
 }
 
 static hy_buffer_kind next_kind(sorter *s, int32_t unit) {
+    hy_unit_fixed as = fixed(s->layout, unit);
+    bool is_own = as == HY_UNIT_STAYS || (s->is_all && as == HY_UNIT_OPEN);
+    if (is_own && s->layout->unit_bytes[unit] > 0) return HY_BUFFER_OWN;
     if (s->layout->keeps_first) return unit == 0 ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;
     if (could_stay(s, unit)) return stays(s) ? HY_BUFFER_OWN : HY_BUFFER_ORDINARY;
     uint64_t bytes = s->layout->unit_bytes[unit];
@@ -98,7 +108,7 @@ static hy_buffer_kind next_kind(sorter *s, int32_t unit) {
 
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident) {
     sorter s = begin_sorting(layout, resident);
-    hy_ring_plan plan = {.resident = (int32_t)s.resident};
+    hy_ring_plan plan = {.resident = s.is_all ? layout->unit_count : (int32_t)s.resident};
     for (int32_t u = 0; u < layout->unit_count; u++) {
         uint64_t bytes = layout->unit_bytes[u];
         hy_buffer_kind kind = next_kind(&s, u);
@@ -107,14 +117,17 @@ hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t 
                                                       : &plan.buffer_bytes;
         if (kind == HY_BUFFER_OWN) {
             plan.resident_bytes += bytes;
+            plan.own++;
             continue;
         }
         if (kind == HY_BUFFER_SMALL && plan.small_count < depth) plan.small_count++;
+        if (kind == HY_BUFFER_ORDINARY && bytes > 0 && plan.buffers < depth) plan.buffers++;
         plan.backing_bytes += bytes;
         plan.disk_bytes += hy_spill_room(bytes);
         if (bytes > *largest) *largest = bytes;
     }
-    plan.bytes = (uint64_t)depth * plan.buffer_bytes + plan.large_bytes +
+    if (!layout->fixed) plan.buffers = depth;
+    plan.bytes = (uint64_t)plan.buffers * plan.buffer_bytes + plan.large_bytes +
                  (uint64_t)plan.small_count * plan.small_bytes + plan.resident_bytes;
     return plan;
 }
@@ -162,14 +175,13 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
     uint64_t at = 0;
     store->ring_depth = depth;
     store->ring = plan;
-    store->slots =
-        calloc((size_t)(depth + 1 + plan.small_count + plan.resident), sizeof *store->slots);
+    store->slots = calloc((size_t)(depth + 1 + plan.small_count + plan.own), sizeof *store->slots);
     store->units = calloc((size_t)layout->unit_count, sizeof *store->units);
     if (!store->slots || !store->units) {
         return hy_fail(HY_ERR_MEMORY, "not enough memory for the ring of %s",
                        hy_class_name(store->cls));
     }
-    for (int32_t i = 0; i < depth; i++) {
+    for (int32_t i = 0; i < plan.buffers; i++) {
         HY_TRY(add_slot(store, device, HY_BUFFER_ORDINARY, plan.buffer_bytes));
     }
     if (plan.large_bytes) HY_TRY(add_slot(store, device, HY_BUFFER_LARGE, plan.large_bytes));

@@ -24,9 +24,12 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
     for (int kind = 0; kind < HY_P_KIND_COUNT; kind++) {
         int32_t param = hy_params_find(&model->params, unit, (hy_param_kind)kind);
         bool is_trained = param >= 0 && model->params.list[param].is_trainable;
-        bool is_real = param >= 0 && model->params.list[param].stays_real;
+        int8_t linear = hy_linear_index((hy_param_kind)kind);
         traits.trained |= (uint32_t)is_trained << kind;
-        traits.real |= (uint32_t)is_real << kind;
+        if (param < 0 || linear < 0) continue;
+        traits.stored[linear] = hy_params_stored(&model->params, param, HY_F32);
+        bool is_plain = hy_param_in_16_bits(&model->params.list[param]);
+        traits.in_16_bits |= is_plain ? hy_linear_bit((hy_param_kind)kind) : 0;
     }
     traits.passes_back = unit > model->lowest_trained;
     return traits;

@@ -14,14 +14,29 @@ int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
 
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
-    bool is_real = param->is_trainable || param->stays_real;
-    if (is_real || !hy_param_block(param, p->frozen_codes)) return dtype;
-    if (hy_linear_bit(param->kind)) return p->frozen_codes;
+    hy_dtype codes = hy_params_codes(p, index);
+    if (param->is_trainable || !hy_param_block(param, codes)) return dtype;
+    if (hy_linear_bit(param->kind)) return codes;
     /* The token table only in int8: other programs do not store it in nf4, and fp8 is for the
      * matmuls of blocks. */
-    bool is_table = param->kind == HY_P_TOKENS && p->frozen_codes == HY_I8;
+    bool is_table = param->kind == HY_P_TOKENS && codes == HY_I8;
     bool is_tied = is_table && hy_params_find(p, p->units - 1, HY_P_HEAD) == index;
-    return is_table && !is_tied ? p->frozen_codes : dtype;
+    return is_table && !is_tied ? codes : dtype;
+}
+
+bool hy_params_are_placed(const hy_params *p, int cls) {
+    bool is_any = false;
+    for (int32_t i = 0; i < p->count; i++) is_any |= p->list[i].own.place[cls] != HY_NOWHERE;
+    return is_any;
+}
+
+hy_place hy_params_away(const hy_params *p, int cls) {
+    for (int32_t i = 0; i < p->count; i++) {
+        hy_place place = p->list[i].own.place[cls];
+        bool is_there = cls == HY_WEIGHTS || p->list[i].is_trainable;
+        if (is_there && place != HY_NOWHERE && place != HY_DEVICE) return place;
+    }
+    return HY_NOWHERE;
 }
 
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
@@ -91,8 +106,10 @@ hy_status hy_params_extents_layout(const hy_params *p, const hy_param_extent *ex
                                    hy_dtype dtype, hy_layout *out) {
     hy_layout_item *items = new_items(p);
     for (int32_t i = 0; items && i < p->count; i++) {
+        int32_t own = p->list[i].own.optim;
+        hy_dtype usual = own ? (hy_dtype)(own - 1) : dtype;
         items[i] = (hy_layout_item){.unit = p->list[i].unit,
-                                    .dtype = extents[i].is_exact ? HY_F32 : dtype,
+                                    .dtype = extents[i].is_exact ? HY_F32 : usual,
                                     .count = extents[i].count};
         if (items[i].dtype == HY_U8) set_8bit(&items[i]);
     }
@@ -105,9 +122,10 @@ hy_fp8_use hy_params_fp8_possible(const hy_params *p) {
     hy_fp8_use use = {.is_frozen = p->frozen_codes == HY_E4M3};
     for (int32_t i = 0; i < p->count; i++) {
         const hy_param *param = &p->list[i];
-        uint32_t bit = hy_linear_bit(param->kind);
+        uint32_t bit = hy_param_in_16_bits(param) ? 0 : hy_linear_bit(param->kind);
         if (param->is_trainable) use.grads |= bit;
-        if (param->is_trainable || use.is_frozen) use.weights |= bit;
+        bool is_stored = use.is_frozen && hy_params_codes(p, i) == HY_E4M3;
+        if (param->is_trainable || is_stored) use.weights |= bit;
     }
     return use;
 }
@@ -116,6 +134,7 @@ hy_dtype hy_params_fp8_stored(const hy_params *p, int32_t index, const hy_fp8_us
     const hy_param *param = &p->list[index];
     bool is_block = param->unit > 0 && param->unit < p->units - 1;
     if (!is_block || !param->is_trainable) return HY_DTYPE_COUNT;
+    if (hy_param_in_16_bits(param)) return HY_BF16;
     return use->weights & hy_linear_bit(param->kind) ? HY_E4M3 : HY_BF16;
 }
 

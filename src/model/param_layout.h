@@ -8,10 +8,21 @@
 
 typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
 
+/* The type that a parameter's group, its files or the run request for frozen matrices; fp32: not
+ * quantised. */
+static inline hy_dtype hy_params_codes(const hy_params *params, int32_t index) {
+    const hy_param *p = &params->list[index];
+    if (p->own.frozen) return (hy_dtype)(p->own.frozen - 1);
+    return p->stays_real ? HY_F32 : params->frozen_codes;
+}
 /* The storage type of a parameter if others have `dtype`. Frozen matrices of blocks are stored
- * as frozen_codes, unless marked to stay numbers. With int8 the token table is quantised too, except a
+ * as hy_params_codes. With int8 the token table is quantised too, except a
  * table shared with the head. The head, which is the most sensitive, is not quantised. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
+
+/* Does a group place units of this class, and where besides the device? HY_NOWHERE: nowhere else. */
+bool hy_params_are_placed(const hy_params *params, int cls);
+hy_place hy_params_away(const hy_params *params, int cls);
 
 /* Elements that share a scale if a parameter is stored in this quantised type; 0: not possible. */
 int32_t hy_param_block(const hy_param *param, hy_dtype dtype);
@@ -32,7 +43,8 @@ typedef struct hy_param_extent {
     int64_t count; /* elements; 0: none */
     bool is_exact; /* fp32, whatever type the others have */
 } hy_param_extent;
-/* The layout of such a class: `extents` has one entry per parameter. */
+/* The layout of such a class: `extents` has one entry per parameter, and groups may set other types
+ * (hy_param_own). */
 hy_status hy_params_extents_layout(const hy_params *params, const hy_param_extent *extents,
                                    hy_dtype dtype, hy_layout *out);
 
@@ -54,6 +66,10 @@ static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || u
 #define HY_SEEN 6
 #define HY_SEEN_GRADIENTS 3
 
+/* Does a group keep the matmuls of a matrix out of fp8? */
+static inline bool hy_param_in_16_bits(const hy_param *p) {
+    return p->own.precision == 1 + HY_BF16;
+}
 /* The matrices that could use fp8 matmuls: those trained in some block, and for `weights` also
  * the frozen ones stored in fp8. */
 hy_fp8_use hy_params_fp8_possible(const hy_params *params);

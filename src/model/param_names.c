@@ -2,6 +2,7 @@
  * param_names.h. */
 #include "model/param_names.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,20 @@ hy_param_kind hy_param_weight_of(hy_param_kind kind) {
 
 /* ---- lists of names -------------------------------------------------------------------------- */
 
+/* A range of numbers in a pattern, "2-5", and a number in a name: moves both on if it is in the
+ * range. */
+static bool matches_range(const char **pattern, const char **name) {
+    char *dash, *end, *after;
+    if (!isdigit((unsigned char)**pattern) || !isdigit((unsigned char)**name)) return false;
+    unsigned long first = strtoul(*pattern, &dash, 10), number = strtoul(*name, &after, 10);
+    if (*dash != '-' || !isdigit((unsigned char)dash[1]) || *after == '-') return false;
+    unsigned long last = strtoul(dash + 1, &end, 10);
+    if (number < first || number > last) return false;
+    *pattern = end;
+    *name = after;
+    return true;
+}
+
 /* On a mismatch the last star matches one more letter. Only the last star is retried, so no
  * pattern is slow. */
 static bool matches(const char *pattern, const char *name) {
@@ -61,6 +76,8 @@ static bool matches(const char *pattern, const char *name) {
         if (*pattern == '*') {
             star = pattern++;
             after_star = name;
+        } else if (matches_range(&pattern, &name)) {
+            continue;
         } else if (*pattern && (*pattern == '?' || *pattern == *name)) {
             pattern++;
             name++;

@@ -75,6 +75,7 @@ static inline hy_param_kind hy_adapter_matrix(hy_param_kind kind) {
 #define HY_PARAM_NAME_MAX 160
 #define HY_PARAM_DIMS 8
 #define HY_PARAM_PIECES 3
+#define HY_PARAM_PLACES 4 /* classes with a place by group: HY_WEIGHTS to HY_OPTIM */
 
 /* The matrices stacked in one matrix of a block (q, k and v; gate and up): their number, and the
  * rows of each. */
@@ -96,6 +97,14 @@ typedef struct hy_adapter_rows {
 } hy_adapter_rows;
 hy_adapter_rows hy_adapter_rows_before(const hy_adapter_pieces *pieces, int32_t piece,
                                        int64_t rank);
+
+/* What a group of parameters (optim/groups.h) sets for a parameter instead of the run. 0: the run's
+ * value; types are 1 + hy_dtype. */
+typedef struct hy_param_own {
+    int32_t group;                    /* the last group that set one of these, for messages */
+    hy_place place[HY_PARAM_PLACES];  /* by class; all parameters of a unit have the same */
+    int32_t optim, frozen, precision; /* types of optimizer state, frozen storage, matmuls */
+} hy_param_own;
 
 typedef struct hy_param {
     char name[HY_PARAM_NAME_MAX]; /* "blocks.3.attn.qkv.weight" */
@@ -123,6 +132,7 @@ typedef struct hy_param {
     double own_decay;      /* instead of the run's, if it is 0 or more */
     int32_t own_optimizer; /* 1 + hy_optimizer_id, instead of the run's; 0: the run's */
     double lr_scale;       /* factor on the run's learning rate */
+    hy_param_own own;
     double init_mean, init_std;
     double init_bound; /* above 0: uniform from -init_bound to init_bound instead */
 } hy_param;

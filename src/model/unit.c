@@ -18,10 +18,10 @@ int hy_recompute_groups(hy_recompute recompute) {
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->window == b->window && a->trained == b->trained &&
-           a->real == b->real && a->passes_back == b->passes_back &&
-           a->fp8.weights == b->fp8.weights && a->fp8.grads == b->fp8.grads &&
-           a->fp8.gradient == b->fp8.gradient && a->fp8.is_fast == b->fp8.is_fast &&
-           a->fp8.is_frozen == b->fp8.is_frozen;
+           memcmp(a->stored, b->stored, sizeof a->stored) == 0 && a->in_16_bits == b->in_16_bits &&
+           a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
+           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
+           a->fp8.is_fast == b->fp8.is_fast && a->fp8.is_frozen == b->fp8.is_frozen;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
@@ -117,8 +117,10 @@ static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int3
 void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t in, int32_t out) {
     const hy_unit_traits *traits = &unit->traits;
     bool is_trained = traits->trained >> kind & 1;
-    uint32_t bit = hy_linear_bit(kind);
-    l->is_fp8 = (is_trained || traits->fp8.is_frozen) && traits->fp8.weights & bit;
+    uint32_t bit = hy_linear_bit(kind) & ~traits->in_16_bits;
+    bool is_stored = traits->stored[hy_linear_index(kind)] == HY_E4M3;
+    bool is_readable = is_trained || (traits->fp8.is_frozen && is_stored);
+    l->is_fp8 = is_readable && traits->fp8.weights & bit;
     l->is_grad_fp8 = is_trained && traits->fp8.grads & bit;
     if (!l->is_fp8 && !l->is_grad_fp8) return;
     hy_dtype gradient = traits->fp8.gradient;

@@ -99,9 +99,10 @@ typedef struct hy_unit_traits {
     hy_unit_part part;
     int32_t window;   /* of a block's attention; 0: none */
     uint32_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
-    uint32_t real;    /* a bit for each frozen matrix that is not quantised although others are */
-    bool passes_back; /* a unit below is trained: the residual's gradient is needed */
-    hy_fp8_use fp8;   /* a block's fp8 matmuls; only in the kinds of a batch plan */
+    hy_dtype stored[HY_LINEARS]; /* of each frozen matrix: its quantised type; otherwise fp32 */
+    uint32_t in_16_bits;         /* hy_linear_bit: matrices that a group keeps out of fp8 */
+    bool passes_back;            /* a unit below is trained: the residual's gradient is needed */
+    hy_fp8_use fp8;              /* a block's fp8 matmuls; only in the kinds of a batch plan */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");

@@ -8,13 +8,16 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "model/param_layout.h"
 #include "optim/optimizer.h"
 
 #define LR_SCALE_MOST 1000
 #define DECAY_MOST 10 /* as for weight_decay */
 #define SHOWN 48      /* letters of a wrong word that a message shows */
 
-static const char accepted[] = "lr_scale X, decay X, optimizer NAME, frozen";
+static const char accepted[] = "lr_scale X, decay X, optimizer NAME, frozen, place P, "
+                               "weights_place P, master_place P, grads_place P, optim_place P, "
+                               "optim_dtype T, frozen_dtype T, precision T";
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -78,7 +81,70 @@ static hy_status read_frozen(const said *s, bool *out) {
     return HY_OK;
 }
 
+/* ---- places and types ------------------------------------------------------------------------ */
+
+typedef struct choice {
+    const char *name;
+    int32_t value;
+} choice;
+
+static const choice places[] = {{"device", HY_DEVICE}, {"pinned", HY_PINNED}, {"disk", HY_DISK},
+                                {"gpu", HY_DEVICE},    {"cpu", HY_PINNED},    {NULL, 0}};
+
+/* A word with one of several values; the first name of a value is the one that is shown. */
+typedef struct choice_word {
+    const char *word;
+    const choice *choices;
+    int32_t cls, type; /* hy_class or HY_GROUP_*; -1: not a place of one class, not a type */
+} choice_word;
+
+static const choice_word choice_words[] = {
+    {"place", places, -1, -1},
+    {"weights_place", places, HY_WEIGHTS, -1},
+    {"master_place", places, HY_MASTER, -1},
+    {"grads_place", places, HY_GRADS, -1},
+    {"optim_place", places, HY_OPTIM, -1},
+    {"optim_dtype",
+     (const choice[]){{"fp32", 1 + HY_F32}, {"bf16", 1 + HY_BF16}, {"8bit", 1 + HY_U8}, {NULL, 0}},
+     -1, HY_GROUP_OPTIM},
+    {"frozen_dtype",
+     (const choice[]){{"auto", 1 + HY_F32}, {"int8", 1 + HY_I8}, {"nf4", 1 + HY_NF4}, {NULL, 0}},
+     -1, HY_GROUP_FROZEN},
+    {"precision", (const choice[]){{"bf16", 1 + HY_BF16}, {"fp8", 1 + HY_E4M3}, {NULL, 0}}, -1,
+     HY_GROUP_PRECISION},
+};
+#define CHOICE_WORDS (sizeof choice_words / sizeof choice_words[0])
+
+static int32_t chosen(const hy_group *g, const choice_word *w) {
+    if (w->type >= 0) return g->types[w->type];
+    return (int32_t)(w->cls >= 0 ? g->places[w->cls] : g->place);
+}
+
+static const char *name_of(const choice_word *w, int32_t value) {
+    const choice *c = w->choices;
+    while (c->name && c->value != value) c++;
+    return c->name ? c->name : "";
+}
+
+static hy_status read_choice(const said *s, const choice_word *w, hy_group *g) {
+    char names[128] = "";
+    const choice *c = w->choices;
+    for (; c->name && !is_word(s->value, c->name); c++) {
+        size_t length = strlen(names);
+        snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", c->name);
+    }
+    HY_FAIL_IF(!c->name, HY_ERR_INPUT, "group %d: %s \"%.*s\" is not accepted; accepted: %s",
+               g->number, w->word, shown(s->value), s->value.at, names);
+    if (w->type >= 0)
+        g->types[w->type] = c->value;
+    else
+        *(w->cls >= 0 ? &g->places[w->cls] : &g->place) = (hy_place)c->value;
+    return HY_OK;
+}
+
 static hy_status read_said(const said *s, hy_group *g) {
+    const choice_word *w = choice_words;
+    while (w < choice_words + CHOICE_WORDS && !is_word(s->word, w->word)) w++;
     bool is_twice = false;
     hy_status status = HY_OK;
     if (is_word(s->word, "lr_scale")) {
@@ -97,6 +163,9 @@ static hy_status read_said(const said *s, hy_group *g) {
         is_twice = g->has_frozen;
         g->has_frozen = true;
         status = read_frozen(s, &g->is_frozen);
+    } else if (w < choice_words + CHOICE_WORDS) {
+        is_twice = chosen(g, w) != 0;
+        status = read_choice(s, w, g);
     } else {
         return hy_fail(HY_ERR_INPUT, "group %d: \"%.*s\" is unknown; accepted: %s", g->number,
                        shown(s->word), s->word.at, accepted);
@@ -180,8 +249,35 @@ static hy_status match(const hy_group *g, const hy_params *params, bool **out) {
     return hy_fail_context(status, "group %d", g->number);
 }
 
+static void set_own(const hy_group *g, hy_param_own *own) {
+    int32_t *types[HY_GROUP_TYPES] = {&own->optim, &own->frozen, &own->precision};
+    for (size_t i = 0; i < CHOICE_WORDS; i++) {
+        if (chosen(g, &choice_words[i])) own->group = g->number;
+    }
+    for (int i = 0; i < HY_GROUP_TYPES; i++) {
+        if (g->types[i]) *types[i] = g->types[i];
+    }
+    for (int i = 0; i < HY_PARAM_PLACES; i++) {
+        hy_place place = g->places[i] ? g->places[i] : g->place;
+        if (place) own->place[i] = place;
+    }
+}
+
+static hy_status refuse_custom(const hy_group *g) {
+    for (size_t i = 0; i < CHOICE_WORDS; i++) {
+        const choice_word *w = &choice_words[i];
+        bool is_set = chosen(g, w) != 0 && w->type != HY_GROUP_OPTIM;
+        HY_FAIL_IF(is_set, HY_ERR_INPUT,
+                   "group %d: %s is not accepted for a custom model, because the library does not "
+                   "know its layers and passes; accepted: lr_scale, decay, optimizer, optim_dtype",
+                   g->number, w->word);
+    }
+    return HY_OK;
+}
+
 static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen) {
     bool *is_meant, is_custom = !params->at;
+    if (is_custom) HY_TRY(refuse_custom(g));
     HY_FAIL_IF(is_custom && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
                "group %d: frozen is not accepted for a custom model, because all of its parameters "
                "are trained; use lr_scale 0 to keep them unchanged",
@@ -194,6 +290,7 @@ static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen
         if (g->has_decay) p->own_decay = g->decay;
         if (g->has_optimizer) p->own_optimizer = 1 + g->optimizer;
         if (g->has_frozen) is_frozen[i] = g->is_frozen;
+        set_own(g, &p->own);
     }
     free(is_meant);
     return HY_OK;
@@ -210,6 +307,79 @@ static hy_status freeze(hy_params *params, const bool *is_frozen) {
     return HY_OK;
 }
 
+/* ---- what is possible ------------------------------------------------------------------------ */
+
+/* A matrix that a group names must be able to have the type; vectors and adapters keep theirs. */
+static hy_status check_types(const hy_params *params, int32_t i) {
+    const hy_param *p = &params->list[i];
+    hy_dtype asked = p->own.frozen ? (hy_dtype)(p->own.frozen - 1) : HY_F32;
+    bool is_matrix = p->ndim > 1 && !hy_is_adapter(p->kind);
+    HY_FAIL_IF(p->own.frozen && is_matrix && p->is_trainable, HY_ERR_INPUT,
+               "group %d: frozen_dtype is for frozen weights, but %s is trained; accepted: names "
+               "of frozen matrices",
+               p->own.group, p->name);
+    HY_FAIL_IF(is_matrix && hy_params_stored(params, i, HY_F32) != asked && p->own.frozen,
+               HY_ERR_INPUT,
+               "group %d: frozen_dtype %s is not possible for %s; accepted: int8 for the matrices "
+               "of blocks and an embedding that the head does not share, nf4 for matrices of "
+               "blocks with rows of a multiple of 64 numbers, auto for all",
+               p->own.group, hy_dtype_name(asked), p->name);
+    bool is_fp8 = p->own.precision == 1 + HY_E4M3;
+    HY_FAIL_IF(is_fp8 && is_matrix && !hy_linear_bit(p->kind), HY_ERR_INPUT,
+               "group %d: precision fp8 is not possible for %s: only matrices of blocks have fp8 "
+               "matmuls; accepted: bf16",
+               p->own.group, p->name);
+    return HY_OK;
+}
+
+/* The first matrix of the unit that has state of this class, or its first vector if it has only
+ * vectors. Its place is that of the unit. */
+static const hy_param *first_of(const hy_params *params, int32_t unit, int cls) {
+    const hy_param *first = NULL;
+    for (int32_t i = params->count - 1; i >= 0; i--) {
+        const hy_param *p = &params->list[i];
+        if (p->unit != unit || (cls != HY_WEIGHTS && !p->is_trainable)) continue;
+        if (!first || first->ndim < 2 || p->ndim > 1) first = p;
+    }
+    return first;
+}
+
+/* A unit moves as one piece: its matrices have one place, and vectors go with them. A class has one
+ * place off the device. */
+static hy_status check_places(hy_params *params, int cls) {
+    const hy_param *away = NULL;
+    for (int32_t i = 0; i < params->count; i++) {
+        hy_param *p = &params->list[i];
+        const hy_param *first = first_of(params, p->unit, cls);
+        hy_place *own = &p->own.place[cls];
+        if (cls != HY_WEIGHTS && !p->is_trainable) continue;
+        if (p->ndim < 2 && *own == HY_NOWHERE) *own = first->own.place[cls];
+        const hy_param *named = *own ? p : first, *other = *own ? first : p;
+        HY_FAIL_IF(
+            *own != first->own.place[cls], HY_ERR_INPUT,
+            "group %d: %s is placed (%s), but %s of the same layer is not, and a layer moves "
+            "as one piece; accepted: names of whole layers, such as blocks.0.*, "
+            "blocks.0-3.*, embed.*",
+            named->own.group, named->name, hy_place_name(named->own.place[cls]), other->name);
+        if (*own != HY_PINNED && *own != HY_DISK) continue;
+        HY_FAIL_IF(away && away->own.place[cls] != *own, HY_ERR_INPUT,
+                   "group %d: %s is placed %s, but group %d places %s %s: the %s have one place "
+                   "besides the device; accepted: pinned in all groups, or disk in all",
+                   p->own.group, p->name, hy_place_name(*own), away->own.group, away->name,
+                   hy_place_name(away->own.place[cls]), hy_class_name((hy_class)cls));
+        away = p;
+    }
+    return HY_OK;
+}
+
+static hy_status check(hy_params *params) {
+    for (int32_t i = 0; params->at && i < params->count; i++) HY_TRY(check_types(params, i));
+    for (int cls = 0; params->at && cls < HY_PARAM_PLACES; cls++) {
+        HY_TRY(check_places(params, cls));
+    }
+    return HY_OK;
+}
+
 hy_status hy_groups_apply(const char *text, hy_params *params) {
     hy_group group = {0};
     bool is_there = true, *is_frozen = calloc((size_t)params->count + 1, sizeof *is_frozen);
@@ -219,6 +389,7 @@ hy_status hy_groups_apply(const char *text, hy_params *params) {
         if (status == HY_OK && is_there) status = apply_one(&group, params, is_frozen);
     }
     if (status == HY_OK) status = freeze(params, is_frozen);
+    if (status == HY_OK) status = check(params);
     free(is_frozen);
     return status;
 }
@@ -234,7 +405,16 @@ void hy_group_describe(const hy_group *g, hy_text *out) {
         hy_text_addf(out, "%soptimizer %s", between, name);
         between = ", ";
     }
-    if (g->has_frozen) hy_text_addf(out, "%sfrozen%s", between, g->is_frozen ? "" : " false");
+    if (g->has_frozen) {
+        hy_text_addf(out, "%sfrozen%s", between, g->is_frozen ? "" : " false");
+        between = ", ";
+    }
+    for (size_t i = 0; i < CHOICE_WORDS; i++) {
+        const choice_word *w = &choice_words[i];
+        if (!chosen(g, w)) continue;
+        hy_text_addf(out, "%s%s %s", between, w->word, name_of(w, chosen(g, w)));
+        between = ", ";
+    }
 }
 
 hy_status hy_group_count(const hy_group *g, const hy_params *params, int64_t *parameters,

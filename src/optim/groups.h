@@ -4,14 +4,18 @@
  * blocks.0.*: frozen". An entry has names as in hy_params_match, a colon (the last one of the
  * entry, since names may contain others), and settings separated by commas: lr_scale X (a factor of
  * the run's rate), decay X (or weight_decay X: replaces the run's, also for vectors), optimizer
- * NAME, frozen. If several entries set the same for a parameter, the last one counts. An empty
- * text, or only blanks, has no groups. */
+ * NAME, frozen; place P for all state of whole units, or for one class of it (weights_place P,
+ * ...); optim_dtype T, frozen_dtype T, precision T. If several entries set the same for a
+ * parameter, the last one counts. An empty text, or only blanks, has no groups. */
 #pragma once
 
 #include "base/text.h"
 #include "model/param_names.h"
 
 #define HY_GROUP_TEXT 512 /* limit for a text, including its zero */
+
+/* The number types that a group can set. */
+enum { HY_GROUP_OPTIM, HY_GROUP_FROZEN, HY_GROUP_PRECISION, HY_GROUP_TYPES };
 
 typedef struct hy_group {
     int32_t number;            /* from 1, for messages */
@@ -21,6 +25,8 @@ typedef struct hy_group {
     double lr_scale, decay;
     int32_t optimizer; /* hy_optimizer_id */
     bool is_frozen;
+    hy_place place, places[HY_PARAM_PLACES]; /* of all classes, of each; 0: not set */
+    int32_t types[HY_GROUP_TYPES];           /* 1 + hy_dtype; 0: not set */
 } hy_group;
 
 /* Reads the entry at *at and moves *at to the next; *is_there is false after the last. *out counts
@@ -32,8 +38,9 @@ hy_status hy_groups_next(const char **at, hy_group *out, bool *is_there);
 hy_status hy_groups_check(const char *text);
 
 /* Applies the groups to parameters. Parameters that are already frozen stay frozen. HY_ERR_INPUT:
- * names match nothing, nothing would be trained, or a parameter of a custom model would be frozen;
- * some parameters may be changed then. */
+ * names match nothing, nothing would be trained, a value is not possible for a parameter, a unit
+ * would have several places, or a custom model's parameter would get a value that only ours can
+ * have; some parameters may be changed then. */
 hy_status hy_groups_apply(const char *text, hy_params *params);
 
 /* The settings as they could be written: "lr_scale 0.1, decay 0". */

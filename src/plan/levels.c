@@ -223,7 +223,11 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* The user has fixed a place. */
-static bool has_fixed_place(const hy_settings *s) {
+static bool has_fixed_place(const hy_plan_request *r) {
+    const hy_settings *s = r->settings;
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (hy_params_away(&r->model->params, i)) return true;
+    }
     return s->memory.weights_place != HY_PLACE_AUTO || s->memory.master_place != HY_PLACE_AUTO ||
            s->memory.grads_place != HY_PLACE_AUTO || s->memory.optim_place != HY_PLACE_AUTO ||
            s->memory.activations_place != HY_PLACE_AUTO;
@@ -317,7 +321,7 @@ static hy_status find_fastest(const hy_plan_request *r, const hy_rates *known, h
     HY_TRY(plan_as_is(r, known, rates, &as_is, &is_best));
     *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
-    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r->settings));
+    bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r));
     return !is_best && may_choose ? choose_level(r, rates, &finest, plan, facts) : HY_OK;
 }
 

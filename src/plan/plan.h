@@ -79,7 +79,8 @@ typedef struct hy_plan_problem {
     double update_flops;             /* operations of the optimizer's matmuls in a step */
     double update_share;             /* update_flops as a share of the operations of passes */
     bool has_master;
-    bool is_fp8;         /* Full uses fp8: its passes read the blocks' quantised weights */
+    bool has_places; /* groups place units off the device; the choice decides about the others */
+    bool is_fp8;     /* Full uses fp8: its passes read the blocks' quantised weights */
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
     bool keeps_batch; /* base.batch is split only if nothing else fits */

@@ -63,22 +63,17 @@ int32_t hy_plan_loss_chunks(const hy_plan_request *r, const hy_plan *basis,
 
 /* ---- the problem ----------------------------------------------------------------------------- */
 
-static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stream,
+/* A class with units that a group places off the device is there; its other units may be
+ * resident. */
+static void set_places(const hy_plan_request *r, const hy_plan *basis, bool may_stream,
                        hy_plan_problem *p) {
-    const hy_place asked[HY_PLAN_STATES] = {[HY_PLAN_WEIGHTS] = s->memory.weights_place,
-                                            [HY_PLAN_MASTER] = s->memory.master_place,
-                                            [HY_PLAN_GRADS] = s->memory.grads_place,
-                                            [HY_PLAN_OPTIM] = s->memory.optim_place};
+    const hy_settings *s = r->settings;
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         bool is_there = i != HY_PLAN_MASTER || p->has_master;
-        p->base.state[i] = is_there ? place_of(asked[i]) : HY_NOWHERE;
-        p->open.state[i] = is_there && may_stream && asked[i] == HY_PLACE_AUTO;
-    }
-    /* A paged optimizer's state is on the host unless the user sets its place. */
-    bool is_paged = s->optimizer.optimizer & HY_OPTIMIZER_PAGED;
-    if (is_paged && asked[HY_PLAN_OPTIM] == HY_PLACE_AUTO) {
-        p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
-        p->open.state[HY_PLAN_OPTIM] = false;
+        hy_place asked = hy_request_place(r, i), away = hy_params_away(&r->model->params, i);
+        p->base.state[i] = !is_there ? HY_NOWHERE : away ? away : place_of(asked);
+        p->open.state[i] = is_there && may_stream && asked == HY_PLACE_AUTO && !away;
+        p->has_places |= is_there && away;
     }
     /* drop frees the device memory of the optimizer's state; compress stores the state in the memory
      * of the gradients. */
@@ -91,14 +86,14 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
 }
 
-/* If the user sets a place, the class stays there: layers become resident only if all places are
- * open. */
-static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+static void set_passing(const hy_plan_request *r, const hy_plan *basis, bool may_stream,
+                        hy_plan_problem *p) {
+    const hy_settings *s = r->settings;
     int64_t depth = s->memory.ring_depth, resident = s->memory.resident_units;
     p->base.ring_depth = depth == 0 ? HY_STATE_RING_DEPTH : depth < 2 ? 2 : (int32_t)depth;
     p->base.resident_units = resident < 0 ? 0 : (int32_t)resident;
     p->open.ring_depth = may_stream && depth == 0;
-    p->open.resident_units = may_stream && resident < 0 && !hy_choice_streams(&p->base);
+    p->open.resident_units = hy_request_keeps_layers(r, basis);
     p->open.update = s->memory.update == HY_UPDATE_AUTO;
     p->base.keeps_update_pending =
         p->open.update ? hy_choice_streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
@@ -198,8 +193,8 @@ hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, co
         hy_pin_probe("/proc", "/sys", &pins);
         if (pins.likely_limit < p->limits.host) p->limits.host = pins.likely_limit;
     }
-    set_places(s, basis, may_stream, p);
-    set_passing(s, may_stream, p);
+    set_places(r, basis, may_stream, p);
+    set_passing(r, basis, may_stream, p);
     HY_TRY(set_batch(r, p));
     int64_t tokens = has_passes ? p->step_sequences * s->train.seq_len : 0; /* 0: not known */
     p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
@@ -242,7 +237,11 @@ hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan) {
     }
     bool has_room = c->state[HY_PLAN_GRADS] == HY_DEVICE &&
                     hy_offload_compressed_bytes(rows) <= grads->layout.bytes;
-    if (optim->dtype == HY_F32 && has_room) return HY_OK;
+    bool is_fp32 = true; /* of all groups */
+    for (int32_t i = 0; i < optim->layout.item_count; i++) {
+        is_fp32 &= optim->layout.items[i].dtype == HY_F32;
+    }
+    if (is_fp32 && has_room) return HY_OK;
     return hy_fail(
         HY_ERR_INPUT,
         "offload_strategy compress stores the optimizer state as 8 bits in the memory of the "

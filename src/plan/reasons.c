@@ -47,7 +47,14 @@ static hy_status explain_state(const explained *s, int cls) {
     if (here.state[cls] == HY_DEVICE || here.state[cls] == HY_NOWHERE) return HY_OK;
     const char *where = here.state[cls] == HY_DISK ? "on disk" : "in pinned memory";
     if (!s->p->open.state[cls]) {
-        hy_plan_reason(s->out, "%s %s: requested", class_names[cls], where);
+        const hy_plan_state *state = &s->plan->state;
+        bool is_part = s->p->has_places && state->streamed[cls] < state->bytes[cls];
+        char part[96] = "requested";
+        if (is_part)
+            snprintf(part, sizeof part, "%s of %s; groups place layers",
+                     hy_bytes_as_text(state->streamed[cls]).text,
+                     hy_bytes_as_text(state->bytes[cls]).text);
+        hy_plan_reason(s->out, "%s %s: %s", class_names[cls], where, part);
         return HY_OK;
     }
     here.state[cls] = HY_DEVICE;
@@ -128,7 +135,10 @@ static hy_status explain_streaming(const explained *s) {
         if (saved >= 0.05) snprintf(share, sizeof share, ": saves %.1f %% of a step", saved);
         hy_plan_reason(s->out, "a layer is updated when the next step gathers it%s", share);
     }
-    if (c->resident_units > 0) {
+    if (c->resident_units > s->p->layers) {
+        hy_plan_reason(s->out, "the layers that no group places stay on the device: there is room "
+                               "for them");
+    } else if (c->resident_units > 0) {
         hy_plan_reason(s->out, "%d of %d layers stay on the device: there is room for them",
                        c->resident_units, s->p->layers);
     }

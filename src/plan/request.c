@@ -9,6 +9,57 @@
 
 /* ---- the settings at a precision level ------------------------------------------------------- */
 
+hy_place hy_request_place(const hy_plan_request *r, int cls) {
+    const hy_settings *s = r->settings;
+    const hy_place asked[HY_PLAN_STATES] = {[HY_PLAN_WEIGHTS] = s->memory.weights_place,
+                                            [HY_PLAN_MASTER] = s->memory.master_place,
+                                            [HY_PLAN_GRADS] = s->memory.grads_place,
+                                            [HY_PLAN_OPTIM] = s->memory.optim_place};
+    bool is_paged = cls == HY_PLAN_OPTIM && s->optimizer.optimizer & HY_OPTIMIZER_PAGED;
+    return is_paged && asked[cls] == HY_PLACE_AUTO ? HY_PINNED : asked[cls];
+}
+
+bool hy_request_keeps_layers(const hy_plan_request *r, const hy_plan *basis) {
+    bool is_open = hy_request_streams(r) && r->settings->memory.resident_units < 0;
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        hy_place place = hy_request_place(r, i);
+        bool is_there = i != HY_PLAN_MASTER || basis->types.has_low;
+        is_open &= !is_there || place == HY_PLACE_AUTO || place == HY_DEVICE;
+    }
+    return is_open;
+}
+
+/* Checks the places and number types that groups set, for one parameter. */
+static hy_status check_own(const hy_plan_request *r, const hy_plan *plan, const hy_param *p) {
+    const hy_types *t = &plan->types;
+    const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
+    bool is_linear = hy_linear_bit(p->kind) != 0;
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        hy_place run = hy_request_place(r, i), own = p->own.place[i];
+        bool is_other = run != HY_PLACE_AUTO && run != HY_DEVICE && run != own;
+        HY_FAIL_IF(is_other && own != HY_NOWHERE && own != HY_DEVICE, HY_ERR_INPUT,
+                   "group %d places the %s of %s %s, but the run places them %s, and they have one "
+                   "place besides the device; accepted: device, %s",
+                   p->own.group, hy_class_name((hy_class)i), p->name, hy_place_name(own),
+                   hy_place_name(run), hy_place_name(run));
+    }
+    HY_FAIL_IF(p->own.optim > 1 + HY_F32 && p->is_trainable && kind->is_exact, HY_ERR_INPUT,
+               "group %d sets optim_dtype of %s, but the state of its optimizer %s is always fp32; "
+               "accepted: fp32",
+               p->own.group, p->name, kind->name);
+    bool is_fp8 = p->own.precision == 1 + HY_E4M3 && is_linear;
+    HY_FAIL_IF(is_fp8 && !hy_types_have_fp8(t), HY_ERR_INPUT,
+               "group %d sets precision fp8 for %s, but no matmul of the run uses fp8; accepted: "
+               "%s, or --precision fp8",
+               p->own.group, p->name, hy_dtype_name(t->of[HY_FULL]));
+    HY_FAIL_IF(
+        hy_param_in_16_bits(p) && t->of[HY_FULL] != HY_BF16, HY_ERR_INPUT,
+        "group %d sets precision bf16 for %s, but the run computes in %s, and only fp8 can be "
+        "switched off for single matrices; accepted: --precision bf16 or fp8",
+        p->own.group, p->name, hy_dtype_name(t->of[HY_FULL]));
+    return HY_OK;
+}
+
 /* Checks groups of parameters that have another optimizer than the run; choose_types.c checks the
  * run's. 8-bit predictor state stores differences of limited size: that of AdamW's steps. State
  * that is used as a divisor cannot be stored as signed codes. */
@@ -19,6 +70,7 @@ static hy_status check_groups(const hy_plan_request *r, const hy_plan *plan) {
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
+        HY_TRY(check_own(r, plan, p));
         if (!p->is_trainable) continue;
         HY_FAIL_IF(is_predictor_8bit && p->own_optimizer && kind != hy_optimizer_kind_of(HY_ADAMW),
                    HY_ERR_INPUT,
@@ -97,6 +149,11 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
                                    .stage = p->zero_stage,
                                    .is_staged = r->ranks.is_staged},
                          .has_average = s->phases.tail_share > 0};
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        hy_place place = hy_request_place(r, i);
+        rows.stays[i] =
+            place == HY_DEVICE || (place == HY_PLACE_AUTO && !hy_request_keeps_layers(r, p));
+    }
     rows.has_snapshot = s->phases.snapshot && p->level.has_snapshot && rows.slow_count > 0;
     if (!r->custom) return rows;
     rows.is_custom = true;

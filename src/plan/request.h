@@ -85,6 +85,13 @@ static inline bool hy_request_streams(const hy_plan_request *r) {
     return r->backend->facts.is_gpu || r->settings->memory.max_gpu_mem > 0;
 }
 
+/* The place of a class of state that the settings request; a paged optimizer's state is on the host
+ * unless they say more. HY_PLACE_AUTO: open. */
+hy_place hy_request_place(const hy_plan_request *request, int cls);
+/* May the planner choose which layers stay on the device? Not if the user sets a place off it:
+ * then the whole class is there. */
+bool hy_request_keeps_layers(const hy_plan_request *request, const hy_plan *basis);
+
 /* The planned speed; 0: not known, because the passes of a custom model are not ours. */
 static inline double hy_request_tokens_per_second(const hy_plan_request *r, const hy_plan *plan) {
     return hy_model_has_passes(r->model) ? plan->cost.tokens_per_second : 0;

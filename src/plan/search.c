@@ -100,6 +100,8 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
     int32_t least = 0, most = p->layers;
     bool needs_device_least = s->is_lean && s->is_about_device;
     bool is_open = p->open.resident_units && !needs_device_least;
+    /* If groups place units, all others may stay, embedding and head too. */
+    if (is_open && p->has_places && fits_device(s, plan, p->layers + 2)) return;
     if (!is_open || !hy_choice_streams(&plan->choice)) least = most = p->base.resident_units;
     while (least < most) {
         int32_t middle = (least + most + 1) / 2;

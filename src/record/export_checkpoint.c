@@ -158,12 +158,20 @@ typedef struct merging {
     hy_merge sum;
 } merging;
 
+/* Did training use quantised weights? */
+static bool was_coded(const saved *s) {
+    bool is_any = false;
+    for (int32_t i = 0; i < s->model->params.count; i++) {
+        is_any |= hy_is_coded(hy_params_stored(&s->model->params, i, HY_F32));
+    }
+    return is_any;
+}
+
 static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
-    hy_dtype codes = s->model->params.frozen_codes;
     *as_files = onto && strcmp(onto, "folder") == 0;
     HY_FAIL_IF(onto && !*as_files && strcmp(onto, "trained") != 0, HY_ERR_INPUT,
                "--merge-onto is %.40s; accepted: trained, folder", onto);
-    HY_FAIL_IF(*as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
+    HY_FAIL_IF(*as_files && was_coded(s) && !s->lacks_base, HY_ERR_INPUT,
                "%s holds its base weights only as %s, so there is no folder with the original "
                "weights; use --merge-onto trained",
                s->path, hy_settings_frozen_name(hy_config_settings(s->config.config)));
@@ -173,12 +181,13 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
 /* Says which weights the adapters were merged into, and how to compare them with the others. */
 static void report_base(const saved *s, bool as_files, const hy_observer *observer) {
     const char *from = s->lacks_base ? s->base_path : s->path;
-    const char *type = hy_settings_frozen_name(hy_config_settings(s->config.config));
+    const char *name = hy_settings_frozen_name(hy_config_settings(s->config.config));
+    const char *type = name[0] ? name : "the types of its groups";
     const char *hint = s->lacks_base
                            ? "; --eval-batches 20 measures the difference to the folder's "
                              "weights (--merge-onto folder)"
                            : "";
-    if (!hy_is_coded(s->model->params.frozen_codes))
+    if (!was_coded(s))
         hy_say_to(observer, HY_NOTE, "merged into the weights of %s", from);
     else if (as_files)
         hy_say_to(observer, HY_NOTE,

@@ -118,7 +118,7 @@ struct hy_json_writer;
 void hy_put_ranks(struct hy_json_writer *w, const hy_ranks_info *ranks);
 /* Adds the bytes of each class in a phase as "classes". */
 void hy_put_classes(struct hy_json_writer *w, const hy_phase_summary *phase, bool is_measured);
-/* For a run: the planned values (bytes before step 0 and chosen places) and its parameter
+/* For a run: the planned values (bytes before the first step and chosen places) and its parameter
  * groups. */
 hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
                           const hy_plan_choice *choice, const hy_group_info *groups,

@@ -70,6 +70,13 @@ static const char *noted(hy_text *note, const char *before, hy_figure figure, do
     return hy_text_string(note);
 }
 
+/* NaN: not known. */
+static double steps_at_end(const hy_run_totals *t, const hy_run_facts *facts) {
+    if (!(t->steps >= 0) || facts->steps_total <= 0) return NAN;
+    double spent = isnan(t->spent) ? t->steps : t->spent;
+    return (double)hy_steps_at_end((int64_t)t->steps, spent, facts->steps_total);
+}
+
 static void add_cards(hy_page *page) {
     const hy_run_totals *t = &page->totals[0];
     const hy_run_facts *facts = hy_run_describe(page->runs[0]);
@@ -80,7 +87,7 @@ static void add_cards(hy_page *page) {
     add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
              noted(note, "mean of the last 32 steps; began at ", HY_FIGURE_LOSS, t->first_loss));
     add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
-             noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total));
+             noted(note, "of ", HY_FIGURE_COUNT, steps_at_end(t, facts)));
     add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,
              noted(note, "in accepted jumps: ", HY_FIGURE_COUNT, t->moves));
     add_card(html, "Tokens", HY_FIGURE_SHORT, t->tokens, "");

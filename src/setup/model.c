@@ -33,6 +33,13 @@ hy_status hy_settings_store_frozen(const hy_settings *s, hy_model *model) {
     return HY_OK;
 }
 
+static hy_status apply_groups(const hy_settings *s, hy_model *model) {
+    hy_status status = hy_groups_apply(s->optimizer.groups, &model->params);
+    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
+    hy_model_settle(model);
+    return HY_OK;
+}
+
 hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
     char names[2 * HY_TEXT_MAX];
     hy_settings_trained(s, names, sizeof names);
@@ -42,15 +49,9 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
     }
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
-    return status == HY_OK ? hy_settings_store_frozen(s, model)
-                           : hy_fail_context(status, "%s", key);
-}
-
-static hy_status apply_groups(const hy_settings *s, hy_model *model) {
-    hy_status status = hy_groups_apply(s->optimizer.groups, &model->params);
-    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
-    hy_model_settle(model);
-    return HY_OK;
+    if (status != HY_OK) return hy_fail_context(status, "%s", key);
+    HY_TRY(hy_settings_store_frozen(s, model));
+    return apply_groups(s, model);
 }
 
 hy_status hy_settings_make_model(const hy_settings *s, hy_model **out) {
@@ -64,7 +65,7 @@ hy_status hy_settings_make_model(const hy_settings *s, hy_model **out) {
         hy_status status = hy_adapter_check_beside(&(*out)->params);
         if (status != HY_OK) return hy_fail_context(status, "lora.lora_modules");
     }
-    return apply_groups(s, *out);
+    return HY_OK;
 }
 
 /* NF4 has blocks of 64 numbers of a row. Matrices with other rows stay as they are, which takes
@@ -72,19 +73,22 @@ hy_status hy_settings_make_model(const hy_settings *s, hy_model **out) {
 static void say_not_coded(const hy_engine *e) {
     const hy_params *params = &e->model->params;
     int32_t all = 0, kept = 0, first = 0;
+    hy_dtype type = HY_F32;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
-        if (p->is_trainable || p->stays_real || !hy_linear_bit(p->kind)) continue;
-        bool is_kept = hy_param_block(p, params->frozen_codes) == 0;
+        hy_dtype codes = hy_params_codes(params, i);
+        if (p->is_trainable || !hy_is_coded(codes) || !hy_linear_bit(p->kind)) continue;
+        bool is_kept = hy_param_block(p, codes) == 0;
+        type = codes;
         if (is_kept && kept == 0) first = i;
         kept += is_kept;
         all++;
     }
-    if (!hy_is_coded(params->frozen_codes) || kept == 0) return;
+    if (kept == 0) return;
     hy_say_to(e->observer, HY_WARNING,
               "%d of %d frozen matrices are not stored in %s: their rows are not a multiple of %d "
               "numbers (the first has rows of %lld); they keep the type of training",
-              kept, all, hy_dtype_name(params->frozen_codes), HY_NF4_BLOCK,
+              kept, all, hy_dtype_name(type), HY_NF4_BLOCK,
               (long long)params->list[first].shape[1]);
 }
 

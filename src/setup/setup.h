@@ -20,8 +20,8 @@ void hy_engine_tell_warning(hy_engine *e); /* reports the device's warning, if i
 
 /* ---- model.c: the model ---------------------------------------------------------------------- */
 
-/* Sets which parameters are trained, which are trained whole besides adapters, and how frozen
- * ones are stored. Errors name the key. */
+/* Sets which parameters are trained, which are trained whole besides adapters, how frozen ones are
+ * stored, and what groups say about them. Errors name the key. */
 hy_status hy_settings_select(const hy_settings *settings, hy_model *model);
 /* Sets only how frozen matrices are stored; HY_F32: like other weights. */
 hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model);

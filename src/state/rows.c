@@ -68,6 +68,25 @@ static hy_status lay_out(const maker *m, hy_row_id id) {
     return hy_layout_cut(&row->layout, m->spec->ranks.rank, m->spec->ranks.count);
 }
 
+/* Groups may place units of a class: those on the device stay there, the others stream. */
+static hy_status fix_units(const maker *m, hy_row *row) {
+    int cls = row->kind->state;
+    if (cls < 0 || !hy_params_are_placed(m->params, cls)) return HY_OK;
+    uint8_t *fixed = calloc((size_t)row->layout.unit_count, sizeof *fixed);
+    if (!fixed) return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout");
+    for (int32_t i = 0; i < row->layout.unit_count && m->spec->stays[cls]; i++) {
+        fixed[i] = HY_UNIT_STAYS;
+    }
+    for (int32_t i = 0; i < m->params->count; i++) {
+        const hy_param *p = &m->params->list[i];
+        hy_place place = p->own.place[cls];
+        if (place) fixed[p->unit] = place == HY_DEVICE ? HY_UNIT_STAYS : HY_UNIT_STREAMS;
+    }
+    hy_status status = hy_layout_fix(&row->layout, fixed);
+    free(fixed);
+    return status;
+}
+
 /* Derives everything about a row that depends on the run. */
 static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id, hy_dtype dtype) {
     const hy_state_kind *kind = &hy_state_kinds[kind_id];
@@ -85,7 +104,8 @@ static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id,
                  .is_optional = is_optional(id, kind, spec),
                  .name = tensor_prefix(id, kind, spec),
                  .version = 1}; /* made_of is 0: derived rows are not computed yet */
-    return lay_out(m, id);
+    HY_TRY(lay_out(m, id));
+    return fix_units(m, &m->rows->row[id]);
 }
 
 static hy_status add_state(const maker *m) {
@@ -285,10 +305,17 @@ static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c
     return *known;
 }
 
-/* The blocks' share of a row's streamed bytes: the first and last unit are never resident. */
-static uint64_t share_of_blocks(const hy_row *row, uint64_t streamed) {
+/* The blocks' share of a row's streamed bytes: the first and last unit are resident only if groups
+ * place units. */
+static uint64_t share_of_blocks(const hy_row *row, const hy_ring_plan *ring) {
     const hy_layout *l = &row->layout;
-    uint64_t ends = l->unit_bytes[0] + l->unit_bytes[l->unit_count - 1];
+    const int32_t units[] = {0, l->unit_count - 1};
+    uint64_t streamed = ring->backing_bytes, ends = 0;
+    for (int i = 0; i < 2; i++) {
+        int fixed = l->fixed ? l->fixed[units[i]] : HY_UNIT_STREAMS;
+        bool is_resident = fixed == HY_UNIT_OPEN && ring->resident == l->unit_count;
+        if (fixed != HY_UNIT_STAYS && !is_resident) ends += l->unit_bytes[units[i]];
+    }
     return streamed > ends ? streamed - ends : 0;
 }
 
@@ -318,7 +345,7 @@ static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
     /* Passes that make the fp8 copy themselves read the weights. */
     bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]);
     bool is_weights = row->kind->state == HY_PLAN_WEIGHTS && !is_frozen && !is_fp8;
-    if (is_weights && !is_read) out->blocks_streamed = share_of_blocks(row, streamed);
+    if (is_weights && !is_read) out->blocks_streamed = share_of_blocks(row, ring);
     if (is_frozen) {
         out->frozen_streamed += streamed;
         out->forward_only += share_below(rows, row, streamed);

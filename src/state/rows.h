@@ -68,6 +68,8 @@ typedef struct hy_rows_spec {
     bool is_custom;      /* a custom model: weights and gradients are in the caller's memory */
     bool sums_grads;     /* a custom model: gradients are summed in our own memory */
     bool has_named_base; /* frozen weights stay in the model's own files, not in checkpoints */
+    /* Units that no group places stay on the device, even if others of the class stream. */
+    bool stays[HY_PLAN_STATES];
     hy_rank_spec ranks;
 } hy_rows_spec;
 

@@ -307,7 +307,9 @@ static hy_status begin_or_resume(hy_trainer *t) {
     if (!uses_half(t)) *scale = (hy_loss_scale){.scale = 1};
     if (uses_half(t) && was_without) scale->scale = FIRST_LOSS_SCALE;
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
-           (long long)t->progress->step, (long long)t->schedule->steps_total);
+           (long long)t->progress->step,
+           (long long)hy_steps_at_end(t->progress->step, t->progress->spent,
+                                      t->schedule->steps_total));
     return HY_OK;
 }
 

@@ -450,7 +450,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
         double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
         if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
             hy_say(t, HY_NOTE,
-                   "the run now ends at step %lld instead of %lld, so its learning rate continues "
+                   "the run is now %lld steps long instead of %lld, so its learning rate continues "
                    "at %.3g instead of %.3g",
                    (long long)now->total, (long long)then.total, after, before);
         }

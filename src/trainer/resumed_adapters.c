@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/groups.h"
 #include "record/state_files.h"
 
 /* Names a key with its values then and now. */
@@ -26,6 +27,26 @@ static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_s
     char was[HY_TEXT_MAX], is[HY_TEXT_MAX];
     return refuse(t, key, hy_setting_format(setting, then, was),
                   hy_setting_format(setting, now, is));
+}
+
+/* The groups that set frozen_dtype, with their types. */
+static void list_frozen(const char *groups, hy_text *out) {
+    hy_group group = {0};
+    bool is_there = true; /* they were read before, so this cannot fail */
+    while (hy_groups_next(&groups, &group, &is_there) == HY_OK && is_there) {
+        int32_t type = group.types[HY_GROUP_FROZEN];
+        if (type) hy_text_addf(out, "%s:%d;", group.names, type);
+    }
+}
+
+static bool have_same_frozen(const hy_settings *then, const hy_settings *now) {
+    hy_text was = {0}, is = {0};
+    list_frozen(then->optimizer.groups, &was);
+    list_frozen(now->optimizer.groups, &is);
+    bool are_same = strcmp(hy_text_string(&was), hy_text_string(&is)) == 0;
+    hy_text_free(&was);
+    hy_text_free(&is);
+    return are_same;
 }
 
 static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
@@ -48,10 +69,12 @@ static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
         snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
         return refuse(t, "lora.lora_alpha", was, is);
     }
-    if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
     /* Frozen weights stored in the checkpoint can be decoded, so auto is allowed. If they are read
      * from the base model, another type gives other numbers. */
     HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
+    if (lacks_base && !have_same_frozen(then, now))
+        return refuse_setting(t, "optimizer.groups", then, now);
+    if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
     if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
     return refuse_setting(t, "train.frozen_dtype", then, now);
 }

@@ -60,14 +60,12 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     const hy_progress *p = t->progress;
     double left = fmax(0, (double)t->schedule->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
-    /* Prediction uses compute of the budget, so a run may end with fewer steps. */
-    bool is_over = left <= 0.5;
     double sequences = t->data.set ? (double)hy_trainer_data(t)->sequences[HY_TRAIN] : 0;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){
         .size = sizeof *info,
         .step = p->step,
-        .steps_total = is_over ? p->step : t->schedule->steps_total,
+        .steps_total = hy_steps_at_end(p->step, p->spent, t->schedule->steps_total),
         .phase = was->phase,
         .reason = hy_phase_reason_text(was->reason),
         .grad_norm = NAN,

@@ -167,7 +167,7 @@ test_printed_command_resumes_the_run() {
 test_plan_shows_the_table_and_stops() {
     run_tiny --plan --optim-place pinned
     expect_code 0
-    for words in "weights" "optim" "pinned" "total" "allocated before step 0" "checkpoint size: " \
+    for words in "weights" "optim" "pinned" "total" "allocated before the first step" "checkpoint size: " \
         "checkpoints are saved every 30 minutes" \
         "it fits"; do
         expect_out "$words"
@@ -219,6 +219,34 @@ test_every_program_takes_the_run_with_the_newest_step() {
     cp runs/aaa/config.cfg runs/begun
     run --resume
     expect_refusal "cannot resume the newest run" "runs/begun"
+}
+
+# A jump's guard passes use compute of the budget of 40 steps, so the run makes fewer.
+test_all_programs_count_the_same_steps() {
+    run_tiny --out out --steps 40 --predictor outer --full-steps 4 --correct-steps 2 \
+        --predict-from 0 --fork-budget 0 --lr-warmup-steps 6 --save-every 20 --eval-every 10
+    expect_code 0
+    steps=$(sed -n 's/^ *"steps": \([0-9]*\),*$/\1/p' out/summary.json | head -n 1)
+    [ "$steps" -gt 30 ] && [ "$steps" -lt 40 ] || fail "$steps steps"
+    expect_same "$(grep -ho '^step [0-9]*/[0-9]*' "$stdout" "$stderr" | tail -n 1)" \
+        "step $steps/$steps" "the last line"
+    awk '/^phases/ { on = 1 } on && ($1 == "warmup" || $1 == "full" || $1 == "correct") { sum += $2 }
+        on && $1 == "predict" { jumps = $3 } on && $1 == "evaluate" { times = $3 }
+        on && $1 == "all" { print sum, $2, jumps, times; exit }' "$stdout" > counts
+    expect_same "$(cat counts)" "$steps $steps jumps times" "the table of phases"
+    expect_file "out/checkpoint-$steps"
+    expect_same "$(grep -o '^{"step":[0-9]*' out/metrics.jsonl | tail -n 1)" "{\"step\":$steps" \
+        "the last line of the metrics"
+    grep -q "<dt>Steps</dt><dd>$steps<small>of $steps</small>" out/report.html ||
+        fail "the report has $(grep -o '<dt>Steps.*</small>' out/report.html)"
+    "$(dirname "$program")/hybrid-top" --once out > "$stdout" 2> "$stderr"
+    expect_out " $steps / $steps "
+    # While jumps are still to come, lines of a resumed run and of hybrid-top agree, too.
+    run --resume out/checkpoint-20 --out again --no-save-model
+    expect_code 0
+    "$(dirname "$program")/hybrid-top" --once again > top.txt
+    last=$(grep -ho '^step [0-9]*/[0-9]*' "$stdout" "$stderr" | tail -n 1)
+    grep -q " ${last#*/} / ${last#*/} " top.txt || fail "$last, but $(grep Step top.txt)"
 }
 
 test_evaluations_name_their_rows() {

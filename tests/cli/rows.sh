@@ -143,3 +143,28 @@ test_what_is_not_text_is_refused_unless_its_bytes_are_wanted() {
     run_tiny --data a.parquet --out out2
     expect_refusal "a.parquet is a Parquet file" "pyarrow.parquet"
 }
+
+# The line in the message is pasted, with a module that stands for pyarrow. Python's NaN, dates and
+# bytes must become rows that are read.
+test_the_line_that_converts_parquet_works() {
+    command -v python3 > /dev/null || skip "no python3"
+    mkdir -p fake/pyarrow
+    : > fake/pyarrow/__init__.py
+    cat > fake/pyarrow/parquet.py << 'EOF'
+import datetime
+class Batch:
+    def to_pylist(self):
+        return [dict(text="some words é %d" % i, score=float("nan"), low=float("-inf"), raw=b"x",
+                     when=datetime.date(2024, 1, 1), nothing=None) for i in range(40)]
+class ParquetFile:
+    def __init__(self, path): self.path = open(path, "rb")
+    def iter_batches(self): return [Batch()]
+EOF
+    printf 'PAR1xx' > "it's a b.parquet"
+    run_tiny --data "it's a b.parquet" --out none
+    sed -n 's/.*convert it.*): python3/python3/p' "$stderr" > line.sh
+    PYTHONPATH=$PWD/fake sh line.sh || fail "the line does not run: $(cat line.sh)"
+    run_tiny --data rows.jsonl --out none
+    expect_code 0
+    ! grep -q 'dropped\|expected a value' "$stderr" || fail "rows are lost: $(cat "$stderr")"
+}

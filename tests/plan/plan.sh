@@ -37,7 +37,7 @@ test_plan_says_why_and_how_fast() {
     plan_seven
     expect_code 0
     for words in "why" "optimizer state in pinned memory" "a layer is updated" "planned speed: " \
-        "tokens/s" "length of the run: " "written to disk" "allocated before step 0" "it fits"; do
+        "tokens/s" "length of the run: " "written to disk" "allocated before the first step" "it fits"; do
         expect_out "$words"
     done
 }
