@@ -195,6 +195,42 @@ START_TEST(rows_without_a_template_have_the_ids_of_their_text) {
 }
 END_TEST
 
+/* "  " alone is one token, "  a" is two. The first of them ends in the prompt. */
+START_TEST(an_answer_begins_at_its_token_although_the_prompt_alone_has_others) {
+    static const char json[] =
+        "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+        "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+        "\"content\": \"\u2581\"}]}, \"decoder\": {\"type\": \"Sequence\", \"decoders\": "
+        "[{\"type\": "
+        "\"Replace\", \"pattern\": {\"String\": \"\u2581\"}, \"content\": \" \"}, {\"type\": "
+        "\"Fuse\"}, "
+        "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}, \"added_tokens\": "
+        "[{\"id\": 0, \"content\": \"</s>\", \"special\": true}], \"model\": {\"type\": \"BPE\", "
+        "\"vocab\": {\"</s>\": 0, \"\u2581\": 1, \"\u2581\u2581\": 2, \"a\": 3, \"\u2581a\": 4, "
+        "\"\u2581\u2581\u2581\": 5}, \"merges\": [\"\u2581 a\", \"\u2581 \u2581\", "
+        "\"\u2581\u2581 \u2581\"]}}";
+    static const char config[] = "{\"eos_token\": \"</s>\"}";
+    static const char rows[] = "{\"template\": \"\"}\n"
+                               "{\"row\": {\"prompt\": \"  \", \"completion\": \"a\"}, "
+                               "\"ids\": [2, 4, 0], \"counts\": [0, 1, 1]}\n"
+                               "{\"row\": {\"prompt\": \"a  \", \"completion\": \"aa\"}, "
+                               "\"ids\": [4, 1, 4, 3, 0], \"counts\": [0, 0, 1, 1, 1]}\n";
+    char folder[256], path[512];
+    hy_tokenizer *blanks;
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    must(hy_file_write_atomic(path, config, sizeof config - 1));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    must(hy_file_write_atomic(path, json, sizeof json - 1));
+    must(hy_tokenizer_open(path, &blanks));
+    snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+    must(hy_file_write_atomic(path, rows, sizeof rows - 1));
+    ck_assert_uint_eq(check_rows(path, blanks, config), 2);
+    hy_tokenizer_close(blanks);
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(rows_of_every_kind_have_the_ids_and_masks_of_transformers) {
     static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"<|endoftext|>\"}";
     ck_assert_uint_eq(check_rows(GOLDEN "compared.jsonl", tokenizer, config), 36);
@@ -379,6 +415,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, open_files, close_files);
     tcase_add_test(cases, every_template_gives_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, rows_without_a_template_have_the_ids_of_their_text);
+    tcase_add_test(cases, an_answer_begins_at_its_token_although_the_prompt_alone_has_others);
     tcase_add_test(cases, rows_of_every_kind_have_the_ids_and_masks_of_transformers);
     tcase_add_test(cases, real_tokenizers_give_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, a_prompt_ends_where_the_assistant_begins);
