@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/inspect.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -394,7 +393,6 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
  * A sample may contain zero bytes; *size counts its bytes. */
 static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_answer *found,
                         size_t *size) {
-    bool has_temperature = hy_cli_is_set(config, "eval.temperature");
     hy_sample_options options = {
         .prompt = hy_cli_value(config, "prompt"),
         .tokens = (int32_t)strtol(hy_cli_value(config, "sample_tokens"), NULL, 10),
@@ -403,13 +401,13 @@ static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_ans
         .seed = strtoull(hy_cli_value(config, "seed"), NULL, 10),
     };
     hy_sample_options likeliest = options; /* it is compared with the answer in the data */
-    if (!has_temperature) likeliest.temperature = 0;
+    likeliest.temperature = 0;
     *found = (hy_row_answer){0};
     if (options.tokens <= 0) return HY_OK;
-    hy_status status = HY_OK;
-    if (!hy_cli_is_set(config, "eval.prompt"))
-        status = hy_trainer_answer(trainer, &likeliest, found);
-    if (status != HY_OK) return status;
+    if (options.prompt[0] == '\0') {
+        hy_status status = hy_trainer_answer(trainer, &likeliest, found);
+        if (status != HY_OK) return status;
+    }
     if (found->answer == NULL) return hy_trainer_sample(trainer, &options, &found->answer, size);
     *size = strlen(found->answer);
     return HY_OK;

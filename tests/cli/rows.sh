@@ -354,6 +354,9 @@ test_the_closing_sample_of_rows_is_an_answer_to_a_held_out_row() {
     grep -A1 "answer in the data" "$stdout" | grep -q "^yes$" || fail "no reference: $(tail -15 "$stdout")"
     grep -q '"reference": "yes"' out/sample.json || fail "$(cat out/sample.json)"
     grep -q "Answer in the data" out/report.html || fail "the report lacks the reference"
+    run --resume out --steps 8
+    expect_code 0
+    expect_out "answer to a held-out row"
     run_tiny --data sums.jsonl --prompt "2+2?" --out asked
     grep -q "held-out row" "$stdout" && fail "a prompt is set, and a row is answered"
     run_tiny --data sums.jsonl --val-fraction 0 --out none
