@@ -34,6 +34,13 @@ static inline hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *i
     return hy_trainer_evaluate_sized(trainer, info, sizeof *info);
 }
 
+hy_status hy_trainer_answer_sized(hy_trainer *trainer, const hy_sample_options *options,
+                                  hy_row_answer *out, size_t size);
+static inline hy_status hy_trainer_answer(hy_trainer *trainer, const hy_sample_options *options,
+                                          hy_row_answer *out) {
+    return hy_trainer_answer_sized(trainer, options, out, sizeof *out);
+}
+
 /* ---- 4. Using a model ------------------------------------------------------------------------ */
 
 void hy_inference_describe_sized(const hy_inference *model, hy_inference_facts *out, size_t size);

@@ -62,6 +62,37 @@ static inline hy_status
 hy_trainer_estimate_activations(const hy_trainer *trainer, int64_t batch, int64_t seq,
                                 hy_activation_estimate out[HY_RECOMPUTE_LEVELS]);
 
+/* ---- rows as they are trained ---------------------------------------------------------------- */
+
+typedef struct hy_row_token {
+    int32_t id;
+    bool counts;      /* in the loss */
+    const char *text; /* may hold a part of a character; text_size bytes and a zero byte */
+    size_t text_size;
+} hy_row_token;
+
+typedef struct hy_row_view {
+    size_t size;
+    const char *file; /* the row begins in this line of it, counted from 1 */
+    int64_t line;
+    const char *format;  /* kind of rows, chat template, and what counts */
+    const char *dropped; /* why the row is not trained; "": it is */
+    bool is_cut;         /* the row is longer than a sequence; its end is not trained */
+    int32_t part, parts; /* a long text becomes several examples: the number of this one, from 1 */
+    const hy_row_token *tokens;
+    size_t token_count;
+} hy_row_view;
+typedef void (*hy_row_callback)(void *user, const hy_row_view *row);
+
+/* Calls on_row with the first `most` rows of each path of the configured data, as they are trained.
+ * Rows that share a sequence are shown one by one. Reads no weights, no further rows, and writes
+ * nothing. Structs and strings are valid during the call; observer may be NULL. HY_ERR_INPUT: the
+ * data has no rows, or cannot be read. */
+hy_status hy_show_rows(const hy_config *config, const hy_observer *observer, int64_t most,
+                       hy_row_callback on_row, void *user);
+/* A row as a JSON object in one line. Allocated; free with hy_free. */
+hy_status hy_row_view_json(const hy_row_view *row, char **out);
+
 /* ---- the machine ----------------------------------------------------------------------------- */
 
 typedef struct hy_machine {

@@ -108,53 +108,132 @@ START_TEST(every_template_gives_the_tokens_and_answers_of_the_reference) {
 }
 END_TEST
 
-/* A tokenizer that puts a blank before the first word alone. Rows become the ids that transformers
- * gives for their text (tests/rows/compare.py). */
-START_TEST(rows_without_a_template_have_the_ids_of_their_text) {
-    hy_tokenizer *metaspace;
-    hy_dataset_options options = {.seq = 4096, .chat_template = HY_CHAT_PLAIN};
-    char folder[256], path[512], *text;
+/* ---- rows, as tests/rows/compare.py wrote them ------------------------------------------------ */
+
+/* Where a row, or a template, is written so that it is read like data of a user. */
+typedef struct place {
+    char folder[256], row[512], template[512];
+} place;
+
+static void check_row(const hy_encoding *encoding, const place *at, const hy_json_node *line,
+                      const char *text, size_t size) {
+    hy_examples x;
+    hy_file_list list;
+    hy_file_kind kind;
+    hy_ids ids = {0};
+    uint32_t count;
+    must(hy_file_write_atomic(at->row, text, size));
+    must(hy_file_list_find(at->row, HY_FORMAT_AUTO, &list));
+    must(hy_file_list_kind(at->row, &list, &kind));
+    must(hy_examples_open(&list, encoding, &x));
+    const int32_t *tokens = hy_examples_get(&x, 0, &count);
+    for (uint32_t k = 0; k < count; k++) {
+        must(hy_ids_append(&ids, &(int32_t){tokens[k] & ~HY_COUNTS}, 1));
+    }
+    compare(line, "ids", &ids, NULL, text);
+    for (uint32_t k = 0; k < count; k++) ids.data[k] = tokens[k] < 0;
+    compare(line, "counts", &ids, NULL, text);
+    hy_ids_free(&ids);
+    hy_examples_close(&x);
+    hy_file_list_free(&list);
+}
+
+/* Opens the template of the lines that follow; "": none. */
+static void use_template(const place *at, const char *text, size_t size, hy_encoding *encoding,
+                         hy_dataset_options *options) {
+    hy_chat_template_close(&encoding->chat);
+    options->chat_template = size ? HY_CHAT_AUTO : HY_CHAT_PLAIN;
+    if (size) must(hy_file_write_atomic(at->template, text, size));
+    must(hy_chat_template_open(options->chat_template, encoding->tokenizer, at->folder,
+                               &encoding->chat));
+}
+
+/* Returns the number of rows. */
+static size_t check_rows(const char *path, const hy_tokenizer *with, const char *config) {
+    hy_dataset_options options = {.seq = 4096, .vocab = hy_tokenizer_vocab(with)};
+    hy_encoding encoding = {
+        .options = &options, .tokenizer = with, .workers = 1, .buffer = 1 << 20};
+    place at;
+    char *text, name[512];
     hy_row_scan scan;
     hy_row row;
     size_t size, rows = 0;
-    must(hy_tokenizer_open(GOLDEN "metaspace", &metaspace));
-    must(hy_file_read(GOLDEN "metaspace/plain.jsonl", &text, &size));
-    options.vocab = hy_tokenizer_vocab(metaspace);
-    hy_encoding encoding = {
-        .options = &options, .tokenizer = metaspace, .workers = 1, .buffer = 1 << 20};
-    must(hy_chat_template_open(HY_CHAT_PLAIN, metaspace, NULL, &encoding.chat));
-    temp_folder(folder);
-    snprintf(path, sizeof path, "%s/row.jsonl", folder);
+    temp_folder(at.folder);
+    snprintf(at.row, sizeof at.row, "%s/row.jsonl", at.folder);
+    snprintf(at.template, sizeof at.template, "%s/chat_template.jinja", at.folder);
+    snprintf(name, sizeof name, "%s/tokenizer_config.json", at.folder);
+    must(hy_file_write_atomic(name, config, strlen(config)));
+    must(hy_file_read(path, &text, &size));
     hy_rows_begin(&scan, text, size);
-    for (; hy_rows_next(&scan, &row); rows++) {
+    while (hy_rows_next(&scan, &row)) {
         hy_json *json;
-        hy_examples x;
-        hy_file_list list;
-        hy_file_kind kind;
-        hy_ids ids = {0};
-        uint32_t count;
-        must(hy_json_parse(row.data, row.size, "plain.jsonl", &json));
-        const char *begin = strstr(row.data, "{\"row\": ") + 8, *end = strstr(begin, ", \"ids\"");
-        must(hy_file_write_atomic(path, begin, (size_t)(end - begin)));
-        must(hy_file_list_find(path, HY_FORMAT_AUTO, &list));
-        must(hy_file_list_kind(path, &list, &kind));
-        must(hy_examples_open(&list, &encoding, &x));
-        const int32_t *tokens = hy_examples_get(&x, 0, &count);
-        for (uint32_t k = 0; k < count; k++) {
-            must(hy_ids_append(&ids, &(int32_t){tokens[k] & ~HY_COUNTS}, 1));
+        const char *template;
+        size_t length;
+        must(hy_json_parse(row.data, row.size, path, &json));
+        if (hy_json_as_string(hy_json_get(hy_json_root(json), "template"), &template, &length)) {
+            use_template(&at, template, length, &encoding, &options);
+        } else {
+            const char *begin = strstr(row.data, "{\"row\": ") + 8;
+            const char *end = strstr(begin, ", \"ids\"");
+            check_row(&encoding, &at, hy_json_root(json), begin, (size_t)(end - begin));
+            rows++;
         }
-        compare(hy_json_root(json), "ids", &ids, NULL, "a plain row");
-        for (uint32_t k = 0; k < count; k++) ids.data[k] = tokens[k] < 0;
-        compare(hy_json_root(json), "counts", &ids, NULL, "a plain row");
-        hy_ids_free(&ids);
-        hy_examples_close(&x);
-        hy_file_list_free(&list);
         hy_json_free(json);
     }
-    ck_assert_uint_eq(rows, 60);
-    remove_folder(folder);
+    hy_chat_template_close(&encoding.chat);
+    remove_folder(at.folder);
     free(text);
+    return rows;
+}
+
+/* The tokenizer puts a blank before the first word alone. */
+START_TEST(rows_without_a_template_have_the_ids_of_their_text) {
+    hy_tokenizer *metaspace;
+    must(hy_tokenizer_open(GOLDEN "metaspace", &metaspace));
+    ck_assert_uint_eq(check_rows(GOLDEN "metaspace/plain.jsonl", metaspace, "{}"), 36);
     hy_tokenizer_close(metaspace);
+}
+END_TEST
+
+/* "  " alone is one token, "  a" is two. The first of them ends in the prompt. */
+START_TEST(an_answer_begins_at_its_token_although_the_prompt_alone_has_others) {
+    static const char json[] =
+        "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+        "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+        "\"content\": \"\u2581\"}]}, \"decoder\": {\"type\": \"Sequence\", \"decoders\": "
+        "[{\"type\": "
+        "\"Replace\", \"pattern\": {\"String\": \"\u2581\"}, \"content\": \" \"}, {\"type\": "
+        "\"Fuse\"}, "
+        "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}, \"added_tokens\": "
+        "[{\"id\": 0, \"content\": \"</s>\", \"special\": true}], \"model\": {\"type\": \"BPE\", "
+        "\"vocab\": {\"</s>\": 0, \"\u2581\": 1, \"\u2581\u2581\": 2, \"a\": 3, \"\u2581a\": 4, "
+        "\"\u2581\u2581\u2581\": 5}, \"merges\": [\"\u2581 a\", \"\u2581 \u2581\", "
+        "\"\u2581\u2581 \u2581\"]}}";
+    static const char config[] = "{\"eos_token\": \"</s>\"}";
+    static const char rows[] = "{\"template\": \"\"}\n"
+                               "{\"row\": {\"prompt\": \"  \", \"completion\": \"a\"}, "
+                               "\"ids\": [2, 4, 0], \"counts\": [0, 1, 1]}\n"
+                               "{\"row\": {\"prompt\": \"a  \", \"completion\": \"aa\"}, "
+                               "\"ids\": [4, 1, 4, 3, 0], \"counts\": [0, 0, 1, 1, 1]}\n";
+    char folder[256], path[512];
+    hy_tokenizer *blanks;
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    must(hy_file_write_atomic(path, config, sizeof config - 1));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    must(hy_file_write_atomic(path, json, sizeof json - 1));
+    must(hy_tokenizer_open(path, &blanks));
+    snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+    must(hy_file_write_atomic(path, rows, sizeof rows - 1));
+    ck_assert_uint_eq(check_rows(path, blanks, config), 2);
+    hy_tokenizer_close(blanks);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(rows_of_every_kind_have_the_ids_and_masks_of_transformers) {
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"<|endoftext|>\"}";
+    ck_assert_uint_eq(check_rows(GOLDEN "compared.jsonl", tokenizer, config), 36);
 }
 END_TEST
 
@@ -336,6 +415,8 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, open_files, close_files);
     tcase_add_test(cases, every_template_gives_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, rows_without_a_template_have_the_ids_of_their_text);
+    tcase_add_test(cases, an_answer_begins_at_its_token_although_the_prompt_alone_has_others);
+    tcase_add_test(cases, rows_of_every_kind_have_the_ids_and_masks_of_transformers);
     tcase_add_test(cases, real_tokenizers_give_the_tokens_and_answers_of_the_reference);
     tcase_add_test(cases, a_prompt_ends_where_the_assistant_begins);
     tcase_add_test(cases, an_input_goes_where_the_template_has_a_place_for_it);

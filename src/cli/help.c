@@ -56,9 +56,10 @@ static const struct {
     {"What to write", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Several GPUs and machines", RANK_FLAGS},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
-    {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
-                "--list-models --json "
-                "--quiet --verbose --no-color --version --help"},
+    {"Looking",
+     "--show-rows --eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
+     "--list-models --json "
+     "--quiet --verbose --no-color --version --help"},
 };
 
 static int page_columns(const hy_cli_terminal *terminal) {

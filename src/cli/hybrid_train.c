@@ -335,6 +335,9 @@ static int with_config(job *it) {
         break;
     case HY_CLI_IS_PLAN:
     case HY_CLI_IS_PLAN_SHAPES: code = plan(it); break;
+    case HY_CLI_IS_SHOW_ROWS:
+        code = hy_cli_exit_code(hy_cli_show_rows(&it->terminal, it->options, it->config));
+        break;
     default: code = run_as_rank(it); break;
     }
     hy_config_destroy(it->config);

@@ -42,6 +42,10 @@ int hy_cli_list_models_json(void);
 int hy_cli_config_json(const hy_config *config);
 int hy_cli_complete(FILE *out);
 
+/* show_rows.c: the first rows of the data as they are trained; prints errors too. */
+hy_status hy_cli_show_rows(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                           const hy_config *config);
+
 /* ---- plan.c: places, speed and reasons of a plan --------------------------------------------- */
 
 /* For --doctor: measures the machine with the disk of offload_folder, or of the current folder; and

@@ -52,6 +52,10 @@ static const hy_cli_flag own_flags[] = {
      "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, then "
      "exit. Writes no files. --json prints JSON.",
      .type = "action"},
+    {"--show-rows", HY_CLI_IS_SHOW_ROWS,
+     "Show this many rows of --data as they are trained, then exit: text, tokens, and which of "
+     "them count in the loss. --json prints a line of JSON for each.",
+     .takes = HY_CLI_VALUE, .type = "integer", .accepted = "1 or more"},
     {"--doctor", HY_CLI_IS_DOCTOR,
      "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, then exit.",
      .type = "action"},
@@ -258,7 +262,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_CONFIG: break;
     default:
         options->action = flag->meaning;
-        options->topic = value; /* only --help, --download and --plan-shapes take a topic */
+        options->topic = value; /* NULL for most actions */
         return true;
     }
     if (value == NULL) value = flag->value;

@@ -19,6 +19,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_PLAN_SHAPES,
     HY_CLI_IS_DOCTOR,
     HY_CLI_IS_EVAL_ONLY,
+    HY_CLI_IS_SHOW_ROWS,
     HY_CLI_IS_SELFTEST,
     HY_CLI_IS_LIST_MODELS,
     HY_CLI_IS_DOWNLOAD,
@@ -68,7 +69,7 @@ typedef struct hy_cli_setting {
 
 typedef struct hy_cli_options {
     hy_cli_meaning action; /* HY_CLI_IS_KEY: train */
-    /* topic of --help, model of --download or file of --plan-shapes; NULL: none */
+    /* topic of --help, model of --download, file of --plan-shapes, count of --show-rows; NULL: none */
     const char *topic;
     bool is_quiet, is_verbose, without_colour, wants_json;
     int32_t gpus, ranks; /* number of ranks to start; 0: not set */

@@ -405,8 +405,11 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-/* *text is NULL if no sample is wanted. */
-static hy_status sample(const hy_config *config, hy_trainer *trainer, char **text, size_t *size) {
+/* Fills the text that the model continues, and its text: the answer to a held-out row's question,
+ * unless a prompt is set or the data has no such rows. found->answer is NULL if no sample is wanted.
+ * A sample may contain zero bytes; *size counts its bytes. */
+static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_answer *found,
+                        size_t *size) {
     hy_sample_options options = {
         .prompt = hy_cli_value(config, "prompt"),
         .tokens = (int32_t)strtol(hy_cli_value(config, "sample_tokens"), NULL, 10),
@@ -414,33 +417,58 @@ static hy_status sample(const hy_config *config, hy_trainer *trainer, char **tex
         .top_k = (int32_t)strtol(hy_cli_value(config, "top_k"), NULL, 10),
         .seed = strtoull(hy_cli_value(config, "seed"), NULL, 10),
     };
-    *text = NULL;
-    return options.tokens > 0 ? hy_trainer_sample(trainer, &options, text, size) : HY_OK;
+    hy_sample_options likeliest = options; /* it is compared with the answer in the data */
+    likeliest.temperature = 0;
+    *found = (hy_row_answer){0};
+    if (options.tokens <= 0) return HY_OK;
+    if (options.prompt[0] == '\0') {
+        hy_status status = hy_trainer_answer(trainer, &likeliest, found);
+        if (status != HY_OK) return status;
+    }
+    if (found->answer == NULL) return hy_trainer_sample(trainer, &options, &found->answer, size);
+    *size = strlen(found->answer);
+    return HY_OK;
+}
+
+static void free_sample(hy_row_answer *found) {
+    hy_free(found->question);
+    hy_free(found->reference);
+    hy_free(found->answer);
 }
 
 hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
-    char *text;
+    hy_row_answer found;
     size_t size;
-    hy_status status = sample(config, trainer, &text, &size);
-    hy_free(text);
+    hy_status status = sample(config, trainer, &found, &size);
+    free_sample(&found);
     return status;
+}
+
+static void write_ended(const hy_cli_terminal *terminal, const char *text, size_t size) {
+    hy_cli_write_safely(terminal->out, text, size, terminal->is_utf8);
+    if (size == 0 || text[size - 1] != '\n') fputc('\n', terminal->out);
 }
 
 static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
                            hy_trainer *trainer) {
-    const char *prompt = hy_cli_value(config, "prompt");
-    char *text;
+    hy_row_answer found;
     size_t size = 0;
-    if (sample(config, trainer, &text, &size) != HY_OK) /* the run is done and saved */
+    if (sample(config, trainer, &found, &size) != HY_OK) /* the run is done and saved */
         hy_cli_warning("could not sample text: %s", hy_error_message());
-    if (text == NULL) return;
-    hy_cli_section(terminal, "sample");
-    fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
-    hy_cli_write_safely(terminal->out, prompt, strlen(prompt), terminal->is_utf8);
-    fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
-    hy_cli_write_safely(terminal->out, text, size, terminal->is_utf8);
-    if (size == 0 || text[size - 1] != '\n') fputc('\n', terminal->out);
-    hy_free(text);
+    bool is_row = found.question != NULL;
+    const char *prompt = is_row ? found.question : hy_cli_value(config, "prompt");
+    if (found.answer != NULL) {
+        hy_cli_section(terminal, is_row ? "answer to a held-out row" : "sample");
+        fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
+        hy_cli_write_safely(terminal->out, prompt, strlen(prompt), terminal->is_utf8);
+        fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
+        write_ended(terminal, found.answer, size);
+    }
+    if (is_row) {
+        hy_cli_section(terminal, "answer in the data");
+        write_ended(terminal, found.reference, strlen(found.reference));
+    }
+    free_sample(&found);
 }
 
 /* ---- files and next commands ----------------------------------------------------------------- */

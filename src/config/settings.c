@@ -440,11 +440,13 @@ static const hy_setting table[] = {
     {INTEGER(eval.sample_tokens, "--sample-tokens", 0, 1048576, "200",
              "Tokens of the text sampled at the end; 0: no sample.")},
     {NUMBER(eval.temperature, "--temperature", 0, 100, "0.8",
-            "Sampling temperature; 0: always the most likely token.")},
+            "Sampling temperature; 0: always the most likely token, as in the answer to a held-out "
+            "row.")},
     {INTEGER(eval.top_k, "--top-k", 0, 16777216, "0",
              "Sample from this many most likely tokens; 0: all.")},
     {TEXT(eval.prompt, "--prompt", "any text", "",
-          "Prompt of the sample at the end; empty: none.")},
+          "Prompt of the sample at the end; empty: none, or with rows the question of a held-out "
+          "row.")},
 
     {INTEGER(save.save_every, "--save-every", 0, 1000000000, "0",
              "Steps between checkpoints; 0: use save_minutes only.")},

@@ -207,9 +207,8 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
 
 /* Text between two special tokens is encoded in one piece, as it was when the model was trained: a
  * cut inside it would change the merges. The token at which an answer begins is found by the byte
- * lengths of the tokens. These are unknown if the tokenizer changes the text. Then the text up to
- * the border is encoded again: the tokens that both encodings share lie before the border, and the
- * first token that differs crosses it. */
+ * lengths of the tokens. If the tokenizer changes the text (a blank before it, NFC), the border lies
+ * in the changed text: where the text up to the border ends if it is encoded alone. */
 
 void hy_flags_free(hy_flags *flags) {
     free(flags->data);
@@ -232,45 +231,62 @@ hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t
     return HY_OK;
 }
 
-/* The byte length of each token if the lengths add up to the text, which holds for tokenizers that
- * do not change the text. */
-static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_t size,
-                          const int32_t *ids, size_t count, uint32_t **out) {
-    hy_text spelled = {0};
-    uint32_t *sizes = malloc((count + 1) * sizeof *sizes);
-    HY_FAIL_IF(!sizes, HY_ERR_MEMORY, "not enough memory for %zu tokens", count);
+/* Appends the text of the tokens; sizes gets the bytes of each (NULL: not needed). in_pairs: each
+ * token is decoded behind another, because some decoders drop the blank of the first token. */
+static hy_status spell(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                       bool in_pairs, uint32_t *sizes, hy_text *out) {
+    hy_text pair = {0};
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        size_t before = spelled.size;
-        status = hy_tokenizer_decode(tokenizer, ids + i, 1, 0, &spelled);
-        sizes[i] = (uint32_t)(spelled.size - before);
+        const int32_t both[2] = {ids[i ? i - 1 : 0], ids[i]};
+        size_t before = 0;
+        hy_text_clear(&pair);
+        if (in_pairs) status = hy_tokenizer_decode(tokenizer, both, 1, 0, &pair);
+        before = pair.size;
+        hy_text_clear(&pair);
+        if (status == HY_OK)
+            status = hy_tokenizer_decode(tokenizer, both + !in_pairs, 1 + in_pairs, 0, &pair);
+        if (before > pair.size) before = pair.size;
+        hy_text_add_bytes(out, hy_text_string(&pair) + before, pair.size - before);
+        if (sizes) sizes[i] = (uint32_t)(pair.size - before);
     }
-    if (status == HY_OK) status = hy_text_status(&spelled);
-    bool is_same = status == HY_OK && spelled.size == size &&
-                   memcmp(hy_text_string(&spelled), text, size) == 0;
+    hy_text_free(&pair);
+    return status == HY_OK ? hy_text_status(out) : status;
+}
+
+/* The byte length of each token; *is_text: the lengths add up to the text itself. */
+static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                          const int32_t *ids, size_t count, uint32_t *sizes, bool *is_text) {
+    hy_text spelled = {0};
+    hy_status status = spell(tokenizer, ids, count, false, sizes, &spelled);
+    *is_text = status == HY_OK && spelled.size == size &&
+               memcmp(hy_text_string(&spelled), text, size) == 0;
+    if (status == HY_OK && !*is_text) {
+        hy_text_clear(&spelled);
+        status = spell(tokenizer, ids, count, true, sizes, &spelled);
+    }
     hy_text_free(&spelled);
-    *out = is_same ? sizes : NULL;
-    if (!is_same) free(sizes);
     return status;
 }
 
-/* How many tokens of the text `all` end at or before byte `size`. */
-static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, size_t size,
-                               int flags, const int32_t *all, size_t count, size_t *out) {
-    hy_ids part = {0};
-    hy_status status = hy_tokenizer_encode(tokenizer, text, size, flags, &part);
-    size_t same = 0;
-    while (same < part.count && same < count && part.data[same] == all[same]) same++;
-    hy_ids_free(&part);
-    *out = same;
+/* The length of a text as its tokens spell it. */
+static hy_status spelled_size(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                              int flags, size_t *out) {
+    hy_ids ids = {0};
+    hy_text spelled = {0};
+    hy_status status = hy_tokenizer_encode(tokenizer, text, size, flags, &ids);
+    if (status == HY_OK) status = spell(tokenizer, ids.data, ids.count, true, NULL, &spelled);
+    *out = spelled.size;
+    hy_text_free(&spelled);
+    hy_ids_free(&ids);
     return status;
 }
 
-/* Pieces [first, last) are text that was encoded in one piece; its tokens are in `ids` from
- * `before` on. */
+/* Pieces [first, last) are text that was encoded in one piece, into `count` tokens of these sizes.
+ * is_text: the tokens spell the text itself. */
 static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
-                          const hy_tokenizer *tokenizer, int flags, const int32_t *ids,
-                          size_t count, const uint32_t *sizes, hy_flags *answers) {
+                          const hy_tokenizer *tokenizer, int flags, size_t count,
+                          const uint32_t *sizes, bool is_text, hy_flags *answers) {
     const hy_rendered_piece *p = r->pieces;
     const char *text = hy_text_string(&r->text) + p[first].begin;
     size_t done = 0, bytes = 0;
@@ -279,13 +295,12 @@ static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
         size_t at = p[i].begin - p[first].begin, border = done;
         if (!tokenizer) {
             border = at;
-        } else if (sizes) {
+        } else {
+            if (!is_text) HY_TRY(spelled_size(tokenizer, text, at, flags, &at));
             /* a token that crosses the border belongs to the answer */
             while (border < count && (p[i].is_answer ? bytes + sizes[border] <= at : bytes < at)) {
                 bytes += sizes[border++];
             }
-        } else {
-            HY_TRY(tokens_before(tokenizer, text, at, flags, ids, count, &border));
         }
         if (border < done) border = done;
         HY_TRY(push_flags(answers, border - done, p[i - 1].is_answer));
@@ -302,13 +317,19 @@ static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
     int flags =
         (r->spells_specials ? 0 : HY_TOKENS_PLAIN) | (first > r->opening ? HY_TOKENS_INSIDE : 0);
     uint32_t *sizes = NULL;
+    hy_status status = HY_OK;
     HY_TRY(hy_encode_text(tokenizer, text, size, flags, ids));
     size_t count = ids->count - before;
     const int32_t *run = count ? ids->data + before : NULL; /* a text may have no tokens at all */
-    bool has_border = false;
+    bool has_border = false, is_text = true;
     for (size_t i = first + 1; i < last; i++) has_border |= p[i].is_answer != p[i - 1].is_answer;
-    if (has_border && tokenizer) HY_TRY(sizes_of(tokenizer, text, size, run, count, &sizes));
-    hy_status status = flag_run(r, first, last, tokenizer, flags, run, count, sizes, answers);
+    if (has_border && tokenizer) {
+        sizes = malloc((count + 1) * sizeof *sizes);
+        HY_FAIL_IF(!sizes, HY_ERR_MEMORY, "not enough memory for %zu tokens", count);
+        status = sizes_of(tokenizer, text, size, run, count, sizes, &is_text);
+    }
+    if (status == HY_OK)
+        status = flag_run(r, first, last, tokenizer, flags, count, sizes, is_text, answers);
     free(sizes);
     return status;
 }

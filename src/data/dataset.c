@@ -95,10 +95,8 @@ static hy_status open_path(hy_dataset *d, const char *path, hy_part_use use, par
     return status;
 }
 
-static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
-    bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
-    hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
-    if (is_same) use = HY_PART_IS_BOTH;
+/* Opens tokenizer, columns and chat template. */
+static hy_status open_encoding(hy_dataset *d, const hy_dataset_options *o) {
     if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
     long workers = o->workers > 0 ? o->workers : sysconf(_SC_NPROCESSORS_ONLN);
     if (workers < 1) workers = 1;
@@ -113,6 +111,14 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
+    return HY_OK;
+}
+
+static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
+    bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
+    hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
+    if (is_same) use = HY_PART_IS_BOTH;
+    HY_TRY(open_encoding(d, o));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o->path, use, &d->main));
     bool is_bytes = d->main.parts[0].is_bytes;
     if (is_given(o->val_path) && !is_same) {
@@ -125,6 +131,41 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     d->splits[HY_TRAIN] = &d->main;
     d->splits[HY_VAL] = d->held_out.count ? &d->held_out : &d->main;
     return HY_OK;
+}
+
+/* ---- showing rows ---------------------------------------------------------------------------- */
+
+static hy_status show_path(const hy_dataset *d, const char *path, uint64_t most, hy_show_row show,
+                           void *user) {
+    hy_file_list list;
+    hy_file_kind kind;
+    HY_TRY(hy_file_list_find(path, d->encoding.options->format, &list));
+    hy_status status = hy_file_list_kind(path, &list, &kind);
+    if (status == HY_OK && kind != HY_DATA_ROWS)
+        status =
+            hy_fail(HY_ERR_INPUT, "%s has no rows to show: it is %s, and every token of it counts",
+                    path, kind == HY_DATA_SHARDS ? "a file of tokens" : "text");
+    if (status == HY_OK && !d->tokenizer && d->encoding.options->no_bytes)
+        status = hy_fail(HY_ERR_INPUT, "%s", d->encoding.options->no_bytes);
+    if (status == HY_OK) status = hy_examples_show(&list, &d->encoding, most, show, user);
+    hy_file_list_free(&list);
+    return status;
+}
+
+hy_status hy_dataset_show_rows(const hy_dataset_options *o, uint64_t most, hy_show_row show,
+                               void *user) {
+    hy_dataset d = {0};
+    hy_mixture mixture = {0};
+    HY_FAIL_IF(is_builtin(o->path), HY_ERR_INPUT,
+               "the built-in text has no rows to show; name a file of rows with --data");
+    hy_status status = open_encoding(&d, o);
+    if (status == HY_OK) status = hy_mixture_parse(o->path, &mixture);
+    for (size_t i = 0; status == HY_OK && i < mixture.count; i++)
+        status = show_path(&d, mixture.parts[i].path, most, show, user);
+    hy_mixture_free(&mixture);
+    hy_chat_template_close(&d.encoding.chat);
+    hy_tokenizer_close(d.tokenizer);
+    return status;
 }
 
 /* ---- describing ------------------------------------------------------------------------------ */
@@ -287,6 +328,33 @@ int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t
     /* all other members are read-only */
     if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true);
     return counted;
+}
+
+/* Appends the tokens of an example from `at` on whose sign is as given. */
+static hy_status take_run(const int32_t *tokens, uint32_t count, uint32_t *at, bool counts,
+                          hy_ids *out) {
+    for (; *at < count && (tokens[*at] < 0) == counts; ++*at) {
+        int32_t id = tokens[*at] & ~HY_COUNTS;
+        HY_TRY(hy_ids_append(out, &id, 1));
+    }
+    return HY_OK;
+}
+
+hy_status hy_dataset_held_out_row(const hy_dataset *d, hy_ids *question, hy_ids *answer) {
+    const part_list *list = d->splits[HY_VAL];
+    for (const hy_part *part = list->parts; part < list->parts + list->count; part++) {
+        const hy_spool *members = &part->packs[HY_VAL].members;
+        for (size_t i = 0; part->examples && i < members->size / sizeof(uint64_t); i++) {
+            uint32_t count, at = 0;
+            const int32_t *tokens =
+                hy_examples_get(part->examples, ((const uint64_t *)members->data)[i], &count);
+            /* A text counts from its second token on. */
+            if (count > (uint32_t)d->facts.seq || tokens[1] < 0) continue;
+            HY_TRY(take_run(tokens, count, &at, false, question));
+            return take_run(tokens, count, &at, true, answer);
+        }
+    }
+    return HY_OK;
 }
 
 bool hy_dataset_has_failed(const hy_dataset *d) { return atomic_load(&d->has_failed); }

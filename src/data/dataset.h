@@ -72,6 +72,28 @@ typedef struct hy_dataset_facts {
  * split). Errors are HY_ERR_INPUT and name the file, and for a row its line. */
 hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out);
 void hy_dataset_close(hy_dataset *data);
+
+/* A stored token of a row is its id; the sign bit says that it counts as a target. */
+#define HY_COUNTS INT32_MIN
+
+/* A row as it is trained: an example, or one of the examples of a long text. */
+typedef struct hy_shown_row {
+    const char *path;
+    uint64_t line;
+    const char *format;            /* as row_format in the facts */
+    const char *dropped;           /* why the row is not trained; NULL: it is */
+    bool is_cut;                   /* it is longer than a sequence */
+    uint32_t part, parts;          /* example number of the row's examples, from 1 */
+    const hy_tokenizer *tokenizer; /* NULL: bytes */
+    const int32_t *tokens;         /* as stored, see HY_COUNTS */
+    uint32_t count;
+} hy_shown_row;
+typedef hy_status (*hy_show_row)(void *user, const hy_shown_row *row);
+/* Shows the first `most` rows of each training path as they are trained, and reads no further rows.
+ * An error of `show` ends the reading. HY_ERR_INPUT names a path that has no rows. */
+hy_status hy_dataset_show_rows(const hy_dataset_options *options, uint64_t most, hy_show_row show,
+                               void *user);
+
 const hy_dataset_facts *hy_dataset_describe(const hy_dataset *data);
 const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: there is none */
 
@@ -81,6 +103,11 @@ const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: there
  * error message if another program changed a file so that it can no longer be read. */
 int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);
+
+/* Appends the tokens of a held-out row up to its first answer, and the answer with its end token:
+ * the first row that is shorter than a sequence. Appends nothing if there is none, or if all tokens
+ * of rows count. */
+hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
 
 /* Whether hy_dataset_fill has returned -1. */
 bool hy_dataset_has_failed(const hy_dataset *data);

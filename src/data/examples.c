@@ -253,6 +253,15 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+static void free_batch(hy_batch_of_rows *b) {
+    hy_ids_free(&b->tokens);
+    hy_ids_free(&b->lengths);
+    hy_conversation_free(&b->conversation);
+    hy_rendered_free(&b->rendered);
+    hy_ids_free(&b->ids);
+    hy_flags_free(&b->answers);
+}
+
 static hy_status run_workers(reading *r) {
     int32_t workers = r->encoding->workers;
     hy_batch_of_rows *slots = calloc((size_t)workers, sizeof *slots);
@@ -265,14 +274,7 @@ static hy_status run_workers(reading *r) {
                        .slot_size = sizeof *slots,
                        .workers = workers};
     hy_status status = hy_in_order_run(&job);
-    for (hy_batch_of_rows *b = slots; b < slots + workers; b++) {
-        hy_ids_free(&b->tokens);
-        hy_ids_free(&b->lengths);
-        hy_conversation_free(&b->conversation);
-        hy_rendered_free(&b->rendered);
-        hy_ids_free(&b->ids);
-        hy_flags_free(&b->answers);
-    }
+    for (hy_batch_of_rows *b = slots; b < slots + workers; b++) free_batch(b);
     free(slots);
     return status;
 }
@@ -332,12 +334,17 @@ static void choose_template(reading *r) {
     }
 }
 
-static hy_status read_mapped(reading *r) {
+/* Finds kind and template of the rows, and moves before the first. */
+static hy_status prepare(reading *r) {
     HY_TRY(find_kind(r));
     choose_template(r);
     hy_status status = hy_chat_template_check(&r->chat);
     if (status != HY_OK) return hy_fail_context(status, "%s", r->path);
-    HY_TRY(begin_rows(r));
+    return begin_rows(r);
+}
+
+static hy_status read_mapped(reading *r) {
+    HY_TRY(prepare(r));
     HY_TRY(run_workers(r));
     HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s",
                r->path, r->first_reason);
@@ -348,7 +355,54 @@ static hy_status read_mapped(reading *r) {
     return HY_OK;
 }
 
-static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_file *file) {
+/* ---- showing rows ---------------------------------------------------------------------------- */
+
+/* How rows are shown, and how many are left. */
+typedef struct showing {
+    hy_show_row show;
+    void *user;
+    uint64_t left;
+} showing;
+
+/* The batch holds one row. */
+static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const showing *s) {
+    hy_shown_row row = {.path = r->path,
+                        .line = b->rows[0].line,
+                        .format = r->examples->format,
+                        .dropped = b->losses.count ? b->losses.list[0].reason : NULL,
+                        .is_cut = b->cut > 0,
+                        .parts = (uint32_t)b->lengths.count,
+                        .tokenizer = r->encoding->tokenizer,
+                        .tokens = b->tokens.data};
+    if (row.parts == 0) return s->show(s->user, &row);
+    for (row.part = 1; row.part <= row.parts; row.part++) {
+        row.count = (uint32_t)b->lengths.data[row.part - 1];
+        HY_TRY(s->show(s->user, &row));
+        row.tokens += row.count;
+    }
+    return HY_OK;
+}
+
+static hy_status show_mapped(reading *r, showing *s) {
+    HY_TRY(prepare(r));
+    hy_batch_of_rows *b = calloc(1, sizeof *b);
+    HY_FAIL_IF(!b, HY_ERR_MEMORY, "not enough memory to read %s", r->path);
+    hy_status status = HY_OK;
+    r->batch_bytes = 1; /* a row per batch */
+    for (; s->left > 0 && status == HY_OK && next_batch(r, b); s->left--) {
+        status = encode_batch(r, b);
+        if (status == HY_OK) status = show_batch(r, b, s);
+    }
+    free_batch(b);
+    free(b);
+    return status;
+}
+
+/* ---- lists of files -------------------------------------------------------------------------- */
+
+/* show NULL: encodes all rows. */
+static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_file *file,
+                           showing *show) {
     hy_input input;
     HY_TRY(hy_input_open(file, &input));
     reading r = {.examples = x,
@@ -358,10 +412,20 @@ static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_
                  .begin = input.data,
                  .size = input.size,
                  .batch_bytes = e->buffer / (size_t)e->workers};
-    hy_status status = read_mapped(&r);
+    hy_status status = show ? show_mapped(&r, show) : read_mapped(&r);
     hy_csv_close(&r.csv);
     hy_input_close(&input);
     return status;
+}
+
+hy_status hy_examples_show(const hy_file_list *files, const hy_encoding *e, uint64_t most,
+                           hy_show_row show, void *user) {
+    showing s = {show, user, most};
+    for (size_t i = 0; s.left > 0 && i < files->count; i++) {
+        hy_examples x = {0}; /* only its description of the rows is used */
+        HY_TRY(read_file(&x, e, &files->files[i], &s));
+    }
+    return HY_OK;
 }
 
 void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out) {
@@ -399,7 +463,7 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     hy_status status = hy_spool_open(&x->tokens);
     if (status == HY_OK) status = hy_spool_open(&x->ends);
     for (size_t i = 0; status == HY_OK && i < files->count; i++) {
-        status = read_file(x, e, &files->files[i]);
+        status = read_file(x, e, &files->files[i], NULL);
     }
     if (status == HY_OK) status = hy_spool_map(&x->tokens);
     if (status == HY_OK) status = hy_spool_map(&x->ends);

@@ -15,9 +15,6 @@
 #include "data/source.h"
 #include "data/spool.h"
 
-/* A stored token is its id; the sign bit says that it counts as a target. */
-#define HY_COUNTS INT32_MIN
-
 /* Why rows were dropped, with their number. The last entry collects all further reasons. */
 #define HY_MOST_REASONS 8
 typedef struct hy_row_losses {
@@ -51,6 +48,11 @@ void hy_examples_close(hy_examples *examples);
 
 /* The tokens of example i as stored; *count is their number. */
 const int32_t *hy_examples_get(const hy_examples *examples, uint64_t i, uint32_t *count);
+
+/* Calls `show` for the first rows of the list, at most `most`; reads no further rows. An error of
+ * `show` ends the reading. */
+hy_status hy_examples_show(const hy_file_list *files, const hy_encoding *encoding, uint64_t most,
+                           hy_show_row show, void *user);
 
 /* ---- encoding a batch of rows ---------------------------------------------------------------- */
 

@@ -23,9 +23,16 @@
 #define SHORTEST_CONTEXT 8
 #define PROMPT_ROWS 64 /* prompt tokens per pass */
 
+/* A held-out row: the tokens before its answer, and the answer without its end token. */
+typedef struct held_out_row {
+    hy_ids question, answer; /* empty: there is no such row */
+    int32_t end;             /* the token that ends the answer; -1: not known */
+} held_out_row;
+
 typedef struct sampler {
     hy_engine *e;
     const hy_sample_options *options;
+    const held_out_row *row;       /* NULL: the prompt of the options */
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     int32_t vocab;                 /* sampled token ids are below this */
     hy_end_tokens ends;            /* of a model from a folder; a sample ends with one of them */
@@ -98,6 +105,7 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
 static hy_status encode_prompt(const sampler *s, hy_ids *out) {
     const char *prompt = s->options->prompt ? s->options->prompt : "";
     int32_t eos = s->tokenizer ? hy_tokenizer_eos(s->tokenizer) : -1;
+    if (s->row) return hy_ids_append(out, s->row->question.data, s->row->question.count);
     HY_TRY(hy_encode_text(s->tokenizer, prompt, strlen(prompt), 0, out));
     if (out->count > 0) return HY_OK;
     if (eos < 0) return hy_encode_text(s->tokenizer, "\n", 1, 0, out);
@@ -114,7 +122,7 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
     for (int32_t i = 0; i < s->options->tokens; i++) {
         int32_t token;
         HY_TRY(next_token(s, weights, i, &token));
-        if (hy_end_tokens_has(&s->ends, token)) break;
+        if (hy_end_tokens_has(&s->ends, token) || (s->row && token == s->row->end)) break;
         HY_TRY(hy_ids_append(out, &token, 1));
         append(s, token);
     }
@@ -132,7 +140,8 @@ static hy_status sample(sampler *s, hy_text *out) {
                "not enough memory to sample text");
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
-    if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);
+    int flags = s->row ? HY_TOKENS_SKIP_SPECIAL : 0;
+    if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, flags, out);
     hy_text_add(out, ""); /* an empty text is a string too, not NULL */
     hy_ids_free(&prompt);
     hy_ids_free(&ids);
@@ -156,13 +165,17 @@ static hy_status try_to_sample(const sampler *as, hy_text *out) {
     return status;
 }
 
-hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
-                           const hy_sample_options *options, hy_text *out) {
+static hy_status continue_text(hy_engine *e, const hy_tokenizer *tokenizer,
+                               const hy_sample_options *options, const held_out_row *row,
+                               hy_text *out) {
     hy_status status;
     int32_t ids = tokenizer ? hy_tokenizer_vocab(tokenizer) : INT32_MAX;
     int32_t vocab = e->model->shape.vocab;
-    sampler s = {
-        .e = e, .tokenizer = tokenizer, .options = options, .vocab = ids < vocab ? ids : vocab};
+    sampler s = {.e = e,
+                 .tokenizer = tokenizer,
+                 .options = options,
+                 .row = row,
+                 .vocab = ids < vocab ? ids : vocab};
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
@@ -171,4 +184,50 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_prepare_retry(e, status));
     e->retries.in_a_row = 0;
     return HY_OK;
+}
+
+hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
+                           const hy_sample_options *options, hy_text *out) {
+    return continue_text(e, tokenizer, options, NULL, out);
+}
+
+/* ---- a held-out row -------------------------------------------------------------------------- */
+
+static hy_status find_row(const hy_dataset *data, held_out_row *out) {
+    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(data);
+    HY_TRY(hy_dataset_held_out_row(data, &out->question, &out->answer));
+    if (out->answer.count == 0) return HY_OK;
+    int32_t last = out->answer.data[out->answer.count - 1];
+    bool has_end = tokenizer ? hy_tokenizer_is_special(tokenizer, last) : last == 0;
+    if (has_end) out->end = last;
+    out->answer.count -= has_end;
+    return HY_OK;
+}
+
+/* The text of tokens as a string that the caller frees. */
+static hy_status text_of(const hy_tokenizer *tokenizer, const hy_ids *ids, int flags, char **out) {
+    hy_text text = {0};
+    hy_status status = hy_decode_text(tokenizer, ids->data, ids->count, flags, &text);
+    hy_text_add(&text, ""); /* an empty text is a string too, not NULL */
+    if (status == HY_OK) status = hy_text_take(&text, out);
+    hy_text_free(&text);
+    return status;
+}
+
+hy_status hy_engine_answer(hy_engine *e, const hy_dataset *data, const hy_sample_options *options,
+                           hy_row_answer *out) {
+    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(data);
+    held_out_row row = {.end = -1};
+    hy_text answer = {0};
+    hy_status status = find_row(data, &row);
+    if (status == HY_OK && row.answer.count > 0) {
+        status = text_of(tokenizer, &row.question, 0, &out->question);
+        if (status == HY_OK)
+            status = text_of(tokenizer, &row.answer, HY_TOKENS_SKIP_SPECIAL, &out->reference);
+        if (status == HY_OK) status = continue_text(e, tokenizer, options, &row, &answer);
+        if (status == HY_OK) status = hy_text_take(&answer, &out->answer);
+    }
+    hy_ids_free(&row.question);
+    hy_ids_free(&row.answer);
+    return status;
 }

@@ -295,13 +295,16 @@ static void add_listing(hy_text *html, const char *title, const char *text, bool
 
 static void add_sample(hy_page *page, int r) {
     const hy_json_node *root = page->runs[r]->sample ? hy_json_root(page->runs[r]->sample) : NULL;
-    const char *prompt = "", *text = "";
+    const char *prompt = "", *text = "", *reference = "";
     if (!hy_json_as_string(hy_json_get(root, "text"), &text, NULL)) return;
     hy_json_as_string(hy_json_get(root, "prompt"), &prompt, NULL);
     hy_text_clear(&page->scratch);
     hy_text_add(&page->scratch, prompt);
     hy_text_add(&page->scratch, text);
-    add_listing(page->html, "Sample", hy_text_string(&page->scratch), true);
+    bool is_row = hy_json_as_string(hy_json_get(root, "reference"), &reference, NULL);
+    add_listing(page->html, is_row ? "Answer to a held-out row" : "Sample",
+                hy_text_string(&page->scratch), true);
+    add_listing(page->html, "Answer in the data", reference, true);
 }
 
 static void add_notes(hy_page *page, int r) {

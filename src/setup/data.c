@@ -43,28 +43,22 @@ static void tell_progress(void *user, const char *what, double share) {
 
 static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
 
-hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
+hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out) {
     const hy_settings *s = e->request.settings;
-    char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
-    bool has_held_out = s->input.val_fraction > 0 || s->val_data[0];
-    HY_FAIL_IF(!has_held_out && s->eval.early_stop > 0, HY_ERR_INPUT,
-               "eval.early_stop = %lld needs held-out data, but input.val_fraction is 0 and "
-               "val_data is empty",
-               (long long)s->eval.early_stop);
+    char *folder = out->folder, *tokenizer = out->tokenizer;
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
     /* The built-in text is read as bytes, whatever tokenizer the model has. */
     bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
     if (is_builtin && strcmp(s->input.tokenizer, "auto") == 0) tokenizer[0] = '\0';
-    char no_bytes[HY_PATH_MAX + 256];
-    snprintf(no_bytes, sizeof no_bytes,
+    snprintf(out->no_bytes, sizeof out->no_bytes,
              "%s has %d tokens in its vocabulary, but no tokenizer; name one with --tokenizer, or "
              "train on bytes with --tokenizer none",
              folder, e->model->shape.vocab);
     bool needs_tokenizer = folder[0] && !tokenizer[0] && !s->save.resume[0] && !is_builtin &&
                            strcmp(s->input.tokenizer, "auto") == 0 &&
                            e->model->shape.vocab > HY_BYTE_VOCAB;
-    hy_dataset_options options = {
+    out->options = (hy_dataset_options){
         .path = s->data,
         .val_path = s->val_data[0] ? s->val_data : NULL,
         .format = s->input.data_format,
@@ -83,12 +77,24 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
         .columns = s->input.columns,
-        .no_bytes = needs_tokenizer ? no_bytes : NULL,
+        .no_bytes = needs_tokenizer ? out->no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
         .buffer_bytes = s->input.buffer_size,
         .user = (void *)e->observer,
         .on_progress = tell_progress,
         .on_warning = tell_warning,
     };
-    return hy_dataset_open(&options, out);
+    return HY_OK;
+}
+
+hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
+    const hy_settings *s = e->request.settings;
+    hy_data_request request;
+    bool has_held_out = s->input.val_fraction > 0 || s->val_data[0];
+    HY_FAIL_IF(!has_held_out && s->eval.early_stop > 0, HY_ERR_INPUT,
+               "eval.early_stop = %lld needs held-out data, but input.val_fraction is 0 and "
+               "val_data is empty",
+               (long long)s->eval.early_stop);
+    HY_TRY(hy_engine_data_request(e, keeps_rest, &request));
+    return hy_dataset_open(&request.options, out);
 }

@@ -35,6 +35,13 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 #define HY_BYTE_VOCAB 512 /* a larger vocabulary is that of a tokenizer */
 
+/* What the settings ask of a data set; the options point into this struct. */
+typedef struct hy_data_request {
+    char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX], no_bytes[HY_PATH_MAX + 256];
+    hy_dataset_options options;
+} hy_data_request;
+/* Needs settings, observer and model of the engine. keeps_rest: see dataset.h. */
+hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out);
 /* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
 /* The model's folder, which has its tokenizer and template; "": none. */

@@ -104,8 +104,9 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters) {
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Keeps the newest sample for the report. */
-static void keep_sample(const hy_trainer *t, const char *prompt, const hy_text *sample) {
+/* Keeps the newest sample for the report. reference: the answer in the data; NULL: there is none. */
+static void keep_sample(const hy_trainer *t, const char *prompt, const char *sample,
+                        const char *reference) {
     hy_text json = {0};
     hy_json_writer w;
     if (!t->record->lock) return; /* this run writes no files */
@@ -113,7 +114,8 @@ static void keep_sample(const hy_trainer *t, const char *prompt, const hy_text *
     hy_json_open_object(&w, NULL);
     hy_json_put_int(&w, "step", t->progress->step);
     hy_json_put_string(&w, "prompt", prompt ? prompt : "");
-    hy_json_put_string(&w, "text", hy_text_string(sample));
+    hy_json_put_string(&w, "text", sample);
+    if (reference) hy_json_put_string(&w, "reference", reference);
     hy_json_close_object(&w);
     hy_text_add(&json, "\n");
     hy_status status = hy_text_status(&json);
@@ -130,8 +132,27 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     HY_TRY(hy_trainer_must_have_passes(t, "samples of text"));
     HY_TRY(hy_team_fail(
         t->team, hy_engine_sample(t->engine, hy_dataset_tokenizer(t->data.set), options, &out)));
-    keep_sample(t, options->prompt, &out);
+    keep_sample(t, options->prompt, hy_text_string(&out), NULL);
     if (size) *size = out.size;
     *text = out.data;
     return HY_OK;
+}
+
+hy_status hy_trainer_answer_sized(hy_trainer *t, const hy_sample_options *options,
+                                  hy_row_answer *out, size_t size) {
+    hy_row_answer found = {0};
+    hy_copy_sized(out, size, &found, sizeof found);
+    HY_TRY(hy_trainer_must_run(t));
+    HY_TRY(hy_trainer_must_have_passes(t, "samples of text"));
+    hy_status status =
+        hy_team_fail(t->team, hy_engine_answer(t->engine, t->data.set, options, &found));
+    if (status == HY_OK) {
+        if (found.answer) keep_sample(t, found.question, found.answer, found.reference);
+        hy_copy_sized(out, size, &found, sizeof found);
+    } else {
+        hy_free(found.question);
+        hy_free(found.reference);
+        hy_free(found.answer);
+    }
+    return status;
 }

@@ -168,3 +168,226 @@ EOF
     expect_code 0
     ! grep -q 'dropped\|expected a value' "$stderr" || fail "rows are lost: $(cat "$stderr")"
 }
+
+# ---- tokenizers, templates and what the first lines say ----
+
+# A model folder "base" with 600 tokens in its vocabulary and no tokenizer.
+make_base() {
+    run_tiny --vocab 600 --sample-tokens 0 --out drawn
+    expect_code 0
+    mv drawn/model base
+}
+
+# The files of GPT-2's tokenizer for the letters of words(): a byte is its letter, \u0120 a blank.
+vocab='{"a": 0, "b": 1, "c": 2, "\u0120": 3, "ab": 4, "\u0120a": 5, "<|endoftext|>": 6, "A": 7, "Q": 8, ":": 9, "\u010a": 10}'
+
+words() { # COUNT rows
+    i=0
+    while [ $i -lt "$1" ]; do
+        echo '{"question": "ab ab", "answer": "c a"}'
+        i=$((i + 1))
+    done
+}
+
+add_vocab_files() { # FOLDER
+    echo "$vocab" > "$1/vocab.json"
+    printf '#version: 0.2\na b\n\304\240 a\n' > "$1/merges.txt"
+}
+
+# The ids of the first row, and a star before those that count.
+shown_ids() {
+    run --data words.jsonl --show-rows 1 --json "$@"
+    expect_code 0
+    sed 's/.*"tokens"://; s/{"id":\([0-9]*\),"text":"[^"]*","counts":\([a-z]*\)}[],]*/\1\2 /g
+         s/\([0-9]*\)true/*\1/g; s/false//g; s/[]}[]//g; s/ $//' "$stdout"
+}
+
+test_vocab_json_and_merges_txt_are_a_tokenizer() {
+    make_base
+    add_vocab_files base
+    words 20 > words.jsonl
+    echo '{"tokenizer_class": "GPT2Tokenizer"}' > base/tokenizer_config.json
+    expect_same "$(shown_ids --model base)" "4 3 4 10 *2 *5 *6" "ids"
+}
+
+test_tokenizer_files_that_are_not_supported_are_refused_by_name() {
+    make_base
+    words 20 > words.jsonl
+    for name in tokenizer.model spiece.model tekken.json vocab.txt vocab.json; do
+        echo x > "base/$name"
+        run --model base --data words.jsonl --out out
+        expect_refusal "base has the tokenizer file $name" "save_pretrained"
+        rm "base/$name"
+    done
+    add_vocab_files base
+    echo '{"tokenizer_class": "CLIPTokenizer"}' > base/tokenizer_config.json
+    run --model base --data words.jsonl --out out
+    expect_refusal "CLIPTokenizer" "GPT2Tokenizer and Qwen2Tokenizer"
+}
+
+test_a_folder_without_a_tokenizer_is_trained_on_bytes_only_when_asked() {
+    make_base
+    words 20 > words.jsonl
+    set -- --model base --data words.jsonl --seq-len 32 --batch-size 2 --steps 2 --sample-tokens 0 --threads 1 \
+        --device cpu
+    run "$@" --out out
+    expect_refusal "base has 600 tokens in its vocabulary, but no tokenizer" "--tokenizer none"
+    run "$@" --show-rows 1
+    expect_refusal "base has 600 tokens in its vocabulary, but no tokenizer"
+    run "$@" --tokenizer none --out out
+    expect_code 0
+    expect_out "bytes, 256 of the vocabulary's 600 entries"
+    run --resume out --steps 4
+    expect_code 0
+}
+
+test_drawn_weights_and_bytes_are_named_for_a_real_vocabulary() {
+    run_tiny --vocab 600 --out out
+    expect_code 0
+    expect_out "drawn at random: nano is a shape without weights"
+    expect_out "bytes, 256 of the vocabulary's 600 entries: there is no tokenizer"
+    run_tiny --out plain
+    grep -q "drawn\|entries" "$stdout" && fail "a model of bytes has notices: $(head -5 "$stdout")"
+    return 0
+}
+
+make_template() {
+    make_base
+    add_vocab_files base
+    cat > base/tokenizer_config.json << 'END'
+{"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>", "chat_template":
+ "{% for m in messages %}{{ 'Q:' if m.role == 'user' else 'A:' }}{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}"}
+END
+    words 40 > words.jsonl
+}
+
+test_questions_and_answers_are_written_with_the_template_of_the_folder() {
+    make_template
+    expect_same "$(shown_ids --model base)" "8 9 4 3 4 6 7 9 *2 *5 *6" "ids with the template"
+    expect_same "$(shown_ids --model base --chat-template conversations)" "4 3 4 10 *2 *5 *6" "ids without"
+    expect_same "$(shown_ids --model base --chat-template plain)" "4 3 4 10 *2 *5 *6" "plain ids"
+    set -- --model base --data words.jsonl --seq-len 32 --batch-size 2 --steps 2 --sample-tokens 8 --threads 1 \
+        --device cpu
+    run "$@" --out out
+    expect_code 0
+    expect_out "question and answer; the chat template of the model folder; loss on answers"
+    grep -q "the chat template of the model folder" out/summary.json || fail "summary.json names no template"
+    run "$@" --chat-template plain --out plain
+    expect_out "question and answer; no chat template; loss on answers"
+}
+
+# Such a run has no columns in its configuration, and its template is auto.
+test_a_run_from_before_the_template_was_the_default_resumes_as_it_began() {
+    make_template
+    set -- --model base --data words.jsonl --seq-len 32 --batch-size 2 --sample-tokens 0 --threads 1 --device cpu \
+        --chat-template conversations --save-every 4 --steps 8
+    run "$@" --out whole
+    run "$@" --out old
+    expect_code 0
+    rm -rf old/checkpoint-8
+    sed -i 's/chat_template = "[a-z]*"/chat_template = "auto"/; /columns = /d' old/config.cfg
+    grep -q 'chat_template = "auto"' old/config.cfg || fail "$(cat old/config.cfg)"
+    run --resume old --quiet
+    expect_code 0
+    expect_same "$(losses old)" "$(losses whole)" "losses"
+}
+
+# ---- cut rows ----
+
+test_cut_and_dropped_rows_are_counted_in_log_summary_and_report() {
+    long=$(printf 'x%.0s' $(seq 60))
+    { rows 30; echo "{\"question\": \"$long\", \"answer\": \"1\"}"
+      for _ in $(seq 4); do echo "{\"question\": \"q\", \"answer\": \"$long\"}"; done; } > sums.jsonl
+    run_tiny --data sums.jsonl --out out
+    expect_code 0
+    expect_err "cut 5 of 35 rows because they are longer than the sequence of 32 tokens"
+    expect_err "dropped 1 of 35 rows (1: no answer is left after cutting)"
+    expect_out "1 of 35 rows dropped (1: no answer is left after cutting), 5 cut"
+    for line in '"rows": 35' '"rows_dropped": 1' '"rows_cut": 5'; do
+        grep -q "$line" out/summary.json || fail "summary.json lacks $line"
+    done
+    grep -q 'no answer is left after cutting), 5 cut' out/report.html || fail "the report does not count them"
+}
+
+test_more_than_a_tenth_dropped_is_said() {
+    { rows 36; for _ in 1 2 3 4; do echo '{"question": "no answer"}'; done; } > sums.jsonl
+    run_tiny --data sums.jsonl --out out
+    expect_code 0
+    expect_err 'dropped 4 of 40 rows (4: "answer" is missing)'
+    { rows 35; for _ in 1 2 3 4 5; do echo '{"question": "no answer"}'; done; } > sums.jsonl
+    run_tiny --data sums.jsonl --out more
+    expect_code 0
+    expect_err 'dropped 5 of 40 rows, more than a tenth (5: "answer" is missing)'
+}
+
+# ---- --show-rows and the closing sample ----
+
+test_show_rows_prints_rows_as_they_are_trained_and_stops() {
+    { echo '{"question": "no answer"}'; echo '{"question": "2+3?", "answer": "5"}'
+      printf '{"question": "%s", "answer": "%s"}\n' q "$(printf 'y%.0s' $(seq 60))"; rows 40; } > sums.jsonl
+    run_tiny --data sums.jsonl --show-rows 3
+    expect_code 0
+    expect_nothing_written
+    expect_out "rows: question and answer; no chat template; loss on answers"
+    expect_out 'row 1, sums.jsonl:1: dropped: "answer" is missing'
+    expect_out "row 2, sums.jsonl:2: 7 tokens, 2 counted"
+    expect_out '[[5\x00]]'
+    expect_out '50 "2"  43 "+"  51 "3"  63 "?"  10 "\n"  *53 "5"  *0 "\x00"'
+    expect_out "row 3, sums.jsonl:3: 33 tokens, 31 counted; cut, because it is longer than a sequence"
+    grep -q "row 4" "$stdout" && fail "more than three rows are shown"
+    run_tiny --data sums.jsonl --show-rows 2 --json
+    expect_code 0
+    json_lines "$stdout" > /dev/null
+    expect_same "$(wc -l < "$stdout")" 2 "lines of JSON"
+    expect_out '"line":1,"format":"question and answer; no chat template; loss on answers","dropped":'
+    expect_out '{"id":53,"text":"5","counts":true}'
+}
+
+test_show_rows_shows_each_part_of_a_long_text_and_each_path() {
+    printf '{"text": "%s"}\n' "$(printf 'z%.0s' $(seq 60))" > texts.jsonl
+    rows 9 > sums.jsonl
+    run_tiny --data texts.jsonl,sums.jsonl --show-rows 1
+    expect_code 0
+    expect_out "row 1, texts.jsonl:1: 33 tokens, 32 counted; part 1 of 2 of a long text"
+    expect_out "row 1, texts.jsonl:1: 29 tokens, 28 counted; part 2 of 2 of a long text"
+    expect_out "row 2, sums.jsonl:1: "
+}
+
+test_show_rows_refuses_what_has_no_rows() {
+    echo "only text" > notes.txt
+    run_tiny --data notes.txt --show-rows 2
+    expect_refusal "notes.txt has no rows to show"
+    run_tiny --show-rows 2
+    expect_refusal "built-in text has no rows"
+    rows 9 > sums.jsonl
+    for count in 0 -1 x 2.5; do
+        run_tiny --data sums.jsonl --show-rows=$count
+        expect_refusal "--show-rows is \"$count\"; accepted: 1 or more"
+    done
+    run_tiny --data sums.jsonl --show-rows
+    expect_refusal "--show-rows needs a value"
+    run_tiny --data sums.jsonl --show-rows 1 --ranks 2
+    expect_refusal "--ranks cannot be used with --show-rows"
+}
+
+test_the_closing_sample_of_rows_is_an_answer_to_a_held_out_row() {
+    { rows 40; echo '{"question": "the last one?", "answer": "yes"}'; } > sums.jsonl
+    run_tiny --data sums.jsonl --val-fraction 0.01 --out out
+    expect_code 0
+    expect_out "answer to a held-out row"
+    expect_out "the last one?"
+    grep -A1 "answer in the data" "$stdout" | grep -q "^yes$" || fail "no reference: $(tail -15 "$stdout")"
+    grep -q '"reference": "yes"' out/sample.json || fail "$(cat out/sample.json)"
+    grep -q "Answer in the data" out/report.html || fail "the report lacks the reference"
+    run --resume out --steps 8
+    expect_code 0
+    expect_out "answer to a held-out row"
+    run_tiny --data sums.jsonl --prompt "2+2?" --out asked
+    grep -q "held-out row" "$stdout" && fail "a prompt is set, and a row is answered"
+    run_tiny --data sums.jsonl --val-fraction 0 --out none
+    expect_code 0
+    expect_out "sample"
+    run_tiny --data sums.jsonl --ranks 2 --val-fraction 0.01 --out ranks
+    expect_code 0
+    expect_out "the last one?"
+}

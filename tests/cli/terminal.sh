@@ -62,3 +62,12 @@ test_help_is_coloured_on_a_terminal_only() {
     run --help
     ! grep -q "$escape" "$stdout" || fail "an escape code"
 }
+
+test_show_rows_colours_what_counts() {
+    echo '{"question": "2+3?", "answer": "5"}' > sums.jsonl
+    on_terminal "$program $(echo $tiny) --data sums.jsonl --show-rows 1"
+    grep -qF "${escape}[32m5\\x00${escape}[0m" "$stdout" || fail "the answer has no colour: $(cat "$stdout")"
+    grep -qF '[[' "$stdout" && fail "brackets beside colours"
+    on_terminal "NO_COLOR=1 $program $(echo $tiny) --data sums.jsonl --show-rows 1"
+    grep -qF '[[5\x00]]' "$stdout" || fail "the answer has no brackets: $(cat "$stdout")"
+}
