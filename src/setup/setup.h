@@ -37,6 +37,8 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
+/* The path of the data: the run's copy of standard input if a resumed run has one. */
+hy_status hy_data_path(const hy_settings *settings, char path[HY_TEXT_MAX]);
 /* The model's folder, which has its tokenizer and template; "": none. */
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
 /* The requested tokenizer, or with "auto" the one in the folder (see hy_tokenizer_file), or the
