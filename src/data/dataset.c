@@ -22,6 +22,7 @@
 #include "data/part.h"
 
 #define BUFFER_BYTES ((int64_t)16 << 20)
+#define STREAM_WINDOW ((int64_t)16 << 20)
 
 /* The parts of a split, in order. */
 typedef struct part_list {
@@ -248,8 +249,10 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
              rows);
 }
 
-hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
+hy_status hy_dataset_open(const hy_dataset_options *given, hy_dataset **out) {
+    hy_dataset_options with_window = *given, *options = &with_window;
     *out = NULL;
+    if (options->stream_window <= 0) options->stream_window = STREAM_WINDOW;
     HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "the sequence length is %d; expected 1 or more",
                options->seq);
     HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "the vocabulary size is %d; expected 1 or more",

@@ -42,7 +42,7 @@ typedef struct hy_dataset_options {
     const char *no_bytes;  /* why text must not be read as bytes; NULL: it may */
     int32_t workers;       /* threads that encode while data is opened; 0: all cores */
     hy_stream_choice streams; /* rows: encode them while the run trains (row_stream.h) */
-    int64_t stream_window;    /* bytes of rows that are shuffled together if they are streamed */
+    int64_t stream_window;    /* bytes of streamed rows that are shuffled together; 0: 16 MiB */
     bool needs_size;          /* the length of the run follows from the size of the data */
     int64_t buffer_bytes;     /* text that is being encoded at a time; 0: 16 MiB */
     void *user;
@@ -59,9 +59,9 @@ typedef struct hy_dataset_facts {
     uint64_t sequences[2];  /* per split; a training epoch has sequences[HY_TRAIN] */
     uint64_t targets[2];    /* targets that count, per split */
     double epoch_sequences; /* training sequences of an epoch: estimated for a stream; 0: unknown */
-    uint64_t
-        stream_window;     /* rows are streamed in windows of this many bytes, and tokens, sequences
-                             * and targets are those of the first window; 0: they are not */
+    /* Bytes of a window if rows are streamed; tokens, sequences and targets are then those of the
+     * first window. 0: they are not streamed. */
+    uint64_t stream_window;
     uint64_t rows;         /* rows of JSON or CSV, including malformed ones; 0: other data */
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */

@@ -189,23 +189,25 @@ static hy_status wait_for(hy_growing *g, uint64_t end, const atomic_bool *is_sto
     return g->size < end && !g->is_whole ? hy_error_restore(&g->failure) : HY_OK;
 }
 
-hy_status hy_growing_read(hy_growing *g, uint64_t offset, void *dst, size_t size,
-                          const atomic_bool *is_stopped, size_t *got) {
+hy_status hy_growing_read(hy_growing *g, const hy_growing_place *place, void *dst, size_t *got,
+                          bool *is_end) {
+    uint64_t have = g->file ? hy_shared_file_size(g->file) : 0, offset = place->offset;
     *got = 0;
-    uint64_t have;
-    if (g->file) {
-        have = hy_shared_file_size(g->file);
-    } else {
+    *is_end = true;
+    if (!g->file) {
         pthread_mutex_lock(&g->lock);
-        hy_status status = wait_for(g, offset + size, is_stopped);
+        hy_status status = wait_for(g, offset + place->least, place->is_stopped);
         have = g->size;
+        *is_end = g->is_whole;
         pthread_mutex_unlock(&g->lock);
         HY_TRY(status);
     }
+    size_t size = place->size;
     if (offset >= have) return HY_OK;
     if (size > have - offset) size = (size_t)(have - offset);
+    *is_end = *is_end && offset + size == have;
     if (g->file) HY_TRY(hy_shared_file_read(g->file, offset, dst, size));
-    for (ssize_t here = 1; !g->file && *got < size; *got += (size_t)here) {
+    for (ssize_t here; !g->file && *got < size; *got += (size_t)here) {
         here = pread(g->spool.fd, (char *)dst + *got, size - *got, (off_t)(offset + *got));
         if (here <= 0) return hy_fail_path("cannot read", "the temporary file of rows");
     }

@@ -17,10 +17,16 @@ typedef struct hy_growing hy_growing;
 /* Opens a file of rows. A plain file keeps the size that it has now. */
 hy_status hy_growing_open(const hy_input_file *file, hy_growing **out);
 void hy_growing_close(hy_growing *text); /* text may be NULL */
-/* Reads up to `size` bytes at `offset`, and waits for them; *got is less only at the end. HY_STOPPED
- * if *is_stopped becomes true. Other errors name the file. */
-hy_status hy_growing_read(hy_growing *text, uint64_t offset, void *dst, size_t size,
-                          const atomic_bool *is_stopped, size_t *got);
+/* Reads up to `size` bytes at `offset`: what is there, after waiting for `least` bytes. *got is less
+ * than `least` only at the end; *is_end: the text ends after these bytes. HY_STOPPED if *is_stopped
+ * becomes true while it waits. Other errors name the file. */
+typedef struct hy_growing_place {
+    uint64_t offset;
+    size_t least, size;
+    const atomic_bool *is_stopped;
+} hy_growing_place;
+hy_status hy_growing_read(hy_growing *text, const hy_growing_place *place, void *dst, size_t *got,
+                          bool *is_end);
 
 #define HY_STANDARD_INPUT "/dev/stdin"
 

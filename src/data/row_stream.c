@@ -115,22 +115,47 @@ static void close_file(open_file *o) {
     o->number = NO_WINDOW;
 }
 
+/* Adds text at `offset` to the `have` bytes in the buffer, at least `least` in all, and more that is
+ * already there. */
+static hy_status read_more(hy_row_stream *s, uint64_t offset, size_t least, size_t *have,
+                           bool *is_end) {
+    open_file *o = &s->open;
+    size_t got, more = *have / 2 > HEAD_BYTES ? *have / 2 : HEAD_BYTES;
+    HY_TRY(reserve(o, least + more));
+    hy_growing_place place = {.offset = offset + *have,
+                              .least = least - *have,
+                              .size = o->room - *have,
+                              .is_stopped = &s->is_stopping};
+    HY_TRY(hy_growing_read(o->text, &place, o->buffer + *have, &got, is_end));
+    *have += got;
+    return HY_OK;
+}
+
+/* Whole lines at the beginning of a text that may continue; an array may have no lines. */
+static size_t whole_lines(const char *text, size_t size) {
+    size_t blank = 0;
+    while (blank < size && strchr(" \t\r\n\xEF\xBB\xBF", text[blank])) blank++;
+    const char *last = memrchr(text, '\n', size);
+    return blank < size && text[blank] == '[' ? size : last ? (size_t)(last - text) : 0;
+}
+
 /* Opens a file and finds the kind of its rows in its first bytes: in few bytes if possible, because
  * a pipe may be slow. */
 static hy_status open_rows(hy_row_stream *s, uint64_t number) {
     open_file *o = &s->open;
     const hy_input_file *file = &s->list.files[number];
+    size_t have = 0;
+    bool is_end = false;
     if (o->number == number) return HY_OK;
     close_file(o);
     HY_TRY(hy_growing_open(file, &o->text));
-    for (size_t size = HEAD_BYTES, got = size;; size *= 4) {
-        HY_TRY(reserve(o, size));
-        HY_TRY(hy_growing_read(o->text, 0, o->buffer, size, &s->is_stopping, &got));
+    for (hy_status status = HY_ERR_INPUT; status != HY_OK;) {
+        HY_TRY(read_more(s, 0, have + 1, &have, &is_end));
+        size_t size = is_end ? have : whole_lines(o->buffer, have);
         hy_row_file_close(&o->rows);
-        hy_status status = hy_row_file_open(file, &s->encoding, o->buffer, got, &o->rows);
-        if (status == HY_OK) break;
-        bool is_all = got < size || size > HY_ROW_MOST;
-        if (is_all || status != HY_ERR_INPUT) return status;
+        status = hy_row_file_open(file, &s->encoding, o->buffer, size, &o->rows);
+        bool may_help = status == HY_ERR_INPUT && !is_end && have <= HY_ROW_MOST;
+        if (status != HY_OK && !may_help) return status;
     }
     o->number = number;
     o->first = (size_t)(o->rows.scan.at - o->buffer);
@@ -160,39 +185,36 @@ static hy_row_scan scan_from(const hy_row_stream *s, position at, size_t have) {
     return scan;
 }
 
-/* Finds the first row with which the piece has `least` bytes. False: more text is needed. */
+/* Finds the first row with which the piece has `least` bytes; its size ends with a row, so it does
+ * not depend on how much text was there. False: more text is needed. */
 static bool find_end(piece *p, const char *begin, size_t least, bool is_end) {
     hy_row_scan scan = p->scan;
     hy_row row;
     for (;;) {
         bool has_row = hy_rows_next(&scan, &row);
         if (scan.at == scan.end && !is_end) return false; /* this row may continue */
-        bool is_last = has_row && scan.is_array && scan.at < scan.end && *scan.at == ']';
-        if (is_last && !scan.is_over) continue; /* the bracket belongs to the last row */
+        p->is_end = !has_row;
+        if (p->is_end) break;
         p->size = (size_t)(scan.at - begin);
         p->line = scan.line;
-        hy_row_scan rest = scan;
-        p->is_end = scan.is_over || (is_end && (!has_row || !hy_rows_next(&rest, &row)));
-        if (p->is_end) p->size = (size_t)(scan.end - begin);
-        if (p->is_end || p->size >= least) break;
+        /* The bracket that ends an array belongs to its last row. */
+        bool is_last = scan.is_array && scan.at < scan.end && *scan.at == ']';
+        if (p->size >= least && !is_last && !scan.is_over) break;
     }
-    p->scan.end = begin + p->size;
+    if (!p->is_end) p->scan.end = begin + p->size;
     return true;
 }
 
 static hy_status read_piece(hy_row_stream *s, position at, size_t least, piece *p) {
-    open_file *o = &s->open;
-    size_t have = 0, wanted = least + HEAD_BYTES, got;
-    for (;; wanted += wanted / 2) {
-        HY_FAIL_IF(wanted - least > MOST_BEYOND, HY_ERR_INPUT,
+    size_t have = 0;
+    bool is_end;
+    for (size_t wanted = least;; wanted = have + 1) {
+        HY_FAIL_IF(have > least + MOST_BEYOND, HY_ERR_INPUT,
                    "%s:%llu: a row from here on, or blank space, has more than %zu MiB",
                    s->list.files[at.file].path, (unsigned long long)at.line, MOST_BEYOND >> 20);
-        HY_TRY(reserve(o, wanted));
-        HY_TRY(hy_growing_read(o->text, at.offset + have, o->buffer + have, wanted - have,
-                               &s->is_stopping, &got));
-        have += got;
-        p->scan = scan_from(s, at, have);
-        if (find_end(p, o->buffer, least, have < wanted)) return HY_OK;
+        HY_TRY(read_more(s, at.offset, wanted, &have, &is_end));
+        *p = (piece){.scan = scan_from(s, at, have)};
+        if (find_end(p, s->open.buffer, least, is_end)) return HY_OK;
     }
 }
 
@@ -275,7 +297,9 @@ static hy_status encode_window(hy_row_stream *s, uint64_t number, position begin
     pthread_mutex_lock(&s->lock);
     hy_status status = HY_OK;
     const window *known = number < s->count ? &s->windows[number] : NULL;
-    if (!known)
+    if (!known && c->examples.rows == 0)
+        s->next = begin; /* the last window was the last */
+    else if (!known)
         status = add_window(s, w, &c->examples, begin);
     else if (known->hash != w.hash || known->sequences != w.sequences)
         status = hy_fail(HY_ERR_INPUT,
@@ -385,8 +409,8 @@ static void *read_windows(void *argument) {
         c->users = 0;
         c->used = ++s->counts.uses;
         c->number = number;
+        if (status != HY_OK || number >= s->count) empty(c);
         if (status != HY_OK) {
-            empty(c);
             s->failed.window = number;
             hy_error_save(&s->failed.error, status);
         }
