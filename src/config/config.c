@@ -631,10 +631,13 @@ static hy_status load_kept(hy_config *config, const char *path, const hy_kept_or
 
 hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
     /* A feature that is newer than the run's program stays off: its file does not set the key. */
-    static const char newer[] = "optimizer.muon_momentum_warmup";
+    static const char *const newer[][2] = {{"optimizer.muon_momentum_warmup", "0"},
+                                           {"input.stream_rows", "off"}};
     HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
-    bool is_set = hy_config_raw_rank(config, newer) >= HY_FROM_FILE;
-    HY_TRY(is_set ? HY_OK : hy_config_set(config, newer, "0", HY_FROM_FILE));
+    for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
+        bool is_set = hy_config_raw_rank(config, newer[i][0]) >= HY_FROM_FILE;
+        HY_TRY(is_set ? HY_OK : hy_config_set(config, newer[i][0], newer[i][1], HY_FROM_FILE));
+    }
     /* Rows of a run keep the format that they began with. */
     if (hy_config_raw_rank(config, "input.columns") >= HY_FROM_FILE) return HY_OK;
     const hy_settings *s = hy_config_settings(config);

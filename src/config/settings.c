@@ -424,6 +424,12 @@ static const hy_setting table[] = {
     {BYTES(input.buffer_size, "--buffer-size", "64KiB to 1GiB", 65536, 1073741824, "16Mi",
            "Bytes of data that these threads process at a time."),
      .is_local = true},
+    {CHOICE(input.stream_rows, "--stream-rows", "auto",
+            "Rows: begin to train before all of them are read, and shuffle within windows. auto: "
+            "if there are at least 256 MiB of them.",
+            "auto", HY_STREAM_AUTO, "on", HY_STREAM_ON, "off", HY_STREAM_OFF)},
+    {BYTES(input.stream_window, "--stream-window", "4KiB to 1GiB", 4096, 1073741824, "16Mi",
+           "Streamed rows: bytes of a window. Rows are shuffled and packed within a window.")},
 
     {INTEGER(eval.eval_every, "--eval-every", -1, 1000000000, "-1",
              "Steps between validations. 0: only at the end; -1: about twenty per run, using at "

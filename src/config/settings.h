@@ -152,6 +152,8 @@ typedef struct hy_settings {
         char columns[HY_TEXT_MAX]; /* names of keys in the data */
         int64_t num_workers;       /* threads that encode data when it is opened; 0: all cores */
         int64_t buffer_size;       /* bytes of data that they process at a time */
+        hy_stream_choice stream_rows;
+        int64_t stream_window; /* bytes of rows that are shuffled together if they are streamed */
     } input;
 
     /* eval */

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "data/part.h"
 
 #define BUFFER_BYTES ((int64_t)16 << 20)
+#define STREAM_WINDOW ((int64_t)16 << 20)
 
 /* The parts of a split, in order. */
 typedef struct part_list {
@@ -84,11 +86,18 @@ static hy_status open_parts(hy_dataset *d, const hy_mixture *mixture, hy_part_us
 static hy_status open_path(hy_dataset *d, const char *path, hy_part_use use, part_list *out) {
     hy_mixture mixture;
     HY_TRY(hy_mixture_parse(path, &mixture));
+    /* Without weights, streamed parts take turns by their sizes. */
+    d->encoding.needs_size =
+        d->encoding.options->needs_size || (mixture.count > 1 && !mixture.has_weights);
     hy_status status = open_parts(d, &mixture, use, out);
-    if (out == &d->main) {
+    if (status == HY_OK && out == &d->main) {
         double weights[HY_MOST_PARTS];
-        d->has_weights = mixture.has_weights && mixture.count > 1;
-        for (size_t i = 0; i < mixture.count; i++) weights[i] = mixture.parts[i].weight;
+        bool has_stream = false;
+        for (size_t i = 0; i < out->count; i++) has_stream |= out->parts[i].stream != NULL;
+        d->has_weights = (mixture.has_weights || has_stream) && mixture.count > 1;
+        for (size_t i = 0; i < mixture.count; i++) {
+            weights[i] = mixture.has_weights ? mixture.parts[i].weight : out->parts[i].epoch;
+        }
         if (d->has_weights) hy_cycle_make(weights, mixture.count, &d->cycle);
     }
     hy_mixture_free(&mixture);
@@ -211,11 +220,18 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
             snprintf(facts->row_format, sizeof facts->row_format, "%s", part->examples->format);
         }
         add_losses(facts, part->examples);
-        facts->disk_bytes += part->examples->tokens.size + part->examples->ends.size;
-        for (int s = 0; s < 2; s++) {
-            facts->disk_bytes += part->packs[s].members.size + part->packs[s].ends.size;
-        }
+        uint64_t disk = part->examples->tokens.size + part->examples->ends.size;
+        for (int s = 0; s < 2; s++) disk += part->packs[s].members.size + part->packs[s].ends.size;
+        facts->disk_bytes += part->stream ? (1 + HY_STREAM_CACHED) * disk : disk;
     }
+}
+
+static void count_all(hy_dataset *d) {
+    hy_dataset_facts *facts = &d->facts;
+    facts->rows = facts->bad_rows = facts->cut_rows = facts->dropped_rows = facts->disk_bytes = 0;
+    facts->row_losses[0] = 0;
+    count_rows(facts, &d->main);
+    count_rows(facts, &d->held_out);
 }
 
 static void describe(hy_dataset *d, const hy_dataset_options *o) {
@@ -230,8 +246,14 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
             facts->targets[s] += part->targets[s];
         }
     }
-    count_rows(facts, &d->main);
-    count_rows(facts, &d->held_out);
+    bool is_known = true;
+    for (const hy_part *part = d->main.parts; part < d->main.parts + d->main.count; part++) {
+        if (part->stream) facts->stream_window = (uint64_t)o->stream_window;
+        facts->epoch_sequences += part->epoch;
+        is_known = is_known && part->epoch > 0;
+    }
+    if (!is_known) facts->epoch_sequences = 0;
+    count_all(d);
     facts->has_doc_starts = facts->rows > 0 && o->packs;
     bool is_divided = !is_given(o->val_path);
     uint64_t all = facts->tokens[HY_TRAIN] + (is_divided ? facts->tokens[HY_VAL] : 0);
@@ -251,6 +273,15 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
                  o->packs ? "packed into" : "in", (unsigned long long)sequences,
                  100.0 * (double)places / (double)(sequences * (uint64_t)facts->seq));
     }
+    if (facts->stream_window) {
+        char window[32], about[64] = "";
+        format_size((double)facts->stream_window, true, window, sizeof window);
+        if (facts->epoch_sequences > 0)
+            snprintf(about, sizeof about, ", about %.0f sequences in an epoch",
+                     facts->epoch_sequences);
+        snprintf(count, sizeof count, "streamed");
+        snprintf(rows, sizeof rows, " in windows of %s%s", window, about);
+    }
     if (d->main.parts[0].source.skipped) {
         snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
                  d->main.parts[0].source.skipped);
@@ -259,8 +290,10 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
              rows);
 }
 
-hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
+hy_status hy_dataset_open(const hy_dataset_options *given, hy_dataset **out) {
+    hy_dataset_options with_window = *given, *options = &with_window;
     *out = NULL;
+    if (options->stream_window <= 0) options->stream_window = STREAM_WINDOW;
     HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "the sequence length is %d; expected 1 or more",
                options->seq);
     HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "the vocabulary size is %d; expected 1 or more",
@@ -299,6 +332,61 @@ void hy_dataset_close(hy_dataset *d) {
 
 const hy_dataset_facts *hy_dataset_describe(const hy_dataset *d) { return &d->facts; }
 
+void hy_dataset_refresh(hy_dataset *d, void (*warn)(void *user, const char *text), void *user) {
+    if (d->facts.stream_window == 0) return;
+    hy_text warnings = {0};
+    for (hy_part *part = d->main.parts; part < d->main.parts + d->main.count; part++) {
+        if (part->stream) hy_row_stream_count(part->stream, part->examples, &warnings);
+    }
+    count_all(d);
+    for (char *line = warnings.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = 0;
+        warn(user, line);
+    }
+    hy_text_free(&warnings);
+}
+
+double hy_dataset_epochs(const hy_dataset *d, uint64_t sequences) {
+    const hy_dataset_facts *facts = &d->facts;
+    hy_row_stream *only = d->main.count == 1 ? d->main.parts[0].stream : NULL;
+    if (only) return hy_row_stream_epochs(only, sequences, facts->epoch_sequences);
+    return facts->epoch_sequences > 0 ? (double)sequences / facts->epoch_sequences : NAN;
+}
+
+void hy_dataset_stop(hy_dataset *d) {
+    for (size_t i = 0; d && i < d->main.count; i++) {
+        if (d->main.parts[i].stream) hy_row_stream_stop(d->main.parts[i].stream);
+    }
+}
+
+hy_status hy_dataset_keep_input(const hy_dataset *d, const char *folder) {
+    for (size_t i = 0; i < d->main.count; i++) {
+        if (d->main.parts[i].stream) HY_TRY(hy_row_stream_keep(d->main.parts[i].stream, folder));
+    }
+    return HY_OK;
+}
+
+void hy_dataset_write_streams(const hy_dataset *d, hy_json_writer *w) {
+    if (d->facts.stream_window == 0) return;
+    hy_json_open_array(w, "streams");
+    for (size_t i = 0; i < d->main.count; i++) {
+        hy_row_stream *stream = d->main.parts[i].stream;
+        if (stream) hy_row_stream_write(stream, w);
+    }
+    hy_json_close_array(w);
+}
+
+hy_status hy_dataset_read_streams(const hy_dataset *d, const hy_json_node *data) {
+    const hy_json_node *at = hy_json_first(hy_json_get(data, "streams"));
+    for (size_t i = 0; i < d->main.count; i++) {
+        hy_row_stream *stream = d->main.parts[i].stream;
+        if (stream) HY_TRY(hy_row_stream_read(stream, at));
+        if (stream && at) at = hy_json_next(at);
+    }
+    return HY_OK;
+}
+
 const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *d) { return d->tokenizer; }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -319,8 +407,8 @@ int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t
         size_t which;
         hy_cycle_find(&d->cycle, p, &which, &at);
         part += which; /* each part has its own order: its number is part of the seed */
-        at = shuffled(d, at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
-    } else {
+        if (!part->stream) at = shuffled(d, at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
+    } else if (split == HY_VAL || !part->stream) {
         if (split == HY_TRAIN) at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
         for (; at >= part->sequences[split]; part++) at -= part->sequences[split];
     }

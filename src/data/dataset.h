@@ -11,6 +11,7 @@
  * these kinds; and mixtures of several paths, with or without weights (mixture.h). */
 #pragma once
 
+#include "base/json.h"
 #include "data/chat_template.h"
 #include "data/input.h"
 #include "hybrid_types.h"
@@ -40,7 +41,10 @@ typedef struct hy_dataset_options {
     const char *columns;   /* rows: names of keys in the data, see hy_columns_parse; NULL or "" */
     const char *no_bytes;  /* why text must not be read as bytes; NULL: it may */
     int32_t workers;       /* threads that encode while data is opened; 0: all cores */
-    int64_t buffer_bytes;  /* text that is being encoded at a time; 0: 16 MiB */
+    hy_stream_choice streams; /* rows: encode them while the run trains (row_stream.h) */
+    int64_t stream_window;    /* bytes of streamed rows that are shuffled together; 0: 16 MiB */
+    bool needs_size;          /* the length of the run follows from the size of the data */
+    int64_t buffer_bytes;     /* text that is being encoded at a time; 0: 16 MiB */
     void *user;
     void (*on_progress)(void *user, const char *what, double share); /* may be NULL */
     void (*on_warning)(void *user, const char *text);
@@ -49,11 +53,15 @@ typedef struct hy_dataset_options {
 typedef enum hy_split { HY_TRAIN = 0, HY_VAL = 1 } hy_split;
 
 typedef struct hy_dataset_facts {
-    int32_t seq;           /* T, as requested */
-    char description[256]; /* examples: "built-in grammar, 4.0 MB", "3 shards, 120.5 M tokens" */
-    uint64_t tokens[2];    /* per split */
-    uint64_t sequences[2]; /* per split; a training epoch has sequences[HY_TRAIN] */
-    uint64_t targets[2];   /* targets that count, per split */
+    int32_t seq;            /* T, as requested */
+    char description[256];  /* examples: "built-in grammar, 4.0 MB", "3 shards, 120.5 M tokens" */
+    uint64_t tokens[2];     /* per split */
+    uint64_t sequences[2];  /* per split; a training epoch has sequences[HY_TRAIN] */
+    uint64_t targets[2];    /* targets that count, per split */
+    double epoch_sequences; /* training sequences of an epoch: estimated for a stream; 0: unknown */
+    /* Bytes of a window if rows are streamed; tokens, sequences and targets are then those of the
+     * first window. 0: they are not streamed. */
+    uint64_t stream_window;
     uint64_t rows;         /* rows of JSON or CSV, including malformed ones; 0: other data */
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */
@@ -108,6 +116,20 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
  * the first row that is shorter than a sequence. Appends nothing if there is none, or if all tokens
  * of rows count. */
 hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
+
+/* ---- streamed rows (row_stream.h) ------------------------------------------------------------ */
+
+/* Updates the counts of rows, and reports malformed rows that were read since the last call. Only
+ * the thread that reads the facts may call it. */
+void hy_dataset_refresh(hy_dataset *data, void (*warn)(void *user, const char *text), void *user);
+double hy_dataset_epochs(const hy_dataset *data, uint64_t sequences); /* NaN: not known */
+void hy_dataset_stop(hy_dataset *data); /* before closing: calls of fill no longer wait for rows */
+/* Stores streamed standard input in the run's folder when it ends, so that the run can resume. */
+hy_status hy_dataset_keep_input(const hy_dataset *data, const char *folder);
+/* What a checkpoint stores to find its place again, as a member of an open object; nothing if no
+ * rows are streamed. HY_ERR_INPUT: the rows are not those of the checkpoint. */
+void hy_dataset_write_streams(const hy_dataset *data, hy_json_writer *w);
+hy_status hy_dataset_read_streams(const hy_dataset *data, const hy_json_node *object);
 
 /* Whether hy_dataset_fill has returned -1. */
 bool hy_dataset_has_failed(const hy_dataset *data);

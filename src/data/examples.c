@@ -169,19 +169,14 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
 #define WARNINGS_SHOWN 5
 #define ROWS_INSPECTED 1000 /* rows to read at most to find the kind of the rows */
 
+/* Text of a file that is being encoded. */
 typedef struct reading {
     hy_examples *examples;
     const hy_encoding *encoding;
-    const hy_input_file *file;
-    const char *path;
+    const hy_row_file *file;
+    const char *path, *begin;
     hy_row_scan scan;
-    hy_csv csv; /* the columns; empty for JSON */
-    const char *begin;
-    size_t size, batch_bytes;
-    hy_row_kind kind;
-    hy_chat_template chat; /* the template for this kind of row */
-    uint64_t rows, used;   /* rows of this file; rows that gave an example */
-    char first_reason[HY_REASON_MAX + 64];
+    bool is_end; /* the text ends where the file ends */
 } reading;
 
 /* ---- batches --------------------------------------------------------------------------------- */
@@ -190,20 +185,22 @@ static bool next_batch(void *context, void *slot) {
     reading *r = context;
     hy_batch_of_rows *b = slot;
     hy_row row;
-    size_t bytes = 0;
+    size_t bytes = 0, most = r->encoding->buffer / (size_t)r->encoding->workers;
     b->row_count = 0;
-    while (b->row_count < HY_ROWS_OF_BATCH && bytes < r->batch_bytes) {
-        if (!hy_rows_next(&r->scan, &row)) break;
+    while (b->row_count < HY_ROWS_OF_BATCH && bytes < most) {
+        bool is_over = r->scan.at == r->scan.end && !r->is_end; /* an array may continue */
+        if (is_over || !hy_rows_next(&r->scan, &row)) break;
         b->rows[b->row_count++] = row;
         bytes += row.size;
     }
-    b->share = r->size ? (double)(r->scan.at - r->begin) / (double)r->size : 1;
+    size_t size = (size_t)(r->scan.end - r->begin);
+    b->share = size ? (double)(r->scan.at - r->begin) / (double)size : 1;
     return b->row_count > 0;
 }
 
 static hy_status encode_batch(void *context, void *slot) {
     reading *r = context;
-    hy_status status = encode_rows(slot, r->encoding, &r->chat, r->kind);
+    hy_status status = encode_rows(slot, r->encoding, &r->file->chat, r->file->kind);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
 }
 
@@ -216,8 +213,8 @@ static hy_status report_bad_rows(reading *r, const hy_batch_of_rows *b) {
                  b->bad[i].reason);
         HY_FAIL_IF(o->stops_at_bad_row, HY_ERR_INPUT,
                    "%s (set bad_rows = skip to continue without this row)", text);
-        if (!r->first_reason[0]) {
-            snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
+        if (!x->first_reason[0]) {
+            snprintf(x->first_reason, sizeof x->first_reason, "line %llu: %s",
                      (unsigned long long)b->bad[i].line, b->bad[i].reason);
         }
         bool is_shown = x->bad_rows + i < WARNINGS_SHOWN && o->on_warning;
@@ -245,8 +242,6 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     for (int i = 0; i < b->losses.count; i++) {
         hy_row_losses_add(&x->losses, b->losses.list[i].reason, b->losses.list[i].count);
     }
-    r->rows += b->row_count;
-    r->used += b->lengths.count;
     if (is_caller && o->on_progress) o->on_progress(o->user, "reading rows", b->share);
     return HY_OK;
 }
@@ -279,31 +274,27 @@ static hy_status run_workers(reading *r) {
     return status;
 }
 
-/* Moves the scan before the first row. */
-static hy_status begin_rows(reading *r) {
-    hy_rows_begin(&r->scan, r->begin, r->size);
-    if (!r->file->is_csv) return HY_OK;
-    hy_csv_close(&r->csv);
-    return hy_csv_begin(&r->scan, r->begin, r->size, &r->encoding->columns, &r->csv, &r->kind);
-}
-
-/* Finds the kind of the rows: CSV by its columns, JSON by the first row that can be read. */
-static hy_status find_kind(reading *r) {
+/* Finds the kind of the rows: CSV by its columns, JSON by the first row that can be read. Moves the
+ * scan before the first row. */
+static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *data, size_t size) {
+    const char *path = f->file->path;
     hy_row row;
-    hy_status status = begin_rows(r);
-    if (status != HY_OK) {
+    hy_rows_begin(&f->scan, data, size);
+    if (f->file->is_csv) {
+        hy_status status = hy_csv_begin(&f->scan, data, size, &e->columns, &f->csv, &f->kind);
+        if (status == HY_OK) return HY_OK;
         return hy_fail_context(status,
                                "%s: cannot read the column names in the first line (for plain "
                                "text, use --data-format text)",
-                               r->path);
+                               path);
     }
-    if (r->file->is_csv) return HY_OK;
-    status = hy_fail(HY_ERR_INPUT, "%s contains no rows", r->path);
-    for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&r->scan, &row); i++) {
-        status = hy_row_kind_of(&row, &r->encoding->columns, &r->kind);
+    hy_row_scan scan = f->scan;
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s contains no rows", path);
+    for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&scan, &row); i++) {
+        status = hy_row_kind_of(&row, &e->columns, &f->kind);
         if (status == HY_OK) break;
-        status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
-        if (status == HY_ERR_MEMORY || r->encoding->options->stops_at_bad_row) break;
+        status = hy_fail_context(status, "%s:%llu", path, (unsigned long long)row.line);
+        if (status == HY_ERR_MEMORY || e->options->stops_at_bad_row) break;
     }
     return status;
 }
@@ -311,48 +302,63 @@ static hy_status find_kind(reading *r) {
 /* Chooses the template for the rows. Documents have no turns. A prompt and its completion are
  * written with the template of the model's folder; without one they are plain, unless the user
  * chose a template. */
-static void choose_template(reading *r) {
-    const hy_encoding *e = r->encoding;
+static void choose_template(hy_row_file *f, const hy_encoding *e) {
     hy_chat_kind asked = e->options->chat_template;
-    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
+    bool is_pair = f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION;
     bool has_own = e->chat.kind == HY_CHAT_OWN || e->chat.kind == HY_CHAT_UNKNOWN;
     bool is_plain_pair =
         is_pair && (asked == HY_CHAT_CONVERSATIONS || (asked == HY_CHAT_AUTO && !has_own));
-    r->chat = e->chat;
-    if (r->kind == HY_ROWS_TEXT || is_plain_pair) r->chat.kind = HY_CHAT_PLAIN;
-    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
-    bool is_plain = r->chat.kind == HY_CHAT_PLAIN, is_own = r->chat.kind == HY_CHAT_OWN;
+    f->chat = e->chat;
+    if (f->kind == HY_ROWS_TEXT || is_plain_pair) f->chat.kind = HY_CHAT_PLAIN;
+    if (f->kind == HY_ROWS_ALPACA && f->chat.kind >= HY_CHAT_UNKNOWN) f->chat.kind = HY_CHAT_ALPACA;
+}
+
+static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
+    bool is_plain = f->chat.kind == HY_CHAT_PLAIN, is_own = f->chat.kind == HY_CHAT_OWN;
     char template[64];
-    snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(r->chat.kind));
-    if (!r->examples->format[0]) {
-        snprintf(r->examples->format, sizeof r->examples->format, "%s; %s; loss on %s",
-                 hy_row_kind_name(r->kind),
-                 is_plain ? "no chat template"
-                 : is_own ? "the chat template of the model folder"
-                          : template,
-                 e->options->counts_all || r->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
-    }
+    snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(f->chat.kind));
+    snprintf(out, size, "%s; %s; loss on %s", hy_row_kind_name(f->kind),
+             is_plain ? "no chat template"
+             : is_own ? "the chat template of the model folder"
+                      : template,
+             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
 }
 
-/* Finds kind and template of the rows, and moves before the first. */
-static hy_status prepare(reading *r) {
-    HY_TRY(find_kind(r));
-    choose_template(r);
-    hy_status status = hy_chat_template_check(&r->chat);
-    if (status != HY_OK) return hy_fail_context(status, "%s", r->path);
-    return begin_rows(r);
+hy_status hy_row_file_open(const hy_input_file *file, const hy_encoding *e, const char *data,
+                           size_t size, hy_row_file *f) {
+    *f = (hy_row_file){.file = file};
+    HY_TRY(find_kind(f, e, data, size));
+    choose_template(f, e);
+    hy_status status = hy_chat_template_check(&f->chat);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file->path);
 }
 
-static hy_status read_mapped(reading *r) {
-    HY_TRY(prepare(r));
-    HY_TRY(run_workers(r));
-    HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s",
-               r->path, r->first_reason);
-    HY_FAIL_IF(r->rows == 0, HY_ERR_INPUT, "%s contains no rows", r->path);
-    HY_FAIL_IF(!r->used, HY_ERR_INPUT,
-               "no row of %s can be used: the sequence of %d tokens is too short for any answer",
-               r->path, r->encoding->options->seq);
-    return HY_OK;
+void hy_row_file_close(hy_row_file *f) {
+    hy_csv_close(&f->csv);
+    *f = (hy_row_file){0};
+}
+
+hy_status hy_examples_add(hy_examples *x, const hy_encoding *e, const hy_row_file *f,
+                          hy_row_scan scan, bool is_end) {
+    reading r = {.examples = x,
+                 .encoding = e,
+                 .file = f,
+                 .path = f->file->path,
+                 .begin = scan.at,
+                 .scan = scan,
+                 .is_end = is_end};
+    if (!x->format[0]) describe_format(f, e, x->format, sizeof x->format);
+    return run_workers(&r);
+}
+
+hy_status hy_examples_fail_unused(const hy_examples *x, const hy_encoding *e, const char *path) {
+    HY_FAIL_IF(x->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s", path,
+               x->first_reason);
+    HY_FAIL_IF(x->rows == 0, HY_ERR_INPUT, "%s contains no rows", path);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "no row of %s can be used: the sequence of %d tokens is too short for any answer", path,
+        e->options->seq);
 }
 
 /* ---- showing rows ---------------------------------------------------------------------------- */
@@ -383,15 +389,25 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
     return HY_OK;
 }
 
-static hy_status show_mapped(reading *r, showing *s) {
-    HY_TRY(prepare(r));
+static hy_status show_rows(const hy_row_file *f, const hy_encoding *e, showing *s) {
+    hy_encoding one = *e; /* a row per batch */
+    one.buffer = 1;
+    one.workers = 1;
+    hy_examples x = {0}; /* only its description of the rows is used */
+    reading r = {.examples = &x,
+                 .encoding = &one,
+                 .file = f,
+                 .path = f->file->path,
+                 .begin = f->scan.at,
+                 .scan = f->scan,
+                 .is_end = true};
     hy_batch_of_rows *b = calloc(1, sizeof *b);
-    HY_FAIL_IF(!b, HY_ERR_MEMORY, "not enough memory to read %s", r->path);
+    HY_FAIL_IF(!b, HY_ERR_MEMORY, "not enough memory to read %s", r.path);
     hy_status status = HY_OK;
-    r->batch_bytes = 1; /* a row per batch */
-    for (; s->left > 0 && status == HY_OK && next_batch(r, b); s->left--) {
-        status = encode_batch(r, b);
-        if (status == HY_OK) status = show_batch(r, b, s);
+    describe_format(f, e, x.format, sizeof x.format);
+    for (; s->left > 0 && status == HY_OK && next_batch(&r, b); s->left--) {
+        status = encode_batch(&r, b);
+        if (status == HY_OK) status = show_batch(&r, b, s);
     }
     free_batch(b);
     free(b);
@@ -404,16 +420,16 @@ static hy_status show_mapped(reading *r, showing *s) {
 static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_file *file,
                            showing *show) {
     hy_input input;
+    hy_row_file f;
+    uint64_t before = x->count;
     HY_TRY(hy_input_open(file, &input));
-    reading r = {.examples = x,
-                 .encoding = e,
-                 .file = file,
-                 .path = file->path,
-                 .begin = input.data,
-                 .size = input.size,
-                 .batch_bytes = e->buffer / (size_t)e->workers};
-    hy_status status = show ? show_mapped(&r, show) : read_mapped(&r);
-    hy_csv_close(&r.csv);
+    x->first_reason[0] = 0;
+    hy_status status = hy_row_file_open(file, e, input.data, input.size, &f);
+    if (status == HY_OK)
+        status = show ? show_rows(&f, e, show) : hy_examples_add(x, e, &f, f.scan, true);
+    if (status == HY_OK && !show && x->count == before)
+        status = hy_examples_fail_unused(x, e, file->path);
+    hy_row_file_close(&f);
     hy_input_close(&input);
     return status;
 }
@@ -435,9 +451,7 @@ void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out) {
     }
 }
 
-/* More than half of the rows is an error: something is wrong with the data, or with how it is
- * read. */
-static hy_status warn_of_dropped(const hy_examples *x, const hy_dataset_options *o) {
+hy_status hy_examples_check_dropped(const hy_examples *x, const hy_dataset_options *o) {
     uint64_t dropped = x->bad_rows + x->dropped;
     double share = x->rows ? (double)dropped / (double)x->rows : 0;
     if (dropped == 0) return HY_OK;
@@ -458,25 +472,39 @@ static hy_status warn_of_dropped(const hy_examples *x, const hy_dataset_options 
     return status;
 }
 
-hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
-    *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
-    hy_status status = hy_spool_open(&x->tokens);
-    if (status == HY_OK) status = hy_spool_open(&x->ends);
-    for (size_t i = 0; status == HY_OK && i < files->count; i++) {
-        status = read_file(x, e, &files->files[i], NULL);
-    }
-    if (status == HY_OK) status = hy_spool_map(&x->tokens);
-    if (status == HY_OK) status = hy_spool_map(&x->ends);
-    if (status != HY_OK) hy_examples_close(x);
-    HY_TRY(status);
-    HY_TRY(warn_of_dropped(x, e->options));
-    const hy_dataset_options *o = e->options;
+hy_status hy_examples_report(const hy_examples *x, const hy_dataset_options *o) {
+    HY_TRY(hy_examples_check_dropped(x, o));
     char text[256];
     snprintf(text, sizeof text,
              "cut %llu of %llu rows because they are longer than the sequence of %d tokens",
              (unsigned long long)x->cut, (unsigned long long)x->rows, o->seq);
     if (x->cut && o->on_warning) o->on_warning(o->user, text);
     return HY_OK;
+}
+
+hy_status hy_examples_begin(hy_examples *x) {
+    *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
+    hy_status status = hy_spool_open(&x->tokens);
+    if (status == HY_OK) status = hy_spool_open(&x->ends);
+    if (status != HY_OK) hy_examples_close(x);
+    return status;
+}
+
+hy_status hy_examples_end(hy_examples *x) {
+    HY_TRY(hy_spool_map(&x->tokens));
+    return hy_spool_map(&x->ends);
+}
+
+hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
+    HY_TRY(hy_examples_begin(x));
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < files->count; i++) {
+        status = read_file(x, e, &files->files[i], NULL);
+    }
+    if (status == HY_OK) status = hy_examples_end(x);
+    if (status == HY_OK) status = hy_examples_report(x, e->options);
+    if (status != HY_OK) hy_examples_close(x);
+    return status;
 }
 
 void hy_examples_close(hy_examples *x) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "data/conversation.h"
+#include "data/csv_rows.h"
 #include "data/json_rows.h"
 #include "data/source.h"
 #include "data/spool.h"
@@ -37,7 +38,8 @@ typedef struct hy_examples {
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
     hy_row_losses losses;
-    char format[160]; /* example: "question and answer, the folder's chat template" */
+    char format[160];            /* example: "question and answer, the folder's chat template" */
+    char first_reason[256 + 64]; /* why the first malformed row of a file was dropped */
 } hy_examples;
 
 /* Reads all files of the list. HY_ERR_INPUT names the file and line of a malformed row if these are
@@ -45,6 +47,34 @@ typedef struct hy_examples {
 hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *encoding,
                            hy_examples *out);
 void hy_examples_close(hy_examples *examples);
+
+/* In parts, for streamed rows (row_stream.h): begin, add, end, and report. */
+hy_status hy_examples_begin(hy_examples *examples);
+hy_status hy_examples_end(hy_examples *examples);
+/* Reports dropped and cut rows. More than half of the rows dropped is an error: something is wrong
+ * with the data, or with how it is read. */
+hy_status hy_examples_report(const hy_examples *examples, const hy_dataset_options *options);
+hy_status hy_examples_check_dropped(const hy_examples *examples, const hy_dataset_options *options);
+/* Fails, because no row of `path` gave an example. */
+hy_status hy_examples_fail_unused(const hy_examples *examples, const hy_encoding *encoding,
+                                  const char *path);
+
+/* How the rows of a file are read. */
+typedef struct hy_row_file {
+    const hy_input_file *file;
+    hy_row_kind kind;
+    hy_csv csv;            /* the columns; empty for JSON */
+    hy_chat_template chat; /* the template for this kind of row */
+    hy_row_scan scan;      /* before the first row */
+} hy_row_file;
+
+/* Finds the kind of the rows in the first `size` bytes of a file. Close it also after an error. */
+hy_status hy_row_file_open(const hy_input_file *file, const hy_encoding *encoding, const char *data,
+                           size_t size, hy_row_file *out);
+void hy_row_file_close(hy_row_file *file);
+/* Encodes the rows of the scan. is_end: the file ends there. */
+hy_status hy_examples_add(hy_examples *examples, const hy_encoding *encoding,
+                          const hy_row_file *file, hy_row_scan scan, bool is_end);
 
 /* The tokens of example i as stored; *count is their number. */
 const int32_t *hy_examples_get(const hy_examples *examples, uint64_t i, uint32_t *count);

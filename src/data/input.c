@@ -19,12 +19,13 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "data/csv_rows.h"
+#include "data/growing.h"
 #include "data/json_rows.h"
 #include "formats/shard.h"
 
 #define PATH_BYTES 4096
+#define ESTIMATED_BYTES ((size_t)4 << 20)
 #define INSPECTED_BYTES 4096 /* bytes at the beginning of a file that are inspected */
-#define STANDARD_INPUT "/dev/stdin"
 
 typedef struct head {
     uint8_t bytes[INSPECTED_BYTES];
@@ -217,42 +218,11 @@ static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *i
     static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
     static const char *const csv[] = {".csv", ".tsv", NULL};
     const char *text = (const char *)h.bytes;
-    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
+    bool has_name = strcmp(file->path, HY_STANDARD_INPUT) != 0;
     file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h.size);
     bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h.size);
     if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
     return HY_OK;
-}
-
-/* ---- standard input -------------------------------------------------------------------------- */
-
-/* A pipe can be read only once, but training reads its data many times. So all input is copied to
- * an unnamed file, which then replaces the pipe as standard input. */
-static hy_status keep_standard_input(void) {
-    struct stat info;
-    HY_FAIL_IF(fstat(STDIN_FILENO, &info) != 0, HY_ERR_INPUT,
-               "cannot read data from standard input (-): it is closed");
-    if (S_ISREG(info.st_mode)) return HY_OK;
-    HY_FAIL_IF(isatty(STDIN_FILENO), HY_ERR_INPUT,
-               "cannot read data from standard input (-): it is a terminal; expected a file or a "
-               "pipe, for example: zcat a.gz | hybrid-train --data -");
-    hy_spool spool;
-    HY_TRY(hy_spool_open(&spool));
-    char *buffer = malloc(HY_SPOOL_BUFFER);
-    hy_status status =
-        buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read standard input");
-    for (ssize_t got = 1; status == HY_OK && got != 0;) {
-        got = read(STDIN_FILENO, buffer, HY_SPOOL_BUFFER);
-        if (got > 0) status = hy_spool_put(&spool, buffer, (size_t)got);
-        if (got < 0 && errno != EINTR) status = hy_fail_path("cannot read", "standard input");
-    }
-    if (status == HY_OK) status = hy_spool_map(&spool); /* ensures that all of it is in the file */
-    if (status == HY_OK && dup2(spool.fd, STDIN_FILENO) < 0) {
-        status = hy_fail_path("cannot keep", "standard input");
-    }
-    free(buffer);
-    hy_spool_close(&spool);
-    return status;
 }
 
 /* ---- the files of a path --------------------------------------------------------------------- */
@@ -305,11 +275,17 @@ static hy_status add_folder(hy_file_list *list, const char *path, hy_data_format
     return status;
 }
 
-static hy_status find_files(const char *path, hy_data_format format, hy_file_list *list) {
+bool hy_is_standard_input(const char *path) {
+    return strcmp(path, "-") == 0 || strcmp(path, HY_STANDARD_INPUT) == 0;
+}
+
+static hy_status find_files(const char *path, hy_data_format format, uint64_t least,
+                            hy_file_list *list) {
     struct stat info;
-    bool is_input = strcmp(path, "-") == 0 || strcmp(path, STANDARD_INPUT) == 0, is_data;
-    if (is_input) HY_TRY(keep_standard_input());
-    if (is_input) path = STANDARD_INPUT;
+    bool is_input = hy_is_standard_input(path), is_data, is_whole;
+    uint64_t size;
+    if (is_input) HY_TRY(hy_standard_input_copy(least, &size, &is_whole));
+    if (is_input) path = HY_STANDARD_INPUT;
     bool is_known = stat(path, &info) == 0; /* opening a missing file reports it */
     if (!is_known || S_ISREG(info.st_mode)) {
         hy_input_file file = {.path = (char *)path};
@@ -330,8 +306,13 @@ static hy_status find_files(const char *path, hy_data_format format, hy_file_lis
 }
 
 hy_status hy_file_list_find(const char *path, hy_data_format format, hy_file_list *list) {
+    return hy_file_list_find_soon(path, format, UINT64_MAX, list);
+}
+
+hy_status hy_file_list_find_soon(const char *path, hy_data_format format, uint64_t least,
+                                 hy_file_list *list) {
     *list = (hy_file_list){0};
-    hy_status status = find_files(path, format, list);
+    hy_status status = find_files(path, format, least, list);
     if (status != HY_OK) hy_file_list_free(list);
     return status;
 }
@@ -426,6 +407,21 @@ void hy_input_close(hy_input *input) {
     if (input->map.data) hy_file_map_close(&input->map);
     hy_spool_close(&input->spool);
     *input = (hy_input){.spool.fd = -1};
+}
+
+hy_status hy_input_estimate(const hy_input_file *file, uint64_t *size) {
+    hy_unpacker *unpacker;
+    size_t got;
+    if (!file->packer) return hy_input_measure(file, size);
+    HY_TRY(hy_unpacker_open(file->path, file->packer, &unpacker));
+    char *begin = malloc(ESTIMATED_BYTES);
+    hy_status status =
+        begin ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to decompress %s", file->path);
+    if (status == HY_OK) status = hy_unpacker_read(unpacker, begin, ESTIMATED_BYTES, &got);
+    if (status == HY_OK) *size = (uint64_t)((double)got / hy_unpacker_share(unpacker));
+    free(begin);
+    hy_unpacker_close(unpacker);
+    return status;
 }
 
 hy_status hy_input_measure(const hy_input_file *file, uint64_t *size) {

@@ -17,6 +17,9 @@ typedef enum hy_data_format {
     HY_FORMAT_BYTES /* unchanged: nothing is decompressed or rejected */
 } hy_data_format;
 
+/* Which rows are streamed (row_stream.h): those of large files, all, or none. */
+typedef enum hy_stream_choice { HY_STREAM_AUTO, HY_STREAM_ON, HY_STREAM_OFF } hy_stream_choice;
+
 typedef enum hy_file_kind { HY_DATA_TEXT, HY_DATA_SHARDS, HY_DATA_ROWS } hy_file_kind;
 
 typedef struct hy_input_file {
@@ -38,7 +41,11 @@ typedef struct hy_file_list {
  * folder contains nothing usable or a table in an unsupported format. Standard input is read to its
  * end and copied; after that it can be opened any number of times. */
 hy_status hy_file_list_find(const char *path, hy_data_format format, hy_file_list *list);
+/* As above, but waits only until `least` bytes of standard input are there, or all. */
+hy_status hy_file_list_find_soon(const char *path, hy_data_format format, uint64_t least,
+                                 hy_file_list *list);
 void hy_file_list_free(hy_file_list *list);
+bool hy_is_standard_input(const char *path); /* "-" or /dev/stdin */
 
 /* The kind of all files; HY_ERR_INPUT names two files of different kinds. Files for people next to
  * rows (README, LICENSE, .md) are removed from the list and counted as skipped. */
@@ -57,3 +64,5 @@ hy_status hy_input_open(const hy_input_file *file, hy_input *out);
 void hy_input_close(hy_input *input); /* accepts all zeros */
 /* Counts the decompressed bytes without storing them. */
 hy_status hy_input_measure(const hy_input_file *file, uint64_t *size);
+/* As above; the size of a large compressed file is estimated from its first 4 MiB. */
+hy_status hy_input_estimate(const hy_input_file *file, uint64_t *size);

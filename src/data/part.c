@@ -13,6 +13,9 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/grammar.h"
+#include "data/growing.h"
+
+#define FIRST_BYTES 4096 /* of standard input, to find out what it is */
 
 typedef unsigned long long ull; /* what %llu prints */
 
@@ -53,6 +56,7 @@ static void set_range(hy_part *part, hy_split split, hy_token_range range,
     part->sequences[split] = (keeps_rest ? targets + seq - 1 : targets) / seq;
     part->targets[split] = keeps_rest ? targets : part->sequences[split] * seq;
     part->places[split] = part->targets[split];
+    if (split == HY_TRAIN) part->epoch = (double)part->sequences[split];
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -74,6 +78,64 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
     return HY_OK;
 }
 
+/* Whether rows are streamed, and the estimated bytes of their text; 0: not known. */
+static hy_status choose_stream(const hy_file_list *list, hy_part_use use,
+                               const hy_dataset_options *o, bool *streams, uint64_t *size) {
+    *streams = false;
+    *size = 0;
+    if (o->streams == HY_STREAM_OFF || use == HY_PART_HOLDS_OUT) return HY_OK;
+    for (size_t i = 0; i < list->count; i++) {
+        uint64_t here = 0;
+        bool is_whole = true;
+        if (hy_is_standard_input(list->files[i].path))
+            HY_TRY(hy_standard_input_copy(0, &here, &is_whole));
+        if (!is_whole) { /* at least HY_STREAM_LEAST, if that matters */
+            *streams = true;
+            *size = 0;
+            return HY_OK;
+        }
+        HY_TRY(hy_input_estimate(&list->files[i], &here));
+        *size += here;
+    }
+    *streams = o->streams == HY_STREAM_ON || *size >= HY_STREAM_LEAST;
+    return HY_OK;
+}
+
+static hy_status read_rows(hy_part *part, hy_file_list *list, hy_part_use use,
+                           const hy_encoding *encoding) {
+    bool streams;
+    uint64_t size;
+    part->examples = calloc(1, sizeof *part->examples);
+    if (!part->examples) return hy_fail(HY_ERR_MEMORY, "not enough memory for examples");
+    HY_TRY(choose_stream(list, use, encoding->options, &streams, &size));
+    if (streams) return hy_row_stream_open(list, size, encoding, part->examples, &part->stream);
+    return hy_examples_open(list, encoding, part->examples);
+}
+
+static hy_status open_rows(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
+                           const hy_encoding *encoding) {
+    const hy_dataset_options *o = encoding->options;
+    HY_TRY(read_rows(part, list, use, encoding));
+    part->is_bytes = !encoding->tokenizer;
+    uint64_t count = part->examples->count, held_out = 0;
+    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
+    if (use == HY_PART_DOES_BOTH && o->val_fraction > 0) {
+        HY_FAIL_IF(count < 2, HY_ERR_INPUT,
+                   "%s has only one example; training and held-out data need one each", path);
+        held_out = (uint64_t)llround((double)count * o->val_fraction);
+        if (held_out < 1) held_out = 1;
+    }
+    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
+    HY_TRY(pack_split(part, HY_VAL, count - held_out, held_out, o));
+    part->epoch = (double)part->sequences[HY_TRAIN];
+    if (!part->stream) return HY_OK;
+    /* Later windows hold out nothing. */
+    double others = (double)count * (hy_row_stream_scale(part->stream) - 1);
+    double per_example = part->epoch / (double)(use == HY_PART_IS_BOTH ? count : count - held_out);
+    part->epoch = hy_row_stream_scale(part->stream) > 0 ? part->epoch + others * per_example : 0;
+    return hy_row_stream_begin(part->stream, &part->packs[HY_TRAIN]);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
@@ -90,21 +152,11 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
     bool is_bytes = !encoding->tokenizer && kind != HY_DATA_SHARDS && o->format != HY_FORMAT_BYTES;
     HY_FAIL_IF(is_bytes && o->no_bytes, HY_ERR_INPUT, "%s", o->no_bytes);
-    if (kind == HY_DATA_ROWS) {
-        part->examples = calloc(1, sizeof *part->examples);
-        if (!part->examples) return hy_fail(HY_ERR_MEMORY, "not enough memory for examples");
-        HY_TRY(hy_examples_open(list, encoding, part->examples));
-        part->is_bytes = !encoding->tokenizer;
-        uint64_t count = part->examples->count, held_out = 0;
-        if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
-        if (use == HY_PART_DOES_BOTH && o->val_fraction > 0) {
-            HY_FAIL_IF(count < 2, HY_ERR_INPUT,
-                       "%s has only one example; training and held-out data need one each", path);
-            held_out = (uint64_t)llround((double)count * o->val_fraction);
-            if (held_out < 1) held_out = 1;
-        }
-        HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
-        return pack_split(part, HY_VAL, count - held_out, held_out, o);
+    if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, encoding);
+    if (hy_is_standard_input(path)) { /* only rows are streamed */
+        bool is_whole;
+        uint64_t size;
+        HY_TRY(hy_standard_input_copy(UINT64_MAX, &size, &is_whole));
     }
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
     part->is_bytes = part->source.is_bytes;
@@ -123,8 +175,12 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
 
 hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *encoding,
                        hy_part *part) {
+    const hy_dataset_options *o = encoding->options;
+    bool may_stream =
+        o->streams != HY_STREAM_OFF && use != HY_PART_HOLDS_OUT && !encoding->needs_size;
+    uint64_t least = o->streams == HY_STREAM_ON ? FIRST_BYTES : HY_STREAM_LEAST;
     hy_file_list list;
-    HY_TRY(hy_file_list_find(path, encoding->options->format, &list));
+    HY_TRY(hy_file_list_find_soon(path, o->format, may_stream ? least : UINT64_MAX, &list));
     hy_status status = open_files(part, path, &list, use, encoding);
     hy_file_list_free(&list);
     if (status != HY_OK) hy_part_close(part);
@@ -132,6 +188,7 @@ hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *enc
 }
 
 void hy_part_close(hy_part *part) {
+    hy_row_stream_close(part->stream); /* uses the packs */
     for (int s = 0; s < 2; s++) {
         if (part->packs[s].examples) hy_packing_close(&part->packs[s]);
     }
@@ -204,6 +261,8 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts) {
+    if (part->stream && split == HY_TRAIN)
+        return hy_row_stream_fill(part->stream, i, seq, tokens, targets, doc_starts);
     assert(i < part->sequences[split]);
     if (part->examples) {
         return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, doc_starts);

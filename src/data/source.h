@@ -16,7 +16,8 @@ typedef struct hy_encoding {
     hy_chat_template chat;
     hy_columns columns;
     int32_t workers;
-    size_t buffer; /* bytes of rows that are being encoded at a time, for all workers */
+    bool needs_size; /* of standard input, too: see hy_dataset_options, or for the mixture */
+    size_t buffer;   /* bytes of rows that are being encoded at a time, for all workers */
 } hy_encoding;
 
 typedef struct hy_source_piece {

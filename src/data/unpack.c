@@ -249,3 +249,8 @@ hy_status hy_unpacker_read(hy_unpacker *u, void *dst, size_t room, size_t *got) 
     }
     return HY_OK;
 }
+
+double hy_unpacker_share(const hy_unpacker *u) {
+    uint64_t needed = u->read - (u->filled - u->at);
+    return u->size ? (double)needed / (double)u->size : 1;
+}

@@ -23,4 +23,5 @@ hy_status hy_unpacker_open(const char *path, hy_packer packer, hy_unpacker **out
 /* Reads up to `room` bytes; *got is less only at the end. HY_ERR_INPUT names the file and byte if
  * it is damaged or ends too early. */
 hy_status hy_unpacker_read(hy_unpacker *u, void *dst, size_t room, size_t *got);
-void hy_unpacker_close(hy_unpacker *u); /* u may be NULL */
+double hy_unpacker_share(const hy_unpacker *u); /* how much of the file was needed so far, 0 to 1 */
+void hy_unpacker_close(hy_unpacker *u);         /* u may be NULL */

@@ -22,11 +22,18 @@
 static const struct {
     const char *name;
     bool is_mark, is_folder;
-} run_files[] = {{"metrics.jsonl", true, false},   {"summary.json", true, false},
-                 {"config.cfg", true, false},      {"plan.json", false, false},
-                 {"report.html", false, false},    {"sample.json", false, false},
-                 {HY_BRANCHES_FILE, false, false}, {"tensorboard", false, true},
-                 {"model", false, true},           {"adapter", false, true},
+} run_files[] = {{"metrics.jsonl", true, false},
+                 {"summary.json", true, false},
+                 {"config.cfg", true, false},
+                 {"plan.json", false, false},
+                 {"report.html", false, false},
+                 {"sample.json", false, false},
+                 {"standard-input.jsonl", false, false},
+                 {"standard-input.csv", false, false},
+                 {HY_BRANCHES_FILE, false, false},
+                 {"tensorboard", false, true},
+                 {"model", false, true},
+                 {"adapter", false, true},
                  {HY_ORIGIN_PARTIAL, false, true}};
 
 /* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best,

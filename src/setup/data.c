@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/say.h"
+#include "data/growing.h"
 #include "engine/engine.h"
 #include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
@@ -43,9 +44,21 @@ static void tell_progress(void *user, const char *what, double share) {
 
 static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
 
+hy_status hy_data_path(const hy_settings *s, char path[HY_TEXT_MAX]) {
+    char kept[HY_PATH_MAX];
+    snprintf(path, HY_TEXT_MAX, "%s", s->data);
+    for (int is_csv = 0; is_csv < 2 && s->save.resume[0] && hy_is_standard_input(s->data);
+         is_csv++) {
+        HY_TRY(hy_path_join(kept, sizeof kept, s->out, hy_standard_input_name(is_csv)));
+        if (hy_path_exists(kept)) return hy_path_join(path, HY_TEXT_MAX, "", kept);
+    }
+    return HY_OK;
+}
+
 hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out) {
     const hy_settings *s = e->request.settings;
     char *folder = out->folder, *tokenizer = out->tokenizer;
+    HY_TRY(hy_data_path(s, out->data));
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
     /* The built-in text is read as bytes, whatever tokenizer the model has. */
@@ -59,7 +72,7 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
                            strcmp(s->input.tokenizer, "auto") == 0 &&
                            e->model->shape.vocab > HY_BYTE_VOCAB;
     out->options = (hy_dataset_options){
-        .path = s->data,
+        .path = out->data,
         .val_path = s->val_data[0] ? s->val_data : NULL,
         .format = s->input.data_format,
         .val_fraction = s->input.val_fraction,
@@ -80,6 +93,9 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .no_bytes = needs_tokenizer ? out->no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
         .buffer_bytes = s->input.buffer_size,
+        .streams = s->input.stream_rows,
+        .stream_window = s->input.stream_window,
+        .needs_size = s->train.steps == 0 && s->train.tokens == 0,
         .user = (void *)e->observer,
         .on_progress = tell_progress,
         .on_warning = tell_warning,

@@ -37,6 +37,7 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* What the settings ask of a data set; the options point into this struct. */
 typedef struct hy_data_request {
+    char data[HY_TEXT_MAX];
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX], no_bytes[HY_PATH_MAX + 256];
     hy_dataset_options options;
 } hy_data_request;
@@ -44,6 +45,8 @@ typedef struct hy_data_request {
 hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out);
 /* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
+/* The path of the data: the run's copy of standard input if a resumed run has one. */
+hy_status hy_data_path(const hy_settings *settings, char path[HY_TEXT_MAX]);
 /* The model's folder, which has its tokenizer and template; "": none. */
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
 /* The requested tokenizer, or with "auto" the one in the folder (see hy_tokenizer_file), or the

@@ -31,7 +31,9 @@
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = t->settings;
     double steps = (double)s->train.steps;
-    double sequences = (double)hy_trainer_data(t)->sequences[HY_TRAIN];
+    const hy_dataset_facts *data = hy_trainer_data(t);
+    double sequences =
+        data->stream_window ? data->epoch_sequences : (double)data->sequences[HY_TRAIN];
     double per_step = s->train.step_tokens
                           ? fmax((double)(s->train.step_tokens / s->train.seq_len), 1)
                           : (double)(s->train.batch_size * s->train.grad_accum_steps);
@@ -392,6 +394,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     if (t->engine->device.backend) (void)hy_engine_sync(t->engine); /* a failure was reported */
+    hy_dataset_stop(t->data.set);
     hy_loader_destroy(t->data.loader); /* only now: the device may have been reading its batches */
     hy_fork_release(t);
     hy_engine_close(t->engine);

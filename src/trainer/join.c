@@ -38,8 +38,7 @@ void hy_rank_plan(hy_settings *s, int32_t count) {
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Finds "-" in a list like "a.txt:0.5,-:0.5". */
-static bool reads_input(const char *data) {
+bool hy_reads_input(const char *data) {
     for (const char *at = data; *at; at += strcspn(at, ","), at += *at == ',') {
         bool is_input = at[0] == '-' && (at[1] == 0 || at[1] == ',' || at[1] == ':');
         if (is_input || strncmp(at, "/dev/stdin", 10) == 0) return true;
@@ -48,8 +47,8 @@ static bool reads_input(const char *data) {
 }
 
 hy_status hy_rank_check(const hy_settings *s) {
-    bool is_data = reads_input(s->data);
-    HY_FAIL_IF(is_data || reads_input(s->val_data), HY_ERR_INPUT,
+    bool is_data = hy_reads_input(s->data);
+    HY_FAIL_IF(is_data || hy_reads_input(s->val_data), HY_ERR_INPUT,
                "%s is standard input (-), which only one process can read, but there are several "
                "ranks: use a file or folder that all ranks can read",
                is_data ? "data" : "val_data");

@@ -5,6 +5,7 @@
 
 #include "data/fingerprint.h"
 #include "setup/setup.h"
+#include "trainer/join.h"
 #include "trainer/ranks.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -20,8 +21,19 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
         return hy_fail_hint(status, "name the current path of the run's data (--data PATH)");
     }
     HY_TRY(status);
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
+    if (facts->stream_window > 0 && hy_trainer_leads(t)) {
+        hy_say(t, HY_NOTE,
+               "rows are streamed: training begins before all of them are read, and they are "
+               "shuffled in windows of %s; held-out rows come from the first window",
+               hy_bytes_as_text(facts->stream_window).text);
+    }
     if (!is_kept || t->status.life == HY_LIFE_PLAN) return HY_OK;
-    HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
+    char path[HY_TEXT_MAX];
+    HY_TRY(hy_data_path(s, path));
+    /* The windows of a stream have hashes of their own: standard input may still be arriving. */
+    bool is_arriving = facts->stream_window > 0 && hy_reads_input(path);
+    if (!is_arriving) HY_TRY(hy_fingerprint_data(path, s->input.data_format, &t->data.hash));
     return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }
 
@@ -82,9 +94,12 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                (uint64_t)t->settings->seed);
 }
 
+static void warn(void *user, const char *text) { hy_say(user, HY_WARNING, "%s", text); }
+
 static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report) {
     (void)p;
     for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) hy_loader_pop(t->data.loader);
+    hy_dataset_refresh(t->data.set, warn, t);
     report->loss = loss_sum / (double)report->tokens;
 }
 

@@ -147,7 +147,7 @@ typedef struct identity {
     int64_t ours;
     bool may_lack;
 } identity;
-enum { IDENTITIES = 5 };
+enum { IDENTITIES = 6 };
 
 static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     const hy_dataset_facts *facts = hy_trainer_data(t);
@@ -157,6 +157,8 @@ static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     out[2] = (identity){"train_tokens", "the number of training tokens", tokens, false};
     out[3] = (identity){"train_sequences", "train_sequences", rows, true};
     out[4] = (identity){"train_targets", "train_targets", (int64_t)facts->targets[HY_TRAIN], true};
+    out[5] = (identity){"stream_window", "stream_window (0: rows are not streamed)",
+                        (int64_t)facts->stream_window, true};
 }
 
 static void write_hash(hy_json_writer *w, const char *key, uint64_t hash) {
@@ -250,6 +252,7 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
     write_hash(w, "hash", t->data.hash);
     write_hash(w, "val_hash", t->data.val_hash);
     hy_json_put_string(w, "description", hy_trainer_data(t)->description);
+    if (t->data.set) hy_dataset_write_streams(t->data.set, w);
     hy_json_close_object(w);
 }
 
@@ -361,7 +364,7 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
                "continue with the same order of data (name the path of the original data with "
                "--data PATH, or start a new run from these weights with --init-from)",
                path, t->settings->data);
-    return HY_OK;
+    return t->data.set ? hy_dataset_read_streams(t->data.set, data) : HY_OK;
 }
 
 /* Another optimizer cannot use the state. Older checkpoints do not name their optimizer: it is

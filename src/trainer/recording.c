@@ -67,6 +67,10 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
                "needs --base with its path",
                hy_error_message());
     }
+    kept = t->data.set ? hy_dataset_keep_input(t->data.set, t->record->out) : HY_OK;
+    if (kept != HY_OK)
+        hy_say(t, HY_WARNING, "%s; --resume needs the same data on standard input again",
+               hy_error_message());
     HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
     HY_TRY(hy_record_open(t->record, s, &start, &moment));

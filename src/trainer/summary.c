@@ -13,11 +13,14 @@
 #include "trainer/monitor_look.h"
 #include "trainer/throughput.h"
 
-/* data_buffer_bytes are in use only while rows are encoded, before the run allocates its memory. */
+/* data_buffer_bytes are in use only while rows are encoded: before the run allocates its memory, or
+ * for streamed rows now and then. */
 void hy_trainer_complete_facts(hy_trainer *t) {
-    uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
+    const hy_dataset_facts *data = hy_trainer_data(t);
+    uint64_t disk = t->data.set ? data->disk_bytes : 0;
     t->facts->host_fork_bytes = hy_fork_plan_bytes(t);
     t->facts->data_buffer_bytes = disk ? (uint64_t)t->settings->input.buffer_size : 0;
+    t->facts->data_buffer_bytes += data->stream_window; /* the text of the window that is read */
     t->facts->data_disk_bytes = disk;
 }
 

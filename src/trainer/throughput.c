@@ -60,7 +60,6 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     const hy_progress *p = t->progress;
     double left = fmax(0, (double)t->schedule->steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
-    double sequences = t->data.set ? (double)hy_trainer_data(t)->sequences[HY_TRAIN] : 0;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){
         .size = sizeof *info,
@@ -93,7 +92,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .residual_cosine = p->jumps.residual_cosine,
         .residual_length = p->jumps.residual_length,
         .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t)),
-        .epoch = sequences > 0 ? (double)p->sequences / sequences : NAN};
+        .epoch = t->data.set ? hy_dataset_epochs(t->data.set, (uint64_t)p->sequences) : NAN};
     hy_nvml_sample sample = hy_nvml_latest(t->engine->nvml);
     hy_trainer_utilisation(t, info->tokens_per_second, &info->mfu, &info->sol);
     info->gpu = (hy_gpu_state){.is_known = sample.is_known,
