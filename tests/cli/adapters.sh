@@ -314,6 +314,7 @@ test_a_resumed_run_cannot_become_another_function() {
     expect_no_resume "lora.lora_modules was none" --lora-modules norm
     expect_no_resume "train.frozen_dtype was auto" --frozen-dtype int8
     expect_no_resume "train.frozen_dtype was auto" --qlora
+    expect_no_resume "optimizer.groups was " --groups 'blocks.0.*: frozen_dtype int8'
     expect_no_resume "lora.lora was true" --no-lora
     expect_no_resume "lora.lora_rank was 2" --adapter another/adapter
     expect_no_resume "lora.adapter was not set" --adapter tuned/adapter
@@ -344,6 +345,28 @@ test_a_truncated_adapter() {
     head -c 3000 tuned/adapter/adapter_model.safetensors > broken/adapter_model.safetensors
     run_tiny --init-from base --adapter broken --out other
     expect_refusal "broken/adapter_model.safetensors"
+}
+
+# Types by name count wherever the base is read again: merging, evaluating and resuming.
+test_groups_quantise_the_base_of_adapters() {
+    make_tokens
+    groups='blocks.*: frozen_dtype int8'
+    run_folder "$golden/llama" --lora --lora-targets all --groups "$groups" --steps 6 --out named
+    expect_code 0
+    run_folder "$golden/llama" --lora --lora-targets all --frozen-dtype int8 \
+        --groups 'embed.*: frozen_dtype auto' --steps 6 --out whole
+    expect_code 0
+    expect_same "$(losses named)" "$(losses whole)" "losses"
+    for run in named whole; do
+        run_other hybrid-export "$run" --out "merged-$run" --merge
+        expect_code 0
+    done
+    cmp merged-named/model.safetensors merged-whole/model.safetensors || fail "another model"
+    run_folder "$golden/llama" --lora --lora-targets all --steps 6 --out plain
+    run_other hybrid-export plain --out merged-plain --merge
+    ! cmp -s merged-named/model.safetensors merged-plain/model.safetensors || fail "not quantised"
+    run --resume named --steps 8
+    expect_code 0
 }
 
 test_merging_where_there_is_nothing_to_merge() {
