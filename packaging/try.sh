@@ -53,7 +53,8 @@ loader_knows() { { ldconfig -p 2> /dev/null || /sbin/ldconfig -p; } | sed -n "s/
 # Some containers have the driver in a folder that only LD_LIBRARY_PATH names.
 driver=""
 if [ -z "$(loader_knows 'libcuda\.so\.1')" ]; then
-    for place in ${LD_LIBRARY_PATH//:/ } /usr/local/nvidia/lib64; do
+    places="${LD_LIBRARY_PATH:-}"
+    for place in ${places//:/ } /usr/local/nvidia/lib64; do
         if [ -e "$place/libcuda.so.1" ] && ! ls "$place"/libcublasLt* > /dev/null 2>&1; then driver="$place"; fi
     done
 fi
