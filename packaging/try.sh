@@ -18,7 +18,7 @@ failed=0
 bin="" lib="" site="" has_card=""
 if compgen -G '/dev/nvidia[0-9]*' > /dev/null || [ -e /dev/dxg ]; then has_card=1; fi
 
-row() { printf '%-8s  %-36s  %-8s  %s\n' "$@"; }
+row() { printf '%-8s  %-40s  %-8s  %s\n' "$@"; }
 row package what result detail
 left_out() { row "$package" "$1" "left out" "$2"; }
 
@@ -49,16 +49,34 @@ exec unshare --mount sh -c 'empty="$1"; shift
 END
 chmod +x "$scratch/hide"
 
+loader_knows() { { ldconfig -p 2> /dev/null || /sbin/ldconfig -p; } | sed -n "s/.*$1[^ ]* .*=> //p" | sort -u; }
+# Some containers have the driver in a folder that only LD_LIBRARY_PATH names.
+driver=""
+if [ -z "$(loader_knows 'libcuda\.so\.1')" ]; then
+    places="${LD_LIBRARY_PATH:-}"
+    for place in ${places//:/ } /usr/local/nvidia/lib64; do
+        if [ -e "$place/libcuda.so.1" ] && ! ls "$place"/libcublasLt* > /dev/null 2>&1; then driver="$place"; fi
+    done
+fi
+
+environment=() # more variables
 # shellcheck disable=SC2086 # $hide is a command or nothing
-clean() { env -i HOME="$scratch/home" PATH=/usr/bin:/bin LC_ALL=C TERM=dumb $hide "$@"; }
-found_cublas() { # paths of the loader's copies and of the toolkit's
-    { ldconfig -p 2> /dev/null || /sbin/ldconfig -p; } | sed -n 's/.*libcublasLt\.so\.[0-9]* .*=> //p' | sort -u
-    ls /usr/local/cuda*/lib64/libcublasLt.so.[0-9]* /opt/cuda/lib64/libcublasLt.so.[0-9]* 2> /dev/null
+clean() {
+    env -i HOME="$scratch/home" PATH=/usr/bin:/bin LC_ALL=C TERM=dumb ${driver:+LD_LIBRARY_PATH="$driver"} \
+        ${environment[@]+"${environment[@]}"} $hide "$@"
 }
+toolkit_cublas() { ls /usr/local/cuda*/lib64/libcublasLt.so.[0-9]* /opt/cuda/lib64/libcublasLt.so.[0-9]* 2> /dev/null; }
+# Copies that the packages of this Python have.
+pip_cublas() {
+    python3 -c 'import glob, sys
+for p in sys.path: print("\n".join(glob.glob(p + "/nvidia/*/lib/libcublasLt.so.[0-9]*")), end="")' 2> /dev/null
+}
+found_cublas() { loader_knows 'libcublasLt\.so\.'; toolkit_cublas; pip_cublas; }
 can_hide() { # no other copy is left
     [ "$(id -u)" -eq 0 ] && "$scratch/hide" true 2> /dev/null || return 1
-    found_cublas | while read -r file; do "$scratch/hide" test ! -e "$file" || echo "$file"; done | grep -q . && return 1
-    return 0
+    ! { loader_knows 'libcublasLt\.so\.'; toolkit_cublas; } | while read -r file; do
+        "$scratch/hide" test ! -e "$file" || echo "$file"
+    done | grep -q .
 }
 
 # ---- what is run; $bin has the programs, $lib the libraries -------------------------------------------
@@ -78,7 +96,7 @@ trains() { # DEVICE
 doctor_says() { # FIELD TEXT
     clean "$bin/hybrid-train" --doctor > "$scratch/doctor" 2>&1 || { cat "$scratch/doctor"; return 1; }
     cat "$scratch/doctor"
-    sed -n "s/^  $1  *//p" "$scratch/doctor" | grep -F -e "$2"
+    sed -n "s/^  \($1\)  *//p" "$scratch/doctor" | grep -F -e "$2"
 }
 
 is_refused_without_cublas() {
@@ -125,6 +143,12 @@ use_other_cublas() {
     fi
     hide="$scratch/hide"
     try "no cuBLAS: --doctor names the package" doctor_says "cuBLAS\|CUDA" "pip install"
+    if [ -n "$(pip_cublas)" ]; then
+        environment=(VIRTUAL_ENV="$(python3 -c 'import sys; print(sys.prefix)')")
+        try "--doctor names cuBLAS of VIRTUAL_ENV" doctor_says cuBLAS /nvidia/
+        if [ -n "$has_card" ]; then try "trains on the card with that cuBLAS" trains cuda; fi
+        environment=()
+    fi
     if [ -n "$has_card" ]; then try "no cuBLAS: a run on the card is refused" is_refused_without_cublas; fi
     if [ -n "${1:-}" ]; then
         hide=""
@@ -176,7 +200,7 @@ install_wheel() {
     clean "$bin/hybrid-train" --version && echo "$(du -h "$wheel" | cut -f1), $(du -sh "$site/hybrid_train" | cut -f1) installed ($how)"
 }
 imports() {
-    clean env PYTHONPATH="$site" python3 -c 'import hybrid_train as h
+    clean env PYTHONPATH="$site" "$(command -v python3)" -c 'import hybrid_train as h
 print(h.__version__, h.Config(model="gpt2-124m")["layers"], "layers")'
 }
 uninstall() {

@@ -98,11 +98,8 @@ void *hy_cuda_open_backend(char *why, size_t size) {
     void *library = open_backend(first, sizeof first);
     snprintf(why, size, "%s", first);
     if (library || !cublas_of(first, file, sizeof file)) return library;
-    if (hy_open_nvidia(file, other, sizeof other)) {
-        library = open_backend(first, sizeof first);
-        if (library) return library;
-        snprintf(why, size, "%s", first);
-    }
+    if (hy_open_nvidia(file, other, sizeof other)) library = open_backend(first, sizeof first);
+    if (library) return library;
     if (!other[0]) find_other(file, other, sizeof other);
     int version = atoi(file + strlen(CUBLAS));
     char package[64];
@@ -118,14 +115,22 @@ void *hy_cuda_open_backend(char *why, size_t size) {
     return NULL;
 }
 
+/* Without links and "..", for people. */
+static void put_path(char *out, size_t size, const char *path) {
+    char *real = realpath(path, NULL);
+    snprintf(out, size, "%.500s", real ? real : path);
+    free(real);
+}
+
 void hy_cuda_find_files(hy_cuda_files *out) {
-    char why[1024];
+    char why[1024], path[PATH_BYTES];
     Dl_info info;
     size_t (*version)(void);
     void *library = hy_cuda_open_backend(why, sizeof why);
     *out = (hy_cuda_files){0};
     if (library || why[0]) {
-        hy_find_beside(HY_CUDA_LIBRARY, "HYBRID_CUDA_LIBRARY", out->backend, sizeof out->backend);
+        hy_find_beside(HY_CUDA_LIBRARY, "HYBRID_CUDA_LIBRARY", path, sizeof path);
+        put_path(out->backend, sizeof out->backend, path);
     }
     if (!library) {
         snprintf(out->cublas, sizeof out->cublas, "%s", why);
@@ -133,7 +138,8 @@ void hy_cuda_find_files(hy_cuda_files *out) {
     }
     *(void **)&version = dlsym(library, "cublasLtGetVersion"); /* also searches what it needs */
     if (!version || !dladdr(*(void **)&version, &info)) return;
-    int number = (int)version();
-    snprintf(out->cublas, sizeof out->cublas, "%d.%d.%d, %s", number / 10000, number / 100 % 100,
-             number % 100, info.dli_fname);
+    int number = (int)version(), length;
+    length = snprintf(out->cublas, sizeof out->cublas, "%d.%d.%d, ", number / 10000,
+                      number / 100 % 100, number % 100);
+    put_path(out->cublas + length, sizeof out->cublas - (size_t)length, info.dli_fname);
 }
