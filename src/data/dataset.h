@@ -97,6 +97,7 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
 void hy_dataset_refresh(hy_dataset *data, void (*warn)(void *user, const char *text), void *user);
 double hy_dataset_epochs(const hy_dataset *data, uint64_t sequences); /* NaN: not known */
 void hy_dataset_stop(hy_dataset *data); /* before closing: calls of fill no longer wait for rows */
+bool hy_dataset_awaits_input(const hy_dataset *data); /* standard input has not ended yet */
 /* Stores streamed standard input in the run's folder when it ends, so that the run can resume. */
 hy_status hy_dataset_keep_input(const hy_dataset *data, const char *folder);
 /* What a checkpoint stores to find its place again, as a member of an open object; nothing if no
