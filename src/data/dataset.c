@@ -274,13 +274,13 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
                  100.0 * (double)places / (double)(sequences * (uint64_t)facts->seq));
     }
     if (facts->stream_window) {
-        char window[32], about[64] = "";
-        format_size((double)facts->stream_window, true, window, sizeof window);
+        char about[64] = "";
         if (facts->epoch_sequences > 0)
             snprintf(about, sizeof about, ", about %.0f sequences in an epoch",
                      facts->epoch_sequences);
         snprintf(count, sizeof count, "streamed");
-        snprintf(rows, sizeof rows, " in windows of %s%s", window, about);
+        snprintf(rows, sizeof rows, " in windows of %s%s",
+                 hy_bytes_as_text(facts->stream_window).text, about);
     }
     if (d->main.parts[0].source.skipped) {
         snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
@@ -358,6 +358,14 @@ void hy_dataset_stop(hy_dataset *d) {
     for (size_t i = 0; d && i < d->main.count; i++) {
         if (d->main.parts[i].stream) hy_row_stream_stop(d->main.parts[i].stream);
     }
+}
+
+bool hy_dataset_awaits_input(const hy_dataset *d) {
+    for (size_t i = 0; i < d->main.count; i++) {
+        hy_row_stream *stream = d->main.parts[i].stream;
+        if (stream && hy_row_stream_awaits_input(stream)) return true;
+    }
+    return false;
 }
 
 hy_status hy_dataset_keep_input(const hy_dataset *d, const char *folder) {

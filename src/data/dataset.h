@@ -124,6 +124,7 @@ hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_i
 void hy_dataset_refresh(hy_dataset *data, void (*warn)(void *user, const char *text), void *user);
 double hy_dataset_epochs(const hy_dataset *data, uint64_t sequences); /* NaN: not known */
 void hy_dataset_stop(hy_dataset *data); /* before closing: calls of fill no longer wait for rows */
+bool hy_dataset_awaits_input(const hy_dataset *data); /* standard input has not ended yet */
 /* Stores streamed standard input in the run's folder when it ends, so that the run can resume. */
 hy_status hy_dataset_keep_input(const hy_dataset *data, const char *folder);
 /* What a checkpoint stores to find its place again, as a member of an open object; nothing if no

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -190,6 +191,24 @@ static hy_status wait_for(hy_loader *l, int32_t ahead, uint64_t *number) {
     bool is_there = l->filled > *number;
     pthread_mutex_unlock(&l->lock);
     return is_there ? HY_OK : hy_error_restore(&l->failure);
+}
+
+bool hy_loader_is_ready(hy_loader *l, int32_t ahead, double seconds) {
+    double begin = hy_clock();
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    int64_t nanoseconds = until.tv_nsec + (int64_t)(seconds * 1e9);
+    until.tv_sec += nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+    pthread_mutex_lock(&l->lock);
+    uint64_t number = l->popped + (uint64_t)ahead;
+    int error = 0;
+    while (l->filled <= number && l->failure.status == HY_OK && error == 0)
+        error = pthread_cond_timedwait(&l->is_filled, &l->lock, &until);
+    bool is_ready = l->filled > number || l->failure.status != HY_OK;
+    pthread_mutex_unlock(&l->lock);
+    l->waited += hy_clock() - begin;
+    return is_ready;
 }
 
 hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {

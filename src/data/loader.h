@@ -36,6 +36,8 @@ size_t hy_loader_bytes(const hy_loader *loader);
  * removing it. HY_ERR_IO: its data could not be read. The trainer uses it to count the targets of a
  * whole accumulated step before the first backward pass. */
 hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
+/* Whether peek would return at once; waits for `seconds` at most. */
+bool hy_loader_is_ready(hy_loader *loader, int32_t ahead, double seconds);
 /* Releases the oldest batch; pointers from its peek are invalid after this. */
 void hy_loader_pop(hy_loader *loader);
 /* Number of the next sequence; with several ranks, of the first sequence of the step. */

@@ -209,12 +209,14 @@ static hy_status read_piece(hy_row_stream *s, position at, size_t least, piece *
     size_t have = 0;
     bool is_end;
     for (size_t wanted = least;; wanted = have + 1) {
-        HY_FAIL_IF(have > least + MOST_BEYOND, HY_ERR_INPUT,
-                   "%s:%llu: a row from here on, or blank space, has more than %zu MiB",
-                   s->list.files[at.file].path, (unsigned long long)at.line, MOST_BEYOND >> 20);
         HY_TRY(read_more(s, at.offset, wanted, &have, &is_end));
         *p = (piece){.scan = scan_from(s, at, have)};
-        if (find_end(p, s->open.buffer, least, is_end)) return HY_OK;
+        bool is_found = find_end(p, s->open.buffer, least, is_end);
+        size_t size = is_found ? p->size : have;
+        HY_FAIL_IF(size > least + MOST_BEYOND, HY_ERR_INPUT,
+                   "%s:%llu: a row from here on, or blank space, has more than %zu MiB",
+                   s->list.files[at.file].path, (unsigned long long)at.line, MOST_BEYOND >> 20);
+        if (is_found) return HY_OK;
     }
 }
 
@@ -514,7 +516,7 @@ static const hy_packing *await(hy_row_stream *s, uint64_t n, turn *t, cached **u
             return NULL;
         }
         if (atomic_load(&s->is_stopping)) {
-            hy_fail(HY_STOPPED, "the run ends, and its rows are not read further");
+            hy_fail(HY_STOPPED, "the run was stopped while it waited for rows");
             return NULL;
         }
         pthread_cond_wait(&s->has_changed, &s->lock);
@@ -566,6 +568,13 @@ void hy_row_stream_count(hy_row_stream *s, hy_examples *counts, hy_text *warning
     hy_text_add(warnings, hy_text_string(&s->counts.warnings));
     hy_text_free(&s->counts.warnings);
     pthread_mutex_unlock(&s->lock);
+}
+
+bool hy_row_stream_awaits_input(const hy_row_stream *s) {
+    uint64_t size;
+    bool is_whole;
+    return hy_is_standard_input(s->list.files[0].path) &&
+           hy_standard_input_copy(0, &size, &is_whole) == HY_OK && !is_whole;
 }
 
 hy_status hy_row_stream_keep(const hy_row_stream *s, const char *folder) {

@@ -46,6 +46,7 @@ double hy_row_stream_epochs(hy_row_stream *stream, uint64_t n, double estimate);
 /* The rows that were read so far; `warnings` gets those that were not returned before. */
 void hy_row_stream_count(hy_row_stream *stream, hy_examples *counts, hy_text *warnings);
 
+bool hy_row_stream_awaits_input(const hy_row_stream *stream); /* standard input has not ended */
 /* Stores standard input in the folder, if that is what is streamed, as soon as it ends. */
 hy_status hy_row_stream_keep(const hy_row_stream *stream, const char *folder);
 

@@ -81,6 +81,11 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     report->tokens = 0;
     for (int32_t i = 0; i < t->engine->plan->choice.accum; i++) {
         hy_batch batch;
+        /* A pipe may be silent for long: a run that should stop does not wait for it. */
+        while (!hy_loader_is_ready(t->data.loader, i, 0.2)) {
+            bool stops = atomic_load(&t->status.stop_requested);
+            if (stops && hy_dataset_awaits_input(t->data.set)) hy_dataset_stop(t->data.set);
+        }
         HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
         report->tokens += batch.counted;
     }

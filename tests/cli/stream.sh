@@ -113,6 +113,22 @@ test_a_run_that_was_killed_before_its_input_ended_needs_the_same_rows_again() {
     expect_losses killed whole
 }
 
+test_a_run_that_waits_for_a_silent_pipe_stops_with_a_checkpoint() {
+    mkfifo rows.fifo
+    make_rows 300 > rows.jsonl
+    input=rows.fifo start --data - --out silent
+    exec 9> rows.fifo
+    cat rows.jsonl >&9
+    wait_until has_steps silent 45
+    sleep 1
+    kill -INT $pid
+    wait $pid
+    expect_same $? 1 "exit code"
+    expect_err "stopped while it waited for rows"
+    ls -d silent/checkpoint-* > /dev/null || fail "no checkpoint"
+    exec 9>&-
+}
+
 test_a_file_that_is_cut_ends_the_run_with_a_checkpoint_and_can_be_put_back() {
     make_rows 4000 > rows.jsonl
     cp rows.jsonl original
