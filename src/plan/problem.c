@@ -1,4 +1,5 @@
-/* problem.c: turns a plan request into a planning problem, and into the plan. See request.h.
+/* problem.c: turns a plan request into a planning problem, and plans it at one precision level.
+ * See request.h.
  *
  * A setting with the value "auto" (or 0 or -1, where these mean "choose") is open; all others
  * are fixed. On a CPU without a device budget there is only one memory and nothing to stream:
@@ -111,9 +112,10 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
 }
 
 /* step_tokens leaves the micro-batch open. Without it, the given micro-batch is kept if it fits,
- * or always if another split is not allowed or would change the loss. A default micro-batch is
- * kept if everything fits: streamed state is copied once per micro-batch. On a CPU larger ones
- * gain nothing. */
+ * or always if another split is not allowed or would change the loss. A default micro-batch is kept
+ * if it fits without streaming and recomputing. Otherwise the fastest is searched, because streamed
+ * state is copied once per micro-batch, so a larger one may gain. On a CPU larger ones gain
+ * nothing, so the micro-batch only becomes smaller. */
 static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     const hy_settings *s = r->settings;
     const hy_step_split *split = &r->fixed.split;

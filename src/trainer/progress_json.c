@@ -443,7 +443,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
     hy_schedule *now = &t->schedule->lr_schedule, then = *now;
     hy_phase_state *machine = &t->progress->machine;
-    int64_t done = hy_trainer_clock(t);
+    int64_t done = hy_trainer_schedule_step(t);
     if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
         hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
         if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;
