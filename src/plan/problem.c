@@ -49,7 +49,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_plan_predicts(plan) || plan->choice.prediction_awaits_test) return;
+    if (!hy_plan_jumps(plan)) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
