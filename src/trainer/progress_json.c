@@ -346,8 +346,9 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         if (!is_there && list[i].may_lack) continue;
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
         HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now; the run could not "
-                   "continue with the same order of data",
+                   "%s: %s was %lld when this was saved and is %lld now, so the run could not "
+                   "continue with the same order of data: restore it, or start a new run from "
+                   "these weights (--init-from)",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
