@@ -85,7 +85,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
-               "the run has no held-out data; name a file (--data FILE)");
+               "there is no held-out data; name a file (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,

@@ -231,8 +231,8 @@ hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan) {
         plan->offload = HY_OFFLOAD_NONE;
         if (is_here || !is_drop) return HY_OK;
         return hy_fail(HY_ERR_INPUT, "offload_strategy drop discards optimizer state to free "
-                                     "device memory, but with optim_place pinned the state is not "
-                                     "on the device: choose none, or optim_place device");
+                                     "device memory, but in this plan the state is not on the "
+                                     "device: choose none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,
