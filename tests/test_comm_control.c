@@ -205,7 +205,7 @@ START_TEST(waiting_is_reported) {
     rig it = rig_start(4, come_late, NULL);
     rig_wait(&it);
     for (int r = 0; r < 4; r++) ck_assert_int_eq(it.codes[r], 0);
-    ck_assert_msg(strstr(it.results[0].message, "waiting for rank 3 of 4 for 0 s"), "%s",
+    ck_assert_msg(strstr(it.results[0].message, "rank 0 has waited 0 s for rank 3 of 4"), "%s",
                   it.results[0].message);
     rig_free(&it);
 }

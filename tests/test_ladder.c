@@ -15,6 +15,13 @@ static hy_dtype master_of(const hy_trainer *t) {
     return master.place != HY_NOWHERE ? master.dtype : cell_of(t, HY_WEIGHTS, HY_FULL).dtype;
 }
 
+static bool has_reason(const hy_plan_facts *facts, const char *words) {
+    for (int i = 0; i < facts->reason_count; i++) {
+        if (strstr(facts->reasons[i], words)) return true;
+    }
+    return false;
+}
+
 static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads, hy_dtype master) {
     hy_trainer *t = plan_words(CARD_RUN, pairs);
     hy_plan_facts facts = facts_of(t);
@@ -22,11 +29,7 @@ static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads
     ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, optim);
     ck_assert_int_eq(cell_of(t, HY_GRADS, HY_FULL).dtype, grads);
     ck_assert_int_eq(master_of(t), master);
-    bool is_told = false;
-    for (int i = 0; i < facts.reason_count; i++) {
-        is_told |= strstr(facts.reasons[i], "optimizer state in 8 bits") != NULL;
-    }
-    ck_assert_int_eq(is_told, optim == HY_U8);
+    ck_assert_int_eq(has_reason(&facts, "optimizer state in 8 bits"), optim == HY_U8);
     hy_trainer_destroy(t);
 }
 
@@ -79,6 +82,52 @@ START_TEST(what_fits_the_card_stays_fp32) {
 }
 END_TEST
 
+/* ---- what the table and the reasons say ------------------------------------------------------- */
+
+/* Phases that train share one area. Its type is that of the phase that needs most. */
+START_TEST(activations_have_the_type_that_their_bytes_are_for) {
+    const char *const *wide = PAIRS("model", "gpt2-124m", "precision_correct", "fp32");
+    const char *const *same = PAIRS("model", "gpt2-124m", "precision_correct", "same");
+    hy_trainer *t = plan_words(CARD_RUN, wide);
+    hy_memory_cell both = cell_of(t, HY_ACTIVATIONS, HY_FULL);
+    hy_plan_facts facts = facts_of(t);
+    ck_assert_int_eq(both.dtype, HY_F32);
+    ck_assert_int_eq(cell_of(t, HY_ACTIVATIONS, HY_EVALUATE).dtype, HY_BF16);
+    ck_assert(has_reason(&facts, "because precision_correct is fp32; Full in bf16 needs"));
+    hy_trainer_destroy(t);
+    t = plan_words(CARD_RUN, same);
+    facts = facts_of(t);
+    ck_assert_int_eq(cell_of(t, HY_ACTIVATIONS, HY_FULL).dtype, HY_BF16);
+    ck_assert_uint_lt(cell_of(t, HY_ACTIVATIONS, HY_FULL).planned_bytes, both.planned_bytes);
+    ck_assert(!has_reason(&facts, "precision_correct"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(reasons_of_a_plan_that_does_not_fit_do_not_say_that_it_fits) {
+    hy_trainer *t = plan_words(CARD_RUN, PAIRS("model", "qwen2.5-14b", "step_tokens", "65536",
+                                               "small_types", "none", "cpu_mem", "16GiB"));
+    hy_plan_facts facts = facts_of(t);
+    ck_assert(!facts.fits);
+    ck_assert(has_reason(&facts, "nothing fits, and this lacks the least memory"));
+    ck_assert(!has_reason(&facts, "that fits"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* On the device, the optimizer state would move to the host in Predict, which has no room. */
+START_TEST(the_reason_for_a_place_names_the_memory_that_is_missing) {
+    hy_trainer *t = plan_words("card h100-80 builtin_bytes 60000 steps 400 ",
+                               PAIRS("model", "qwen2.5-1.5b", "small_types", "none", "cpu_mem",
+                                     "22GiB", "profile", "balanced", "offload_strategy", "pinned"));
+    hy_plan_facts facts = facts_of(t);
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert(has_reason(&facts, "optimizer state in pinned memory: with"));
+    ck_assert(has_reason(&facts, "of host memory would be missing"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- how a step is cut ----------------------------------------------------------------------- */
 
 /* The micro-batch of a plan; tokens per step are those of preset and profile in any case. */
@@ -96,10 +145,7 @@ static int planned_batch(const char *card, const char *const *pairs, bool *is_ad
     must(hy_config_get(config, "grad_accum_steps", &accum, NULL));
     ck_assert_int_eq(facts.batch_size * facts.grad_accum_steps, atoi(size) * atoi(accum));
     hy_config_destroy(config);
-    *is_advised = false;
-    for (int i = 0; i < facts.reason_count; i++) {
-        *is_advised |= strstr(facts.reasons[i], "--step-tokens") != NULL;
-    }
+    *is_advised = has_reason(&facts, "--step-tokens");
     hy_trainer_destroy(t);
     return batch;
 }
@@ -356,6 +402,9 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, what_is_fixed_stays);
     tcase_add_test(plans, what_is_fixed_may_ask_for_small_types);
     tcase_add_test(plans, what_fits_the_card_stays_fp32);
+    tcase_add_test(plans, activations_have_the_type_that_their_bytes_are_for);
+    tcase_add_test(plans, reasons_of_a_plan_that_does_not_fit_do_not_say_that_it_fits);
+    tcase_add_test(plans, the_reason_for_a_place_names_the_memory_that_is_missing);
     tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
     tcase_add_test(plans, no_hand_set_types_are_much_faster);
     tcase_add_test(plans, disabled_prediction_costs_no_speed);

@@ -289,7 +289,7 @@ START_TEST(what_does_not_fit_the_card_is_refused_in_words) {
         {CARD_BYTES, {"max_gpu_mem", "1MiB"}, "max_gpu_mem is 1.0 MiB"},
         {(size_t)257 << 20,
          {"layers", "4", "width", "128"},
-         "the free memory of the card is 1.0 MiB"},
+         "the card's free memory minus 256 MiB is 1.0 MiB"},
         {CARD_BYTES, {"cpu_mem", "1000", "snapshot", "true"}, "host memory, but cpu_mem is"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

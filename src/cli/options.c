@@ -32,7 +32,8 @@ static const hy_cli_flag own_flags[] = {
     {"--config", HY_CLI_IS_CONFIG,
      "Read settings from a file (libconfig, .yaml, .json). Later files override earlier ones.",
      .letter = 'c', .takes = HY_CLI_VALUE, .type = "file", .builtin = "gpu",
-     .accepted = "a libconfig file or the name of a built-in one; may be repeated"},
+     .accepted =
+         "a libconfig, .yaml or .json file, or the name of a built-in one; may be repeated"},
     {"--set", HY_CLI_IS_SET, "Set one key. Overrides files; flags override it.",
      .takes = HY_CLI_VALUE, .type = "key=value", .accepted = "key=value, with a configuration key"},
     {"--print-config", HY_CLI_IS_PRINT_CONFIG, "Print every setting and its origin, then exit.",

@@ -40,7 +40,7 @@ static void planned_activations(const hy_cli_terminal *terminal, const hy_traine
     }
     fputc('\n', terminal->out);
     snprintf(title, sizeof title,
-             "memory for forward and backward, micro-batches of %lld sequences of %lld tokens",
+             "memory for forward and backward in Full, micro-batches of %lld x %lld tokens",
              (long long)facts->batch_size, (long long)(tokens / facts->batch_size));
     hy_cli_heading(terminal, title);
     hy_cli_table_print(&table, terminal, true);

@@ -215,9 +215,9 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
     }
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
-              ? "  Planned values. card: GiB used on the card; host: GiB of pinned host memory.\n"
-              : "  Planned values. RAM: GiB that the run computes in; host: further GiB for state "
-                "that streams.\n",
+              ? "  Planned values, in GiB. card: memory of the card; host: pinned host memory.\n"
+              : "  Planned values, in GiB. RAM: memory of the run; host: more memory, for state "
+                "that is copied in parts.\n",
           terminal->out);
 }
 

@@ -113,8 +113,8 @@ void hy_control_arrive(hy_control *c, int32_t rank, const hy_wire_message *m) {
     }
     if (is_call)
         arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
-    else if (!c->has_failed)
-        hy_control_record(c, HY_ERR_INTERNAL, rank, "received an invalid control message");
+    else
+        hy_control_lose(c, rank, "sent an invalid control message");
 }
 
 void hy_control_left(hy_control *c, int32_t rank) {
@@ -199,7 +199,7 @@ hy_status hy_control_gather(hy_control *c, const double *mine, int32_t count, do
 
 hy_status hy_control_share(hy_control *c, void *data, size_t size, int32_t root) {
     HY_FAIL_IF(root < 0 || root >= c->ranks.count, HY_ERR_INPUT,
-               "share from rank %d, but there are %d ranks", root, c->ranks.count);
+               "share from rank %d: expected 0 to %d", root, c->ranks.count - 1);
     if (c->ranks.count == 1) return HY_OK;
     return make_call(c, (call_place){.kind = CALL_SHARE, .bytes = size, .root = root}, data, data);
 }

@@ -95,6 +95,25 @@ static void name_place(const hy_ranks *ranks, int i, char *out, size_t size) {
 
 static bool meets_at_port(const hy_control *c) { return c->ranks.secret.from[0] != 0; }
 
+/* For messages: the places i to last where rank 0 may listen. */
+typedef struct place_text {
+    char text[HY_ADDRESS_MAX + 48];
+} place_text;
+
+static place_text places_text(const hy_control *c, int i, int last) {
+    const hy_ranks *ranks = &c->ranks;
+    place_text place;
+    char name[96], to[32] = "";
+    int port = ranks->port + i;
+    name_place(ranks, i, name, sizeof name);
+    if (last > i) snprintf(to, sizeof to, " to %d", ranks->port + last);
+    if (meets_at_port(c))
+        snprintf(place.text, sizeof place.text, "%s, port %d%s", ranks->address, port, to);
+    else
+        snprintf(place.text, sizeof place.text, "Unix socket %s%s", name, to);
+    return place;
+}
+
 rank_name hy_control_name(const hy_control *c, int32_t rank) {
     rank_name name;
     const hy_member *m = rank >= 0 && rank < c->ranks.count ? &c->members[rank] : NULL;
@@ -184,9 +203,9 @@ static hy_status choose_interface(const hy_control *c, char *out, size_t size) {
     bool is_useless = hy_net_is_loopback(out) && !is_local;
     if (out[0] && !is_useless) return HY_OK;
     hy_say_to(&c->options.observer, HY_WARNING,
-              "rank 0 listens on all interfaces, because %s is %s%s here: set HYBRID_ADDRESS to an "
-              "address of this machine to use only that",
-              ranks->address, is_useless ? "only " : "no address of this machine", out);
+              "rank 0 listens on all interfaces, because %s is %s%s: to listen on one address "
+              "only, set HYBRID_ADDRESS to an address of this machine",
+              ranks->address, is_useless ? "here only " : "not an address of this machine", out);
     out[0] = 0;
     return HY_OK;
 }
@@ -203,8 +222,8 @@ static hy_status listen_somewhere(const hy_control *c, int *fd) {
                                   : hy_net_listen_here(name, fd, &is_taken);
         if (status == HY_OK) return HY_OK;
     }
-    return hy_fail_context(status, "rank 0 found no free port from %d to %d", ranks->port,
-                           ranks->port + HY_PORTS - 1);
+    return hy_fail_context(status, "rank 0 cannot listen at %s",
+                           places_text(c, 0, HY_PORTS - 1).text);
 }
 
 /* Checks whether a new connection may be the rank that it says it is. */
@@ -267,7 +286,7 @@ static hy_status identify(reception *r, hy_newcomer *one) {
     memcpy(&a, one->proof, sizeof a);
     sign(c, HY_WIRE_HELLO, one->nonce, a.nonce, &a.hello, expected);
     if (!is_head_of(&a.head, HY_WIRE_HELLO, sizeof a) || !hy_hmac_is_equal(a.tag, expected)) {
-        hy_pending_drop(&r->pending, one, "it does not prove the job's secret");
+        hy_pending_drop(&r->pending, one, "it could not prove that it is a rank of this job");
         return HY_OK;
     }
     sign(c, HY_WIRE_WELCOME, one->nonce, a.nonce, &a.hello, w.tag);
@@ -323,8 +342,8 @@ static hy_status wait_for_all(reception *r, patience *wait) {
                      "the secret of rank 0?",
                      (long long)r->pending.silent);
         if (waited > 0)
-            hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s%s", who, waited,
-                      why);
+            hy_say_to(&c->options.observer, HY_NOTE, "rank 0 has waited %.0f s for %s%s", waited,
+                      who, why);
         HY_FAIL_IF(hy_clock() > wait->deadline, HY_ERR_IO, "%s did not connect within %.0f s%s",
                    who, c->options.open_timeout, why);
     }
@@ -397,35 +416,35 @@ static hy_status try_port(hy_control *c, int i, double deadline, bool *is_other)
                             : hy_net_connect_here(name, &l->fd));
     bool is_rank0 = prove(c, l->fd, is_other);
     if (!is_rank0) hy_net_close(&l->fd);
-    HY_FAIL_IF(!is_rank0, HY_ERR_IO, "port %d of %s does not belong to rank 0", ranks->port + i,
-               ranks->address);
+    HY_FAIL_IF(!is_rank0, HY_ERR_IO, "%s does not belong to rank 0 of this job",
+               places_text(c, i, i).text);
     return HY_OK;
 }
 
 static hy_status find_rank0(hy_control *c) {
     patience wait = begin_to_wait(c);
     const hy_ranks *ranks = &c->ranks;
-    for (int other = 0;;) {
+    const place_text where = places_text(c, 0, HY_PORTS - 1);
+    for (int other = -1;;) {
         bool is_late = false, is_other;
         for (int i = 0; i < HY_PORTS && ranks->port + i <= 65535 && !is_late; i++) {
             if (try_port(c, i, wait.deadline, &is_other) == HY_OK) return HY_OK;
-            if (is_other) other = ranks->port + i;
+            if (is_other) other = i;
             is_late = hy_clock() > wait.deadline;
         }
-        HY_FAIL_IF(is_late && other, HY_ERR_IO,
-                   "rank %d found no rank 0 at %s, port %d, in %.0f s: port %d answers, but for "
-                   "another job or with another secret than %s here",
-                   ranks->rank, ranks->address, ranks->port, c->options.open_timeout, other,
-                   meets_at_port(c) ? ranks->secret.from : "none");
+        HY_FAIL_IF(is_late && other >= 0, HY_ERR_IO,
+                   "rank %d found no rank 0 at %s in %.0f s: %s answers, but for another job%s%s",
+                   ranks->rank, where.text, c->options.open_timeout,
+                   places_text(c, other, other).text,
+                   meets_at_port(c) ? " or with another secret than the one from " : "",
+                   ranks->secret.from);
         if (is_late)
-            return hy_fail_context(HY_ERR_IO, "rank %d found no rank 0 at %s, port %d, in %.0f s",
-                                   ranks->rank, ranks->address, ranks->port,
-                                   c->options.open_timeout);
+            return hy_fail_context(HY_ERR_IO, "rank %d found no rank 0 at %s in %.0f s",
+                                   ranks->rank, where.text, c->options.open_timeout);
         double waited = is_due(&wait);
         if (waited > 0)
-            hy_say_to(&c->options.observer, HY_NOTE,
-                      "rank %d waits for rank 0 at %s, port %d, for %.0f s", ranks->rank,
-                      ranks->address, ranks->port, waited);
+            hy_say_to(&c->options.observer, HY_NOTE, "rank %d has waited %.0f s for rank 0 at %s",
+                      ranks->rank, waited, where.text);
         struct timespec pause = {.tv_nsec = (long)(1e9 * AGAIN_SECONDS)};
         nanosleep(&pause, NULL);
     }

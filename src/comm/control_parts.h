@@ -100,3 +100,5 @@ hy_status hy_control_start(hy_control *c);
 void hy_control_stop(hy_control *c);
 /* Keeps the first failure and sends it to all ranks. Needs the lock. `message` names the rank. */
 void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message);
+/* Records that a rank is lost: `how` follows its name. */
+void hy_control_lose(hy_control *c, int32_t rank, const char *how);

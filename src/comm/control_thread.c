@@ -110,7 +110,7 @@ void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char
     pthread_cond_broadcast(&c->is_changed);
 }
 
-static void lose(hy_control *c, int32_t rank, const char *how) {
+void hy_control_lose(hy_control *c, int32_t rank, const char *how) {
     char message[HY_ERROR_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s %s", hy_control_name(c, rank).text, how);
     hy_control_record(c, HY_ERR_IO, rank, message);
@@ -154,7 +154,7 @@ static void take_message(hy_control *c, int32_t from, const hy_wire_message *m) 
         if (is_first) hy_control_left(c, from);
         pthread_cond_broadcast(&c->is_changed);
         break;
-    default: lose(c, from, "sent an unexpected control message"); break;
+    default: hy_control_lose(c, from, "sent an unexpected control message"); break;
     }
 }
 
@@ -165,12 +165,13 @@ static void read_line(hy_control *c, int32_t r) {
     bool is_open = hy_line_read(l);
     while ((found = hy_wire_take(&l->in, &message)) == HY_WIRE_ONE) take_message(c, r, &message);
     if (found == HY_WIRE_NONSENSE) {
-        lose(c, r, "sent bytes that are not control messages");
+        hy_control_lose(c, r, "sent bytes that are not control messages");
         is_open = false;
     }
     if (is_open) return;
     if (l->state == LINE_OPEN)
-        lose(c, r, "is gone: it ended without a message (killed, or crashed)");
+        hy_control_lose(
+            c, r, "is gone without a message: it was killed, it crashed, or its connection broke");
     l->state = LINE_LEFT;
     hy_line_close(l);
     pthread_cond_broadcast(&c->is_changed);
@@ -218,7 +219,7 @@ static void detect_silence(hy_control *c, double now) {
         snprintf(how, sizeof how,
                  "has been silent for %.1f s: its process is stopped, or it lost its connection",
                  now - l->heard);
-        lose(c, r, how);
+        hy_control_lose(c, r, how);
     }
 }
 

@@ -39,7 +39,7 @@ static hy_status count_bytes(const hy_link *link, const hy_transfer *list, int32
     *out = 0;
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(list[i].peer < 0 || list[i].peer >= link->count, HY_ERR_INPUT,
-                   "a transfer with rank %d, but there are %d ranks", list[i].peer, link->count);
+                   "a transfer with rank %d: expected 0 to %d", list[i].peer, link->count - 1);
         if (list[i].peer != link->rank) *out += list[i].bytes;
     }
     return HY_OK;
@@ -59,8 +59,8 @@ static hy_status copy_own(const hy_link *link, const hy_transfer *sends, int32_t
         r = next_own(link, receives, receive_count, r + 1);
         if (s == send_count && r == receive_count) return HY_OK;
         HY_FAIL_IF(s == send_count || r == receive_count || sends[s].bytes != receives[r].bytes,
-                   HY_ERR_INTERNAL,
-                   "rank %d receives from itself other data than it sends to itself", link->rank);
+                   HY_ERR_INTERNAL, "rank %d sends itself other sizes than it expects from itself",
+                   link->rank);
         if (sends[s].bytes) memmove(receives[r].data, sends[s].data, (size_t)sends[s].bytes);
     }
 }

@@ -335,7 +335,7 @@ static void take_peer(opening *o, hy_newcomer *one) {
     bool is_peer = p.rank > link->rank && p.rank < link->count;
     if (is_peer) sign(o, p.rank, link->rank, expected);
     if (!is_peer || !hy_hmac_is_equal(p.tag, expected) || o->link->connections[p.rank].fd >= 0) {
-        hy_pending_drop(&o->pending, one, "it does not prove the job's secret");
+        hy_pending_drop(&o->pending, one, "it could not prove that it is a rank of this job");
         return;
     }
     int fd = hy_pending_take(&o->pending, one);

@@ -150,7 +150,7 @@ hy_status hy_net_listen_here(const char *name, int *fd, bool *is_taken) {
     socklen_t size = unix_name(name, &address);
     *fd = bind_to((struct sockaddr *)&address, size);
     *is_taken = *fd < 0 && errno == EADDRINUSE;
-    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot listen as \"%s\": %s", name, strerror(errno));
+    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot listen at Unix socket %s: %s", name, strerror(errno));
     return HY_OK;
 }
 
@@ -198,10 +198,11 @@ hy_status hy_net_connect_here(const char *name, int *fd) {
     socklen_t size = unix_name(name, &address);
     int user;
     *fd = connect_to((struct sockaddr *)&address, size, 0);
-    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot connect to \"%s\": %s", name, strerror(errno));
+    HY_FAIL_IF(*fd < 0, HY_ERR_IO, "cannot connect to Unix socket %s: %s", name, strerror(errno));
     bool is_own = hy_net_is_own_user(*fd, &user);
     if (!is_own) hy_net_close(fd);
-    HY_FAIL_IF(!is_own, HY_ERR_IO, "user %d listens as \"%s\"", user, name);
+    HY_FAIL_IF(!is_own, HY_ERR_IO,
+               "user %d listens at Unix socket %s: expected the user of this rank", user, name);
     return HY_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ hy_status hy_pending_init(hy_pending *p, size_t proof_size, const hy_observer *o
         return hy_fail(HY_ERR_MEMORY, "not enough memory for connections of ranks");
     }
     for (int i = 0; i < PENDING; i++) p->list[i].fd = -1;
-    HY_FAIL_IF(p->fd < 0, HY_ERR_IO, "cannot open a descriptor to wait for ranks");
+    HY_FAIL_IF(p->fd < 0, HY_ERR_IO, "cannot wait for ranks: epoll: %s", strerror(errno));
     return HY_OK;
 }
 
@@ -48,8 +49,7 @@ void hy_pending_drop(hy_pending *p, hy_newcomer *one, const char *why) {
     if (is_unix) snprintf(who, sizeof who, "user %d", user);
     if (p->strangers++ == 0)
         hy_say_to(&p->observer, HY_WARNING,
-                  "dropped a connection from %s, which is no rank of this job: %s (others are "
-                  "dropped without a message)",
+                  "dropped a connection from %s: %s (later ones are dropped without a message)",
                   who, why);
     hy_net_close(&one->fd);
 }
@@ -67,7 +67,7 @@ static hy_newcomer *oldest(hy_pending *p) {
 static void drop_late(hy_pending *p) {
     hy_newcomer *one;
     while ((one = oldest(p)) && hy_clock() - one->since > PROOF_SECONDS)
-        hy_pending_drop(p, one, "it proved nothing in time");
+        hy_pending_drop(p, one, "it did not prove in time that it is a rank of this job");
 }
 
 /* ---- coming and going ------------------------------------------------------------------------ */
@@ -78,7 +78,8 @@ static hy_newcomer *make_place(hy_pending *p) {
         if (p->list[i].fd < 0) return &p->list[i];
     }
     hy_newcomer *one = oldest(p);
-    hy_pending_drop(p, one, "it proved nothing while many others came");
+    hy_pending_drop(p, one,
+                    "it did not prove that it is a rank of this job before many others came");
     return one;
 }
 
@@ -89,7 +90,8 @@ hy_newcomer *hy_pending_accept(hy_pending *p, int listener) {
         bool has_no_more = fd < 0 && (errno == EMFILE || errno == ENFILE);
         hy_newcomer *one = has_no_more ? oldest(p) : NULL;
         if (one) { /* its descriptor makes room for the next */
-            hy_pending_drop(p, one, "it proved nothing while many others came");
+            hy_pending_drop(
+                p, one, "it did not prove that it is a rank of this job before many others came");
             continue;
         }
         if (fd < 0) return NULL;
@@ -97,9 +99,9 @@ hy_newcomer *hy_pending_accept(hy_pending *p, int listener) {
         *one = (hy_newcomer){.fd = fd, .since = hy_clock()};
         event.data.ptr = one;
         if (!hy_net_is_own_user(fd, &user))
-            hy_pending_drop(p, one, "ranks of one machine have the same user");
+            hy_pending_drop(p, one, "another user runs it");
         else if (epoll_ctl(p->fd, EPOLL_CTL_ADD, fd, &event) != 0)
-            hy_pending_drop(p, one, "the system has no memory for it");
+            hy_pending_drop(p, one, "the system cannot watch another connection");
         else
             return one;
     }
@@ -122,7 +124,7 @@ hy_newcomer *hy_pending_next(hy_pending *p) {
             p->silent++;
             hy_net_close(&one->fd);
         } else if (is_broken) {
-            hy_pending_drop(p, one, "it left before it proved anything");
+            hy_pending_drop(p, one, "it ended before it proved that it is a rank of this job");
         } else if (n > 0 && (one->size += (size_t)n) == p->proof_size) {
             return one;
         }

@@ -133,8 +133,8 @@ static void find_slurm_local_count(hy_ranks *out) {
 
 static hy_status check_below(const char *name, int32_t value, const char *limit_name,
                              int32_t limit) {
-    HY_FAIL_IF(value >= limit, HY_ERR_INPUT, "%s is %d, but %s is %d: expected a smaller number",
-               name, value, limit_name, limit);
+    HY_FAIL_IF(value >= limit, HY_ERR_INPUT, "%s is %d, but %s is %d: expected at most %d", name,
+               value, limit_name, limit, limit - 1);
     return HY_OK;
 }
 
@@ -226,10 +226,10 @@ static hy_status check_agree(const hy_ranks *first, hy_ranks_source other) {
     hy_ranks second;
     HY_TRY(read_launcher(other, &second));
     HY_FAIL_IF(first->rank != second.rank || first->count != second.count, HY_ERR_INPUT,
-               "%s and %s disagree: %s is %d of %d from %s, %s is %d of %d from %s; unset the "
+               "%s and %s disagree: %s is %d and %s is %d, but %s is %d and %s is %d; unset the "
                "variables of the launcher that did not start this process",
-               a->name, b->name, a->rank, first->rank, first->count, a->count, b->rank, second.rank,
-               second.count, b->count);
+               a->name, b->name, a->rank, first->rank, a->count, first->count, b->rank, second.rank,
+               b->count, second.count);
     return HY_OK;
 }
 

@@ -111,7 +111,8 @@ hy_status hy_secret_find_own(hy_secret *out) {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     bool is_config = config && *config == '/', is_home = home && *home == '/';
     char folder[HY_PATH_MAX - 16], path[HY_PATH_MAX];
-    hy_status status = is_config || is_home ? HY_OK : hy_fail(HY_ERR_INPUT, "HOME is not set");
+    hy_status status =
+        is_config || is_home ? HY_OK : hy_fail(HY_ERR_INPUT, "HOME is not an absolute path");
     snprintf(folder, sizeof folder, "%s%s/hybrid-train",
              is_config ? config
              : is_home ? home

@@ -102,17 +102,20 @@ static const hy_setting table[] = {
           "a file or folder, - for standard input, a comma-separated list, or empty", "",
           "Validation data. If empty, the end of the training data is held out.")},
     {TEXT(out, "--out", "a folder, none, or empty", "",
-          "Run folder. Empty: runs/MODEL-DATE-TIME; none: write no files.")},
+          "Run folder. Empty: runs/NAME-DATE-TIME, with the model's name if name is empty; none: "
+          "write no files.")},
     {TEXT(name, "--name", "a few words, or empty", "",
-          "Name of the run in reports. Without --out, also the name of its folder.")},
+          "Name of the run in reports. Without --out, the run folder is runs/NAME-DATE-TIME.")},
     {TEXT(notes, "--notes", "any text, or empty", "", "A note that appears in the report.")},
     {CHOICE(device, "--device", "auto",
             "Device to compute on. auto: the GPU if there is one; cuda:1: the second card.", "auto",
             HY_USE_ANY, "cpu", HY_USE_CPU, "cuda", HY_USE_CUDA, "cuda:N", HY_USE_CARD),
      .is_local = true},
-    {CHOICE(tune, "--tune", "fast",
-            "GPU: time a few or many algorithms for each matmul; off: use the library's choice.",
-            "off", HY_TUNE_OFF, "fast", HY_TUNE_FAST, "max", HY_TUNE_MAX)},
+    {CHOICE(
+        tune, "--tune", "fast",
+        "GPU: time a few (fast) or many (max) algorithms for each matmul; off: use the choice of "
+        "cuBLASLt.",
+        "off", HY_TUNE_OFF, "fast", HY_TUNE_FAST, "max", HY_TUNE_MAX)},
     {TEXT(tune_cache, "--tune-cache", "auto, none, or a file", "auto",
           "GPU: cache file for timed algorithms. auto: in hybrid-train/ of the user's cache "
           "folder."),
@@ -125,8 +128,10 @@ static const hy_setting table[] = {
             "GPU: kernels for 16-bit attention, ours or NVIDIA's cuDNN. auto: time both, use the "
             "faster.",
             "auto", HY_ATTENTION_AUTO, "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN)},
-    {INTEGER(seed, "--seed", 0, 9007199254740991, "1",
-             "Random seed for initial weights, data order, the built-in text and samples.")},
+    {INTEGER(
+        seed, "--seed", 0, 9007199254740991, "1",
+        "Random seed for initial weights, data order, dropout, stochastic rounding, the built-in "
+        "text and samples.")},
     {INTEGER(threads, "--threads", 0, 1024, "0",
              "CPU threads; 0: all cores that this process may use."),
      .is_local = true},
@@ -171,12 +176,13 @@ static const hy_setting table[] = {
             "Scaling of the rotary frequencies for a longer context.", "none", HY_ROPE_PLAIN,
             "llama3", HY_ROPE_LLAMA3)},
     {NUMBER(shape.rope_factor, "--rope-factor", 1, 1024, "8",
-            "llama3 scaling: factor by which low frequencies are reduced.")},
+            "llama3 scaling: low frequencies are divided by this factor.")},
     {NUMBER(shape.rope_low_freq, "--rope-low-freq", 0.001, 1024, "1",
-            "llama3 scaling: frequencies with fewer turns in the original context are reduced by "
-            "the full factor.")},
+            "llama3 scaling: frequencies with fewer than this many turns in the original context "
+            "are divided by the whole factor.")},
     {NUMBER(shape.rope_high_freq, "--rope-high-freq", 0.001, 1024, "4",
-            "llama3 scaling: frequencies with more turns in the original context stay unchanged.")},
+            "llama3 scaling: frequencies with more than this many turns in the original context "
+            "stay unchanged.")},
     {INTEGER(shape.rope_original_context, "--rope-original-context", 1, 16777216, "8192",
              "llama3 scaling: the original context length of the model.")},
     {INTEGER(shape.sliding_window, "--sliding-window", 0, 16777216, "0",
@@ -185,8 +191,10 @@ static const hy_setting table[] = {
     {TEXT(shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
           "Layers that use the window: all, or a pattern such as ssf, one letter per layer and "
           "repeated. s: sliding window, f: full attention.")},
-    {NUMBER(shape.init_std, "--init-std", 0, 10, "0.02",
-            "Standard deviation of the initial weights.")},
+    {NUMBER(
+        shape.init_std, "--init-std", 0, 10, "0.02",
+        "Standard deviation of the initial weights; that of the output matrices of attention and "
+        "MLP is divided by sqrt(2 x layers).")},
     {CHOICE(
         shape.architecture, "--architecture", "auto",
         "Transformers architecture for the exported model. auto: the one that matches this shape.",
@@ -196,7 +204,7 @@ static const hy_setting table[] = {
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",
              "Compute budget of the run in full steps; guard passes and paired tests count too. 0: "
-             "set by tokens or epochs.")},
+             "set by tokens or epochs, or one pass over the data.")},
     {INTEGER(train.tokens, "--tokens", 0, 1000000000000000, "0",
              "Length of the run in training tokens, instead of steps; 0: not used.")},
     {NUMBER(train.epochs, "--epochs", 0, 1000000, "0",
@@ -264,8 +272,8 @@ static const hy_setting table[] = {
             "file or flag sets batch_size or grad_accum_steps, else open.",
             "auto", HY_MICRO_AUTO, "given", HY_MICRO_GIVEN, "open", HY_MICRO_OPEN)},
     {CHOICE(train.dynamic_batch, "--dynamic-batch", "auto",
-            "Use smaller micro-batches while memory is short. auto: also find the fastest size at "
-            "the start if step_tokens leaves it open.",
+            "Use smaller micro-batches while memory is short; needs the monitor. auto: on one GPU "
+            "also find the fastest size at the start if step_tokens leaves it open.",
             "off", HY_OFF, "on", HY_ON, "auto", HY_AUTO)},
     {INTEGER(train.min_batch_size, "--min-batch-size", 1, 65536, "1",
              "Smallest micro-batch that the planner and dynamic_batch use, in sequences.")},
@@ -396,7 +404,8 @@ static const hy_setting table[] = {
     {SWITCH(input.shuffle, "--shuffle", "true",
             "Read sequences in a new random order each epoch.")},
     {INTEGER(input.prefetch, "--prefetch", 0, 4096, "2",
-             "Micro-batches to read ahead, beyond one step.")},
+             "Micro-batches to read ahead, beyond one step; on a GPU at least those of the next "
+             "step, up to 64.")},
     {TEXT(input.tokenizer, "--tokenizer", "auto, none, or a tokenizer.json or its folder", "auto",
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(input.chat_template, "--chat-template", "auto",
@@ -431,14 +440,15 @@ static const hy_setting table[] = {
     {BYTES(input.stream_window, "--stream-window", "4KiB to 1GiB", 4096, 1073741824, "16Mi",
            "Streamed rows: bytes of a window. Rows are shuffled and packed within a window.")},
 
-    {INTEGER(eval.eval_every, "--eval-every", -1, 1000000000, "-1",
-             "Steps between validations. 0: only at the end; -1: about twenty per run, using at "
-             "most 3 % of its time.")},
+    {INTEGER(
+        eval.eval_every, "--eval-every", -1, 1000000000, "-1",
+        "Steps between validations. 0: only at the end; -1: about twenty per run, at most 1000 "
+        "steps apart, using at most 3 % of its compute.")},
     {INTEGER(eval.eval_batches, "--eval-batches", -1, 1000000000, "-1",
-             "Batches per validation. 0: all held-out data; -1: as many as take little of the "
-             "run's time.")},
+             "Length of a validation, in micro-batches of training. 0: all held-out data; -1: as "
+             "many as take little of the run's time, and more at the end.")},
     {INTEGER(eval.eval_batch_size, "--eval-batch-size", 0, 65536, "0",
-             "Sequences per validation batch; 0: same as batch_size.")},
+             "Sequences per validation batch; 0: chosen by the planner.")},
     {INTEGER(eval.early_stop, "--early-stop", 0, 1000000, "0",
              "Stop after this many validations in a row without a lower loss; 0: never.")},
     {NUMBER(eval.early_stop_delta, "--early-stop-delta", 0, 1000, "0",
@@ -458,16 +468,18 @@ static const hy_setting table[] = {
              "Steps between checkpoints; 0: use save_minutes only.")},
     {NUMBER(save.save_minutes, "--save-minutes", 0, 1000000, "30",
             "Minutes between checkpoints; 0: use save_every only. If saving is slow, the interval "
-            "grows up to ten times, so that saving takes 1 % of the time. A checkpoint is always "
+            "grows up to ten times, so that saving takes less of the time. A checkpoint is always "
             "saved at the end and when the run is stopped.")},
     {INTEGER(save.keep, "--keep", 0, 1000000, "2",
-             "Number of newest checkpoints to keep; 0: all.")},
+             "Number of newest checkpoints to keep, besides the best; 0: all.")},
     {TEXT(save.resume, "--resume", "auto, a checkpoint or run folder, or empty", "",
           "Continue a run from a checkpoint; auto: the newest one in --out.")},
     {SWITCH(save.overwrite, "--overwrite", "false",
             "Start over in a folder that contains an earlier run.")},
-    {SWITCH(save.save_model, "--save-model", "true",
-            "Write OUT/model at the end of the run, a folder that transformers can load.")},
+    {SWITCH(
+        save.save_model, "--save-model", "true",
+        "Write OUT/model at the end of the run, a folder that transformers can load. With lora: "
+        "OUT/adapter, for PEFT.")},
     {CHOICE(save.model_dtype, "--model-dtype", "auto",
             "Number type of the weights in OUT/model. auto: as in the original model folder, or as "
             "in the checkpoint.",
@@ -492,8 +504,8 @@ static const hy_setting table[] = {
     {INTEGER(phases.max_predict_steps, "--max-predict-steps", 1, 1000000, "30",
              "Longest jump, in optimizer steps; longer jumps are scaled down.")},
     {INTEGER(phases.correction_interval, "--correction-interval", 1, 1000000, "10",
-             "line: longest jump before the next Correct step, in optimizer steps. outer makes "
-             "one jump per window.")},
+             "line: longest jump in optimizer steps, if max_predict_steps is longer. Not used by "
+             "outer.")},
     {NUMBER(phases.confidence_threshold, "--confidence-threshold", 0, 1, "0.75",
             "Predict only if the confidence that it saves compute is at least this.")},
     {CHOICE(phases.regime, "--regime", "auto",
@@ -509,8 +521,8 @@ static const hy_setting table[] = {
                   "outer: share of the velocity that is kept from one window to the next.")},
     {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7", "outer: step size along the velocity.")},
     {NUMBER(phases.guard_share, "--guard-share", 0.001, 4, "0.25",
-            "Tokens of one guard pass, as a share of a step's tokens. Two guard passes check each "
-            "jump.")},
+            "Sequences of one guard pass, as a share of a step's sequences; at least two. outer "
+            "checks a jump with two guard passes, line with four.")},
     {NUMBER(phases.fork_budget, "--fork-budget", 0, 0.5, "0.03",
             "Share of the compute budget for paired tests, which compare training with and without "
             "jumps; 0: none.")},
@@ -529,11 +541,12 @@ static const hy_setting table[] = {
     {NUMBER(phases.grad_vanishing, "--grad-vanishing", 0, 1, "0.01",
             "A gradient norm below this share of its usual value is a divergence.")},
     {NUMBER(phases.divergence_factor, "--divergence-factor", 0, 1000000, "2",
-            "Stop with exit code 3 if in 32 steps in a row the loss is not finite, or exceeds its "
-            "first value by this factor and by 2 nats; 0: a high loss never stops the run.")},
+            "Stop with exit code 3 if in 32 steps in a row the loss is not finite, or exceeds that "
+            "of the first steps by this factor and by 2 nats; 0: a high loss never stops the "
+            "run.")},
     {INTEGER(phases.cooldown_steps, "--cooldown-steps", 1, 1000000, "40",
              "Optimizer steps without prediction after a rejected jump or a divergence. Doubles "
-             "each time.")},
+             "each time, up to 64 times the value; an accepted jump resets it.")},
     {CHOICE(phases.precision_warmup, "--precision-warmup", "same",
             "Precision of Warmup; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_full, "--precision-full", "same",
@@ -549,10 +562,10 @@ static const hy_setting table[] = {
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
     {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use on the device; 0: all of its memory."),
+           "Most bytes to use on the device; 0: all free memory of the card, less 256 MiB."),
      .is_local = true},
     {BYTES(memory.cpu_mem, "--cpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use of host memory; 0: all that is free."),
+           "Most bytes to use of host memory; 0: all that is free, less host_reserve."),
      .is_local = true},
     {TEXT(memory.offload_folder, "--offload-folder", "a folder, or nothing", "",
           "Folder on a fast disk for state that fits neither on the device nor in host memory."),
@@ -599,19 +612,24 @@ static const hy_setting table[] = {
     {SWITCH(memory.async_restore, "--async-restore", "true",
             "Restore optimizer state on a separate stream, in parallel with the last passes of "
             "Predict.")},
-    {INTEGER(memory.lookahead, "--lookahead", 0, 1000, "2",
-             "Start the restore this many forward passes before the end of Predict.")},
+    {INTEGER(
+        memory.lookahead, "--lookahead", 0, 1000, "2",
+        "Start the restore this many forward passes before the end of Predict; 0: at its end.")},
     {NUMBER(memory.target_usage, "--target-usage", 0.01, 1, "0.90",
-            "Micro-batches may grow until memory usage reaches this share of the budget.")},
+            "Share of the budget that memory usage should not exceed when micro-batches change.")},
     {NUMBER(memory.warning_usage, "--warning-usage", 0.01, 1, "0.92",
             "The monitor warns when memory usage reaches this share of the budget.")},
     {NUMBER(memory.critical_usage, "--critical-usage", 0.01, 1, "0.95",
             "Micro-batches shrink when memory usage reaches this share of the budget.")},
-    {NUMBER(memory.emergency_usage, "--emergency-usage", 0.01, 1, "0.97",
-            "A plan with less memory is chosen when usage reaches this share of the budget.")},
-    {CHOICE(memory.monitor, "--monitor", "on",
-            "Monitor memory during the run. silent: only write it to the metrics.", "on",
-            HY_MONITOR_ON, "silent", HY_MONITOR_SILENT, "off", HY_MONITOR_OFF)},
+    {NUMBER(
+        memory.emergency_usage, "--emergency-usage", 0.01, 1, "0.97",
+        "When memory usage reaches this share of the budget and no smaller micro-batch helps, a "
+        "plan with less memory is chosen.")},
+    {CHOICE(
+        memory.monitor, "--monitor", "on",
+        "Monitor memory during the run. silent: only write it to the metrics. off: micro-batches "
+        "do not change either.",
+        "on", HY_MONITOR_ON, "silent", HY_MONITOR_SILENT, "off", HY_MONITOR_OFF)},
     {INTEGER(memory.monitor_every, "--monitor-every", 0, 1000000000, "100",
              "Steps between two lines of the monitor; 0: print only status changes.")},
     {INTEGER(memory.recovery_tries, "--recovery-tries", 0, 100, "3",
@@ -640,7 +658,7 @@ static const hy_setting table[] = {
             "stop.")},
     {TEXT(ranks.rank_secret_file, "--rank-secret-file", "a file, or empty", "",
           "File with a secret that every rank must know to join, for ranks on several machines. "
-          "Mode 0600; made if it does not exist. Empty: HYBRID_SECRET, MPI or "
+          "Mode 0600; made if it does not exist. HYBRID_SECRET overrides it. Empty: MPI or "
           "~/.config/hybrid-train/rank-secret."),
      .is_local = true},
 };

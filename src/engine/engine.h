@@ -19,12 +19,12 @@
 #include "plan/request.h"
 #include "state/state.h"
 
-/* How a step runs (trainer/step.c calls all of it):
+/* How a step runs (trainer/step.c calls the parts; the provider of gradients calls part 1):
  *
  * 1. hy_engine_gradients (step.c) runs forward and backward over the micro-batches of the step. If
  *    the update of the step before is still pending, the first forward pass applies it to each unit
  *    just before it uses the unit (update.c). With several ranks, gradients are summed over ranks
- *    while backward goes on (collectives.c). At the end the gradient norm is known.
+ *    while backward goes on (collectives.c). At the end the gradient norm is on the device.
  * 2. hy_engine_end_step starts the update of the weights, or leaves it pending, and waits for loss
  *    and norm.
  * 3. hy_engine_count_step reads them and counts the step as an update, or as skipped: if the
@@ -32,12 +32,13 @@
  *
  * How a run restarts: a checkpoint holds the rows that have a file (state/kinds.c), the numbers of
  * hy_engine_progress, and the decisions that must stay the same (plan/plan_value.h). A resumed run
- * plans with these decisions fixed, allocates its rows, and reads them (record/checkpoint_read.c).
- * Rows that are derived from others are stale then, and are computed when a pass needs them. So the
- * run continues with the same bits, even if rows are at other places now.
+ * plans with these decisions, allocates its rows, and reads them (record/checkpoint_read.c). Rows
+ * that are derived from others are stale then, and are computed when a pass needs them. So the run
+ * continues with the same bits, even if rows are at other places now. The bits differ only if the
+ * micro-batch of the checkpoint no longer fits and a step is split further.
  *
- * If memory runs out during a step, hy_engine_prepare_retry restores a consistent state and the caller
- * repeats the work (retry.c). */
+ * If memory runs out during a step, hy_engine_prepare_retry restores a consistent state and the
+ * caller repeats the work (retry.c). */
 
 /* Work that is repeated because memory ran out (retry.c). */
 typedef struct hy_retries {

@@ -1,9 +1,10 @@
-/* step.c: one optimizer step on the device. See update.h. trainer/step.c calls it.
+/* step.c: one optimizer step on the device. See update.h.
  *
  * A step has three parts. hy_engine_gradients runs forward and backward over all micro-batches;
- * then the gradients of the step and their norm are complete. hy_engine_end_step starts the update
- * (update.c) and copies loss and norm to the host; normally only here the host waits. hy_engine_count_step
- * reads the result. A part that runs out of memory can be repeated.
+ * then the gradients of the step and their norm are complete, on the device. hy_engine_end_step
+ * starts the update (update.c) and copies loss and norm to the host; normally only here the host
+ * waits. hy_engine_count_step reads the result. A part that runs out of memory can be repeated.
+ * trainer/model_provider.c calls the first part, trainer/step.c the others.
  *
  * All micro-batches of a step are known before its first backward pass, so each token has the
  * same weight however the step is split: gradients are those of (sum of losses) / (counted targets

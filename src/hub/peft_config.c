@@ -86,7 +86,8 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
     if (hy_json_as_string(node, &name, NULL)) {
         bool is_all = strcmp(name, "all-linear") == 0;
         HY_FAIL_IF(!is_all && strpbrk(name, "*.|()[]\\+?^$"), HY_ERR_INPUT,
-                   "%s: %s is the pattern \"%.100s\"; accepted: a list of names, or all-linear",
+                   "%s: %s is the pattern \"%.100s\"; accepted: a name, a list of names, or "
+                   "all-linear",
                    path, key, name);
         snprintf(out, HY_PATH_MAX, "%s", is_all ? "all" : name);
         return HY_OK;

@@ -85,7 +85,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
-               "the run has no held-out data; name a file (--data FILE)");
+               "there is no held-out data; name a file (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,
@@ -219,10 +219,11 @@ static hy_status check_room(const hy_used_model *m) {
     hy_host_memory_read("/proc", "/sys", &host);
     double element = (double)hy_dtype_size(m->engine->plan->types.of[HY_FULL]);
     double needs = (double)m->engine->model->params.elements * element,
-           has = (double)host.available;
-    HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
-               "the folder's weights need %.1f GiB of host memory, but only %.1f GiB are free",
-               needs / 0x1p30, has / 0x1p30);
+           may_use = 0.9 * (double)host.available;
+    HY_FAIL_IF(host.available > 0 && needs > may_use, HY_ERR_MEMORY,
+               "the base model's weights without quantisation need %s of host memory, but only %s "
+               "may be used: nine tenths of what is free",
+               hy_bytes_as_text((uint64_t)needs).text, hy_bytes_as_text((uint64_t)may_use).text);
     return HY_OK;
 }
 

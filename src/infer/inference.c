@@ -161,7 +161,7 @@ const char *hy_inference_adapter_used(const hy_inference *in) {
 static hy_status refuse_adapter(const hy_adapters *a, const char *name) {
     hy_text known = {0};
     for (int32_t i = 0; i < a->set.count; i++) hy_text_addf(&known, "%s, ", a->set.list[i].name);
-    hy_status status = hy_fail(HY_ERR_INPUT, "adapter %.200s is not loaded; loaded: %snone", name,
+    hy_status status = hy_fail(HY_ERR_INPUT, "adapter %.200s is not loaded; accepted: %snone", name,
                                hy_text_string(&known));
     hy_text_free(&known);
     return status;

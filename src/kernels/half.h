@@ -32,8 +32,8 @@ static inline uint16_t hy_f32_to_bf16(float x) {
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
-/* fp16 has three cases each way. All are computed and one is selected with masks, because a branch
- * around floating-point code prevents the compiler from vectorising loops. */
+/* All cases of a conversion are computed and one is selected with masks, because a branch around
+ * floating-point code prevents the compiler from vectorising loops. */
 static inline uint32_t hy_pick(uint32_t condition, uint32_t yes, uint32_t no) {
     uint32_t mask = 0u - condition; /* condition is 0 or 1 */
     return (yes & mask) | (no & ~mask);

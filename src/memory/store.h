@@ -162,9 +162,9 @@ void hy_store_fini(hy_store *store);
 /* Begins to copy a unit to the device. Copies are done in the order of calls: up is one queue for
  * all stores that share it. */
 hy_status hy_store_prefetch(hy_store *store, int32_t unit);
-/* As above for a large unit, one chunk per call, so that the units of a walk are not delayed.
- * Call it with each unit of the walk; get copies what is missing. Other units are copied
- * whole. */
+/* As above for a large unit, one chunk per call, so that the units of a walk are not delayed: call
+ * it for the same large unit at each unit that the walk visits. Get copies what is missing. A unit
+ * that is not large is copied whole. */
 hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get for a unit that is only read and then released unchanged. Unlike get, it does not wait for a

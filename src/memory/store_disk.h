@@ -21,8 +21,8 @@ hy_status hy_stages_note_copy(hy_store *store, int32_t unit);
  * write follows when the copy is complete. */
 hy_status hy_stages_return(hy_store *store, int32_t unit, char **out);
 
-/* For the host, while nothing else runs: the unit's bytes; is_new: all of them will be
- * overwritten. */
+/* Gives the host the unit's bytes until it closes them; no stream may run meanwhile. is_new: the
+ * caller overwrites all of them, so none are read from the file. */
 hy_status hy_stages_open(hy_store *store, int32_t unit, bool is_new, char **out);
 void hy_stages_close(hy_store *store, int32_t unit, bool is_changed);
 

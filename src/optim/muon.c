@@ -66,14 +66,15 @@ typedef struct group {
 
 #define GROUPS_MAX (HY_WINDOW_PARAMS * HY_PARAM_PIECES)
 
-/* The layout of the matrices of a window and of everything else, in bytes of the workspace. */
+/* The layout of the workspace: the matrices of a window, and the buffers after them. `first` and
+ * groups count elements, all other positions are bytes. */
 typedef struct plan {
     /* of each parameter: its first element; its pieces follow in order */
     int64_t first[HY_WINDOW_PARAMS];
     group groups[GROUPS_MAX];
     int group_count;
-    /* Newton-Schulz steps alternate between two buffers: the window's own, which comes first, and the
-     * one at `turns`. */
+    /* Newton-Schulz steps alternate between two buffers: the window's own, which comes first, and
+     * the one at `turns`. */
     uint64_t turns, square, next_square, ops; /* square: p, followed by q */
 } plan;
 

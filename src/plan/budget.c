@@ -85,26 +85,38 @@ uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
+static const char *host_limit_name(const hy_plan_request *r, uint64_t limit) {
+    if (limit == (uint64_t)r->settings->memory.cpu_mem) return "cpu_mem";
+    if (limit == r->host_cap) return "the limit since the system refused more";
+    return r->sharers > 1 ? "a rank's share of free memory minus host_reserve"
+                          : "free memory minus host_reserve";
+}
+
 hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
     const hy_settings *s = r->settings;
     bool is_gpu = r->backend->facts.is_gpu;
-    uint64_t device = (uint64_t)s->memory.max_gpu_mem, asked = (uint64_t)s->memory.cpu_mem;
+    uint64_t device = (uint64_t)s->memory.max_gpu_mem;
     uint64_t host = hy_budget_host(r), disk = hy_budget_disk(s);
     uint64_t needed =
         hy_plan_host_bytes(plan) + hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     HY_TRY(check_one("device memory", plan->device, device, "max_gpu_mem"));
     if (is_gpu) {
-        HY_TRY(
-            check_one("device memory", plan->device, card_limit(r), "the free memory of the card"));
+        HY_TRY(check_one("device memory", plan->device, card_limit(r),
+                         r->card_sharers > 1
+                             ? "a rank's share of the card's free memory minus 256 MiB"
+                             : "the card's free memory minus 256 MiB"));
         /* Another machine's limit is not known. */
         if (!s->card[0] && needed > r->host_held) HY_TRY(hy_pin_check(needed - r->host_held));
     }
     HY_TRY(check_one(is_gpu ? "host memory" : "memory", needed + (is_gpu ? 0 : plan->device), host,
-                     asked && host == asked ? "cpu_mem" : "free memory minus host_reserve"));
+                     host_limit_name(r, host)));
     if (plan->disk == 0) return HY_OK;
     HY_FAIL_IF(!s->memory.offload_folder[0], HY_ERR_INPUT,
                "the plan places data on disk, but offload_folder is empty: set it to a folder on a "
                "fast disk");
-    return check_one("disk", plan->disk, disk == UINT64_MAX ? 0 : disk,
+    return check_one("disk", plan->disk,
+                     disk == UINT64_MAX ? 0
+                     : disk             ? disk
+                                        : 1,
                      s->memory.offload_size ? "offload_size" : "the free space in offload_folder");
 }

@@ -19,11 +19,11 @@ static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, 
         p->is_fp8[i] = is_asked && hy_phase_trains(&hy_phase_table[i]) && s->train.fp8_until > 0;
     }
     if (!hy_types_have_fp8(p)) return HY_OK;
-    HY_FAIL_IF(facts->is_gpu && facts->capability < FIRST_WITH_FP8, HY_ERR_INPUT,
-               "precision is fp8, but %s (sm_%d) does not support it: fp8 needs sm_89 or newer "
-               "(Ada, Hopper, Blackwell); accepted here: %sfp16, fp32 and auto",
-               facts->name, facts->capability,
-               facts->capability >= FIRST_WITH_BF16 ? "bf16, " : "");
+    HY_FAIL_IF(
+        facts->is_gpu && facts->capability < FIRST_WITH_FP8, HY_ERR_INPUT,
+        "a phase has precision fp8, but %s (sm_%d) does not support it: fp8 needs sm_89 or newer "
+        "(Ada, Hopper, Blackwell); accepted here: %sfp16, fp32 and auto",
+        facts->name, facts->capability, facts->capability >= FIRST_WITH_BF16 ? "bf16, " : "");
     HY_FAIL_IF(!p->is_fp8[HY_FULL], HY_ERR_INPUT,
                "precision_%s is fp8, but precision_full is not: no phase may have a lower "
                "precision than Full",
@@ -123,10 +123,11 @@ hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
         bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
         p->of[i] = hy_dtype_chosen(choice, is_low ? low : HY_F32);
         if (p->of[i] == HY_F32) continue;
-        HY_FAIL_IF(p->of[i] == HY_BF16 && !hy_has_bf16(facts), HY_ERR_INPUT,
-                   "precision is bf16, but %s (sm_%d) does not support it; accepted here: fp16, "
-                   "fp32 and auto",
-                   facts->name, facts->capability);
+        HY_FAIL_IF(
+            p->of[i] == HY_BF16 && !hy_has_bf16(facts), HY_ERR_INPUT,
+            "a phase has precision bf16, but %s (sm_%d) does not support it; accepted here: fp16, "
+            "fp32 and auto",
+            facts->name, facts->capability);
         HY_FAIL_IF(p->has_low && p->low != p->of[i], HY_ERR_INPUT,
                    "some phases use bf16 and others fp16; a run can use only one 16-bit type");
         p->has_low = true;

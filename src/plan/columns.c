@@ -57,12 +57,24 @@ static class_sum offloaded(hy_offload offload, const hy_rows *rows, class_sum su
     return sum;
 }
 
-/* The training area, or that of forward-only batches. A class has one place: if activations are
- * kept on the host, the part on the device counts as workspace. */
+hy_dtype hy_plan_widest_step(const hy_plan *plan) {
+    hy_dtype widest = plan->types.of[HY_FULL];
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        const hy_phase_row *phase = &hy_phase_table[i];
+        hy_dtype dtype = plan->types.of[phase->precision];
+        bool is_used = hy_phase_trains(phase) && (i != HY_CORRECT || hy_plan_jumps(plan));
+        if (is_used && hy_dtype_size(dtype) > hy_dtype_size(widest)) widest = dtype;
+    }
+    return widest;
+}
+
+/* The training area, or that of forward-only batches. All phases share them, so the type is that of
+ * the phase that needs most. A class has one place: if activations are kept on the host, the part
+ * on the device counts as workspace. */
 static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledger *l) {
     const hy_plan_work *w = &plan->work;
     const hy_plan_state *s = &plan->state;
-    hy_dtype dtype = plan->types.of[hy_phase_trains(phase) ? HY_FULL : phase->precision];
+    hy_dtype dtype = hy_phase_trains(phase) ? hy_plan_widest_step(plan) : plan->types.of[HY_FULL];
     if (hy_phase_trains(phase)) {
         bool is_offloaded = w->train.host > 0;
         uint64_t kept = is_offloaded ? w->train.host : w->activations;

@@ -91,7 +91,7 @@ static double encoding_seconds(const hy_plan_problem *p, const hy_plan_state *s)
     return 5 * (double)s->fp8_gathered / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
-/* The first micro-batch of a step starts the gradient sum, so nothing is read. */
+/* is_first: the first micro-batch of a step starts the gradient sum, so it reads no gradients. */
 static walk backward_walk(const hy_plan_problem *p, const hy_plan_choice *c,
                           const hy_plan_work *work, const hy_plan_state *state, bool is_first) {
     walk w = {.compute = work->backward + encoding_seconds(p, state)};

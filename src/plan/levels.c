@@ -164,13 +164,8 @@ static void say_why_not(const trial *finer, const trial *taken, const char *than
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
         return;
     }
-    uint64_t lacks = p->device_short ? p->device_short
-                     : p->host_short ? p->host_short
-                                     : p->disk_short;
-    hy_text_addf(out, "%s would need %s more %s", than, hy_bytes_as_text(lacks).text,
-                 p->device_short ? "device memory"
-                 : p->host_short ? "host memory"
-                                 : "disk");
+    hy_plan_lack lack = hy_plan_lacks(p);
+    hy_text_addf(out, "%s would need %s more %s", than, hy_bytes_as_text(lack.bytes).text, lack.of);
 }
 
 static void explain_types(const trials *l, const hy_settings *s, const trial *finest,
@@ -193,7 +188,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
     if (text.size > 0) {
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
         hy_text_add(&text, is_asked ? ": other settings require these types" : ": ");
-        if (!is_asked) say_why_not(finest, taken, "fp32", "", &text);
+        if (!is_asked) say_why_not(finest, taken, "fp32", " as with fp32", &text);
         hy_plan_reason(facts, "%s", hy_text_string(&text));
     }
     hy_text_free(&text);
@@ -201,10 +196,11 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
 
 static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
     static const char *const words[MEMORIES] = {
-        "", "no snapshot, so jumps cannot be rejected late: ", "the predictor's state in 8 bits: ",
-        "prediction is disabled: "};
-    static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
+        "", "no snapshot, so a jump cannot be undone after a divergence: ",
+        "the predictor's state in 8 bits: ", "prediction is disabled: "};
+    static const char *const than[MEMORIES] = {"", "with one the run", "in 16 bits it",
                                                "with it the run"};
+    static const char *const as[MEMORIES] = {"", " as with one", " as in 16 bits", " without it"};
     const trial *taken = &l->at[l->memory][l->types], *finer = finest;
     bool had = hy_plan_predicts(finest->plan);
     for (int m = 0; m < l->memory; m++) {
@@ -213,7 +209,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     if (l->memory == 0 || !had) return;
     hy_text text = {0};
     hy_text_add(&text, words[l->memory]);
-    say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
+    say_why_not(finer, taken, than[l->memory], as[l->memory], &text);
     hy_plan_reason(facts, "%s", hy_text_string(&text));
     if (l->memory == 3)
         snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));

@@ -84,9 +84,9 @@ typedef struct hy_plan_problem {
     hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
     bool keeps_batch; /* base.batch is split only if nothing else fits */
-    bool
-        prefers_batch; /* base.batch is kept if it fits without streaming or recomputing; otherwise the
-                         * fastest is searched */
+    /* base.batch is kept if it fits without streaming or recomputing; otherwise the fastest is
+     * searched */
+    bool prefers_batch;
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;
@@ -131,6 +131,10 @@ typedef struct hy_plan {
 static inline bool hy_plan_predicts(const hy_plan *p) {
     return p->predictor.kind != HY_PREDICTOR_NONE;
 }
+/* Has this plan memory for Predict and Correct? */
+static inline bool hy_plan_jumps(const hy_plan *p) {
+    return hy_plan_predicts(p) && !p->choice.prediction_awaits_test;
+}
 
 /* Device bytes of the work area; host bytes, except those that share memory with the device. */
 static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {
@@ -163,3 +167,9 @@ hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_facts *facts);
 void hy_plan_reason(hy_plan_facts *facts, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The memory that a plan lacks: of the device, or else of the host, or else of the disk. */
+typedef struct hy_plan_lack {
+    uint64_t bytes; /* 0: none */
+    const char *of;
+} hy_plan_lack;
+hy_plan_lack hy_plan_lacks(const hy_plan *plan);

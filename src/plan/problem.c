@@ -1,4 +1,5 @@
-/* problem.c: turns a plan request into a planning problem, and into the plan. See request.h.
+/* problem.c: turns a plan request into a planning problem, and plans it at one precision level.
+ * See request.h.
  *
  * A setting with the value "auto" (or 0 or -1, where these mean "choose") is open; all others
  * are fixed. On a CPU without a device budget there is only one memory and nothing to stream:
@@ -48,7 +49,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_plan_predicts(plan) || plan->choice.prediction_awaits_test) return;
+    if (!hy_plan_jumps(plan)) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
@@ -106,9 +107,10 @@ static void set_passing(const hy_plan_request *r, const hy_plan *basis, bool may
 }
 
 /* step_tokens leaves the micro-batch open. Without it, the given micro-batch is kept if it fits,
- * or always if another split is not allowed or would change the loss. A default micro-batch is
- * kept if everything fits: streamed state is copied once per micro-batch. On a CPU larger ones
- * gain nothing. */
+ * or always if another split is not allowed or would change the loss. A default micro-batch is kept
+ * if it fits without streaming and recomputing. Otherwise the fastest is searched, because streamed
+ * state is copied once per micro-batch, so a larger one may gain. On a CPU larger ones gain
+ * nothing, so the micro-batch only becomes smaller. */
 static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     const hy_settings *s = r->settings;
     const hy_step_split *split = &r->fixed.split;
@@ -224,8 +226,8 @@ hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan) {
         plan->offload = HY_OFFLOAD_NONE;
         if (is_here || !is_drop) return HY_OK;
         return hy_fail(HY_ERR_INPUT, "offload_strategy drop discards optimizer state to free "
-                                     "device memory, but with optim_place pinned the state is not "
-                                     "on the device: choose none, or optim_place device");
+                                     "device memory, but in this plan the state is not on the "
+                                     "device: choose none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,

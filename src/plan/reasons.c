@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 /* Names of the classes of HY_PLAN_WEIGHTS and so on. */
 static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
@@ -22,6 +22,12 @@ void hy_plan_reason(hy_plan_facts *facts, const char *format, ...) {
     va_start(args, format);
     vsnprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT, format, args);
     va_end(args);
+}
+
+hy_plan_lack hy_plan_lacks(const hy_plan *plan) {
+    if (plan->device_short) return (hy_plan_lack){plan->device_short, "device memory"};
+    if (plan->host_short) return (hy_plan_lack){plan->host_short, "host memory"};
+    return (hy_plan_lack){plan->disk_short, "disk"};
 }
 
 /* Additional device memory that the other plan needs. */
@@ -62,15 +68,18 @@ static hy_status explain_state(const explained *s, int cls) {
     double cost = cost_over(s->plan, &without);
     hy_bytes_text bytes = hy_bytes_as_text(s->plan->state.bytes[cls]);
     bool runs_beside = cls == HY_PLAN_OPTIM && here.keeps_update_pending;
-    if (without.device_short == 0 && cost < 0.05) {
-        hy_plan_reason(s->out, "%s %s: its %s would fit on the device, but no step would be faster",
+    hy_plan_lack lack = hy_plan_lacks(&without);
+    if (lack.bytes == 0) {
+        hy_plan_reason(s->out, "%s %s: the device has room for %s, but no step would be faster",
                        class_names[cls], where, bytes.text);
         return HY_OK;
     }
-    hy_plan_reason(
-        s->out, "%s %s: with its %s on the device, %s would not fit; costs %.1f %% of a step%s",
-        class_names[cls], where, bytes.text, hy_bytes_as_text(without.device_short).text,
-        cost < 0 ? 0 : cost, runs_beside ? ", because updates run with the next forward" : "");
+    hy_plan_reason(s->out,
+                   "%s %s: with %s on the device, %s of %s would be missing; costs %.1f %% of a "
+                   "step%s",
+                   class_names[cls], where, bytes.text, hy_bytes_as_text(lack.bytes).text, lack.of,
+                   cost < 0 ? 0 : cost,
+                   runs_beside ? ", with most copies during the next forward pass" : "");
     return HY_OK;
 }
 
@@ -100,12 +109,35 @@ static hy_status explain_activations(const explained *s) {
     hy_plan_choice here = s->plan->choice;
     hy_plan without;
     if (here.activations == HY_DEVICE) return HY_OK;
+    if (!s->p->open.activations) {
+        hy_plan_reason(s->out, "activations in pinned memory: requested");
+        return HY_OK;
+    }
     here.activations = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(s->p, &here, &without));
     hy_plan_reason(s->out,
-                   "activations are kept in pinned memory (%s): on the device they would need %s "
-                   "more",
+                   "activations in pinned memory (%s): the device would need %s more for them",
                    hy_bytes_as_text(s->plan->work.train.host).text, beyond(&without, s->plan).text);
+    return HY_OK;
+}
+
+/* Warmup or Correct may compute in a larger type than Full, which decides the size of the area. */
+static hy_status explain_types(const explained *s) {
+    const hy_types *types = &s->plan->types;
+    const hy_batch_bytes *most = &s->plan->work.train;
+    hy_dtype widest = hy_plan_widest_step(s->plan);
+    hy_sized_pass full;
+    if (widest == types->of[HY_FULL] || most->activations == 0) return HY_OK;
+    HY_TRY(hy_sizer_step(s->p->sizer, &s->plan->choice, hy_types_step(types, HY_FULL), &full));
+    bool is_warmup = types->of[HY_WARMUP] == widest;
+    bool is_both = is_warmup && types->of[HY_CORRECT] == widest && hy_plan_jumps(s->plan);
+    hy_plan_reason(s->out, "activations need %s, because %s %s; Full in %s needs %s",
+                   hy_bytes_as_text(most->activations + most->host).text,
+                   is_both     ? "precision_warmup and precision_correct are"
+                   : is_warmup ? "precision_warmup is"
+                               : "precision_correct is",
+                   hy_dtype_name(widest), hy_dtype_name(types->of[HY_FULL]),
+                   hy_bytes_as_text(full.bytes.activations + full.bytes.host).text);
     return HY_OK;
 }
 
@@ -139,8 +171,9 @@ static hy_status explain_streaming(const explained *s) {
         hy_plan_reason(s->out, "the layers that no group places stay on the device: there is room "
                                "for them");
     } else if (c->resident_units > 0) {
-        hy_plan_reason(s->out, "%d of %d layers stay on the device: there is room for them",
-                       c->resident_units, s->p->layers);
+        hy_plan_reason(s->out, "%d of %d layers stay on the device: %s", c->resident_units,
+                       s->p->layers,
+                       s->p->open.resident_units ? "there is room for them" : "requested");
     }
     hy_plan_reason(s->out,
                    "rings of %d layers: copies overlap with computing; waiting takes %.1f %% of a "
@@ -149,19 +182,26 @@ static hy_status explain_streaming(const explained *s) {
     return HY_OK;
 }
 
+static void explain_batch(const explained *s) {
+    const hy_plan_problem *p = s->p;
+    const hy_plan_choice *c = &s->plan->choice;
+    const char *none = s->plan->fits ? NULL : "nothing fits, and this lacks the least memory";
+    bool is_as_given = c->batch == p->base.batch;
+    if (p->open.batch && !p->keeps_batch && !(p->prefers_batch && is_as_given)) {
+        hy_plan_reason(s->out, "micro-batch of %d x %d tokens, %d in a step: %s", c->batch, p->seq,
+                       c->accum, none ? none : "the fastest that fits");
+    } else if (p->open.batch && !is_as_given) {
+        hy_plan_reason(s->out, "micro-batch of %d instead of %d sequences, %d in a step: %s",
+                       c->batch, p->base.batch, c->accum,
+                       none ? none : "the given size does not fit");
+    }
+}
+
 hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan_facts *out) {
     const explained s = {p, plan, out};
     const hy_plan_choice *c = &plan->choice;
     const hy_plan_work *w = &plan->work;
-    bool is_as_given = c->batch == p->base.batch;
-    if (p->open.batch && !p->keeps_batch && !(p->prefers_batch && is_as_given)) {
-        hy_plan_reason(out, "micro-batch of %d x %d tokens, %d in a step: the fastest that fits",
-                       c->batch, p->seq, c->accum);
-    } else if (p->open.batch && !is_as_given) {
-        hy_plan_reason(
-            out, "micro-batch of %d instead of %d sequence%s, %d in a step: nothing else fits",
-            c->batch, p->base.batch, p->base.batch == 1 ? "" : "s", c->accum);
-    }
+    explain_batch(&s);
     for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(&s, cls));
     if (c->predictor == HY_DISK && plan->state.kept > 0) {
         hy_plan_reason(out, "the predictor's state (%s) is on disk: %s",
@@ -174,6 +214,7 @@ hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan
     }
     HY_TRY(explain_recompute(&s));
     HY_TRY(explain_activations(&s));
+    HY_TRY(explain_types(&s));
     HY_TRY(explain_chunks(&s));
     HY_TRY(explain_streaming(&s));
     if (w->loan[1]) {

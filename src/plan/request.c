@@ -128,8 +128,7 @@ hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *leve
         if (params->list[i].lr_scale > lr_scale) lr_scale = params->list[i].lr_scale;
     }
     if (level->predicts) p.predictor = hy_predictor_from_settings(s, lr_scale);
-    if (hy_plan_predicts(&p) && !p.choice.prediction_awaits_test)
-        p.offload = s->memory.offload_strategy;
+    if (hy_plan_jumps(&p)) p.offload = s->memory.offload_strategy;
     HY_TRY(choose_types(r, level, &p.types));
     /* Muon's matmuls use bf16 if the run does not use fp32: the range of fp16 is too small. */
     bool is_low = p.types.of[HY_FULL] != HY_F32 && hy_has_bf16(&r->backend->facts);

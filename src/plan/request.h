@@ -2,7 +2,8 @@
  *
  * A request holds settings, model, device, ranks, limits, and the decisions that must not change
  * because the run is in progress or resumed. It is complete after hy_plan_request_complete and then
- * only read: to plan something else, change a copy. A replan replaces it. Trainer, record and inference use this header. */
+ * only read: to plan something else, change a copy. A replan replaces it. Trainer, record and
+ * inference use this header. */
 #pragma once
 
 #include "config/settings.h"
@@ -163,7 +164,10 @@ void hy_plan_fill_facts(const hy_plan_request *request, const hy_plan *plan, hy_
 /* Checks the offload strategy against the choice of a plan; a strategy without effect becomes
  * none. */
 hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan);
-/* columns.c: writes the placement table of a plan to the ledger. */
+/* columns.c: the largest compute type of the phases that train. They share one area, so this type
+ * decides its size. */
+hy_dtype hy_plan_widest_step(const hy_plan *plan);
+/* Writes the placement table of a plan to the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
 /* The same for one phase. */
 void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,

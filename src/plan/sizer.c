@@ -167,8 +167,7 @@ hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
 
 /* Blocks are sized with the smallest head (one token per chunk), the head without recomputing. Only
  * one unit uses the workspace at a time, so the larger counts. */
-static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
-                           hy_sized_pass *out) {
+hy_status hy_sizer_step(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype, hy_sized_pass *out) {
     hy_sized_pass head = {.batch = c->batch, .chunks = c->loss_chunks, .dtype = dtype};
     *out = (hy_sized_pass){.batch = c->batch,
                            .chunks = c->batch * z->spec.seq,
@@ -196,7 +195,7 @@ static hy_status least_work(hy_sizer *z, const hy_plan_choice *choice, uint64_t 
     least.activations = HY_DEVICE;
     for (int i = 0; i < z->spec.type_count; i++) {
         hy_sized_pass sized;
-        HY_TRY(size_type(z, &least, z->spec.types[i], &sized));
+        HY_TRY(hy_sizer_step(z, &least, z->spec.types[i], &sized));
         most.activations = larger(most.activations, sized.bytes.activations);
         most.workspace = larger(most.workspace, sized.bytes.workspace);
     }
@@ -230,7 +229,7 @@ static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_
     uint64_t guarded = hy_guard_sequences(spec->guard_share, choice, spec->ranks);
     hy_sized_pass sized;
     for (int i = spec->type_count - 1; i >= 0; i--) {
-        HY_TRY(size_type(z, choice, spec->types[i], &sized));
+        HY_TRY(hy_sizer_step(z, choice, spec->types[i], &sized));
         add_bytes(out, &sized.bytes, true, rows);
         out->forward = sized.forward; /* the last assignment is the first type's */
         out->backward = sized.backward + sized.head;

@@ -111,6 +111,9 @@ void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *ou
 int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
+/* Bytes and seconds of a training pass that computes in this type (hy_types_step). */
+hy_status hy_sizer_step(hy_sizer *z, const hy_plan_choice *choice, hy_dtype dtype,
+                        hy_sized_pass *out);
 /* loan.c: after places are chosen, more slices for Evaluate in memory that only steps need. */
 #define HY_LOAN_AREA HY_ROW_COUNT /* the lender is training's area, not a row */
 /* Bytes that the training area lends: all that training needs, except the predictor's rings at

@@ -87,7 +87,10 @@ static void report_disabled(const hy_trainer *t) {
                : hy_settings_optimizer(t->settings) != hy_optimizer_kind_of(HY_ADAMW)
                    ? "with this optimizer it needs a paired test that shows a benefit"
                    : "confidence_threshold requires a paired test that shows a benefit",
-               hy_fork_is_possible(t) ? "" : ", and this run is too short for one (fork_budget)");
+               hy_fork_is_possible(t) ? ""
+               : t->settings->phases.fork_budget == 0
+                   ? ", and fork_budget is 0"
+                   : ", and this run is too short for one (fork_budget)");
     }
 }
 
@@ -106,8 +109,9 @@ static void report_matrices(const hy_trainer *t, const hy_optimizer *o) {
         cut += p->is_hidden && p->part > 0 && p->part_at == 0;
     }
     hy_say(t, HY_NOTE,
-           "muon updates %lld matrices with %.1f million parameters; adamw updates the rest",
-           (long long)matrices, (double)elements * 1e-6);
+           "muon updates %lld matrices with %.1f million parameters; adamw%s updates the rest",
+           (long long)matrices, (double)elements * 1e-6,
+           t->settings->optimizer.groups[0] ? " or the optimizer of a group" : "");
     if (cut > 0) {
         hy_say(t, HY_WARNING,
                "%lld matrices are too large for muon in a custom model; adamw updates them",
@@ -135,9 +139,8 @@ static void report_optimizer(const hy_trainer *t) {
     if (is_muon) report_matrices(t, o);
     if (is_muon && is_new_tuning) {
         hy_say(t, HY_WARNING,
-               "muon trains all parameters of a pretrained model, which was most likely trained "
-               "with adamw; muon then tends to lose what the model knows: --optimizer adamw is the "
-               "safe choice");
+               "muon fine-tunes a model that was most likely trained with adamw, and then tends "
+               "to lose what the model knows: --optimizer adamw is the safe choice");
     }
     if (share > most) {
         hy_say(t, HY_WARNING,
@@ -320,7 +323,8 @@ static hy_status check_early_stop(const hy_trainer *t) {
     if (patience == 0 || hy_trainer_eval_every(t) > 0) return HY_OK;
     HY_FAIL_IF(
         t->settings->eval.eval_every == 0, HY_ERR_INPUT,
-        "early_stop is %lld, but eval_every is 0, so the run has no validations: set eval_every",
+        "early_stop is %lld, but eval_every is 0, so the run has no validation before its end: "
+        "set eval_every",
         patience);
     hy_say(t, HY_WARNING,
            "early_stop has no effect: this short run has no validation before its end; add "

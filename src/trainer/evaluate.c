@@ -76,7 +76,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
 hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
     HY_FAIL_IF(hy_trainer_data(t)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
-               "there is no held-out data to evaluate: val_fraction is 0 and val_data is empty");
+               "there is no held-out data to evaluate: set val_data, or val_fraction above 0");
     const hy_phase_row *before = hy_engine_phase(t->engine);
     hy_account account;
     if (!hy_phase_trains(before)) return measure(t, info, comparable);

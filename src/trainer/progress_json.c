@@ -349,8 +349,9 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         if (!is_there && list[i].may_lack) continue;
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
         HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now; the run could not "
-                   "continue with the same order of data",
+                   "%s: %s was %lld when this was saved and is %lld now, so the run could not "
+                   "continue with the same order of data: restore it, or start a new run from "
+                   "these weights (--init-from)",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
@@ -446,7 +447,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
     hy_schedule *now = &t->schedule->lr_schedule, then = *now;
     hy_phase_state *machine = &t->progress->machine;
-    int64_t done = hy_trainer_clock(t);
+    int64_t done = hy_trainer_schedule_step(t);
     if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
         hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
         if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;

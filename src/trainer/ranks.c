@@ -138,7 +138,8 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     HY_TRY(hy_plan_share_fitting(t->team, r, plan, &chosen));
     if (t->team->who.rank == chosen) return HY_OK;
     if (hy_trainer_leads(t)) {
-        hy_say(t, HY_NOTE, "using the plan of rank %d, which has less memory than rank 0", chosen);
+        hy_say(t, HY_NOTE, "using the plan of rank %d: that of rank 0 does not fit on every rank",
+               chosen);
     }
     hy_plan_fill_facts(r, plan, t->facts);
     return HY_OK;

@@ -136,7 +136,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     (void)hy_error_restore(&error);
     (void)hy_fail_hint(status, "%s%s%s",
                        is_saved       ? "the run is saved: --resume continues it"
-                       : t->folder[0] ? "the run was not saved; earlier checkpoints are unchanged"
+                       : t->folder[0] ? "the run was not saved: --resume continues from its newest "
+                                        "checkpoint, if there is one"
                                       : "nothing was saved, because out is none",
                        lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);

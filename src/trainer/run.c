@@ -2,8 +2,8 @@
  *
  * After a step, in this order: validation if due, the metrics line, a paired test if due, a
  * checkpoint if due. A stop request is handled between steps: save, then return. A failed save is
- * reported and the run continues: the previous checkpoint is still complete. No periodic checkpoint
- * is saved while the loss is not finite or far above its start; a stop or failure still saves if
+ * reported and the run continues: the newest checkpoint before it, if any, is still complete. No
+ * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or failure still saves if
  * the last loss is finite. A run that stays there for HY_DIVERGED_STEPS steps is ended. */
 #include "trainer/run.h"
 
@@ -56,8 +56,7 @@ static hy_status save_or_warn(hy_trainer *t) {
     if (status == HY_OK) return HY_OK;
     /* An error of the ranks, not only of the save, ends the run. */
     if (t->team) HY_TRY(hy_control_check(t->team->control));
-    hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
-           hy_error_message());
+    hy_say(t, HY_WARNING, "%s; the run continues without this checkpoint", hy_error_message());
     return HY_OK;
 }
 
@@ -205,11 +204,16 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     int64_t step = -1;
     bool is_saved = t->record->out[0] &&
                     hy_checkpoint_latest(t->record->out, path, sizeof path, &step, NULL) == HY_OK;
-    double last = p->step > 0 ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
+    /* If the training loss is not above its limit, the held-out loss is not finite (finish). */
+    bool is_held_out = p->bound.above == 0;
+    double last = p->step > 0 && !is_held_out ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
+    char limit[96] = "not a finite number";
+    if (isfinite(last))
+        snprintf(limit, sizeof limit, "%.4g, above the limit of %.4g (divergence_factor)", last,
+                 hy_trainer_loss_limit(t));
     snprintf(text, sizeof text,
-             "the run diverged: %s step %lld the loss is %.4g, above the limit of %.4g (it began "
-             "with %.4g; divergence_factor)",
-             when, (long long)p->step, last, hy_trainer_loss_limit(t), p->bound.first);
+             "the run diverged: %s step %lld the %s is %s; the first loss was %.4g", when,
+             (long long)p->step, is_held_out ? "held-out loss" : "loss", limit, p->bound.first);
     hy_trainer_record_event(t, &(hy_event_line){.event = "divergence", .text = text});
     (void)hy_trainer_write_summary(t);
     (void)hy_record_close(t->record);

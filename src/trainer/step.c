@@ -96,7 +96,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_progress *progress = t->progress;
     hy_phase_state was = progress->machine;
-    double lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_clock(t));
+    double lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_schedule_step(t));
     hy_provider *p = t->provider;
     hy_step_report report = {0};
     progress->jumps.residual_cosine = progress->jumps.residual_length = NAN;

@@ -72,7 +72,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,
         .fp8_zeros_layer = -1,
-        .lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_clock(t)),
+        .lr = hy_schedule_rate(&t->schedule->lr_schedule, hy_trainer_schedule_step(t)),
         .tokens = p->tokens,
         .tokens_per_second = t->throughput.recent,
         .seconds = hy_clock() - account->begin,

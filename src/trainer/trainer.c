@@ -73,7 +73,9 @@ double hy_trainer_share_done(const hy_trainer *t) {
 }
 
 /* Compute is a sum of fractions: 25.999999999999996 is step 26. */
-int64_t hy_trainer_clock(const hy_trainer *t) { return (int64_t)floor(t->progress->spent + 1e-6); }
+int64_t hy_trainer_schedule_step(const hy_trainer *t) {
+    return (int64_t)floor(t->progress->spent + 1e-6);
+}
 
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
     const hy_progress *p = t->progress;

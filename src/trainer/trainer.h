@@ -69,7 +69,8 @@ int64_t hy_trainer_batch_size(const hy_trainer *t);  /* of a micro-batch; 0: not
 bool hy_trainer_is_over(const hy_trainer *t);        /* by its length or by early_stop */
 bool hy_trainer_is_stopped_early(const hy_trainer *t);
 double hy_trainer_share_done(const hy_trainer *t); /* of the run's compute */
-int64_t hy_trainer_clock(const hy_trainer *t);     /* the step of the learning rate's schedule */
+/* The step of the learning rate's schedule: the compute spent so far, in whole Full steps. */
+int64_t hy_trainer_schedule_step(const hy_trainer *t);
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t); /* what keeps it from a jump now */
 double hy_trainer_recent_loss(const hy_trainer *t);         /* mean of the last steps */
 uint64_t hy_trainer_saved_bytes(const hy_trainer *t);       /* of a checkpoint's tensors */

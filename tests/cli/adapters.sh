@@ -647,7 +647,7 @@ test_chat_changes_between_adapters() {
     set -- --max-tokens 20 --temperature 0 --device cpu --threads 1
     said=$(printf '/adapter\nNina\n/reset\n/adapter two\nNina\n/reset\n/adapter none\nNina\n/adapter nobody\nNina\n' |
         "$bin/hybrid-chat" --model base --adapter one/adapter,two/adapter "$@" 2> "$stderr"; echo "code $?")
-    grep -q "error: adapter nobody is not loaded; loaded: one, two, none" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "error: adapter nobody is not loaded; accepted: one, two, none" "$stderr" || fail "$(cat "$stderr")"
     alone=$(printf '* one\n  two\n  none\n'
         for which in "--adapter one/adapter" "--adapter two/adapter" ""; do
             # shellcheck disable=SC2086 # two words or none

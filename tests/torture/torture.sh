@@ -321,7 +321,7 @@ trial_stranger() {
             wrong "rank $rank ended with code $code (signal $ended_by): $(tail -qn 1 std.1 stderr | tr '\n' ' ')"
         [ "$ms" -lt 20000 ] && [ "$kib" -le 2097152 ] || wrong "rank $rank took $ms ms, $kib KiB"
     done
-    [ "$(grep -c 'no rank of this job' stderr)" -le 2 ] || wrong "strangers are named more than once"
+    [ "$(grep -c 'dropped a connection' stderr)" -le 2 ] || wrong "strangers are named more than once"
     [ "$(losses out)" = "$(losses "$root/two-ranks/out")" ] || wrong "the losses are others"
 }
 

@@ -70,7 +70,7 @@ static hy_status start(int32_t *rank, int32_t *count) {
     if (level < MPI_THREAD_SERIALIZED)
         return fail(HY_ERR_DEVICE,
                     "MPI must allow calls from several threads (MPI_THREAD_SERIALIZED), but it was "
-                    "built or initialised without");
+                    "built or initialised without this");
     if (comm == MPI_COMM_NULL) {
         error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         if (error != MPI_SUCCESS) return failed("making a communicator", error);

@@ -138,8 +138,11 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
     if (choice.name) {
         /* OpenBLAS ignores names that its version does not know. */
         bool was_taken = strcasecmp(core, choice.name) == 0;
-        snprintf(ours, sizeof ours, was_taken ? "set because %s" : "chosen by OpenBLAS; %s",
-                 choice.reason);
+        if (was_taken)
+            snprintf(ours, sizeof ours, "set because %s", choice.reason);
+        else
+            snprintf(ours, sizeof ours, "chosen by OpenBLAS, which does not accept %s, although %s",
+                     choice.name, choice.reason);
         who = ours;
     }
     snprintf(blas->detail, sizeof blas->detail, "OpenBLAS %s, core type %s (%s)", version, core,

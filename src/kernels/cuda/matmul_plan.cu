@@ -54,7 +54,7 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
         bits |= (uintptr_t)(key.M * key.N * (int64_t)hy_dtype_size(key.out));
     }
     key.alignment = (int)(bits & (~bits + 1)); /* the lowest set bit */
-    /* The library always requires an aligned bias; 1 means that it is not. */
+    /* cuBLASLt accepts only an aligned bias. Alignment 1 stands for one that is not aligned. */
     if ((uintptr_t)t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) key.alignment = 1;
     key.is_lean = key.alignment < ALIGNMENT; /* workspace is requested before pointers are known */
     key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
