@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/derived.h"
-#include "plan/request.h"
+#include "plan/advice.h"
 
 /* What a change reads and edits. */
 typedef struct edit {

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/request.h"
+#include "plan/advice.h"
 
 /* Finer types are taken if they reach this share of the highest speed. */
 #define NEARLY_AS_FAST 0.97
