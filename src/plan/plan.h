@@ -86,6 +86,7 @@ typedef struct hy_plan_problem {
     bool
         prefers_batch; /* base.batch is kept if it fits without streaming or recomputing; otherwise the
                          * fastest is searched */
+    bool ignores_unfit; /* a plan that does not fit may be any */
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;
