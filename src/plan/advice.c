@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/derived.h"
-#include "plan/request.h"
+#include "plan/advice.h"
 
 /* What a change reads and edits. */
 typedef struct edit {
@@ -308,6 +308,7 @@ static hy_status plan_changed(const hy_plan_request *r, const hy_rates *rates,
     bool fits = false;
     hy_status status = HY_OK;
     other.settings = settings;
+    other.ignores_unfit = true;
     if (settings->lora.lora != r->settings->lora.lora) {
         status = r->make_model(settings, &model);
         other.model = model;

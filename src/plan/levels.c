@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/request.h"
+#include "plan/advice.h"
 
 /* Finer types are taken if they reach this share of the highest speed. */
 #define NEARLY_AS_FAST 0.97
@@ -33,7 +33,6 @@ typedef struct trial {
 typedef struct trials {
     trial at[MEMORIES][TYPES];
     int memory, types; /* what was chosen */
-    hy_pass_memo passes;
 } trials;
 
 /* ---- the levels ------------------------------------------------------------------------------ */
@@ -256,17 +255,18 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
 /* Plans at the level of `plan`. Rates are measured only if the speed is needed, or if not
  * everything fits. is_best: the plan fits without streaming and recomputing. */
 static hy_status plan_as_is(const hy_plan_request *r, const hy_rates *known, hy_rates *rates,
-                            hy_plan *plan, bool *is_best) {
+                            hy_pass_memo *passes, hy_plan *plan, bool *is_best) {
     hy_plan_problem problem;
     *rates = known ? *known : hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+    HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, passes));
     hy_status status = hy_plan_evaluate(&problem, &problem.base, plan);
     bool is_kept = problem.keeps_batch || problem.prefers_batch;
     bool needs_rates = !known && (r->is_plan || !plan->fits || !is_kept);
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
-        hy_plan_problem_end(&problem); /* its cached seconds used other rates */
-        HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
+        hy_plan_problem_end(&problem);
+        passes->count = 0; /* the cached seconds used other rates */
+        HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, passes));
     }
     if (status == HY_OK) status = hy_plan_choose(&problem, plan);
     bool recomputes = problem.open.recompute && plan->choice.recompute != HY_RECOMPUTE_NONE;
@@ -276,27 +276,27 @@ static hy_status plan_as_is(const hy_plan_request *r, const hy_rates *known, hy_
 }
 
 static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates *rates,
-                            const trial *finest) {
+                            hy_pass_memo *passes, const trial *finest) {
     int types = allowed_types(r->settings, finest->plan);
     l->at[0][0] = *finest;
     for (int m = 0; m < MEMORIES; m++) {
         for (int k = m == 0; k < types; k++) {
             place_level(l, r, m, k);
             if (!l->at[m][k].is_there) continue;
-            HY_TRY(hy_plan_search(r, rates, &l->passes, l->at[m][k].plan));
+            HY_TRY(hy_plan_search(r, rates, passes, l->at[m][k].plan));
         }
     }
     choose(l);
     return HY_OK;
 }
 
-static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, const trial *finest,
-                              hy_plan *plan, hy_plan_facts *facts) {
+static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
+                              const trial *finest, hy_plan *plan, hy_plan_facts *facts) {
     trials l = {0};
     hy_plan *plans = calloc(MEMORIES * TYPES, sizeof *plans);
     if (!plans) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
     for (int i = 0; i < MEMORIES * TYPES; i++) l.at[i / TYPES][i % TYPES].plan = &plans[i];
-    hy_status status = try_levels(&l, r, rates, finest);
+    hy_status status = try_levels(&l, r, rates, passes, finest);
     if (status == HY_OK) {
         *plan = *l.at[l.memory][l.types].plan;
         explain_types(&l, r->settings, finest, facts);
@@ -310,15 +310,20 @@ static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, c
 static hy_status find_fastest(const hy_plan_request *r, const hy_rates *known, hy_rates *rates,
                               hy_plan *plan, hy_plan_facts *facts) {
     hy_plan as_is;
-    bool is_best;
+    bool is_best = false;
     *facts = (hy_plan_facts){0};
     HY_TRY(hy_plan_begin_finest(r, &as_is));
     trial finest = {true, hy_plan_rows(r, &as_is).has_snapshot, &as_is};
-    HY_TRY(plan_as_is(r, known, rates, &as_is, &is_best));
+    hy_pass_memo *passes = calloc(1, sizeof *passes);
+    if (!passes) return hy_fail(HY_ERR_MEMORY, "not enough memory for planning");
+    hy_status status = plan_as_is(r, known, rates, passes, &as_is, &is_best);
     *plan = as_is;
     /* If the user fixes places, bits stay the same: types change only if nothing fits. */
     bool may_choose = !r->fixed.has_level && (!as_is.fits || !has_fixed_place(r));
-    return !is_best && may_choose ? choose_level(r, rates, &finest, plan, facts) : HY_OK;
+    if (status == HY_OK && !is_best && may_choose)
+        status = choose_level(r, rates, passes, &finest, plan, facts);
+    free(passes);
+    return status;
 }
 
 hy_status hy_plan_fastest(const hy_plan_request *r, const hy_rates *known, hy_plan *plan) {

@@ -87,6 +87,7 @@ typedef struct hy_plan_problem {
     /* base.batch is kept if it fits without streaming or recomputing; otherwise the fastest is
      * searched */
     bool prefers_batch;
+    bool ignores_unfit; /* a plan that does not fit may be any */
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;

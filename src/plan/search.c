@@ -3,10 +3,12 @@
  * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
  * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
  * rings and when the update runs. As many layers as fit stay on the device. consider() counts
- * bytes and seconds of the choice and compares it with the best so far. A choice whose passes
- * alone take longer than the best plan is skipped. Disk is tried only if nothing fits without it, and so is
- * splitting a given micro-batch. */
+ * bytes and seconds of the choice and compares it with the best so far. A choice whose passes alone,
+ * or copies alone, take longer than the best plan is skipped. Disk is tried only if nothing fits
+ * without it, and so is splitting a given micro-batch. */
 #include <assert.h>
+#include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "plan/sizer.h"
@@ -19,6 +21,10 @@ static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
 static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1u << 26};
 #define LOGIT_SIZES (sizeof logit_sizes / sizeof logit_sizes[0])
 #define LEAST_RING 2
+#define DEEPEST_RING 4
+#define PLACES 3
+#define PLACINGS (2 * 81) /* places of four classes, and the predictor's state on disk or not */
+#define ROUNDING (1 + 1e-9)
 
 typedef struct search {
     const hy_plan_problem *problem;
@@ -27,7 +33,10 @@ typedef struct search {
     bool is_about_device; /* minimise device memory; else host memory */
     bool has_plan;        /* best is set, whether it fits or not */
     hy_plan *best;
+    double most;            /* seconds of a step that a plan reaches; INFINITY: not known */
+    double least[PLACINGS]; /* seconds of a step with these places, at least; 0: not known */
 } search;
+_Static_assert(HY_PLAN_STATES == 4, "PLACINGS counts the places of four classes");
 
 /* ---- one choice ------------------------------------------------------------------------------ */
 
@@ -35,7 +44,7 @@ static uint64_t excess(uint64_t needed, uint64_t limit) {
     return needed > limit ? needed - limit : 0;
 }
 
-static void complete(const hy_plan_problem *p, hy_plan *plan) {
+static void count_bytes(const hy_plan_problem *p, hy_plan *plan) {
     plan->device = hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings;
     plan->host = hy_plan_host_bytes(plan) + (p->limits.is_unified ? plan->device : 0);
     plan->disk = plan->state.disk;
@@ -43,7 +52,15 @@ static void complete(const hy_plan_problem *p, hy_plan *plan) {
     plan->host_short = excess(plan->host, p->limits.host);
     plan->disk_short = excess(plan->disk, p->limits.disk);
     plan->fits = !plan->device_short && !plan->host_short && !plan->disk_short;
+}
+
+static void estimate(const hy_plan_problem *p, hy_plan *plan) {
     hy_plan_cost_of(p, &plan->choice, &plan->work, &plan->state, &plan->cost);
+}
+
+static void complete(const hy_plan_problem *p, hy_plan *plan) {
+    count_bytes(p, plan);
+    estimate(p, plan);
 }
 
 static hy_plan begin(const hy_plan_problem *p, const hy_plan_choice *choice) {
@@ -77,11 +94,15 @@ static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
     return a->host < b->host;
 }
 
+/* The time of a plan that does not fit is estimated at the end of the search. */
 static void consider(search *s, hy_plan *plan) {
-    complete(s->problem, plan);
+    count_bytes(s->problem, plan);
+    if (!plan->fits && s->best->fits) return;
+    if (plan->fits) estimate(s->problem, plan);
     if (s->has_plan && !is_better(s, plan, s->best)) return;
     *s->best = *plan;
     s->has_plan = true;
+    if (plan->fits && !s->is_lean) s->most = plan->cost.seconds;
 }
 
 /* ---- state: rings, layers that stay, update -------------------------------------------------- */
@@ -133,18 +154,40 @@ static void try_rings(search *s, hy_plan *plan) {
     c->ring_depth = before;
 }
 
-/* Tries every place of every open class, one class after the other. */
-static void try_places(search *s, hy_plan *plan, int cls) {
-    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
+/* The seconds of a step with these places if passes took no memory and no time: most layers stay on
+ * the device, and no time but that of copies and the update remains. INFINITY: it never fits. */
+static double least_seconds(const search *s, const hy_plan *plan) {
+    hy_plan free = *plan;
+    double least = INFINITY;
+    bool is_open = s->problem->open.ring_depth;
+    free.work = (hy_plan_work){0};
+    free.choice.activations = HY_DEVICE;
+    if (is_open) free.choice.ring_depth = LEAST_RING;
+    fill_with_layers(s, &free);
+    if (is_open) free.choice.ring_depth = DEEPEST_RING;
+    for (int is_pending = 0; is_pending < 2; is_pending++) {
+        free.choice.keeps_update_pending = is_pending;
+        complete(s->problem, &free);
+        if (free.fits) least = fmin(least, free.cost.seconds);
+    }
+    return least;
+}
+
+/* Tries every place of every open class, one class after the other. `placing` numbers the places
+ * of the classes before. */
+static void try_places(search *s, hy_plan *plan, int cls, int placing) {
+    static const hy_place places[PLACES] = {HY_DEVICE, HY_PINNED, HY_DISK};
     const hy_plan_problem *p = s->problem;
     if (cls == HY_PLAN_STATES) {
-        try_rings(s, plan);
+        double *least = &s->least[placing];
+        if (s->most < INFINITY && *least == 0) *least = least_seconds(s, plan);
+        if (*least <= s->most * ROUNDING) try_rings(s, plan);
         return;
     }
     bool is_open = p->open.state[cls] && (cls != HY_PLAN_MASTER || p->has_master);
-    for (int i = 0; i < (!is_open ? 1 : s->may_use_disk ? 3 : 2); i++) {
+    for (int i = 0; i < (!is_open ? 1 : s->may_use_disk ? PLACES : PLACES - 1); i++) {
         plan->choice.state[cls] = is_open ? places[i] : p->base.state[cls];
-        try_places(s, plan, cls + 1);
+        try_places(s, plan, cls + 1, PLACES * placing + i);
     }
 }
 
@@ -154,12 +197,11 @@ static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = begin(s->problem, choice);
     HY_TRY(hy_sizer_work(s->problem->sizer, choice, &plan.work));
     double least = choice->accum * (plan.work.forward + plan.work.backward);
-    bool cannot_win = !s->is_lean && s->has_plan && s->best->fits && least >= s->best->cost.seconds;
-    if (cannot_win) return HY_OK;
-    try_places(s, &plan, 0);
+    if (least > s->most * ROUNDING) return HY_OK;
+    try_places(s, &plan, 0, 0);
     if (!s->may_use_disk || !s->problem->open.predictor) return HY_OK;
     plan.choice.predictor = HY_DISK;
-    try_places(s, &plan, 0);
+    try_places(s, &plan, 0, 1);
     return HY_OK;
 }
 
@@ -203,6 +245,7 @@ static hy_status try_batch(search *s, int32_t batch) {
     choice.batch = batch;
     choice.accum = (int32_t)(s->problem->step_sequences / batch);
     const hy_plan_problem *p = s->problem;
+    memset(s->least, 0, sizeof s->least);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
         if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
         bool is_open = p->open.recompute_layers && kind != HY_RECOMPUTE_NONE;
@@ -276,7 +319,7 @@ static bool is_at_best(const hy_plan_problem *p) {
 static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
     *best = begin(problem, &(hy_plan_choice){0});
     best->fits = false; /* nothing was compared yet */
-    return (search){.problem = problem, .best = best};
+    return (search){.problem = problem, .best = best, .most = INFINITY};
 }
 
 /* Adds Evaluate's loan to the best plan. The loan changes the data buffers, so bytes are counted
@@ -287,6 +330,14 @@ static hy_status end_search(const hy_plan_problem *problem, hy_plan *best) {
     return HY_OK;
 }
 
+hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
+    search s = begin_search(problem, out);
+    s.is_lean = true;
+    s.is_about_device = is_about_device;
+    HY_TRY(search_all(&s));
+    return end_search(problem, out);
+}
+
 /* If the request fits as it is, only rings and related values are searched. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     hy_plan best;
@@ -295,16 +346,16 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     if (out->fits && is_at_best(problem)) {
         try_rings(&s, out);
     } else {
+        hy_plan lean;
+        HY_TRY(hy_plan_leanest(problem, false, &lean));
+        bool may_split = problem->keeps_batch && lean.choice.batch != problem->base.batch;
+        if (lean.fits && !may_split) s.most = lean.cost.seconds;
+        if (!lean.fits && problem->ignores_unfit) {
+            *out = lean;
+            return HY_OK;
+        }
         HY_TRY(search_all(&s));
     }
     *out = best;
-    return end_search(problem, out);
-}
-
-hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
-    search s = begin_search(problem, out);
-    s.is_lean = true;
-    s.is_about_device = is_about_device;
-    HY_TRY(search_all(&s));
     return end_search(problem, out);
 }

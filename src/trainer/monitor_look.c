@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/advice.h"
+
 #define LEAST_SHARE 0.01 /* advice that frees a smaller share is left out */
 #define CARD_PERIOD 1.0  /* seconds between two requests to the backend */
 #define SAME_CARD 0.05   /* largest relative difference between the totals of driver and backend */

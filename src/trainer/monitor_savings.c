@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "plan/advice.h"
+
 typedef struct savings {
     const hy_trainer *t;
     const hy_engine *engine;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/advice.h"
 #include "trainer/recording.h"
 #include "trainer/resize.h"
 #include "trainer/saving.h"

@@ -104,10 +104,22 @@ static void count_matmuls(const hy_trainer *t, int64_t *all, int64_t *in_fp8) {
     }
 }
 
+static void summarise_data(const hy_dataset_facts *data, hy_summary *out) {
+    out->data = data->description;
+    out->knows_entropy = data->knows_entropy;
+    out->source_entropy = data->entropy;
+    out->val_optimum = data->val_optimum;
+    out->row_format = data->row_format;
+    out->row_losses = data->row_losses;
+    out->rows = (int64_t)data->rows;
+    out->rows_dropped = (int64_t)data->dropped_rows;
+    out->rows_cut = (int64_t)data->cut_rows;
+    out->has_byte_tokens = data->is_bytes;
+}
+
 hy_summary hy_trainer_summarise(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     const hy_settings *s = t->settings;
-    const hy_dataset_facts *data = hy_trainer_data(t);
     /* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by
      * the provider. */
     double tokens = t->provider->facts.has_passes ? (double)p->sequences * (double)s->train.seq_len
@@ -116,7 +128,6 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .model = s->model,
         .device = t->engine->device.backend->facts.name,
         .matmul = t->engine->device.backend->facts.detail,
-        .data = data->description,
         .out = t->record->out,
         .parameters = t->engine->model->params.elements,
         .steps_total = t->schedule->steps_total,
@@ -152,20 +163,12 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .best_val_loss = p->best.loss,
         .best_val_step = p->best.step,
         .is_stopped_early = hy_trainer_is_stopped_early(t),
-        .knows_entropy = data->knows_entropy,
-        .source_entropy = data->entropy,
-        .val_optimum = data->val_optimum,
         .ngram_loss = t->held_out.ngram_loss,
         .checkpoint_bytes = hy_trainer_saved_bytes(t),
-        .row_format = data->row_format,
-        .row_losses = data->row_losses,
-        .rows = (int64_t)data->rows,
-        .rows_dropped = (int64_t)data->dropped_rows,
-        .rows_cut = (int64_t)data->cut_rows,
         .vocab = t->provider->facts.has_passes ? t->engine->model->shape.vocab : 0,
         .is_drawn = t->engine->has_drawn_weights,
-        .has_byte_tokens = data->is_bytes,
     };
+    summarise_data(hy_trainer_data(t), &out);
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);
     hy_trainer_utilisation(t, out.tokens_per_second, &out.mfu, &out.sol);
     for (int i = 0; i < HY_PHASE_COUNT; i++) summarise_phase(t, (hy_phase)i, &out.phases[i]);
