@@ -69,7 +69,8 @@ toolkit_cublas() { ls /usr/local/cuda*/lib64/libcublasLt.so.[0-9]* /opt/cuda/lib
 # Copies that the packages of this Python have.
 pip_cublas() {
     python3 -c 'import glob, sys
-for p in sys.path: print("\n".join(glob.glob(p + "/nvidia/*/lib/libcublasLt.so.[0-9]*")), end="")' 2> /dev/null
+for p in sys.path:
+    for file in glob.glob(p + "/nvidia/*/lib/libcublasLt.so.[0-9]*"): print(file)' 2> /dev/null
 }
 found_cublas() { loader_knows 'libcublasLt\.so\.'; toolkit_cublas; pip_cublas; }
 can_hide() { # no other copy is left
@@ -108,11 +109,11 @@ is_refused_without_cublas() {
 has_pip_cublas() {
     local site="$1" file major
     file="$(found_cublas | tail -n 1)"
-    major="${file##*.}"
+    major="$(sed 's/.*libcublasLt\.so\.\([0-9]*\).*/\1/' <<< "$file")"
     if [ -x "$bin/pip" ] && [ -n "${HYBRID_TRY_PIP:-}" ]; then
         "$bin/pip" install --quiet "nvidia-cublas==$major.*" && echo "installed by pip" && return
     fi
-    mkdir -p "$site/nvidia/cu$major/lib" && cp -L "$file" "$site/nvidia/cu$major/lib/" &&
+    mkdir -p "$site/nvidia/cu$major/lib" && cp -L "$file" "$site/nvidia/cu$major/lib/libcublasLt.so.$major" &&
         echo "a copy of $file in nvidia/cu$major/lib"
 }
 
