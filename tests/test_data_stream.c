@@ -467,7 +467,7 @@ static double own_memory(void) {
 START_TEST(memory_does_not_grow_with_the_data) {
     hy_text text = {0};
     int count = 0;
-    for (; text.size < (size_t)24 << 20; count++) {
+    for (; text.size < (size_t)12 << 20; count++) {
         hy_text_addf(&text, "{\"text\": \"<%d> %0*d\"}\n", count, 3000, count);
     }
     const char *path = write_file("rows.jsonl", &text);
@@ -476,11 +476,14 @@ START_TEST(memory_does_not_grow_with_the_data) {
     options.seq = 4096;
     options.stream_window = 256 << 10;
     double before = own_memory();
+    (void)before; /* not used with sanitizers */
     hy_dataset *data = open_data(options);
     int32_t *room = malloc(2 * 4096 * sizeof *room);
-    for (int n = 0; n < 2 * count; n += 20)
+    for (int n = 0; n < 2 * count; n += 40)
         ck_assert_int_gt(hy_dataset_fill(data, HY_TRAIN, (uint64_t)n, room, room + 4096, NULL), 0);
-    ck_assert_double_lt(own_memory() - before, 12e6);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they keep freed memory */
+    ck_assert_double_lt(own_memory() - before, 8e6);
+#endif
     free(room);
     hy_dataset_close(data);
 }
@@ -490,7 +493,7 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("data: streamed rows");
     TCase *cases = tcase_create("stream");
     tcase_add_checked_fixture(cases, make_folder, drop_folder);
-    tcase_set_timeout(cases, 20);
+    tcase_set_timeout(cases, 120);
     tcase_add_test(cases, every_row_is_trained_once_in_each_epoch_or_held_out);
     tcase_add_test(cases, rows_that_fit_a_window_have_the_order_of_rows_that_are_read_whole);
     tcase_add_test(cases, files_packed_files_and_pipes_have_one_order);

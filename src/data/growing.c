@@ -115,6 +115,7 @@ static void *write_text(void *argument) {
 
 static void *copy_standard_input(void *argument) {
     hy_growing *g = argument;
+    pthread_detach(pthread_self()); /* nobody waits for it */
     write_text(g);
     (void)hy_disk_close(g->pipe); /* a writer that still writes is told so by the system */
     pthread_mutex_lock(&g->lock);
