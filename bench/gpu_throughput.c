@@ -6,8 +6,9 @@
  * and of a large bf16 matmul timed at the start. Rows a to g are those of the tables in
  * docs/performance.md. Row d is a forward-only pass over as many tokens, as in Predict. Rows e to g
  * are for a card with 16,303 MiB free (bench/gpu_capped.sh), and also print the time that compute
- * waited for copies, and the pinned host memory. --set changes settings of the run.
- *   build/bench/gpu_throughput [--row a..l|all] [--steps N] [--warmup N] [--breakdown]
+ * waited for copies, and the pinned host memory. --set changes settings of the run. --estimate
+ * compares the planned step with the measured one.
+ *   build/bench/gpu_throughput [--row a..l|all] [--steps N] [--warmup N] [--breakdown] [--estimate]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
  *       [--tune-cache FILE] [--attention own|cudnn|auto] [--host-init] [--set "key=value
@@ -320,6 +321,20 @@ static void print_plan(const gt_work *w) {
     printf("  predicted: %s tokens/s\n", grouped(plan.tokens_per_second, rate));
 }
 
+/* One line of numbers for bench/planned_speed.sh: tokens per second and the step, planned and
+ * measured. */
+static void print_estimate(const gt_work *w, double seconds) {
+    const hy_plan_cost *c = &w->trainer->engine->plan->cost;
+    double measured = (double)w->options.tokens / seconds;
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(w->trainer, &facts);
+    printf("  estimate: planned %.0f measured %.0f ratio %.3f bound %s step %.2f of %.2f ms: "
+           "computing %.2f wait %.2f (measured %.2f) bus %.2f\n",
+           facts.tokens_per_second, measured, facts.tokens_per_second / measured, facts.bound,
+           1e3 * c->seconds, 1e3 * seconds, 1e3 * c->compute, 1e3 * c->wait, 1e3 * w->waited,
+           1e3 * c->bus);
+}
+
 static void print_opening(bench *b, const row *r, const gt_work *w) {
     const gt_options *o = &w->options;
     if (!b->has_heading) gpu_heading(b->argc, b->argv, &w->trainer->engine->device.backend->facts);
@@ -348,6 +363,7 @@ static hy_status measure_work(bench *b, const row *r, gt_work *w) {
     print_rates(w, step.median);
     print_memory(w);
     print_waiting(w);
+    if (gpu_flag(b->argc, b->argv, "--estimate")) print_estimate(w, step.median);
     double rate = (double)w->options.tokens / step.median;
     if (r->measure == TOKENS_PER_SECOND) print_verdict(b, r, rate);
     if (r->measure == SHARE_OF_GEMM && facts->matmul_flops > 0) {

@@ -14,7 +14,9 @@
 #define FP8_SPEED 1.75            /* speed of fp8 matmuls compared with bf16, on the same card */
 #define ATTENTION_EFFICIENCY 0.50 /* with long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
-#define ATTENTION_HALF_SEQ 750    /* tokens at which the rate halves: tiles at the diagonal */
+#define ATTENTION_HALF_SEQ 750 /* tokens at which the rate halves: tiles at the diagonal */
+#define CPU_ATTENTION 0.35     /* measured with nano, tiny-gpt2 and GPT-2 124M, 256 tokens */
+#define CPU_ATTENTION_BWD 0.46
 #define BANDWIDTH_EFFICIENCY 0.80 /* share that kernels reach which read and write rows */
 #define GPU_OP_SECONDS 3e-6       /* time of an empty op in a captured graph */
 #define CPU_OP_SECONDS 5e-6
@@ -27,6 +29,9 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
     bool is_gpu = b->facts.is_gpu;
     return (hy_plan_speed){.rates = *rates,
                            .fp8 = is_gpu ? FP8_SPEED : 1,
+                           .attention = {is_gpu ? ATTENTION_EFFICIENCY : CPU_ATTENTION,
+                                         is_gpu ? ATTENTION_BWD_EFFICIENCY : CPU_ATTENTION_BWD},
+                           .half_seq = is_gpu ? ATTENTION_HALF_SEQ : 0,
                            .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
                            .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
 }
@@ -60,8 +65,7 @@ static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
     } else if (call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD) {
         bool is_forward = call->kind == HY_OP_ATTENTION;
         double seq = call->attr.heads.seq;
-        share = (is_forward ? ATTENTION_EFFICIENCY : ATTENTION_BWD_EFFICIENCY) *
-                (seq / (seq + ATTENTION_HALF_SEQ));
+        share = speed->attention[!is_forward] * (seq / (seq + speed->half_seq));
     }
     double moving = all_bytes(call) / (BANDWIDTH_EFFICIENCY * rates->device_bandwidth);
     double computing = share > 0 ? hy_op_flops(call) / (share * rates->gemm_flops) : 0;

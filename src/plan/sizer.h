@@ -29,7 +29,9 @@ typedef struct hy_pass_memo {
 /* How fast ops are. */
 typedef struct hy_plan_speed {
     hy_rates rates;
-    double fp8;        /* speed of fp8 matmuls relative to bf16 */
+    double fp8; /* speed of fp8 matmuls relative to bf16 */
+    /* attention, forward and backward: share of the rate of matmuls; it halves at half_seq tokens */
+    double attention[2], half_seq;
     double few_tiles;  /* size of a matmul's result, in tiles, at which its rate halves */
     double op_seconds; /* seconds of an empty op */
 } hy_plan_speed;
