@@ -260,11 +260,11 @@ static void call_wrong(const hy_ranks *ranks, rig_result *mine, const void *user
 }
 
 static const wrong_call wrong_calls[] = {
-    {"rank 1 is at barrier 17", "rank 0 is at gather 17 of 8 bytes", 0},
-    {"rank 1 is at gather 17 of 16 bytes", "gather 17 of 8 bytes", 1},
-    {"share 17 of 8 bytes from rank 1", "share 17 of 8 bytes from rank 0", 2},
+    {"rank 1 is at barrier 17", "rank 0 is at gather 17 (8 bytes)", 0},
+    {"rank 1 is at gather 17 (16 bytes)", "gather 17 (8 bytes)", 1},
+    {"share 17 (8 bytes from rank 1)", "share 17 (8 bytes from rank 0)", 2},
     {"rank 1 (", "has ended, while rank", 3},
-    {"barrier 17", "gather 17 of 0 bytes", 4},
+    {"barrier 17", "gather 17 (0 bytes)", 4},
 };
 
 START_TEST(ranks_at_different_calls_are_found) {

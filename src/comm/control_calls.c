@@ -14,16 +14,16 @@ typedef struct call_name {
     char text[96];
 } call_name;
 
-/* "gather 7 of 8 bytes" */
+/* "gather 7 (8 bytes)" */
 static call_name name_call(const call_place *p) {
     call_name out;
     unsigned long long number = p->number, bytes = p->bytes;
     if (p->kind == CALL_BARRIER)
         snprintf(out.text, sizeof out.text, "barrier %llu", number);
     else if (p->kind == CALL_GATHER)
-        snprintf(out.text, sizeof out.text, "gather %llu of %llu bytes", number, bytes);
+        snprintf(out.text, sizeof out.text, "gather %llu (%llu bytes)", number, bytes);
     else
-        snprintf(out.text, sizeof out.text, "share %llu of %llu bytes from rank %d", number, bytes,
+        snprintf(out.text, sizeof out.text, "share %llu (%llu bytes from rank %d)", number, bytes,
                  p->root);
     return out;
 }

@@ -238,6 +238,8 @@ hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
 static hy_status take_staging(hy_engine *e, size_t rows) {
     hy_backend *b = e->device.backend;
     e->work->staging_rows = rows;
+    e->work->staging = calloc(2, sizeof *e->work->staging);
+    HY_FAIL_IF(!e->work->staging, HY_ERR_MEMORY, "not enough memory for the buffers of a batch");
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work->staging[i];
         void **arrays[] = {(void **)&s->tokens, (void **)&s->targets, (void **)&s->losses,
@@ -396,7 +398,7 @@ void hy_work_release(hy_engine *e) {
     /* The count of the store is lost with it. */
     e->state->bytes_moved += w->activations.bytes_moved;
     hy_store_fini(&w->activations);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; w->staging && i < 2; i++) {
         hy_staging *s = &w->staging[i];
         void *arrays[] = {s->tokens, s->targets, s->doc_starts, s->losses};
         for (int k = 0; k < 4; k++) {
@@ -406,6 +408,7 @@ void hy_work_release(hy_engine *e) {
     }
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
     if (w->fp8_stats) b->release(b, HY_PINNED, w->fp8_stats, fp8_stats_bytes(e));
+    free(w->staging);
     free(w->guard_losses);
     clear_parts(e);
     hy_arena_clear(&w->data);

@@ -68,7 +68,7 @@ typedef struct hy_work {
     hy_store activations;
     hy_pass_buffers buffers;
     hy_step_result *result; /* pinned */
-    hy_staging staging[2];  /* one is filled while the other is computed */
+    hy_staging *staging;    /* two: one is filled while the other is computed; NULL: none */
     size_t staging_rows;
     double *fp8_stats;    /* pinned, (units, HY_SEEN): statistics of the last fp8 step; or NULL */
     double *guard_losses; /* losses of the guard's sequences, before and after a jump */

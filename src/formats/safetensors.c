@@ -145,10 +145,11 @@ static hy_status load_header(hy_safetensors *file) {
     HY_TRY(hy_reader_get(file->reader, 0, raw, sizeof raw));
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | raw[i];
-    HY_FAIL_IF(length < 2 || length > HEADER_MAX || length > file_size - 8, HY_ERR_INPUT,
-               "%s: header length %llu is wrong: expected 2 to %d, in a file of %llu bytes "
-               "(not a safetensors file, or cut off)",
-               file->path, (ull)length, HEADER_MAX, (ull)file_size);
+    HY_FAIL_IF(
+        length < 2 || length > HEADER_MAX || length > file_size - 8, HY_ERR_INPUT,
+        "%s: header length %llu is wrong: expected 2 to %llu (not a safetensors file, or cut "
+        "off)",
+        file->path, (ull)length, (ull)(file_size - 8 < HEADER_MAX ? file_size - 8 : HEADER_MAX));
     file->data_start = 8 + length;
     file->data_size = file_size - file->data_start;
     char *text = malloc((size_t)length);

@@ -77,7 +77,7 @@ hy_status hy_shape_complete(hy_shape *s) {
     if (s->mlp_width == 0) s->mlp_width = 4 * s->width;
     HY_TRY(check_positive("mlp_width", s->mlp_width));
     HY_FAIL_IF(!(s->norm_eps > 0 && s->norm_eps < 1), HY_ERR_INPUT,
-               "shape.norm_eps is %g; it must be between 0 and 1", s->norm_eps);
+               "shape.norm_eps is %g; it must be above 0 and below 1", s->norm_eps);
     HY_FAIL_IF(s->has_rope && !(s->rope_theta > 1), HY_ERR_INPUT,
                "shape.rope_theta is %g; it must be above 1", s->rope_theta);
     HY_FAIL_IF(s->sliding_window < 0, HY_ERR_INPUT,

@@ -267,8 +267,8 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
     HY_TRY(hy_dir_sync(partial));
     HY_TRY(hy_path_join(path, sizeof path, r->out, HY_ORIGIN_FOLDER));
     HY_FAIL_IF(hy_path_exists(path) && !is_kept(r->out), HY_ERR_INPUT,
-               "%s already exists and was not written by a run; a run keeps a copy of its starting "
-               "model there: choose another --out",
+               "%s already exists and was not written by a run; a run keeps configuration and "
+               "tokenizer of its starting model there: choose another --out",
                path);
     HY_TRY(hy_origin_drop(r->out));
     HY_TRY(hy_path_rename(partial, path));

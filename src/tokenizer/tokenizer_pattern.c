@@ -145,7 +145,7 @@ hy_status hy_pattern_find(const hy_pattern *pattern, void *memory, const char *t
             return is_place ? HY_OK
                             : hy_fail(HY_ERR_INPUT,
                                       "%s: cannot split the text by the pattern: a match begins "
-                                      "after its end",
+                                      "after its end, or before the end of the match before it",
                                       pattern->name);
         }
         if (is_none && !is_cut) return HY_OK;

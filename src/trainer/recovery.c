@@ -38,7 +38,7 @@ hy_status hy_trainer_prepare_retry(hy_trainer *t, hy_status status) {
      * there may be no work area to repeat the step in. */
     if (t->engine->retries.in_a_row > 1) {
         int64_t smaller = hy_smaller_batch(t);
-        snprintf(how, sizeof how, "unchanged, because no setting would need less");
+        snprintf(how, sizeof how, "unchanged, because the run cannot reduce its memory further");
         if (has_passes) hy_trainer_back_off(t);
         if (has_passes && smaller > 0) {
             HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));

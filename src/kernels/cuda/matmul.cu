@@ -53,8 +53,8 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
     HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
     if (!plan->is_plain) return HY_OK;
     return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                        "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld in %s (rows "
-                        "must be a multiple of 8)",
+                        "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld (M x N x K) "
+                        "in %s: N must be a multiple of 8, and tensors aligned to 16 bytes",
                         (long long)key->M, (long long)key->N, (long long)key->K,
                         hy_dtype_name(key->in));
 }
