@@ -3,6 +3,7 @@
  * On a CPU everything is in one memory. A card has its own memory; the host then holds the
  * predictor's state and whatever is moved there. The error names the missing amount and the
  * limit. */
+#include <stdio.h>
 #include <sys/statvfs.h>
 
 #include "base/error.h"
@@ -114,9 +115,12 @@ hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
     HY_FAIL_IF(!s->memory.offload_folder[0], HY_ERR_INPUT,
                "the plan places data on disk, but offload_folder is empty: set it to a folder on a "
                "fast disk");
+    char free_space[HY_TEXT_MAX + 48];
+    snprintf(free_space, sizeof free_space, "the free space in %s (offload_folder)",
+             s->memory.offload_folder);
     return check_one("disk", plan->disk,
                      disk == UINT64_MAX ? 0
                      : disk             ? disk
                                         : 1,
-                     s->memory.offload_size ? "offload_size" : "the free space in offload_folder");
+                     s->memory.offload_size ? "offload_size" : free_space);
 }
