@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-#define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 "
+#define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 predictor outer "
 
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
@@ -117,7 +117,7 @@ END_TEST
 
 /* On the device, the optimizer state would move to the host in Predict, which has no room. */
 START_TEST(the_reason_for_a_place_names_the_memory_that_is_missing) {
-    hy_trainer *t = plan_words("card h100-80 builtin_bytes 60000 steps 400 ",
+    hy_trainer *t = plan_words("card h100-80 builtin_bytes 60000 steps 400 predictor outer ",
                                PAIRS("model", "qwen2.5-1.5b", "small_types", "none", "cpu_mem",
                                      "22GiB", "profile", "balanced", "offload_strategy", "pinned"));
     hy_plan_facts facts = facts_of(t);

@@ -4,9 +4,10 @@
 #include "planner_rig.h"
 
 /* 1.5B on a 16 GB card: something has to be small, and something streams. */
-static const char *const words[][2] = {{"model", "qwen2.5-1.5b"}, {"seq_len", "1024"},
-                                       {"step_tokens", "131072"}, {"card", "rtx5080"},
-                                       {"cpu_mem", "16GiB"},      {"small_types", "all"}};
+static const char *const words[][2] = {{"predictor", "outer"}, {"model", "qwen2.5-1.5b"},
+                                       {"seq_len", "1024"},    {"step_tokens", "131072"},
+                                       {"card", "rtx5080"},    {"cpu_mem", "16GiB"},
+                                       {"small_types", "all"}};
 
 typedef struct planned {
     hy_config *config;
