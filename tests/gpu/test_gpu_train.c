@@ -403,7 +403,8 @@ START_TEST(every_profile_runs_and_measures_what_it_planned) {
     for (int i = 0; i < 3; i++) {
         hy_config *config = small_run(
             "model nano layers 2 width 64 heads 4 seq_len 64 batch_size 2 steps 60 predict_from 0 "
-            "full_steps 4 correct_steps 2 builtin_bytes 60000 lr_warmup_steps 3 tune off "
+            "predictor outer full_steps 4 correct_steps 2 builtin_bytes 60000 lr_warmup_steps 3 "
+            "tune off "
             "tune_cache none sample_tokens 4 eval_batches 2 ",
             "none", PAIRS("profile", profiles[i], "device", card()));
         hy_trainer *t;

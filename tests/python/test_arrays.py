@@ -37,7 +37,7 @@ class Exported:
 
 
 def loop_over(task, **more):
-    return ht.Loop(task.weights, gradients=task.grads, **{"steps": 300, "lr": 0.05, "device": "cpu", **more})
+    return ht.Loop(task.weights, gradients=task.grads, **{"steps": 300, "lr": 0.05, "device": "cpu", "predictor": "outer", **more})
 
 
 @needs_numpy

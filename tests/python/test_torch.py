@@ -256,7 +256,7 @@ class InTurn(InFolder):
         return bits(module)
 
     def test_it_changes_no_bit(self):
-        for more in ({"predictor": "none"}, {"predict_from": 0, "full_steps": 3}, {"grad_accum_steps": 2}):
+        for more in ({"predictor": "none"}, {"predictor": "outer", "predict_from": 0, "full_steps": 3}, {"grad_accum_steps": 2}):
             expected = self.train(None, **more)
             self.assertEqual(self.used, [])
             self.assertEqual(self.train(lambda m: list(m)[1:], **more), expected)
