@@ -123,7 +123,7 @@ class Learning(InFolder):
             return loss_of(module, batch)
 
         asked = []
-        keys = dict(regime="fine-tuning", fork_budget=0.5, device="cpu", eval_every=100)
+        keys = dict(predictor="outer", regime="fine-tuning", fork_budget=0.5, device="cpu", eval_every=100)
         with ht.Loop(module, steps=300, lr=5e-3, evaluate=held_out, can_rewind=True, **keys) as loop:
             summary = loop.run(loss)
         self.assertGreater(summary.forks, 0)
