@@ -17,7 +17,7 @@ __all__ = ["Config", "ConfigValue"]
 
 ConfigValue = Union[str, int, float, bool, "os.PathLike[str]"]
 
-_WEAK = ("default", "preset", "profile", "depends", "replaced", "set")  # origins that the user did not choose
+_WEAK = ("default", "preset", "profile", "depends", "replaced", "set", "auto")  # origins that the user did not choose
 _READ: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "number": float,

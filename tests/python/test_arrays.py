@@ -171,7 +171,7 @@ class Learning(InFolder):
                 grads[name] = g.copy()
             return out
 
-        with ht.Loop(task.weights, gradients=grads, steps=60, lr=0.05, device="cpu") as loop:
+        with ht.Loop(task.weights, gradients=grads, steps=60, lr=0.05, device="cpu", predictor="outer") as loop:
             loop.run(loss)
         with loop_over(other, steps=60) as loop:
             loop.run(other.loss)
@@ -202,7 +202,7 @@ class Learning(InFolder):
             task, plain = Regression(), Regression()
             weights = {name: Exported(w, refuses) for name, w in task.weights.items()}
             grads = {name: Exported(g, refuses) for name, g in task.grads.items()}
-            with ht.Loop(weights, gradients=grads, steps=60, lr=0.05, device="cpu") as loop:
+            with ht.Loop(weights, gradients=grads, steps=60, lr=0.05, device="cpu", predictor="outer") as loop:
                 loop.run(task.loss)
             with loop_over(plain, steps=60) as loop:
                 loop.run(plain.loss)

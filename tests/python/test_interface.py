@@ -121,6 +121,8 @@ class Number(unittest.TestCase):
         sized = {name for name, s in header.structs.items() if s.is_sized}
         filled = set()
         for name, f in header.inlines.items():
+            if not any(p.base in header.structs for p in f.parameters):
+                continue
             self.assertIn(f"{name}_sized", header.functions)
             filled |= {p.base for p in f.parameters if p.base in header.structs and not p.is_const}
         self.assertEqual(filled - sized, {"hy_merge_losses"})  # its two evaluations are passed one by one
