@@ -484,6 +484,17 @@ static bool sets_key(const hy_cli_options *options, const char *key) {
     return false;
 }
 
+/* Whether a configuration file, or a flag of another name, sets the key to another value than its
+ * default. A file that --print-config has written sets every key. */
+static bool changes_key(const hy_config *config, const char *key, const char **origin) {
+    const char *text = "";
+    (void)hy_config_get(config, key, &text, origin);
+    const char *line = strrchr(*origin, ':');
+    bool is_file = line != NULL && line[1] >= '0' && line[1] <= '9';
+    bool is_flag = strncmp(*origin, "flag ", 5) == 0;
+    return (is_file || is_flag) && strcmp(text, hy_config_find(key)->fallback) != 0;
+}
+
 hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {
     bool is_eval = options->action == HY_CLI_IS_EVAL_ONLY;
     bool has_run = hy_cli_value(config, is_eval ? "init_from" : "save.resume")[0] != '\0';
@@ -501,9 +512,13 @@ hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_con
     for (size_t i = 0; i < sizeof for_adapters / sizeof for_adapters[0]; i++) {
         const char *key = for_adapters[i].key, *nothing = for_adapters[i].nothing;
         bool is_dtype = strcmp(key, "train.frozen_dtype") == 0;
-        if (!sets_key(options, key) || (is_dtype && has_frozen)) continue;
+        const char *origin = "";
+        bool is_said = sets_key(options, key);
+        bool is_changed = !is_said && !is_resumed && !is_eval && changes_key(config, key, &origin);
+        if ((!is_changed && !is_said) || (is_dtype && has_frozen)) continue;
         if (nothing != NULL && strcmp(hy_cli_value(config, key), nothing) == 0) continue;
-        return hy_cli_refuse(HY_ERR_INPUT, "%s %s has no effect without %s: %s",
+        return hy_cli_refuse(HY_ERR_INPUT, "%s%s%s %s has no effect without %s: %s",
+                             is_changed ? origin : "", is_changed ? ": " : "",
                              hy_config_find(key)->flag, hy_cli_value(config, key),
                              is_dtype ? "frozen weights" : "adapters",
                              is_resumed ? "the resumed run has no adapters"

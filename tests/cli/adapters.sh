@@ -185,6 +185,15 @@ test_flags_of_adapters_without_adapters() {
     run_tiny --groups 'embed.*: frozen' --frozen-dtype int8 --out none
     expect_code 0
     make_base
+    run_tiny --load-in-4bit --out out
+    expect_refusal "--load-in-4bit" "--frozen-dtype nf4 has no effect without frozen weights: add --lora or --qlora"
+    printf 'lora_r: 8\n' > axolotl.yml
+    run_tiny --config axolotl.yml --out out
+    expect_refusal "axolotl.yml:1" "has no effect without adapters: add --lora or --qlora"
+    run_tiny --print-config
+    cp "$stdout" printed.cfg
+    run --config printed.cfg --out none
+    expect_code 0
     run --resume base --lora-rank 8
     expect_code 2
     expect_err "--lora-rank 8 has no effect without adapters: the resumed run has no adapters"
