@@ -98,16 +98,17 @@ static void *write_text(void *argument) {
     hy_growing *g = argument;
     char *block = malloc(BLOCK);
     hy_status status = block ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read rows");
-    for (size_t got = 1; status == HY_OK && got > 0 && !atomic_load(&g->is_closing);) {
-        status = read_some(g, block, &got);
+    for (size_t got = 1; got > 0 && !atomic_load(&g->is_closing);) {
+        if (status == HY_OK) status = read_some(g, block, &got);
         if (status == HY_OK && hy_disk_write_at(g->spool.fd, block, got, g->size) != 0)
             status = hy_fail_path("cannot write the text of", "rows to a temporary file");
         pthread_mutex_lock(&g->lock);
         if (status == HY_OK) g->size += got;
-        g->is_whole = got == 0;
+        g->is_whole = status == HY_OK && got == 0;
         if (status != HY_OK) hy_error_save(&g->failure, status);
         pthread_cond_broadcast(&g->has_grown);
         pthread_mutex_unlock(&g->lock);
+        if (status != HY_OK) break;
     }
     free(block);
     return NULL;
@@ -117,12 +118,15 @@ static void *copy_standard_input(void *argument) {
     hy_growing *g = argument;
     pthread_detach(pthread_self()); /* nobody waits for it */
     write_text(g);
-    (void)hy_disk_close(g->pipe); /* a writer that still writes is told so by the system */
+    (void)hy_disk_close(g->pipe); /* if it goes on writing, the other program gets SIGPIPE */
     pthread_mutex_lock(&g->lock);
     g->pipe = -1;
     const char *keep = g->is_whole ? g->keep : NULL;
     pthread_mutex_unlock(&g->lock);
-    if (keep) (void)keep_copy(g, keep); /* without the copy, resuming needs the data again */
+    hy_status status = keep ? keep_copy(g, keep) : HY_OK;
+    pthread_mutex_lock(&g->lock);
+    if (status != HY_OK) hy_error_save(&g->failure, status);
+    pthread_mutex_unlock(&g->lock);
     return NULL;
 }
 
@@ -269,6 +273,21 @@ hy_status hy_standard_input_keep(const char *path) {
     pthread_mutex_lock(&g->lock);
     bool is_ended = g->pipe < 0 && g->is_whole, is_kept = g->keep;
     if (!is_kept) g->keep = strdup(path);
+    bool is_lost = !g->keep;
     pthread_mutex_unlock(&g->lock);
+    HY_FAIL_IF(is_lost, HY_ERR_MEMORY, "not enough memory to store standard input");
     return is_ended && !is_kept ? keep_copy(g, path) : HY_OK;
+}
+
+void hy_standard_input_report(hy_text *warnings) {
+    hy_growing *g = copy_of_input();
+    if (!g) return;
+    pthread_mutex_lock(&g->lock);
+    /* The text is whole, so the failure is that of storing it. */
+    if (g->is_whole && g->failure.status != HY_OK) {
+        hy_text_addf(warnings, "%s: resuming this run needs its standard input again\n",
+                     g->failure.text);
+        g->failure = (hy_error){0};
+    }
+    pthread_mutex_unlock(&g->lock);
 }

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 
+#include "base/text.h"
 #include "data/input.h"
 
 typedef struct hy_growing hy_growing;
@@ -38,3 +39,5 @@ const char *hy_standard_input_name(bool is_csv);
 /* Stores the copy as `path` when the input ends. Only a complete copy gets the name; from then on it is
  * read instead of the unnamed file. */
 hy_status hy_standard_input_keep(const char *path);
+/* Adds a line if the copy could not be stored; once. */
+void hy_standard_input_report(hy_text *warnings);

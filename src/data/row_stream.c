@@ -568,6 +568,7 @@ void hy_row_stream_count(hy_row_stream *s, hy_examples *counts, hy_text *warning
     hy_text_add(warnings, hy_text_string(&s->counts.warnings));
     hy_text_free(&s->counts.warnings);
     pthread_mutex_unlock(&s->lock);
+    if (hy_is_standard_input(s->list.files[0].path)) hy_standard_input_report(warnings);
 }
 
 bool hy_row_stream_awaits_input(const hy_row_stream *s) {

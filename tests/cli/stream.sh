@@ -180,3 +180,18 @@ test_epochs_and_plans_of_streamed_rows_are_estimates() {
     expect_code 0
     expect_out "data read ahead"
 }
+
+test_an_input_that_cannot_be_stored_is_reported() {
+    make_rows 900 > rows.jsonl
+    mkfifo pipe
+    input=pipe start --data - --out unstored --steps 600
+    exec 9> pipe
+    head -c 20000 rows.jsonl >&9
+    wait_until has_steps unstored 5
+    mkdir -p unstored/standard-input.jsonl/yours
+    tail -c +20001 rows.jsonl >&9
+    exec 9>&-
+    wait $pid || fail "exit code $?: $(cat "$stderr")"
+    expect_same "$(grep -c 'resuming this run needs its standard input again' "$stderr")" 1 "warnings"
+    [ -d unstored/standard-input.jsonl/yours ] || fail "a folder of the user is gone"
+}
