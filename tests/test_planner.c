@@ -295,6 +295,39 @@ START_TEST(the_leanest_plan_needs_no_more_than_any_other) {
 }
 END_TEST
 
+/* ---- measured ops ---------------------------------------------------------------------------- */
+
+static double one_millisecond(hy_backend *b, const hy_op_call *call) {
+    (void)b;
+    return call->kind == HY_OP_MATMUL ? 1e-3 : 0;
+}
+
+static hy_status prepare_nothing(hy_backend *b, hy_op_call *call) {
+    (void)b;
+    (void)call;
+    return HY_OK;
+}
+
+START_TEST(measured_ops_replace_the_estimate_of_their_time) {
+    rig r;
+    hy_plan plan;
+    rig_begin(&r, &(rig_options){"gpt2-124m", "h200", 100 * GIB, 60 * GIB, 8192, PLAIN_STATE});
+    r.problem.keeps_batch = true;
+    r.problem.base.batch = 8;
+    r.problem.base.accum = 1;
+    must(hy_plan_choose(&r.problem, &plan));
+    hy_plan_work work = plan.work;
+    r.backend->op_seconds = one_millisecond;
+    r.backend->prepare = prepare_nothing;
+    must(hy_sizer_clock(r.sizer, &plan.choice, &work));
+    /* 12 layers with 4 matmuls; under load each takes longer than alone */
+    ck_assert_double_gt(work.forward, 48e-3);
+    ck_assert_double_lt(work.forward, 60e-3);
+    ck_assert_double_gt(work.backward, work.forward);
+    rig_end(&r);
+}
+END_TEST
+
 /* ---- random problems ------------------------------------------------------------------------- */
 
 typedef struct dice {
@@ -398,6 +431,7 @@ static Suite *planner_suite(void) {
     tcase_add_test(answers, seven_billion_fit_into_forty_gibibytes_of_host_memory);
     tcase_add_test(answers, the_leanest_plan_for_the_host_has_layers_that_stay);
     tcase_add_test(answers, every_choice_has_a_reason);
+    tcase_add_test(answers, measured_ops_replace_the_estimate_of_their_time);
     suite_add_tcase(suite, answers);
     TCase *rules = tcase_create("rules");
     tcase_set_timeout(rules, 300);

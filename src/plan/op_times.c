@@ -20,6 +20,10 @@
 #define BANDWIDTH_EFFICIENCY 0.80 /* share that kernels reach which read and write rows */
 #define GPU_OP_SECONDS 3e-6       /* time of an empty op in a captured graph */
 #define CPU_OP_SECONDS 5e-6
+/* An op that was measured alone, compared with the same op in a step of 23 plans on an H200: under
+ * load the card's clock is lower; and in a captured graph the next op begins sooner. */
+#define UNDER_LOAD 1.08
+#define LAUNCH_SECONDS 1.5e-6
 #define FEW_TILES 0.18      /* 128 x 128 tiles of the result per multiprocessor: the rate halves */
 #define MULTIPROCESSORS 132 /* assumed for a card that is not in the list */
 
@@ -38,8 +42,6 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
 
 static double all_bytes(const hy_op_call *call) {
     double bytes = 0;
-    /* Quantised values are first decoded to the type of the operands. */
-    if (call->kind == HY_OP_MATMUL) bytes += 2 * (double)hy_matmul_cast_bytes(call, true);
     /* Only the rows of tokens that occur are read. */
     if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);
     if (call->kind == HY_OP_EMBED_BWD)
@@ -54,22 +56,44 @@ static double all_bytes(const hy_op_call *call) {
     return bytes;
 }
 
-static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
-    const hy_rates *rates = &speed->rates;
-    double share = 0;
+/* The share of the rate of a large matmul that the op reaches; 0: memory limits it. */
+static double share_of(const hy_op_call *call, const hy_plan_speed *speed) {
     if (call->kind == HY_OP_MATMUL) {
         /* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
         double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
-        share = MATMUL_EFFICIENCY * tiles / (tiles + speed->few_tiles);
-        if (hy_is_fp8(call->t[HY_MATMUL_A].dtype)) share *= speed->fp8;
-    } else if (call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD) {
-        bool is_forward = call->kind == HY_OP_ATTENTION;
-        double seq = call->attr.heads.seq;
-        share = speed->attention[!is_forward] * (seq / (seq + speed->half_seq));
+        double share = MATMUL_EFFICIENCY * tiles / (tiles + speed->few_tiles);
+        return hy_is_fp8(call->t[HY_MATMUL_A].dtype) ? share * speed->fp8 : share;
     }
-    double moving = all_bytes(call) / (BANDWIDTH_EFFICIENCY * rates->device_bandwidth);
-    double computing = share > 0 ? hy_op_flops(call) / (share * rates->gemm_flops) : 0;
-    return (computing > moving ? computing : moving) + speed->op_seconds;
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    if (!is_forward && call->kind != HY_OP_ATTENTION_BWD) return 0;
+    double seq = call->attr.heads.seq;
+    return speed->attention[!is_forward] * seq / (seq + speed->half_seq);
+}
+
+/* The time of an op in a step, from a measurement of it alone, without the cast of a stored weight;
+ * 0: not known. The backward pass of an embedding depends on its tokens, which are equal in a
+ * measurement. */
+static double timed_seconds(const hy_op_call *call, hy_backend *b, bool is_computing) {
+    bool is_matmul = call->kind == HY_OP_MATMUL;
+    hy_op_call plain = is_matmul ? hy_matmul_behind_cast(call, true) : *call;
+    if (!b || call->kind == HY_OP_EMBED_BWD || b->prepare(b, &plain) != HY_OK) return 0;
+    double seconds = b->op_seconds(b, &plain);
+    double in_graph = seconds > 2 * LAUNCH_SECONDS ? seconds - LAUNCH_SECONDS : seconds / 2;
+    return is_computing ? UNDER_LOAD * in_graph : in_graph;
+}
+
+static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
+    double bandwidth = BANDWIDTH_EFFICIENCY * speed->rates.device_bandwidth;
+    double share = share_of(call, speed), timed = timed_seconds(call, speed->clock, share > 0);
+    double moving = all_bytes(call) / bandwidth;
+    double computing = share > 0 ? hy_op_flops(call) / (share * speed->rates.gemm_flops) : 0;
+    double seconds = computing > moving ? computing : moving;
+    seconds = timed > 0 ? timed : seconds + speed->op_seconds;
+    if (call->kind != HY_OP_MATMUL || hy_matmul_cast_bytes(call, true) == 0) return seconds;
+    /* A quantised weight is decoded first. */
+    double decoded = (double)hy_matmul_cast_bytes(call, true);
+    decoded += (double)hy_tensor_bytes(&call->t[HY_MATMUL_B]);
+    return seconds + decoded / bandwidth + speed->op_seconds;
 }
 
 double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,

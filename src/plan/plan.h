@@ -88,6 +88,7 @@ typedef struct hy_plan_problem {
      * searched */
     bool prefers_batch;
     bool ignores_unfit; /* a plan that does not fit may be any */
+    bool is_estimate;   /* the time of the chosen plan, without margins */
     hy_plan_limits limits;
     hy_rates rates;
     hy_plan_network net;

@@ -55,7 +55,10 @@ typedef struct hy_plan_request {
     int32_t card_sharers; /* ranks on this card */
     bool has_doc_starts;  /* document masks are given with every batch */
     bool is_plan;         /* --plan: limits may be those of another machine */
-    bool ignores_unfit;   /* for advice: of a plan that does not fit, only this matters */
+    /* The ops of the chosen plan may be measured: memory is free, and no other rank chooses
+     * algorithms. */
+    bool times_ops;
+    bool ignores_unfit; /* for advice: of a plan that does not fit, only this matters */
     /* Makes the model of other settings, for advice; NULL: the model stays. */
     hy_status (*make_model)(const hy_settings *settings, hy_model **out);
     hy_plan_fixed fixed;

@@ -221,6 +221,25 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
+static void set_times(const hy_sized_pass *pass, hy_plan_work *out) {
+    out->forward = pass->forward;
+    out->backward = pass->backward + pass->head;
+}
+
+hy_status hy_sizer_clock(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work) {
+    hy_batch_options options = hy_pass_options(&z->spec, choice, z->spec.types[0], true);
+    hy_sized_pass pass = {0};
+    hy_batch_plan *plan;
+    options.is_sizing = true;
+    HY_TRY(hy_batch_plan_create(z->spec.model, z->spec.backend, &options, &plan));
+    z->speed.clock = z->spec.backend;
+    time_pass(z, plan, &pass);
+    z->speed.clock = NULL;
+    hy_batch_plan_destroy(plan);
+    set_times(&pass, work);
+    return HY_OK;
+}
+
 /* All passes of a choice, training and forward-only. */
 static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *out) {
     const hy_pass_spec *spec = &z->spec;
@@ -231,8 +250,7 @@ static hy_status size_passes(hy_sizer *z, const hy_plan_choice *choice, hy_plan_
     for (int i = spec->type_count - 1; i >= 0; i--) {
         HY_TRY(hy_sizer_step(z, choice, spec->types[i], &sized));
         add_bytes(out, &sized.bytes, true, rows);
-        out->forward = sized.forward; /* the last assignment is the first type's */
-        out->backward = sized.backward + sized.head;
+        set_times(&sized, out); /* the last call is the first type's */
     }
     HY_TRY(least_work(z, choice, &most_bytes));
     for (int i = 0; i < spec->eval_type_count; i++) {

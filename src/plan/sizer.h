@@ -34,6 +34,7 @@ typedef struct hy_plan_speed {
     double attention[2], half_seq;
     double few_tiles;  /* size of a matmul's result, in tiles, at which its rate halves */
     double op_seconds; /* seconds of an empty op */
+    hy_backend *clock; /* measures ops; NULL: times follow from the rates */
 } hy_plan_speed;
 
 /* Properties of passes that no choice changes; the same for the planner and the engine. */
@@ -111,6 +112,8 @@ hy_status hy_sizer_work(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work 
 void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out);
 /* The number of loss chunks for this many bytes of logits at a time. */
 int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits);
+/* Measures the ops of a choice on the device and sets the seconds of passes in `work`. */
+hy_status hy_sizer_clock(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
 /* Bytes and seconds of a training pass that computes in this type (hy_types_step). */

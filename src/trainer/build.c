@@ -202,7 +202,9 @@ static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = t->engine;
     hy_plan plan;
     HY_TRY(complete_request(t));
-    HY_TRY(hy_ranks_agree(t, hy_plan_make(&e->request, &plan, t->facts)));
+    hy_plan_request request = e->request;
+    request.times_ops = request.ranks.count <= 1;
+    HY_TRY(hy_ranks_agree(t, hy_plan_make(&request, &plan, t->facts)));
     HY_TRY(hy_ranks_choose_plan(t, &plan));
     *e->plan = plan;
     const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan->types);

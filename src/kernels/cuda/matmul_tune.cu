@@ -330,6 +330,9 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
 
 /* ---- the card's rate ------------------------------------------------------------------------- */
 
+/* An idle card needs this long under load until its clock is as high as in a run. */
+#define WARM_SECONDS 0.05
+
 /* Operations per second of a square matmul; 0: it cannot be timed. */
 static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double *flops) {
     hy_matmul_plan plan;
@@ -345,6 +348,8 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     if (tune != HY_TUNE_OFF) find_fastest(&b, &plan, tune);
     b.plan = plan;
     float best = 0;
+    double end = now() + (tune == HY_TUNE_OFF ? WARM_SECONDS : 0);
+    while (now() < end && time_once(&b, 20) > 0) {}
     for (int i = 0; i <= MOST_SAMPLES; i++) {
         float time = time_once(&b, 1);
         /* the first run is a warm-up */
