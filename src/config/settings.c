@@ -740,6 +740,7 @@ hy_status hy_setting_unknown(const char *where, const char *name) {
     const char *hint = hy_config_hint(name);
     if (hint) return hy_fail(HY_ERR_INPUT, "%sunknown key %s; %s", where, name, hint);
     const hy_setting *near = hy_setting_nearest(name);
+    const char *all = "; \"hybrid-train --help all\" lists every key";
     return hy_fail(HY_ERR_INPUT, "%sunknown key %s%s", where, name,
-                   hy_did_you_mean(near ? near->info.key : NULL).text);
+                   near ? hy_did_you_mean(near->info.key).text : all);
 }

@@ -312,8 +312,10 @@ hy_status hy_setting_unknown(const char *where, const char *name);
 /* The groups, in the table's order; NULL past the last. */
 const char *hy_setting_group_at(size_t i);
 
-/* The accepted word for a value as other trainers write it ("bfloat16"), or `text` itself. */
-const char *hy_setting_word(const hy_setting *setting, const char *text);
+/* The accepted word for a value as other trainers write it ("bfloat16"), or `text` itself. `alias`:
+ * the value is of this switch; NULL: of the setting. */
+const char *hy_setting_word(const hy_setting *setting, const hy_setting_alias *alias,
+                            const char *text);
 
 /* ---- one value: setting_value.c ---- */
 
