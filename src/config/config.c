@@ -325,7 +325,10 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
     if (!strcmp(setting->info.key, "lora.adapter")) hy_peft_find_folders(canonical, HY_TEXT_MAX);
-    if (is_model && !config->is_reading_kept) HY_TRY(check_model(canonical, where));
+    if (is_model && !config->is_reading_kept) {
+        hy_config_find_model(canonical, HY_TEXT_MAX);
+        HY_TRY(check_model(canonical, where));
+    }
     if (!strcmp(setting->info.key, "optimizer.groups")) {
         hy_status status = hy_groups_check(canonical);
         if (status != HY_OK) return hy_fail_context(status, "%s: %s", where, setting->info.key);

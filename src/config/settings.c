@@ -87,7 +87,8 @@ static const hy_setting table[] = {
             "How much risk to take for speed: a set of defaults. Files and flags override it.",
             "conservative", HY_CONSERVATIVE, "balanced", HY_BALANCED, "aggressive", HY_AGGRESSIVE)},
     {TEXT(model, "--model",
-          "a preset, a model folder or hub name, or a .cfg file with a shape group", "nano",
+          "a preset, a model folder or hub name, a finished run, or a .cfg file with a shape group",
+          "nano",
           "The model to train. It sets the shape and the usual training values; a model folder "
           "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",

@@ -264,8 +264,6 @@ test_a_run_leads_to_its_adapter() {
 test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
-    run --model base --lora
-    expect_refusal "base has no config.json" "its model is in base/model"
     run --model tuned --lora
     expect_refusal "tuned has no config.json" "--adapter tuned/adapter"
     run --model tuned/adapter
