@@ -389,15 +389,21 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         {"the source itself on the held-out text", s->val_optimum, true},
         {"5-gram model counted on the same bytes", s->ngram_loss, true},
         {is_made ? "this model on the held-out text" : "held-out", s->val_loss, false},
-        {"above the true entropy", s->val_loss - s->source_entropy, true},
-        {"above the optimum on this text", s->val_loss - s->val_optimum, true},
-        {"better than the 5-gram", s->ngram_loss - s->val_loss, true},
     };
     hy_cli_table table;
     hy_cli_table_begin(&table, "lr");
     for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
         if (!isnan(losses[i].nats) && (is_made || !losses[i].is_of_made))
             hy_cli_table_row(&table, losses[i].what, hy_cli_loss(losses[i].nats).text, NULL);
+    const char *const others[] = {"the true entropy", "the optimum on this text", "the 5-gram"};
+    const double theirs[] = {s->source_entropy, s->val_optimum, s->ngram_loss};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        double above = s->val_loss - theirs[i];
+        char what[64];
+        snprintf(what, sizeof what, "%s %s", above < 0 ? "below" : "above", others[i]);
+        if (is_made && !isnan(above))
+            hy_cli_table_row(&table, what, hy_cli_loss(fabs(above)).text, NULL);
+    }
     if (table.rows == 0) return;
     hy_cli_section(terminal, is_made ? "loss, nats per byte" : "loss, nats per token");
     hy_cli_table_print(&table, terminal, false);
@@ -508,7 +514,8 @@ static void closing_files(FILE *out, const hy_summary *summary, const char *prog
     }
     print_command(out, was_stopped ? "continue with:" : "train longer with:", program, "--resume",
                   summary->out);
-    if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
+    double budget = fmax((double)summary->steps_total, summary->spent);
+    if (!was_stopped) fprintf(out, " --steps %.0f", 2 * ceil(budget));
     fputc('\n', out);
 }
 
