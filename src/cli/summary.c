@@ -64,6 +64,10 @@ print_field(const hy_cli_terminal *terminal, const char *what, const char *forma
     va_end(arguments);
 }
 
+static bool is_true(const hy_config *config, const char *key) {
+    return strcmp(hy_cli_value(config, key), "true") == 0;
+}
+
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer) {
     hy_plan_facts facts;
     hy_summary summary;
@@ -77,6 +81,57 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
         facts.save_seconds > 0 ? (double)summary.checkpoint_bytes / facts.save_seconds : 0;
     fprintf(out, "at the end and when stopped; each takes about %s if the disk writes %.1f GB/s\n",
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
+}
+
+/* "adapters  rank 16, alpha 32, in all matrices of the blocks"
+ * "trained   43,646,976 of 8,234,382,336 parameters, lr up to 2e-4; the frozen blocks are in nf4". */
+static void opening_trained(const hy_cli_terminal *terminal, const hy_config *config,
+                            const hy_summary *summary) {
+    if (summary->trained == summary->parameters) return;
+    double rank = strtod(hy_cli_value(config, "lora_rank"), NULL);
+    double alpha = strtod(hy_cli_value(config, "lora_alpha"), NULL);
+    const char *targets = hy_cli_value(config, "lora_targets");
+    const char *modules = hy_cli_value(config, "lora_modules");
+    const char *stored = hy_cli_value(config, "frozen_dtype");
+    bool is_own =
+        strcmp(stored, "auto") != 0; /* otherwise frozen weights have the type of passes */
+    if (is_true(config, "lora"))
+        print_field(terminal, "adapters", "rank %g, alpha %g%s, in %s%s%s\n", rank,
+                    alpha > 0 ? alpha : 2 * rank, is_true(config, "rslora") ? " (rsLoRA)" : "",
+                    strcmp(targets, "all") == 0 ? "all matrices of the blocks" : targets,
+                    strcmp(modules, "none") == 0 ? "" : "; also trained: ",
+                    strcmp(modules, "none") == 0 ? "" : modules);
+    print_field(terminal, "trained", "%s of %s parameters, lr up to %s%s%s\n",
+                hy_cli_count(summary->trained).text, hy_cli_count(summary->parameters).text,
+                hy_cli_value(config, "lr"), is_own ? "; the frozen blocks are in " : "",
+                is_own ? stored : "");
+}
+
+/* A plan for another machine's card still uses the memory of this one. */
+static void opening_host(const hy_cli_terminal *terminal, const hy_config *config,
+                         const hy_trainer *trainer) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(trainer, &facts);
+    char text[HY_PLAN_TEXT];
+    if (hy_cli_host_of_plan(config, facts.host_limit, text, sizeof text))
+        print_field(terminal, "host", "%s\n", text);
+}
+
+bool hy_cli_host_of_plan(const hy_config *config, uint64_t limit, char *text, size_t size) {
+    bool is_given = strcmp(hy_cli_value(config, "cpu_mem"), "0") != 0;
+    if (hy_cli_value(config, "card")[0] == '\0' || is_given || limit == 0) return false;
+    snprintf(text, size, "%s of memory, as on this machine; --cpu-mem sets another size",
+             hy_cli_bytes(limit).text);
+    return true;
+}
+
+/* Frozen weights that a checkpoint holds because no model folder does. */
+void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary *summary) {
+    fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary->checkpoint_bytes).text);
+    if (summary->checkpoint_frozen_bytes == 0) return;
+    fprintf(out, ", %s of it frozen weights", hy_cli_bytes(summary->checkpoint_frozen_bytes).text);
+    if (is_true(config, "lora"))
+        fputs(", which a run with --model FOLDER leaves to the folder", out);
 }
 
 #define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
@@ -102,7 +157,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
                     group.names, group.changes, hy_cli_count(group.parameters).text,
                     group.parameters == 1 ? "" : "s", hy_cli_count(group.elements).text);
+    opening_trained(terminal, config, summary);
     print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    opening_host(terminal, config, trainer);
     if (hy_trainer_ranks(trainer, &ranks))
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
                     ranks.zero_stage, ranks.transport);
@@ -127,8 +184,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     if (summary->out[0] == '\0') {
         print_field(terminal, "out", "no files are written\n");
     } else {
-        print_field(terminal, "out", "%s, checkpoint size: %s\n", summary->out,
-                    hy_cli_bytes(summary->checkpoint_bytes).text);
+        print_field(terminal, "out", "%s, ", summary->out);
+        hy_cli_checkpoint_size(out, config, summary);
+        fputc('\n', out);
         print_field(terminal, "saves", "%s", "");
         hy_cli_saves(out, config, trainer);
         print_field(terminal, "watch it", "hybrid-top %s\n", summary->out);

@@ -277,6 +277,7 @@ typedef struct hy_setting {
     size_t offset, size;           /* of the field in hy_settings */
     const hy_named_value *choices; /* ends with a name of NULL */
     double min, max;   /* for integers, numbers and bytes; all bounds are exact in a double */
+    double least;      /* smallest value besides 0: a size without a unit is a mistake */
     bool excludes_max; /* max itself is not accepted */
     bool is_local;     /* of one machine or process: may differ between the ranks of a run */
 } hy_setting;

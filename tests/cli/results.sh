@@ -194,6 +194,20 @@ test_plan_shows_the_table_and_stops() {
     expect_nothing_written
 }
 
+test_a_plan_for_a_card_says_whose_host_memory_it_uses() {
+    run --plan --model tiny-llama --card rtx4060
+    grep -qE '^host +[0-9.]+ GiB of memory, as on this machine; --cpu-mem sets another size$' "$stdout" ||
+        fail "$(head -n 8 "$stdout")"
+    run --plan --model tiny-llama --card rtx4060 --cpu-mem 32GiB
+    ! grep "^host" "$stdout" || fail "the memory was given"
+    run_tiny --plan
+    ! grep "^host" "$stdout" || fail "the plan is for this machine"
+    run --plan --card rtx4060
+    expect_out "as on this machine; --cpu-mem sets another size."
+    run --plan --card rtx4060 --cpu-mem 32
+    expect_refusal "memory.cpu_mem = 32 is not accepted" "did you mean 32GiB?"
+}
+
 test_plan_that_does_not_fit_says_what_is_short() {
     run_tiny --plan --max-gpu-mem 4K
     expect_code 0
