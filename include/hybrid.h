@@ -298,6 +298,7 @@ typedef struct hy_plan_facts {
     int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
+    uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 
@@ -653,6 +654,10 @@ typedef struct hy_summary {
     int64_t vocab;        /* entries of the vocabulary; 0: custom */
     bool is_drawn;        /* this session began with weights drawn at random */
     bool has_byte_tokens; /* the data is read as bytes, without a tokenizer */
+    int64_t trained;      /* parameters that are not frozen */
+    /* part of checkpoint_bytes: frozen weights, which a run with adapters on a model folder leaves
+     * to the folder */
+    uint64_t checkpoint_frozen_bytes;
 } hy_summary;
 
 /* Results of the run so far. */

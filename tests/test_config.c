@@ -313,9 +313,12 @@ START_TEST(wrong_values_are_refused_with_key_value_range_and_origin) {
         {"predictor", "lsq", "phases.predictor = lsq", "outer, line, none"},
         {"profile", "agressive", "profile = agressive", "did you mean aggressive?"},
         {"profile", "", "profile = \"\"", "conservative, balanced, aggressive"},
-        {"max_gpu_mem", "-1", "memory.max_gpu_mem = -1", "0 to 1024TiB"},
-        {"max_gpu_mem", "1025TiB", "memory.max_gpu_mem = 1025TiB", "0 to 1024TiB"},
+        {"max_gpu_mem", "-1", "memory.max_gpu_mem = -1", "0, or 1k to 1024TiB"},
+        {"max_gpu_mem", "1025TiB", "memory.max_gpu_mem = 1025TiB", "0, or 1k to 1024TiB"},
         {"max_gpu_mem", "8GB extra", "memory.max_gpu_mem = 8GB extra", "8GiB"},
+        {"cpu_mem", "32", "memory.cpu_mem = 32 is not accepted", "did you mean 32GiB?"},
+        {"max_gpu_mem", "7.5", "memory.max_gpu_mem = 7.5", "did you mean 7.5GiB?"},
+        {"offload_size", "500", "memory.offload_size = 500", "did you mean 500GiB?"},
         {"builtin_bytes", "1k", "input.builtin_bytes = 1k", "4KiB to 16GiB"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

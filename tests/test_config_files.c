@@ -330,6 +330,88 @@ START_TEST(of_a_wrong_file_nothing_is_taken) {
 }
 END_TEST
 
+/* The same key and value by flag and by file, in every format. */
+static hy_status give(int way, const char *name, const char *text) {
+    char line[256];
+    if (way == 0) return hy_config_set(config, name, text, HY_FROM_FLAG);
+    if (way == 1) return hy_config_set(config, name, text, HY_FROM_SET);
+    snprintf(line, sizeof line,
+             way == 2   ? "%s = \"%s\";"
+             : way == 3 ? "%s: %s\n"
+                        : "{\"%s\": \"%s\"}",
+             name, text);
+    const char *file = way == 2 ? "a.cfg" : way == 3 ? "a.yaml" : "a.json";
+    return hy_config_load(config, file_with(file, line));
+}
+
+static void with_dashes(const char *name, char out[64]) {
+    snprintf(out, 64, "%s", name);
+    for (char *c = out; *c; c++)
+        if (*c == '_') *c = '-';
+}
+
+START_TEST(names_of_other_trainers_work_in_flags_and_in_files) {
+    static const char *const accepted[][4] = {
+        {"use_bf16", "true", "precision", "bf16"},
+        {"use_fp16", "true", "precision", "fp16"},
+        {"bf16", "auto", "precision", "auto"},
+        {"synthetic", "true", "data", "builtin"},
+        {"max_seq_length", "64", "seq_len", "64"},
+        {"target_modules", "q_proj", "lora_targets", "q_proj"},
+        {"optim", "adamw_8bit", "optimizer", "adamw8bit"},
+        {"mixed_precision", "bf16", "precision", "bf16"},
+        {"use_flash_attention", "true", "attention", "auto"},
+        {"target_utilization", "0.5", "target_usage", "0.5"},
+        {"gradient_accumulation_steps", "3", "grad_accum_steps", "3"},
+        {"micro_batch_size", "2", "batch_size", "2"},
+        {"num_epochs", "2", "epochs", "2"},
+        {"lora_r", "4", "lora_rank", "4"},
+        {"r", "4", "lora_rank", "4"},
+        {"val_set_size", "0.1", "val_fraction", "0.1"},
+        {"output_dir", "x", "out", "x"},
+        {"load_in_4bit", "true", "frozen_dtype", "nf4"},
+        {"quantization_bit", "8", "frozen_dtype", "int8"},
+        {"finetuning_type", "lora", "lora", "true"},
+        {"use_gradient_checkpointing", "unsloth", "recompute", "all"},
+        {"adapter", "lora", "lora", "true"},
+        {"adapter", "QLoRA", "qlora", "true"},
+        {"random_state", "7", "seed", "7"},
+        {"dataset_num_proc", "3", "num_workers", "3"},
+        {"cosine_min_lr_ratio", "0.2", "min_lr_ratio", "0.2"},
+    };
+    static const char *const hinted[][2] = {
+        {"device_map", "--weights-place"},
+        {"num_gpus", "--gpus"},
+        {"datasets", "use data: FILE"},
+        {"lora_target_linear", "--lora-targets all"},
+        {"wandb_project", "follow_metrics.py"},
+        {"deepspeed", "--zero-stage"},
+        {"fsdp_config", "--gpus N"},
+        {"flash_attn", "attention never stores its matrix"},
+        {"logging_steps", "metrics.jsonl"},
+        {"evals_per_epoch", "--eval-every"},
+        {"bias", "--lora-modules"},
+        {"trust_remote_code", "not needed"},
+    };
+    char dashed[64];
+    for (int way = 0; way < 10; way++) {
+        for (size_t i = 0; i < sizeof accepted / sizeof accepted[0]; i++) {
+            const char *const *row = accepted[i];
+            hy_config_destroy(config);
+            must(hy_config_create(&config));
+            with_dashes(row[0], dashed);
+            must(give(way / 2, way % 2 ? dashed : row[0], row[1]));
+            is_value(row[2], row[3]);
+        }
+        for (size_t i = 0; i < sizeof hinted / sizeof hinted[0]; i++) {
+            with_dashes(hinted[i][0], dashed);
+            must_refuse(give(way / 2, way % 2 ? dashed : hinted[i][0], "x"), "unknown ",
+                        hinted[i][1]);
+        }
+    }
+}
+END_TEST
+
 START_TEST(missing_files_are_refused_with_the_built_in_names) {
     must_refuse(hy_config_load(config, "no/such.cfg"), "no/such.cfg: configuration file not found",
                 "rtx5080, rtx5080-safe");
@@ -589,6 +671,7 @@ static Suite *config_files_suite(void) {
     tcase_add_test(tests, size_nesting_and_number_of_settings_are_bounded);
     tcase_add_test(tests, wrong_files_are_refused_with_file_line_and_what_is_accepted);
     tcase_add_test(tests, of_a_wrong_file_nothing_is_taken);
+    tcase_add_test(tests, names_of_other_trainers_work_in_flags_and_in_files);
     tcase_add_test(tests, missing_files_are_refused_with_the_built_in_names);
     tcase_add_test(tests, a_later_file_wins_over_an_earlier_one);
     tcase_add_test(tests, a_file_in_the_way_wins_over_a_built_in_card_file);

@@ -1,15 +1,16 @@
 /* options.c: the flags of hybrid-train, the parser of argv, and the resulting configuration. See
  * options.h.
  *
- * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag" or
- * "--flag=false"; a value may begin with a dash unless it is a flag, and with two dashes only if it is free text;
- * there are no other arguments.
+ * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag",
+ * "--flag=false" or "--flag false"; a value may begin with a dash unless it is a flag, and with two
+ * dashes only if it is free text; there are no other arguments.
  * Every error names the argument and says what is expected. */
 #include "cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/program.h"
 #include "cli/ranks.h"
@@ -128,6 +129,9 @@ static hy_cli_flag flag_of_key(const hy_config_key_info *key) {
     } else if (strcmp(key->flag, "--resume") == 0) {
         flag.takes = HY_CLI_OPTIONAL_VALUE;
         flag.value = "auto";
+    } else if (strstr(key->accepted, "on, off") != NULL || strstr(key->accepted, "off, on")) {
+        flag.takes = HY_CLI_OPTIONAL_VALUE; /* "--packing" is "--packing on" */
+        flag.value = "on";
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].flag, flag.flag) != 0) continue;
@@ -190,6 +194,8 @@ const char *hy_cli_nearest_flag(const char *typed, size_t length) {
 
 /* ---- reading argv ---------------------------------------------------------------------------- */
 
+static bool is_switch(const hy_cli_flag *flag) { return strcmp(flag->type, "switch") == 0; }
+
 /* The flag that an argument names: "--flag", "--flag=value", "-f", or "--no-flag" for a switch. */
 static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated) {
     char positive[64];
@@ -201,15 +207,19 @@ static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated
     if (length < 6 || length >= sizeof positive || strncmp(argument, "--no-", 5) != 0) return false;
     snprintf(positive, sizeof positive, "--%.*s", (int)length - 5, argument + 5);
     *is_negated = hy_cli_flag_find(positive, length - 3, flag) && flag->meaning == HY_CLI_IS_KEY &&
-                  strcmp(flag->type, "switch") == 0;
+                  (is_switch(flag) || (flag->value != NULL && strcmp(flag->value, "on") == 0));
     return *is_negated;
 }
 
 /* Whether `argument` can be the value of the flag before it. Free text may look like an unknown
  * flag. Other values may not, because a mistyped flag is more likely. */
 static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
+    static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
     hy_cli_flag other;
-    bool is_negated;
+    bool is_negated, is_truth = false;
+    for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)
+        is_truth |= strcasecmp(argument, truths[i]) == 0;
+    if (flag->takes == HY_CLI_NO_VALUE) return is_switch(flag) && is_truth;
     if (flag->meaning == HY_CLI_IS_HELP) return true;
     bool is_free = strcmp(flag->type, "text") == 0;
     return !find_named(argument, &other, &is_negated) &&
@@ -281,12 +291,12 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
 
 /* ---- error messages -------------------------------------------------------------------------- */
 
-static bool fail_value_missing(const hy_cli_flag *flag) {
+static bool fail_value_missing(const char *argument, const hy_cli_flag *flag) {
     static const char *const numeric[] = {"integer", "number", "bytes"};
     const char *type = "";
     for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
         if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
-    return hy_cli_refuse(false, "%s needs a value: %s%s%s", flag->flag, type,
+    return hy_cli_refuse(false, "%s needs a value: %s%s%s", argument, type,
                          *type != '\0' ? ", " : "", flag->accepted != NULL ? flag->accepted : "");
 }
 
@@ -312,34 +322,25 @@ static bool is_builtin(const char *kind, const char *name) {
     return false;
 }
 
-/* Reports an argument that belongs to no flag and names the flag that was probably meant. The name
- * of `previous` is NULL if there was no flag before. */
-static bool fail_misplaced(const char *argument, const hy_cli_flag *previous) {
-    static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
+/* Reports an argument that belongs to no flag and names the flag that was probably meant. */
+static bool fail_misplaced(const char *argument) {
     const char *end = strrchr(argument, '.');
     bool is_config =
         end != NULL && end != argument &&
         (strcmp(end, ".cfg") == 0 || strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
-    bool is_truth = false;
-    for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)
-        is_truth |= strcmp(argument, truths[i]) == 0;
-    if (is_truth && previous->flag != NULL && strcmp(previous->type, "switch") == 0)
-        hy_cli_error("unexpected argument \"%s\"; write the value of a switch with \"=\": %s=%s",
-                     argument, previous->flag, argument);
-    else
-        hy_cli_error("unexpected argument \"%s\"; a value must follow a flag: %s %s", argument,
-                     is_config                         ? "--config"
-                     : is_builtin("model", argument)   ? "--model"
-                     : is_builtin("profile", argument) ? "--profile"
-                                                       : "--data",
-                     argument);
-    return false;
+    return hy_cli_refuse(false, "unexpected argument \"%s\"; a value must follow a flag: %s %s",
+                         argument,
+                         is_config                         ? "--config"
+                         : is_builtin("model", argument)   ? "--model"
+                         : is_builtin("profile", argument) ? "--profile"
+                                                           : "--data",
+                         argument);
 }
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
 bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) {
-    hy_cli_flag flag = {0}; /* the flag before, for messages */
+    hy_cli_flag flag;
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
     if (options->settings == NULL)
@@ -349,17 +350,15 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         const char *argument = argv[i], *equals = strchr(argument, '=');
         const char *value = equals != NULL ? equals + 1 : NULL;
         bool is_negated;
-        if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument, &flag);
+        if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument);
         if (!find_named(argument, &flag, &is_negated)) return fail_unknown(argument);
         bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
         if (value != NULL && (is_negated || takes_none))
             return hy_cli_refuse(false, "--%s%s takes no value, but got \"%s\"",
                                  is_negated ? "no-" : "", flag.flag + 2, value);
         if (is_negated) value = "false";
-        if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
-            is_value_of(&flag, argv[i + 1]))
-            value = argv[++i];
-        if (value == NULL && flag.takes == HY_CLI_VALUE) return fail_value_missing(&flag);
+        if (value == NULL && i + 1 < argc && is_value_of(&flag, argv[i + 1])) value = argv[++i];
+        if (value == NULL && flag.takes == HY_CLI_VALUE) return fail_value_missing(argument, &flag);
         if (!take_flag(options, &flag, value)) return false;
     }
     return true;

@@ -130,7 +130,7 @@ static void show_saves(FILE *out, const hy_config *config, const hy_trainer *tra
     double days = facts->step_seconds * steps / SECONDS_PER_DAY;
     double written =
         saves * (double)summary->checkpoint_bytes + steps * (double)facts->disk_written;
-    fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary->checkpoint_bytes).text);
+    hy_cli_checkpoint_size(out, config, summary);
     if (facts->step_seconds > 0)
         fprintf(out, "; written to disk: %s %s",
                 hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,

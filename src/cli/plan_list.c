@@ -59,6 +59,7 @@ static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
                             .device_bytes = facts.vram_bytes,
                             .pinned_bytes = facts.host_pinned_bytes,
                             .disk_bytes = facts.disk_bytes,
+                            .host_limit = facts.host_limit,
                             .predicts =
                                 summary->phases[HY_PREDICT].memory[HY_PREDICTOR].planned_bytes > 0};
     describe_state(summary, out->state);
@@ -371,6 +372,11 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
                 : base == HY_E4M3 ? "fp8"
                                   : hy_dtype_name(base));
     }
+    char host[HY_PLAN_TEXT];
+    uint64_t limit = 0;
+    for (size_t i = 0; i < plans.count && limit == 0; i++) limit = plans.plans[i][0].host_limit;
+    if (hy_cli_host_of_plan(config, limit, host, sizeof host))
+        fprintf(terminal->out, "  The host has %s.\n", host);
     for (int w = 0; w < HY_CLI_WAYS; w++)
         if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
     show_largest(terminal, options, config, &plans);

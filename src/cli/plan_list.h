@@ -17,7 +17,7 @@ typedef struct hy_cli_planned {
     bool is_planned; /* false: the settings do not suit this model, and nothing below is set */
     bool fits;
     double tokens_per_second;
-    uint64_t device_bytes, pinned_bytes, disk_bytes;
+    uint64_t device_bytes, pinned_bytes, disk_bytes, host_limit;
     char types[HY_CLI_STATE_TEXT]; /* updated weights / gradients / optimizer */
     char state[HY_CLI_STATE_TEXT]; /* where they are, in words */
     bool predicts;                 /* false: prediction is disabled */

@@ -64,6 +64,10 @@ print_field(const hy_cli_terminal *terminal, const char *what, const char *forma
     va_end(arguments);
 }
 
+static bool is_true(const hy_config *config, const char *key) {
+    return strcmp(hy_cli_value(config, key), "true") == 0;
+}
+
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer) {
     hy_plan_facts facts;
     hy_summary summary;
@@ -77,6 +81,57 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
         facts.save_seconds > 0 ? (double)summary.checkpoint_bytes / facts.save_seconds : 0;
     fprintf(out, "at the end and when stopped; each takes about %s if the disk writes %.1f GB/s\n",
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
+}
+
+/* "adapters  rank 16, alpha 32, in all matrices of the blocks"
+ * "trained   43,646,976 of 8,234,382,336 parameters, lr up to 2e-4; the frozen blocks are in nf4" */
+static void opening_trained(const hy_cli_terminal *terminal, const hy_config *config,
+                            const hy_summary *summary) {
+    if (summary->trained == summary->parameters) return;
+    double rank = strtod(hy_cli_value(config, "lora_rank"), NULL);
+    double alpha = strtod(hy_cli_value(config, "lora_alpha"), NULL);
+    const char *targets = hy_cli_value(config, "lora_targets");
+    const char *modules = hy_cli_value(config, "lora_modules");
+    const char *stored = hy_cli_value(config, "frozen_dtype");
+    bool is_own =
+        strcmp(stored, "auto") != 0; /* otherwise frozen weights have the type of passes */
+    if (is_true(config, "lora"))
+        print_field(terminal, "adapters", "rank %g, alpha %g%s, in %s%s%s\n", rank,
+                    alpha > 0 ? alpha : 2 * rank, is_true(config, "rslora") ? " (rsLoRA)" : "",
+                    strcmp(targets, "all") == 0 ? "all matrices of the blocks" : targets,
+                    strcmp(modules, "none") == 0 ? "" : "; also trained: ",
+                    strcmp(modules, "none") == 0 ? "" : modules);
+    print_field(terminal, "trained", "%s of %s parameters, lr up to %s%s%s\n",
+                hy_cli_count(summary->trained).text, hy_cli_count(summary->parameters).text,
+                hy_cli_value(config, "lr"), is_own ? "; the frozen blocks are in " : "",
+                is_own ? stored : "");
+}
+
+/* A plan for another machine's card still uses the memory of this one. */
+static void opening_host(const hy_cli_terminal *terminal, const hy_config *config,
+                         const hy_trainer *trainer) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(trainer, &facts);
+    char text[HY_PLAN_TEXT];
+    if (hy_cli_host_of_plan(config, facts.host_limit, text, sizeof text))
+        print_field(terminal, "host", "%s\n", text);
+}
+
+bool hy_cli_host_of_plan(const hy_config *config, uint64_t limit, char *text, size_t size) {
+    bool is_given = strcmp(hy_cli_value(config, "cpu_mem"), "0") != 0;
+    if (hy_cli_value(config, "card")[0] == '\0' || is_given || limit == 0) return false;
+    snprintf(text, size, "%s of memory, as on this machine; --cpu-mem sets another size",
+             hy_cli_bytes(limit).text);
+    return true;
+}
+
+/* Frozen weights that a checkpoint holds because no model folder does. */
+void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary *summary) {
+    fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary->checkpoint_bytes).text);
+    if (summary->checkpoint_frozen_bytes == 0) return;
+    fprintf(out, ", %s of it frozen weights", hy_cli_bytes(summary->checkpoint_frozen_bytes).text);
+    if (is_true(config, "lora"))
+        fputs(", which a run with --model FOLDER leaves to the folder", out);
 }
 
 #define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
@@ -102,7 +157,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
                     group.names, group.changes, hy_cli_count(group.parameters).text,
                     group.parameters == 1 ? "" : "s", hy_cli_count(group.elements).text);
+    opening_trained(terminal, config, summary);
     print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    opening_host(terminal, config, trainer);
     if (hy_trainer_ranks(trainer, &ranks))
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
                     ranks.zero_stage, ranks.transport);
@@ -127,8 +184,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     if (summary->out[0] == '\0') {
         print_field(terminal, "out", "no files are written\n");
     } else {
-        print_field(terminal, "out", "%s, checkpoint size: %s\n", summary->out,
-                    hy_cli_bytes(summary->checkpoint_bytes).text);
+        print_field(terminal, "out", "%s, ", summary->out);
+        hy_cli_checkpoint_size(out, config, summary);
+        fputc('\n', out);
         print_field(terminal, "saves", "%s", "");
         hy_cli_saves(out, config, trainer);
         print_field(terminal, "watch it", "hybrid-top %s\n", summary->out);
@@ -389,15 +447,21 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         {"the source itself on the held-out text", s->val_optimum, true},
         {"5-gram model counted on the same bytes", s->ngram_loss, true},
         {is_made ? "this model on the held-out text" : "held-out", s->val_loss, false},
-        {"above the true entropy", s->val_loss - s->source_entropy, true},
-        {"above the optimum on this text", s->val_loss - s->val_optimum, true},
-        {"better than the 5-gram", s->ngram_loss - s->val_loss, true},
     };
     hy_cli_table table;
     hy_cli_table_begin(&table, "lr");
     for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
         if (!isnan(losses[i].nats) && (is_made || !losses[i].is_of_made))
             hy_cli_table_row(&table, losses[i].what, hy_cli_loss(losses[i].nats).text, NULL);
+    const char *const others[] = {"the true entropy", "the optimum on this text", "the 5-gram"};
+    const double theirs[] = {s->source_entropy, s->val_optimum, s->ngram_loss};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        double above = s->val_loss - theirs[i];
+        char what[64];
+        snprintf(what, sizeof what, "%s %s", above < 0 ? "below" : "above", others[i]);
+        if (is_made && !isnan(above))
+            hy_cli_table_row(&table, what, hy_cli_loss(fabs(above)).text, NULL);
+    }
     if (table.rows == 0) return;
     hy_cli_section(terminal, is_made ? "loss, nats per byte" : "loss, nats per token");
     hy_cli_table_print(&table, terminal, false);
@@ -508,7 +572,8 @@ static void closing_files(FILE *out, const hy_summary *summary, const char *prog
     }
     print_command(out, was_stopped ? "continue with:" : "train longer with:", program, "--resume",
                   summary->out);
-    if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
+    double budget = fmax((double)summary->steps_total, summary->spent);
+    if (!was_stopped) fprintf(out, " --steps %.0f", 2 * ceil(budget));
     fputc('\n', out);
 }
 

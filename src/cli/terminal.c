@@ -158,6 +158,12 @@ void hy_cli_report(const char *kind, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    hy_cli_copy_safely(line, sizeof line, text, true);
+    /* Further lines are indented, so that none can pass for a message of its own. */
+    size_t used = 0;
+    for (char *rest = text, *part; (part = strsep(&rest, "\n")) != NULL;) {
+        used += hy_cli_copy_safely(line + used, sizeof line - used - 4, part, true);
+        if (rest != NULL) used += (size_t)sprintf(line + used, "\n  ");
+        if (used + 8 > sizeof line) break;
+    }
     fprintf(stderr, "%s: %s: %s\n", program, kind, line);
 }

@@ -291,6 +291,14 @@ static hy_status check_model(const char *model, const char *where) {
     return status;
 }
 
+/* Axolotl's "adapter: lora" and "adapter: qlora" name the method, not a folder. NULL: a folder. */
+static const hy_setting *adapter_method(const hy_setting *setting, const char *text) {
+    bool is_qlora = !strcasecmp(text, "qlora");
+    bool is_method = !strcmp(setting->info.key, "lora.adapter") && !hy_path_exists(text) &&
+                     (is_qlora || !strcasecmp(text, "lora"));
+    return is_method ? hy_setting_find(is_qlora ? "lora.qlora" : "lora.lora", NULL) : NULL;
+}
+
 /* `where` begins error messages; `origin` is stored with the value. They differ for presets and
  * profiles. */
 static hy_status put(hy_config *config, const char *key, const char *text, int rank,
@@ -300,7 +308,7 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     if (alias && alias->is_removed) return HY_OK;
     if (alias) {
         bool is_on;
-        HY_FAIL_IF(!hy_parse_switch(text, &is_on), HY_ERR_INPUT,
+        HY_FAIL_IF(!hy_parse_switch(hy_setting_word(setting, alias, text), &is_on), HY_ERR_INPUT,
                    "%s: %s = %s is not accepted; accepted: %s", where, alias->name, text,
                    alias->info.accepted);
         text = is_on ? alias->when_true : alias->when_false;
@@ -310,12 +318,17 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
         config->was_ema[rank] = !strcasecmp(text, "ema");
         if (config->was_ema[rank]) text = "outer";
     }
-    text = hy_setting_word(setting, text);
+    const hy_setting *method = adapter_method(setting, text);
+    if (method) return put(config, method->info.key, "true", rank, where, origin);
+    text = hy_setting_word(setting, NULL, text);
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
     if (!strcmp(setting->info.key, "lora.adapter")) hy_peft_find_folders(canonical, HY_TEXT_MAX);
-    if (is_model && !config->is_reading_kept) HY_TRY(check_model(canonical, where));
+    if (is_model && !config->is_reading_kept) {
+        hy_config_find_model(canonical, HY_TEXT_MAX);
+        HY_TRY(check_model(canonical, where));
+    }
     if (!strcmp(setting->info.key, "optimizer.groups")) {
         hy_status status = hy_groups_check(canonical);
         if (status != HY_OK) return hy_fail_context(status, "%s: %s", where, setting->info.key);

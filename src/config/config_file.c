@@ -21,7 +21,31 @@ typedef struct reader {
     const char *name;
     hy_config_sink sink;
     void *user;
+    hy_text mistakes; /* messages about keys and values, one line each */
+    int left_out;     /* mistakes beyond HY_ERROR_MESSAGE_MAX */
 } reader;
+
+/* Keeps the message of a wrong key or value, so that a file's mistakes are all reported at once.
+ * Other failures end the reading. */
+static hy_status collect(reader *r, hy_status status) {
+    enum { ROOM = HY_ERROR_MESSAGE_MAX - 32 };
+    if (status != HY_ERR_INPUT) return status;
+    const char *message = hy_error_message();
+    bool fits = !r->left_out && r->mistakes.size + strlen(message) < ROOM;
+    if (fits || !r->mistakes.size)
+        hy_text_addf(&r->mistakes, "%s%s", r->mistakes.size ? "\n" : "", message);
+    else
+        r->left_out++;
+    return HY_OK;
+}
+
+static hy_status report_mistakes(const reader *r) {
+    HY_TRY(hy_text_status(&r->mistakes));
+    if (!r->mistakes.size) return HY_OK;
+    char more[32] = "";
+    if (r->left_out) snprintf(more, sizeof more, "\nand %d more", r->left_out);
+    return hy_fail(HY_ERR_INPUT, "%s%s", hy_text_string(&r->mistakes), more);
+}
 
 /* The value as text, in `buffer` unless it is a string. NULL: a group, a list or an array. */
 static const char *value_as_text(const config_setting_t *setting, char buffer[HY_NUMBER_MAX]) {
@@ -57,20 +81,20 @@ static hy_status read_value(const reader *r, const config_setting_t *setting, co
     return r->sink(r->user, key, value, line);
 }
 
-static hy_status read_group(const reader *r, const config_setting_t *group) {
+static hy_status read_group(reader *r, const config_setting_t *group) {
     for (int i = 0; i < config_setting_length(group); i++) {
         const config_setting_t *member = config_setting_get_elem(group, (unsigned)i);
         char key[2 * NAME_SIZE];
         snprintf(key, sizeof key, "%s.%.*s", config_setting_name(group), NAME_SIZE - 1,
                  config_setting_name(member));
-        HY_TRY(read_value(r, member, key));
+        HY_TRY(collect(r, read_value(r, member, key)));
     }
     return HY_OK;
 }
 
 /* Reads a setting outside any group. "optimizer" is both a group and a key of that group: the type
  * of its value decides. */
-static hy_status read_top(const reader *r, const config_setting_t *setting) {
+static hy_status read_top(reader *r, const config_setting_t *setting) {
     const char *groups[GROUPS_MAX];
     char name[NAME_SIZE];
     snprintf(name, sizeof name, "%s", config_setting_name(setting));
@@ -86,7 +110,7 @@ static hy_status read_top(const reader *r, const config_setting_t *setting) {
     HY_FAIL_IF(is_known_group && !is_key, HY_ERR_INPUT,
                "%s:%u: %s is a group, not a value; accepted: %s: { KEY = VALUE; }", r->name, line,
                name, name);
-    if (!is_group || is_key) return read_value(r, setting, name);
+    if (!is_group || is_key || hy_config_hint(name)) return read_value(r, setting, name);
     hy_text all = {0};
     for (size_t i = 0; i < count; i++) hy_text_addf(&all, "%s%s", i ? ", " : "", groups[i]);
     hy_status status =
@@ -146,9 +170,11 @@ hy_status hy_config_file_read(const char *text, size_t size, const char *name, h
         status = parse(&file, hy_text_string(&safe), name);
         const config_setting_t *root = config_root_setting(&file);
         for (int i = 0; status == HY_OK && i < config_setting_length(root); i++)
-            status = read_top(&r, config_setting_get_elem(root, (unsigned)i));
+            status = collect(&r, read_top(&r, config_setting_get_elem(root, (unsigned)i)));
         config_destroy(&file);
     }
+    if (status == HY_OK) status = report_mistakes(&r);
+    hy_text_free(&r.mistakes);
     hy_text_free(&safe);
     hy_text_free(&rewritten);
     return status;

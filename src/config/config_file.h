@@ -12,9 +12,9 @@
  * text and its line. */
 typedef hy_status (*hy_config_sink)(void *user, const char *key, const char *value, unsigned line);
 
-/* Parses `text`, then passes every value to the sink in the order of the file. Stops at the first
- * failure. Errors are HY_ERR_INPUT and begin with "name:line: " ("name: " if the text is too
- * long). */
+/* Parses `text`, then passes every value to the sink in the order of the file. Errors are
+ * HY_ERR_INPUT and begin with "name:line: " ("name: " if the text is too long). Wrong keys and
+ * values are all reported, a line for each; any other failure ends the reading. */
 hy_status hy_config_file_read(const char *text, size_t size, const char *name, hy_config_sink sink,
                               void *user);
 

@@ -30,20 +30,30 @@ static bool is_sent(const char *key, const hy_shape *shape) {
            hy_word_is_in(" train.seq_len optimizer.lr optimizer.lr_warmup_steps ", key);
 }
 
+static bool holds(const char *folder, const char *file) {
+    char path[HY_PATH_MAX];
+    return hy_path_join(path, sizeof path, folder, file) == HY_OK && hy_path_exists(path);
+}
+
+void hy_config_find_model(char *name, size_t size) {
+    char path[HY_PATH_MAX];
+    bool is_run = !holds(name, "config.json") && holds(name, "config.cfg") &&
+                  holds(name, "model/config.json");
+    if (is_run && hy_path_join(path, sizeof path, name, "model") == HY_OK && strlen(path) < size)
+        memcpy(name, path, strlen(path) + 1);
+}
+
 void hy_config_hint_model(const char *folder) {
     static const struct {
         const char *file, *hint; /* @ is replaced by the folder */
     } known[] = {
-        {"model/config.json", "this is a run folder; its model is in @/model"},
         {"adapter/" HY_PEFT_CONFIG, "this is a run folder with adapters; use --adapter @/adapter "
                                     "and set --model to their base model"},
         {HY_PEFT_CONFIG, "this is an adapter; use --adapter @ and set --model to its base model"},
         {"manifest.json", "this is a checkpoint; to start from its weights, use --init-from @"},
         {"config.cfg", "this is a run folder; to start from its weights, use --init-from @"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        char path[HY_PATH_MAX];
-        bool is_there = hy_path_join(path, sizeof path, folder, known[i].file) == HY_OK;
-        if (!is_there || !hy_path_exists(path)) continue;
+        if (!holds(folder, known[i].file)) continue;
         const char *hint = known[i].hint, *at = strchr(hint, '@');
         (void)hy_fail_hint(HY_ERR_INPUT, "%.*s%s%s", (int)(at - hint), hint, folder, at + 1);
         return;

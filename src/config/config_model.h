@@ -7,6 +7,8 @@
 #include "config/config_file.h"
 #include "hub/hf_folder.h"
 
+/* Replaces the folder of a finished run by its model, in place; other names stay unchanged. */
+void hy_config_find_model(char *name, size_t size);
 /* If `folder` is a run or an adapter instead of a model, adds a hint to the error message. */
 void hy_config_hint_model(const char *folder);
 

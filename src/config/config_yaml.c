@@ -15,8 +15,10 @@ enum { DEPTH_MAX = 8, KEY_MAX = 128 };
 typedef struct rewriter {
     const char *name; /* of the file */
     hy_text *out;
-    size_t line;       /* of `out`, from 0 */
-    int depth;         /* of open mappings */
+    size_t line; /* of `out`, from 0 */
+    int depth;   /* of open mappings */
+    int skipped; /* depth of what an unknown key holds */
+    size_t key_line;
     bool in_list;      /* a list of words is open */
     bool has_words;    /* ... and not empty */
     char key[KEY_MAX]; /* waits for its value; "": the next scalar is a key */
@@ -52,6 +54,7 @@ static hy_status take_key(rewriter *r, const yaml_event_t *e) {
     HY_FAIL_IF(!is_name, HY_ERR_INPUT, "%s:%zu: \"%.60s\" is not the name of a key", r->name,
                e->start_mark.line + 1, key);
     snprintf(r->key, sizeof r->key, "%s", key);
+    r->key_line = e->start_mark.line;
     return HY_OK;
 }
 
@@ -83,7 +86,25 @@ static hy_status take_scalar(rewriter *r, const yaml_event_t *e) {
     return HY_OK;
 }
 
+/* Whether the open key is unknown, so that nothing but the key itself is of interest. */
+static bool is_unknown(const rewriter *r) {
+    bool is_group = false;
+    const char *name;
+    for (size_t i = 0; (name = hy_setting_group_at(i)); i++) is_group |= !strcmp(name, r->key);
+    return r->depth == 1 && r->key[0] && !is_group && !hy_setting_find(r->key, NULL);
+}
+
+/* Writes an unknown key without what it holds: the reader reports it at its line. */
+static hy_status begin_skipping(rewriter *r, bool is_group) {
+    go_to_line(r, r->key_line);
+    hy_text_addf(r->out, is_group ? "%s: { }; " : "%s = \"\"; ", r->key);
+    r->key[0] = 0;
+    r->skipped = 1;
+    return HY_OK;
+}
+
 static hy_status take_mapping(rewriter *r, const yaml_event_t *e) {
+    if (is_unknown(r)) return begin_skipping(r, true);
     if (e->data.mapping_start.anchor)
         return refuse(r, e->start_mark.line, "anchors are not accepted");
     if (r->depth > 0 && (!r->key[0] || r->in_list))
@@ -97,6 +118,7 @@ static hy_status take_mapping(rewriter *r, const yaml_event_t *e) {
 }
 
 static hy_status take_list(rewriter *r, const yaml_event_t *e) {
+    if (is_unknown(r)) return begin_skipping(r, false);
     if (e->data.sequence_start.anchor)
         return refuse(r, e->start_mark.line, "anchors are not accepted");
     if (!r->key[0] || r->in_list)
@@ -109,6 +131,11 @@ static hy_status take_list(rewriter *r, const yaml_event_t *e) {
 }
 
 static hy_status take_event(rewriter *r, const yaml_event_t *e, int *documents) {
+    if (r->skipped && e->type != YAML_STREAM_END_EVENT) {
+        r->skipped += e->type == YAML_MAPPING_START_EVENT || e->type == YAML_SEQUENCE_START_EVENT;
+        r->skipped -= e->type == YAML_MAPPING_END_EVENT || e->type == YAML_SEQUENCE_END_EVENT;
+        return HY_OK;
+    }
     switch (e->type) {
     case YAML_DOCUMENT_START_EVENT:
         return ++*documents == 1 ? HY_OK

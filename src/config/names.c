@@ -4,16 +4,20 @@
  * here gets a hint. '-' equals '_' in all of them. The names come from transformers, TRL, PEFT,
  * Axolotl, Unsloth, LLaMA-Factory, torchtune, DeepSpeed, llama.cpp and nanoGPT. */
 #include <assert.h>
+#include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "config/settings.h"
 #include "hybrid.h"
 
-#define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \
+#define CHOICE_ALIAS(alias, option, target, on, off, kind, range, sentence)                        \
     .name = alias, .key = target, .when_true = on, .when_false = off, .info.key = alias,           \
-    .info.flag = option, .info.type = "switch", .info.accepted = "true, false",                    \
-    .info.fallback = "false", .info.help = sentence
+    .info.flag = option, .info.type = kind, .info.accepted = range, .info.fallback = "false",      \
+    .info.help = sentence
+#define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \
+    CHOICE_ALIAS(alias, option, target, on, off, "switch", "true, false", sentence)
 
 /* Keys of the removed predictor ema, which every older run's file sets. */
 #define REMOVED(old, option)                                                                       \
@@ -63,6 +67,7 @@ static const hy_setting_alias aliases[] = {
     {.name = "vocab_size", .key = "shape.vocab"},
     {.name = "tie_word_embeddings", .key = "shape.tied_head"},
     {.name = "random_seed", .key = "seed"},
+    {.name = "random_state", .key = "seed"},
     {.name = "n_threads", .key = "threads"},
     {.name = "num_threads", .key = "threads"},
     {.name = "model_name_or_path", .key = "model"},
@@ -80,6 +85,7 @@ static const hy_setting_alias aliases[] = {
     {.name = "eval_file", .key = "val_data"},
     {.name = "eval_data", .key = "val_data"},
     {.name = "val_file", .key = "val_data"},
+    {.name = "eval_dataset", .key = "val_data"},
     {.name = "run_name", .key = "name"},
     {.name = "total_steps", .key = "train.steps"},
     {.name = "num_steps", .key = "train.steps"},
@@ -104,6 +110,9 @@ static const hy_setting_alias aliases[] = {
     {.name = "use_lora", .key = "lora.lora"},
     {.name = "use_qlora", .key = "lora.qlora"},
     {.name = "lora_r", .key = "lora.lora_rank"},
+    {.name = "r", .key = "lora.lora_rank"},
+    {.name = "peft_use_rslora", .key = "lora.rslora"},
+    {.name = "quantization_bit", .key = "train.frozen_dtype"},
     {.name = "use_rslora", .key = "lora.rslora"},
     {.name = "target_modules", .key = "lora.lora_targets"},
     {.name = "lora_target_modules", .key = "lora.lora_targets"},
@@ -114,14 +123,19 @@ static const hy_setting_alias aliases[] = {
     {.name = "lr_scheduler", .key = "optimizer.schedule"},
     {.name = "warmup_iters", .key = "optimizer.lr_warmup_steps"},
     {.name = "num_warmup_steps", .key = "optimizer.lr_warmup_steps"},
+    {.name = "cosine_min_lr_ratio", .key = "optimizer.min_lr_ratio"},
     {.name = "tokenizer_name", .key = "input.tokenizer"},
     {.name = "tokenizer_name_or_path", .key = "input.tokenizer"},
     {.name = "template", .key = "input.chat_template"},
     {.name = "sample_packing", .key = "input.packing"},
+    {.name = "neat_packing", .key = "input.packing"},
     {.name = "val_set_size", .key = "input.val_fraction"},
     {.name = "val_size", .key = "input.val_fraction"},
     {.name = "val_split", .key = "input.val_fraction"},
     {.name = "dataloader_num_workers", .key = "input.num_workers"},
+    {.name = "preprocessing_num_workers", .key = "input.num_workers"},
+    {.name = "dataset_num_proc", .key = "input.num_workers"},
+    {.name = "dataset_processes", .key = "input.num_workers"},
     {.name = "dataloader_prefetch_factor", .key = "input.prefetch"},
     {.name = "eval_interval", .key = "eval.eval_every"},
     {.name = "eval_iters", .key = "eval.eval_batches"},
@@ -146,6 +160,7 @@ static const hy_setting_alias aliases[] = {
     {.name = "emergency_threshold", .key = "memory.emergency_usage"},
     {.name = "gpu_mem", .key = "memory.max_gpu_mem"},
     {.name = "gpu_memory", .key = "memory.max_gpu_mem"},
+    {.name = "gpu_memory_limit", .key = "memory.max_gpu_mem"},
     {.name = "vram", .key = "memory.max_gpu_mem"},
     {.name = "ram", .key = "memory.cpu_mem"},
     {.name = "zero", .key = "ranks.zero_stage"},
@@ -178,10 +193,14 @@ static const hy_setting_alias aliases[] = {
                   "No effect: attention never stores its matrix, whatever its value.")},
     {SWITCH_ALIAS("train_on_inputs", "--train-on-inputs", "input.loss_on", "all", "answers",
                   "true: loss_on = all; false: loss_on = answers.")},
+    {SWITCH_ALIAS("train_on_prompt", "--train-on-prompt", "input.loss_on", "all", "answers",
+                  "true: loss_on = all; false: loss_on = answers.")},
     {SWITCH_ALIAS("completion_only_loss", "--completion-only-loss", "input.loss_on", "answers",
                   "all", "true: loss_on = answers; false: loss_on = all.")},
     {SWITCH_ALIAS("assistant_only_loss", "--assistant-only-loss", "input.loss_on", "answers", "all",
                   "true: loss_on = answers; false: loss_on = all.")},
+    {CHOICE_ALIAS("finetuning_type", "--finetuning-type", "lora.lora", "true", "false", "choice",
+                  "lora, full", "lora: lora = true; full: lora = false.")},
     {SWITCH_ALIAS("silent_mode", "--silent-mode", "memory.monitor", "silent", "on",
                   "true: monitor = silent; false: monitor = on.")},
     {SWITCH_ALIAS("dynamic_batching", "--dynamic-batching", "train.dynamic_batch", "on", "off",
@@ -195,34 +214,23 @@ static_assert(ALIASES <= HY_ALIASES_MOST, "hy_setting_nearest has room for fewer
 
 const hy_setting_alias *hy_setting_alias_at(size_t i) { return i < ALIASES ? &aliases[i] : NULL; }
 
-/* Names without an equal here. */
+/* Names without an equal here, with * as in a shell; the first that matches counts. */
 static const struct {
     const char *name, *hint;
 } hints[] = {
     {"dry_run", "use --plan to see what the run would do"},
     {"cpu", "use --device cpu"},
-    {"no_cuda", "use --device cpu"},
     {"gpu", "use --device cuda, or cuda:1 for the second card; --gpus 4 for several"},
     {"num_gpus", "use --gpus on the command line"},
     {"nproc_per_node", "use --gpus, or --ranks for processes that share a card"},
     {"num_processes", "use --gpus, or --ranks for processes that share a card"},
-    {"fsdp",
-     "use --gpus N to train on several GPUs, and --zero-stage 3 to shard the weights as well"},
-    {"ddp", "use --gpus N to train on several GPUs; with --zero-stage 0 each keeps everything"},
-    {"deepspeed", "use --gpus N and --zero-stage; --plan shows where state is kept"},
-    {"use_deepspeed", "use --gpus N and --zero-stage; --plan shows where state is kept"},
     {"device_map", "the planner places weights by itself (--plan shows where); --weights-place, "
                    "--optim-place and --offload-folder override it"},
     {"max_memory", "use --max-gpu-mem and --cpu-mem"},
     {"pool_size_gb", "use --max-gpu-mem, such as 24GiB"},
     {"gpu_memory_utilization", "use --target-usage, or --max-gpu-mem for bytes"},
-    {"cpu_offload",
-     "the planner moves state to host memory by itself; --optim-place pinned forces it"},
-    {"enable_cpu_offload",
-     "the planner moves state to host memory by itself; --optim-place pinned forces it"},
     {"nvme_offload", "use --offload-folder FOLDER"},
     {"global_batch_size", "use --step-tokens: sequences x seq_len"},
-    {"total_batch_size", "use --step-tokens: sequences x seq_len"},
     {"max_tokens", "use --tokens for the length of the run, --seq-len for a sequence, or "
                    "--sample-tokens for the sample"},
     {"n_ctx", "use --seq-len for training, or --context for the shape of a new model"},
@@ -230,48 +238,121 @@ static const struct {
     {"min_lr", "use --min-lr-ratio, a share of the learning rate"},
     {"lr_decay_iters", "the schedule ends with the run: use --steps"},
     {"betas", "use --beta1 and --beta2"},
-    {"finetuning_type", "use --lora, --qlora, or neither to train all weights"},
-    {"peft", "use --lora or --qlora"},
-    {"use_peft", "use --lora or --qlora"},
-    {"use_dora", "DoRA is not available; use --lora, or --rslora"},
-    {"modules_to_save", "use --lora-modules"},
-    {"lora_modules_to_save", "use --lora-modules"},
-    {"attn_implementation",
-     "attention never stores its matrix; --attention chooses between our kernels and cuDNN"},
-    {"attention_type", "attention never stores its matrix; --sliding-window sets a window"},
-    {"torch_compile", "not needed: kernels are compiled ahead of time, and --tune times them"},
-    {"compile", "not needed: kernels are compiled ahead of time, and --tune times them"},
-    {"evaluation_strategy", "use --eval-every N"},
-    {"eval_strategy", "use --eval-every N"},
     {"save_strategy", "use --save-every N or --save-minutes N"},
-    {"logging_steps", "every step is written to OUT/metrics.jsonl"},
-    {"log_interval", "every step is written to OUT/metrics.jsonl"},
     {"logging_dir", "OUT/tensorboard and OUT/metrics.jsonl are always written"},
     {"report_to", "OUT/tensorboard and OUT/metrics.jsonl are always written; "
                   "examples/follow_metrics.py sends them to W&B or MLflow"},
-    {"wandb", "OUT/tensorboard and OUT/metrics.jsonl are always written; "
-              "examples/follow_metrics.py sends them to W&B or MLflow"},
-    {"wandb_project", "examples/follow_metrics.py sends OUT/metrics.jsonl to W&B or MLflow"},
-    {"wandb_log", "examples/follow_metrics.py sends OUT/metrics.jsonl to W&B or MLflow"},
     {"dataset_name", "name a file or folder: --data FILE (JSON lines, CSV or text)"},
     {"do_train", "training is the default"},
     {"do_eval", "use --eval-every N, or --eval-only"},
     {"persistent_workers", "not needed: data is read by threads; --num-workers sets their number"},
-    {"pin_memory", "not needed: batches are always staged in pinned memory"},
+    {"*pin_memory", "not needed: batches are always staged in pinned memory"},
     {"verbosity", "use --verbose, or --quiet"},
     {"log_level", "use --verbose, or --quiet"},
+    {"no_cuda", "use --device cpu"},
+    {"fsdp*",
+     "use --gpus N to train on several GPUs, and --zero-stage 3 to shard the weights as well"},
+    {"ddp_timeout", "use --rank-timeout"},
+    {"ddp*", "use --gpus N to train on several GPUs; with --zero-stage 0 each keeps everything"},
+    {"*deepspeed*", "use --gpus N and --zero-stage; --plan shows where state is kept"},
+    {"zero_optimization", "use --gpus N and --zero-stage; --plan shows where state is kept"},
+    {"local_rank", "not needed: --gpus N starts the processes"},
+    {"*cpu_offload",
+     "the planner moves state to host memory by itself; --optim-place pinned forces it"},
+    {"total_batch_size", "use --step-tokens: sequences x seq_len"},
+    {"auto_find_batch_size", "not needed: the planner splits a step so that it fits"},
+    {"*peft", "use --lora or --qlora"},
+    {"*use_dora", "DoRA is not available; use --lora, or --rslora"},
+    {"*modules_to_save", "use --lora-modules"},
+    {"lora_bias", "adapters have no biases; --lora-modules trains parameters of the model in full"},
+    {"bias", "adapters have no biases; --lora-modules trains parameters of the model in full"},
+    {"lora_target_linear", "use --lora-targets all, the default"},
+    {"task_type", "not needed: every model is a causal language model"},
+    {"loftq_config", "not available: adapters start as LoRA's, with B = 0"},
+    {"*init_lora_weights", "not available: adapters start as LoRA's, with B = 0"},
+    {"*layers_to_transform", "adapters are in all blocks; --lora-targets chooses their matrices"},
+    {"bnb_*", "use --qlora (NF4 with double quantisation), or --frozen-dtype for other types"},
+    {"*quantization*",
+     "use --qlora (NF4 with double quantisation), or --frozen-dtype for other types"},
+    {"pissa_init", "not available: adapters start as LoRA's, with B = 0"},
+    {"full_finetuning", "all weights are trained unless --lora, --qlora or --train is set"},
+    {"*trainable_layers", "use --train last:N"},
+    {"unfrozen_parameters", "use --train with names of parameters"},
+    {"attention_type", "attention never stores its matrix; --sliding-window sets a window"},
+    {"*_attention",
+     "attention never stores its matrix; --attention chooses between our kernels and cuDNN"},
+    {"attn_implementation",
+     "attention never stores its matrix; --attention chooses between our kernels and cuDNN"},
+    {"flash_attn*",
+     "attention never stores its matrix; --attention chooses between our kernels and cuDNN"},
+    {"*compile", "not needed: kernels are compiled ahead of time, and --tune times them"},
+    {"*liger*", "not needed: the library has its own kernels"},
+    {"lora_*_kernel", "not needed: the library has its own kernels"},
+    {"plugins", "not needed: the library has its own kernels"},
+    {"gradient_checkpointing_kwargs", "use --recompute"},
+    {"eval*_strategy", "use --eval-every N"},
+    {"eval*_per_epoch", "use --eval-every N, in steps"},
+    {"save*_per_epoch", "use --save-every N, in steps"},
+    {"save_only_model", "a checkpoint always holds the optimizer's state; OUT/model is the model"},
+    {"save_safetensors", "OUT/model always has the format safetensors"},
+    {"load_best_model_at_end", "OUT/best names the checkpoint with the lowest held-out loss"},
+    {"metric_for_best_model", "the best checkpoint has the lowest held-out loss"},
+    {"greater_is_better", "the best checkpoint has the lowest held-out loss"},
+    {"log*_steps", "every step is written to OUT/metrics.jsonl"},
+    {"logging_*step", "every step is written to OUT/metrics.jsonl"},
+    {"log_interval", "every step is written to OUT/metrics.jsonl"},
+    {"plot_loss", "OUT/report.html always has the curves"},
+    {"wandb*", "OUT/metrics.jsonl is always written; examples/follow_metrics.py sends it to W&B"},
+    {"mlflow*",
+     "OUT/metrics.jsonl is always written; examples/follow_metrics.py sends it to MLflow"},
+    {"hub_*", "not available: upload OUT/model or OUT/adapter yourself"},
+    {"push_to_hub", "not available: upload OUT/model or OUT/adapter yourself"},
+    {"*datasets", "use data: FILE (JSON lines, CSV or text), several separated by commas; "
+                  "--columns maps the keys of rows"},
+    {"pretraining_dataset", "use data: FILE, a text or rows with the key \"text\""},
+    {"dataset_text_field", "use --columns text=NAME"},
+    {"dataset_dir", "name the files themselves: --data FOLDER/FILE"},
+    {"dataset_prepared_path", "not needed: data is tokenized when the run starts"},
+    {"overwrite_cache", "not needed: data is tokenized when the run starts"},
+    {"remove_unused_columns", "not needed: other keys of a row are not used"},
+    {"roles_to_train", "use --loss-on answers or all"},
+    {"streaming", "use --stream-rows"},
+    {"max_samples", "not available: use a shorter file, or --steps or --tokens"},
+    {"eval_sample_packing", "use --packing, which applies to both"},
+    {"pad_to_sequence_len", "use --packing on, or off for one row per sequence"},
+    {"group_by_length", "use --packing on, which fills sequences with several rows"},
+    {"*special_tokens", "special tokens come from the tokenizer of the model"},
+    {"eos_token", "special tokens come from the tokenizer of the model"},
+    {"pad_token", "special tokens come from the tokenizer of the model"},
+    {"tokenizer_type", "not needed: the files of the model describe it"},
+    {"model_type", "not needed: the files of the model describe it"},
+    {"trust_remote_code", "not needed: no code of a model is run"},
+    {"strict", "not needed: unknown keys are always refused"},
+    {"stage", "not needed: only supervised training is available, and the rows decide its kind"},
+    {"rl", "only supervised training is available"},
+    {"loss_watchdog*", "use --divergence-factor, which stops a run with a high loss"},
+    {"eval_max_new_tokens", "use --sample-tokens"},
+    {"optim_args", "use --beta1, --beta2, --adam-eps and --weight-decay"},
+    {"lr_scheduler_kwargs", "use --min-lr-ratio, or --cooldown for the schedule wsd"},
+    {"dropout", "not available; --lora-dropout is for adapters"},
+    {"neftune_noise_alpha", "not available"},
+    {"label_smoothing*", "not available"},
+    {"disable_tqdm", "use --quiet"},
 };
 
 const char *hy_config_hint(const char *name) {
+    char plain[64];
     if (!strncmp(name, "--", 2)) name += 2;
     const char *dot = strrchr(name, '.');
-    if (dot) name = dot + 1;
+    snprintf(plain, sizeof plain, "%s", dot ? dot + 1 : name);
+    for (char *c = plain; *c; c++)
+        if (*c == '-') *c = '_';
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
-        if (hy_setting_is_same_name(name, hints[i].name)) return hints[i].hint;
+        if (!fnmatch(hints[i].name, plain, 0)) return hints[i].hint;
     return NULL;
 }
 
-/* Values; key NULL: of every choice that has the word. */
+/* Values, of a key or of a switch above; key NULL: of every choice that has the word. */
 static const struct {
     const char *key, *typed, *word;
 } words[] = {
@@ -281,6 +362,14 @@ static const struct {
     {"train.precision", "float32", "fp32"},
     {"train.precision", "float", "fp32"},
     {"train.precision", "no", "fp32"},
+    {"train.frozen_dtype", "4", "nf4"},
+    {"train.frozen_dtype", "8", "int8"},
+    {"bf16", "auto", "false"}, /* precision = auto is bf16 where the device has it */
+    {"use_gradient_checkpointing", "unsloth", "true"},
+    {"gradient_checkpointing", "unsloth", "true"},
+    {"finetuning_type", "lora", "true"},
+    {"finetuning_type", "full", "false"},
+    {"input.chat_template", "tokenizer_default", "auto"},
     {"optimizer.optimizer", "adamw_torch", "adamw"},
     {"optimizer.optimizer", "adamw_torch_fused", "adamw"},
     {"optimizer.optimizer", "adamw_hf", "adamw"},
@@ -301,10 +390,13 @@ static const struct {
     {NULL, "false", "off"},
 };
 
-const char *hy_setting_word(const hy_setting *setting, const char *text) {
+const char *hy_setting_word(const hy_setting *setting, const hy_setting_alias *alias,
+                            const char *text) {
+    const char *key = alias ? alias->name : setting->info.key;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        bool is_here = words[i].key ? !strcmp(words[i].key, setting->info.key) : false;
-        for (const hy_named_value *c = setting->choices; !words[i].key && c && c->name; c++)
+        bool is_here = words[i].key && !strcmp(words[i].key, key);
+        bool is_any = !words[i].key && !alias;
+        for (const hy_named_value *c = setting->choices; is_any && c && c->name; c++)
             is_here |= !strcmp(c->name, words[i].word);
         if (is_here && !strcasecmp(text, words[i].typed)) return words[i].word;
     }

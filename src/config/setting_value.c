@@ -69,7 +69,7 @@ static bool parse_choice(const hy_setting *setting, const char *text, int *out) 
 }
 
 static bool is_in_range(const hy_setting *setting, double value) {
-    return value >= setting->min &&
+    return value >= setting->min && (value <= 0 || value >= setting->least) &&
            (setting->excludes_max ? value < setting->max : value <= setting->max);
 }
 
@@ -202,6 +202,12 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
     /* Short words are all similar: "gpu" is not a misspelt "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
     if (near && numbered_stem(near)) near = NULL; /* a pattern such as cuda:N is not a suggestion */
+    char size[16];                                /* "32GiB" for a bare 32 */
+    size_t length = strlen(text);
+    if (setting->least > 0 && length > 0 && length < 8 && strspn(text, "0123456789.") == length) {
+        snprintf(size, sizeof size, "%.8sGiB", text);
+        near = size;
+    }
     const char *type = type_in_words[setting->type], *end = strlen(text) > SHOWN_MAX ? "..." : "";
     return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s", origin,
                    setting->info.key, SHOWN_MAX, *text ? text : "\"\"", end, type ? type : "",

@@ -87,7 +87,8 @@ static const hy_setting table[] = {
             "How much risk to take for speed: a set of defaults. Files and flags override it.",
             "conservative", HY_CONSERVATIVE, "balanced", HY_BALANCED, "aggressive", HY_AGGRESSIVE)},
     {TEXT(model, "--model",
-          "a preset, a model folder or hub name, or a .cfg file with a shape group", "nano",
+          "a preset, a model folder or hub name, a finished run, or a .cfg file with a shape group",
+          "nano",
           "The model to train. It sets the shape and the usual training values; a model folder "
           "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
@@ -561,18 +562,18 @@ static const hy_setting table[] = {
             "outer or line.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
-    {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
+    {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0, or 1k to 1024TiB", 0, 0x1p50, "0",
            "Most bytes to use on the device; 0: all free memory of the card, less 256 MiB."),
-     .is_local = true},
-    {BYTES(memory.cpu_mem, "--cpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
+     .least = 1000, .is_local = true},
+    {BYTES(memory.cpu_mem, "--cpu-mem", "0, or 1k to 1024TiB", 0, 0x1p50, "0",
            "Most bytes to use of host memory; 0: all that is free, less host_reserve."),
-     .is_local = true},
+     .least = 1000, .is_local = true},
     {TEXT(memory.offload_folder, "--offload-folder", "a folder, or nothing", "",
           "Folder on a fast disk for state that fits neither on the device nor in host memory."),
      .is_local = true},
-    {BYTES(memory.offload_size, "--offload-size", "0 to 1024TiB", 0, 0x1p50, "0",
+    {BYTES(memory.offload_size, "--offload-size", "0, or 1k to 1024TiB", 0, 0x1p50, "0",
            "Most bytes to use in offload_folder; 0: all that is free there."),
-     .is_local = true},
+     .least = 1000, .is_local = true},
     {CHOICE(memory.weights_place, "--weights-place", "auto",
             "Place of the working weights. From pinned host memory or disk they are streamed to "
             "the device unit by unit. Places never change the results.",
@@ -740,6 +741,7 @@ hy_status hy_setting_unknown(const char *where, const char *name) {
     const char *hint = hy_config_hint(name);
     if (hint) return hy_fail(HY_ERR_INPUT, "%sunknown key %s; %s", where, name, hint);
     const hy_setting *near = hy_setting_nearest(name);
+    const char *all = "; \"hybrid-train --help all\" lists every key";
     return hy_fail(HY_ERR_INPUT, "%sunknown key %s%s", where, name,
-                   hy_did_you_mean(near ? near->info.key : NULL).text);
+                   near ? hy_did_you_mean(near->info.key).text : all);
 }

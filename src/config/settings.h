@@ -277,6 +277,7 @@ typedef struct hy_setting {
     size_t offset, size;           /* of the field in hy_settings */
     const hy_named_value *choices; /* ends with a name of NULL */
     double min, max;   /* for integers, numbers and bytes; all bounds are exact in a double */
+    double least;      /* smallest value besides 0: a size without a unit is a mistake */
     bool excludes_max; /* max itself is not accepted */
     bool is_local;     /* of one machine or process: may differ between the ranks of a run */
 } hy_setting;
@@ -312,8 +313,10 @@ hy_status hy_setting_unknown(const char *where, const char *name);
 /* The groups, in the table's order; NULL past the last. */
 const char *hy_setting_group_at(size_t i);
 
-/* The accepted word for a value as other trainers write it ("bfloat16"), or `text` itself. */
-const char *hy_setting_word(const hy_setting *setting, const char *text);
+/* The accepted word for a value as other trainers write it ("bfloat16"), or `text` itself. `alias`:
+ * the value is of this switch; NULL: of the setting. */
+const char *hy_setting_word(const hy_setting *setting, const hy_setting_alias *alias,
+                            const char *text);
 
 /* ---- one value: setting_value.c ---- */
 

@@ -20,7 +20,20 @@ static bool holds(const char *folder, const char *file) {
     return hy_path_join(path, sizeof path, folder, file) == HY_OK && hy_path_exists(path);
 }
 
+/* "--adapter lora" names a method of training. Here it is a folder that does not exist. */
+static hy_status check_adapter(const hy_config *config) {
+    static const char *const keys[] = {"lora.lora", "lora.qlora"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *origin;
+        HY_TRY(hy_config_get(config, keys[i], NULL, &origin));
+        HY_FAIL_IF(!strcmp(origin, "flag --adapter"), HY_ERR_INPUT,
+                   "adapter %s was not found; expected a folder saved by PEFT", keys[i] + 5);
+    }
+    return HY_OK;
+}
+
 hy_status hy_config_use_model(hy_config *config, const char *name) {
+    HY_TRY(check_adapter(config));
     /* A run folder has a configuration, a checkpoint a manifest; a model folder has neither. */
     bool is_run = hy_path_is_dir(name) && !holds(name, "config.json") &&
                   (holds(name, "config.cfg") || holds(name, "manifest.json"));

@@ -263,6 +263,7 @@ void hy_plan_fill_facts(const hy_plan_request *r, const hy_plan *plan, hy_plan_f
     facts->vram_bytes = plan->device;
     facts->host_pinned_bytes = pinned;
     facts->disk_bytes = plan->disk;
+    facts->host_limit = hy_budget_host(r);
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;

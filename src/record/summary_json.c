@@ -97,6 +97,7 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
                      s->spent >= (double)s->steps_total - 0.5 || s->is_stopped_early);
     hy_json_put_string(&w, "model", s->model);
     hy_json_put_int(&w, "parameters", s->parameters);
+    hy_json_put_int(&w, "trained_parameters", s->trained);
     hy_json_put_string(&w, "device", s->device);
     hy_put_ranks(&w, extras->ranks);
     hy_json_put_string(&w, "matmul", s->matmul);

@@ -405,6 +405,11 @@ uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool awaits_test) {
     return bytes;
 }
 
+uint64_t hy_rows_saved_frozen(const hy_rows *rows) {
+    const hy_row *row = &rows->row[HY_ROW_FROZEN];
+    return row->kind && row->kind->file ? saved_bytes(rows, row) : 0;
+}
+
 uint64_t hy_rows_forked_bytes(const hy_rows *rows) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {

@@ -135,6 +135,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
 
 /* The bytes in a checkpoint, and those that a paired test restores. */
 uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool awaits_test);
+uint64_t hy_rows_saved_frozen(const hy_rows *rows); /* part of them: frozen weights */
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
 
 /* Does an offload strategy move the optimizer's state to the host in Predict? */

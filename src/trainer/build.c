@@ -293,6 +293,18 @@ static hy_status read_checkpoint(hy_trainer *t) {
     return p->ops->load ? p->ops->load(p, t->resumed) : HY_OK;
 }
 
+static void say_resumed(const hy_trainer *t) {
+    long long done = (long long)t->progress->step, budget = (long long)t->schedule->steps_total;
+    double spent = t->progress->spent;
+    const char *rest = spent < (double)budget ? "" : "; nothing is left to train";
+    if (spent > (double)budget && done > budget)
+        hy_say(t, HY_NOTE, "resumed %s: %lld steps done, more than the %lld of this run%s",
+               t->resumed, done, budget, rest);
+    else
+        hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done%s", t->resumed, done,
+               (long long)hy_steps_at_end(done, spent, budget), rest);
+}
+
 static hy_status begin_or_resume(hy_trainer *t) {
     hy_engine *e = t->engine;
     begin_progress(t);
@@ -313,10 +325,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
     bool was_without = scale->scale == 1 && scale->good_steps == 0 && e->progress.skipped == 0;
     if (!uses_half(t)) *scale = (hy_loss_scale){.scale = 1};
     if (uses_half(t) && was_without) scale->scale = FIRST_LOSS_SCALE;
-    hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
-           (long long)t->progress->step,
-           (long long)hy_steps_at_end(t->progress->step, t->progress->spent,
-                                      t->schedule->steps_total));
+    say_resumed(t);
     return HY_OK;
 }
 

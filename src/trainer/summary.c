@@ -117,6 +117,13 @@ static void summarise_data(const hy_dataset_facts *data, hy_summary *out) {
     out->has_byte_tokens = data->is_bytes;
 }
 
+static int64_t count_trained(const hy_params *params) {
+    int64_t trained = 0;
+    for (int32_t i = 0; i < params->count; i++)
+        if (params->list[i].is_trainable) trained += params->list[i].stored;
+    return trained;
+}
+
 hy_summary hy_trainer_summarise(const hy_trainer *t) {
     const hy_progress *p = t->progress;
     const hy_settings *s = t->settings;
@@ -130,6 +137,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .matmul = t->engine->device.backend->facts.detail,
         .out = t->record->out,
         .parameters = t->engine->model->params.elements,
+        .trained = count_trained(&t->engine->model->params),
         .steps_total = t->schedule->steps_total,
         .steps = p->step,
         .full_steps = p->phases.steps[HY_WARMUP] + p->phases.steps[HY_FULL],
@@ -167,6 +175,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .checkpoint_bytes = hy_trainer_saved_bytes(t),
         .vocab = t->provider->facts.has_passes ? t->engine->model->shape.vocab : 0,
         .is_drawn = t->engine->has_drawn_weights,
+        .checkpoint_frozen_bytes = hy_rows_saved_frozen(t->engine->state->rows),
     };
     summarise_data(hy_trainer_data(t), &out);
     count_matmuls(t, &out.block_matmuls, &out.fp8_matmuls);

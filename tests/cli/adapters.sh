@@ -218,6 +218,37 @@ test_targets_that_the_model_has_not() {
     expect_refusal "lora_targets" "c_attn" "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
 }
 
+test_the_first_lines_say_what_is_trained() {
+    make_base
+    run_lora --lora-alpha 12 --lora-targets q_proj,v_proj --lora-modules norm --rslora --lr 0.004 --steps 1 --out one
+    expect_out "adapters  rank 4, alpha 12 (rsLoRA), in q_proj,v_proj; also trained: norm"
+    expect_out "trained   544 of 43,616 parameters, lr up to 0.004"
+    run_tiny --qlora --width 64 --steps 1 --out two
+    expect_out "adapters  rank 16, alpha 32, in all matrices of the blocks"
+    grep -qE '^trained   [0-9,]+ of [0-9,]+ parameters, lr up to [0-9.e-]+; the frozen blocks are in nf4$' "$stdout" ||
+        fail "$(head -n 8 "$stdout")"
+    run_tiny --train last:1 --steps 1 --out three
+    grep -qE '^trained   [0-9,]+ of [0-9,]+ parameters, lr up to [0-9.e-]+$' "$stdout" || fail "$(head "$stdout")"
+    run_tiny --steps 1 --out four
+    ! grep "^trained" "$stdout" || fail "all parameters are trained"
+}
+
+# A preset has no folder that frozen weights could be read from again.
+test_a_checkpoint_with_frozen_weights_says_so() {
+    run_tiny --lora --steps 1 --out drawn
+    grep -qE 'checkpoint size: [0-9.]+ KiB, [0-9.]+ KiB of it frozen weights, which a run with --model FOLDER' \
+        "$stdout" || fail "$(head "$stdout")"
+    run --plan --model tiny-llama --qlora --card rtx4060
+    grep -qE '^checkpoint size: [0-9.]+ MiB, [0-9.]+ [KM]iB of it frozen weights, which a run with --model FOLDER' \
+        "$stdout" || fail "$(grep checkpoint "$stdout")"
+    run --model drawn --lora --data builtin --builtin-bytes 60000 --steps 1 --seq-len 32 --out tuned --device cpu
+    expect_refusal "drawn has no config.json"
+    make_base
+    run --model base --lora --builtin-bytes 60000 --steps 1 --seq-len 32 --out tuned --device cpu
+    expect_code 0
+    ! grep "frozen weights" "$stdout" || fail "the folder has them"
+}
+
 test_train_beside_lora() {
     run_tiny --lora --train last:1 --out out
     expect_refusal "train.train" "lora_modules"
@@ -264,8 +295,6 @@ test_a_run_leads_to_its_adapter() {
 test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
-    run --model base --lora
-    expect_refusal "base has no config.json" "its model is in base/model"
     run --model tuned --lora
     expect_refusal "tuned has no config.json" "--adapter tuned/adapter"
     run --model tuned/adapter

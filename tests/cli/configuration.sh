@@ -201,3 +201,89 @@ test_yaml_and_json_say_the_same_as_libconfig() {
     run --config b.yml
     expect_refusal "b.yml is too large"
 }
+
+# Each key of a file that Axolotl reads is either accepted or reported with its line.
+test_a_file_of_axolotl_is_read_and_all_unknown_keys_are_reported() {
+    cat > a.yml <<'END'
+base_model: tiny-llama
+load_in_8bit: false
+load_in_4bit: true
+strict: false
+
+datasets:
+  - path: teknium/GPT4-LLM-Cleaned
+    type: alpaca
+val_set_size: 0.1
+output_dir: ./outputs/lora-out
+adapter: qlora
+lora_model_dir:
+sequence_len: 2048
+sample_packing: true
+lora_r: 16
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_modules:
+  - gate_proj
+  - v_proj
+wandb_project:
+gradient_accumulation_steps: 2
+micro_batch_size: 2
+num_epochs: 1
+optimizer: adamw_8bit
+lr_scheduler: cosine
+learning_rate: 0.0002
+bf16: auto
+fp16:
+tf32: false
+gradient_checkpointing: true
+gradient_checkpointing_kwargs:
+  use_reentrant: false
+flash_attention: true
+warmup_steps: 10
+evals_per_epoch: 4
+weight_decay: 0.0
+special_tokens:
+  pad_token: "<|end_of_text|>"
+END
+    run --config a.yml --print-config
+    expect_code 2
+    grep -o '[a-z.]*:[0-9]*: unknown key [a-z_]*' "$stderr" > found
+    expect_same "$(sed 's/.*:\([0-9]*\): unknown key/\1/' found | tr '\n' ',')" \
+        "4 strict,6 datasets,32 gradient_checkpointing_kwargs,36 evals_per_epoch,38 special_tokens," "keys"
+    expect_err "use data: FILE"
+    expect_same "$(grep -c '^hybrid-train: ' "$stderr")" 1 "messages"
+    sed '4,8d; 32,33d; 36d; 38,39d' a.yml > b.yml
+    run --config b.yml --print-config
+    expect_code 0
+    for line in 'qlora = true;' 'frozen_dtype = "nf4";' 'lora_targets = "gate_proj,v_proj";' \
+        'precision = "auto";' 'packing = "on";' 'recompute = "all";' 'epochs = 1;'; do
+        expect_out "$line"
+    done
+}
+
+test_all_mistakes_of_a_file_are_reported() {
+    printf 'steps = 3;\ntrain: { batch_size = -4; nonsense = 1; };\ntrian: { };\nlr = 50;\n' > a.cfg
+    run --config a.cfg
+    expect_code 2
+    for part in "a.cfg:2: train.batch_size = -4" "a.cfg:2: unknown key train.nonsense" \
+        "a.cfg:3: unknown group trian" "a.cfg:4: optimizer.lr = 50"; do
+        expect_err "$part"
+    done
+    i=0
+    while [ $i -lt 99 ]; do
+        echo "nothing_like_it_$i: 1"
+        i=$((i + 1))
+    done > many.yaml
+    run --config many.yaml
+    expect_code 2
+    grep -qE '^  and [0-9]+ more$' "$stderr" || fail "$(cat "$stderr")"
+}
+
+test_the_method_in_adapter_is_not_a_folder_for_evaluation() {
+    run_tiny --out out --quiet
+    expect_code 0
+    for method in lora qlora; do
+        run --eval-only --model out --adapter $method
+        expect_refusal "adapter $method was not found"
+    done
+}

@@ -50,8 +50,9 @@ test_a_folder_is_trained_and_written_again() {
     expect_out "the run starts with the weights of"
     expect_file out/model/config.json
     expect_file out/model/model.safetensors
-    run_model out/model --out again
+    run_model out --out again # a finished run stands for its model
     expect_code 0
+    expect_out "the run starts with the weights of out/model"
     expect_same "$(cksum < again/model/model.safetensors)" "$(cksum < out/model/model.safetensors)" \
         "weights after a second way through"
 }

@@ -74,10 +74,29 @@ test_run_says_what_it_is_and_what_it_came_to() {
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
         "out       out" "saves     every 30 minutes, at the end and when stopped" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
-        "above the true entropy" "better than the 5-gram" "sample" "everything is in out" \
+        "above the true entropy" "above the 5-gram" "sample" "everything is in out" \
         "--resume out"; do
         expect_out "$words"
     done
+}
+
+test_a_resumed_run_without_steps_left_says_so() {
+    run_tiny --out out
+    run --resume out --steps 5
+    expect_code 0
+    expect_out "resumed out/checkpoint-6: 6 steps done, more than the 5 of this run; nothing is left to train"
+    expect_out "--resume out --steps 12" # trains longer
+    run --resume out --steps 6
+    expect_out "resumed out/checkpoint-6: 6 of 6 steps done; nothing is left to train"
+    run --resume out --steps 8
+    expect_out "resumed out/checkpoint-6: 6 of 8 steps done"
+    ! grep -q "nothing is left" "$stdout" || fail "$(cat "$stdout")"
+}
+
+test_no_difference_of_losses_is_negative() {
+    run_tiny --out out
+    expect_code 0
+    ! grep -E '^ *(above|below|better).* -[0-9]' "$stdout" || fail "a loss above another is negative"
 }
 
 test_out_none_writes_nothing() {
@@ -173,6 +192,20 @@ test_plan_shows_the_table_and_stops() {
         expect_out "$words"
     done
     expect_nothing_written
+}
+
+test_a_plan_for_a_card_says_whose_host_memory_it_uses() {
+    run --plan --model tiny-llama --card rtx4060
+    grep -qE '^host +[0-9.]+ GiB of memory, as on this machine; --cpu-mem sets another size$' "$stdout" ||
+        fail "$(head -n 8 "$stdout")"
+    run --plan --model tiny-llama --card rtx4060 --cpu-mem 32GiB
+    ! grep "^host" "$stdout" || fail "the memory was given"
+    run_tiny --plan
+    ! grep "^host" "$stdout" || fail "the plan is for this machine"
+    run --plan --card rtx4060
+    expect_out "as on this machine; --cpu-mem sets another size."
+    run --plan --card rtx4060 --cpu-mem 32
+    expect_refusal "memory.cpu_mem = 32 is not accepted" "did you mean 32GiB?"
 }
 
 test_plan_that_does_not_fit_says_what_is_short() {

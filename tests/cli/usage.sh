@@ -75,11 +75,14 @@ test_stray_argument_names_the_flag_it_wants() {
     expect_refusal "--config my.cfg"
     run gpt2-124m
     expect_refusal "--model gpt2-124m"
-    run --overwrite false
-    expect_refusal "--overwrite=false"
 }
 
-test_switches_have_three_spellings() {
+test_switches_have_four_spellings() {
+    run --print-config --shuffle False --bf16 True --device cpu
+    expect_out "shuffle = false;  # flag --shuffle"
+    expect_out 'precision = "bf16";  # flag --bf16'
+    run --quiet yes
+    expect_refusal 'unexpected argument "yes"'
     run --print-config --no-shuffle
     expect_out "shuffle = false;  # flag --shuffle"
     run --print-config --shuffle=false
@@ -92,13 +95,37 @@ test_switches_have_three_spellings() {
     expect_refusal "--quiet takes no value"
 }
 
+test_a_choice_with_on_and_off_is_also_a_switch() {
+    for flag in --packing --sample-packing --sample_packing "--packing True" --packing=on; do
+        # shellcheck disable=SC2086 # a flag and its value
+        run --print-config $flag --device cpu
+        expect_out 'packing = "on";  # flag --packing'
+    done
+    run --print-config --no-sample-packing --tf32
+    expect_out 'packing = "off";  # flag --packing'
+    expect_out 'tf32 = "on";  # flag --tf32'
+}
+
+test_a_missing_value_names_the_flag_as_typed() {
+    run --learning-rate
+    expect_refusal "--learning-rate needs a value: number, 0 to 10"
+    run --max_seq_length --quiet
+    expect_refusal "--max_seq_length needs a value: integer"
+}
+
 test_names_from_other_trainers_are_understood() {
     run --print-config --no-checkpointing
     expect_out 'recompute = "none"'
     run --print-config --checkpoint-every-layer
     expect_out 'recompute = "all"'
-    run --print-config --learning_rate 0.5
+    run --print-config --learning_rate 0.5 --finetuning_type lora --quantization-bit=4
     expect_out "lr = 0.5"
+    expect_out "lora = true;  # flag --finetuning-type"
+    expect_out 'frozen_dtype = "nf4"'
+    run --print-config --adapter qlora
+    expect_out "qlora = true;  # flag --adapter"
+    run --wandb_project x
+    expect_refusal "unknown flag --wandb_project; " "follow_metrics.py"
 }
 
 test_doctor_fits_one_screen_and_writes_nothing() {

@@ -1,4 +1,4 @@
-/* fuzz_config.c: a configuration file of any bytes.
+/* fuzz_config.c: a configuration file of any bytes, as libconfig and as YAML.
  *
  * It is loaded or refused with a message; what was loaded can be printed, and what is printed loads
  * again. Whatever settings it makes are checked as a run would. */
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[128], path[200], again[200];
+static char folder[128], path[200], yaml[200], again[200];
 
 static void require(int holds, const char *what) {
     if (holds) return;
@@ -23,6 +23,7 @@ static void require(int holds, const char *what) {
 
 static void remove_folder(void) {
     unlink(path);
+    unlink(yaml);
     unlink(again);
     rmdir(folder);
 }
@@ -30,6 +31,7 @@ static void remove_folder(void) {
 static void make_folder(void) {
     make_scratch(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/a.cfg", folder);
+    snprintf(yaml, sizeof yaml, "%s/a.yaml", folder);
     snprintf(again, sizeof again, "%s/b.cfg", folder);
     atexit(remove_folder);
 }
@@ -47,16 +49,21 @@ static void load_again(const hy_config *config) {
     hy_config_destroy(other);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void load(const char *file, const uint8_t *data, size_t size) {
     hy_config *config;
-    if (!folder[0]) make_folder();
-    put_scratch(path, data, size);
+    put_scratch(file, data, size);
     require(hy_config_create(&config) == HY_OK, "no memory");
-    if (hy_config_load(config, path) == HY_OK) {
+    if (hy_config_load(config, file) == HY_OK) {
         load_again(config);
     } else {
         require(hy_error_message()[0] != 0, "a refusal without a word");
     }
     hy_config_destroy(config);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (!folder[0]) make_folder();
+    load(path, data, size);
+    load(yaml, data, size);
     return 0;
 }
