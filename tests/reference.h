@@ -70,6 +70,8 @@ static inline void reference_reduce(const hy_op_call *c) {
 
 static inline void reference_norm(const hy_op_call *c) {
     const double *w = reference_data(c, HY_NORM_WEIGHT), *bias = reference_data(c, HY_NORM_BIAS);
+    const double *residual = reference_data(c, HY_NORM_RESIDUAL);
+    double offset = (double)c->attr.norm.offset;
     double *mean_out = reference_data(c, HY_NORM_MEAN), *rstd_out = reference_data(c, HY_NORM_RSTD);
     int64_t N = hy_tensor_height(&c->t[HY_NORM_X]), C = hy_tensor_width(&c->t[HY_NORM_X]);
     for (int64_t n = 0; n < N; n++) {
@@ -79,7 +81,10 @@ static inline void reference_norm(const hy_op_call *c) {
         if (c->attr.norm.is_rms) mean = 0;
         for (int64_t i = 0; i < C; i++) square += (x[i] - mean) * (x[i] - mean) / (double)C;
         double rstd = 1 / sqrt(square + (double)c->attr.norm.eps);
-        for (int64_t i = 0; i < C; i++) y[i] = (x[i] - mean) * rstd * w[i] + (bias ? bias[i] : 0);
+        for (int64_t i = 0; i < C; i++) {
+            y[i] = (residual ? residual[n * C + i] : 0) + (x[i] - mean) * rstd * (offset + w[i]) +
+                   (bias ? bias[i] : 0);
+        }
         if (mean_out) mean_out[n] = mean;
         rstd_out[n] = rstd;
     }
@@ -92,21 +97,24 @@ static inline void reference_norm_bwd(const hy_op_call *c) {
     double *dx = reference_data(c, HY_NORM_BWD_DX), *dw = reference_data(c, HY_NORM_BWD_DWEIGHT),
            *db = reference_data(c, HY_NORM_BWD_DBIAS);
     int64_t N = hy_tensor_height(&c->t[HY_NORM_BWD_X]), C = hy_tensor_width(&c->t[HY_NORM_BWD_X]);
+    double offset = (double)c->attr.norm.offset;
     double *sum_w = calloc((size_t)C, sizeof(double)), *sum_b = calloc((size_t)C, sizeof(double));
     for (int64_t n = 0; n < N; n++) {
         double mean = c->attr.norm.is_rms ? 0 : reference_data(c, HY_NORM_BWD_MEAN)[n];
         double rstd = reference_data(c, HY_NORM_BWD_RSTD)[n], g_mean = 0, gx_mean = 0;
         for (int64_t i = n * C, j = 0; j < C; i++, j++) {
             double xhat = (x[i] - mean) * rstd;
-            g_mean += dy[i] * w[j] / (double)C;
-            gx_mean += dy[i] * w[j] * xhat / (double)C;
+            double g = dy[i] * (offset + w[j]);
+            g_mean += g / (double)C;
+            gx_mean += g * xhat / (double)C;
             sum_w[j] += dy[i] * xhat;
             sum_b[j] += dy[i];
         }
         if (c->attr.norm.is_rms) g_mean = 0;
         for (int64_t i = n * C, j = 0; j < C; i++, j++) {
             double xhat = (x[i] - mean) * rstd;
-            dx[i] = (residual ? residual[i] : 0) + rstd * (dy[i] * w[j] - g_mean - xhat * gx_mean);
+            double g = dy[i] * (offset + w[j]);
+            dx[i] = (residual ? residual[i] : 0) + rstd * (g - g_mean - xhat * gx_mean);
         }
     }
     for (int64_t j = 0; dw && j < C; j++) reference_put(c, &dw[j], sum_w[j]);

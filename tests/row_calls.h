@@ -272,19 +272,38 @@ typedef struct norm_case {
     int64_t N, C;
     uint64_t seed;
     bool is_rms, has_bias, has_residual, wants_dw, wants_db;
+    bool adds_residual; /* forward */
+    float offset;
 } norm_case;
 
 static inline trial norm_trial(const norm_case *n, int mixture) {
     trial t = trial_begin(HY_OP_NORM, n->seed);
     t.call.attr.norm.eps = 1e-5f;
     t.call.attr.norm.is_rms = n->is_rms;
+    t.call.attr.norm.offset = n->offset;
     trial_normal(&t, HY_NORM_X, pick_dtype(mixture, &t.dice), n->N, n->C, 0.7, 1);
-    trial_normal(&t, HY_NORM_WEIGHT, pick_dtype(mixture, &t.dice), 0, n->C, 1, 0.5);
+    trial_normal(&t, HY_NORM_WEIGHT, pick_dtype(mixture, &t.dice), 0, n->C, n->offset ? 0 : 1, 0.5);
     if (n->has_bias) trial_normal(&t, HY_NORM_BIAS, pick_dtype(mixture, &t.dice), 0, n->C, 0, 0.5);
     trial_tensor(&t, HY_NORM_Y, pick_dtype(mixture, &t.dice), n->N, n->C);
     if (!n->is_rms) trial_tensor(&t, HY_NORM_MEAN, HY_F32, 0, n->N);
     trial_tensor(&t, HY_NORM_RSTD, HY_F32, 0, n->N);
+    if (n->adds_residual) {
+        trial_normal(&t, HY_NORM_RESIDUAL, t.call.t[HY_NORM_Y].dtype, n->N, n->C, 0, 1);
+    }
     return t;
+}
+
+/* A norm may be added to the residual in place. */
+static inline void check_norm_onto_residual(const norm_case *n, int mixture, call_runner run) {
+    trial t = norm_trial(n, mixture);
+    hy_op_call same = t.call;
+    hy_tensor residual = copy_tensor(&t.call.t[HY_NORM_RESIDUAL]);
+    same.t[HY_NORM_RESIDUAL] = same.t[HY_NORM_Y] = residual;
+    run(&same);
+    run(&t.call);
+    ck_assert_mem_eq(residual.data, t.call.t[HY_NORM_Y].data, hy_tensor_bytes(&residual));
+    free(residual.data);
+    trial_end(&t);
 }
 
 /* Backward of a forward trial: statistics from the reference, the rest random. */

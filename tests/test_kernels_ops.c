@@ -129,6 +129,41 @@ EACH_MIXTURE(norm_backward_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
+/* variant as above; bit 1 also adds a residual in the forward pass */
+EACH_MIXTURE(norms_with_an_offset_agree_with_the_reference, 0, MIXTURES) {
+    for (int i = 0; i < 4 * 4; i++) {
+        norm_case n = norm_at(1 + i / 4, mixture, 4 + i % 4);
+        n.offset = i % 2 ? 1 : 0.5f;
+        n.adds_residual = i & 2;
+        trial f = norm_trial(&n, mixture), b = norm_bwd_trial(&n, mixture);
+        run_both(&f);
+        run_both(&b);
+        trial_check(&f, HY_NORM_Y, 1);
+        trial_check(&b, HY_NORM_BWD_DX, 2);
+        trial_check(&b, HY_NORM_BWD_DWEIGHT, 1);
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+
+EACH_MIXTURE(a_norm_may_be_added_to_the_residual_in_place, 0, PURE_TYPES) {
+    for (int variant = 0; variant < 4; variant++) {
+        norm_case n = norm_at(4, mixture, variant);
+        n.adds_residual = true;
+        check_norm_onto_residual(&n, mixture, run_call);
+    }
+}
+
+START_TEST(a_norm_with_residual_and_largest_is_refused) {
+    norm_case n = norm_at(2, 0, 1);
+    n.adds_residual = true;
+    trial t = norm_trial(&n, 0);
+    trial_tensor(&t, HY_NORM_LARGEST, HY_F32, 0, 1);
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "residual and largest cannot be combined");
+    trial_end(&t);
+}
+END_TEST
+
 EACH_MIXTURE(norm_backward_may_write_over_the_residual, 0, PURE_TYPES) {
     norm_case n = norm_at(2, mixture, 6);
     check_norm_over_residual(&n, mixture, run_call);
@@ -419,6 +454,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, sums_and_square_sums_are_exact_to_double_precision);
     tcase_add_test(all, norm_agrees_with_the_reference);
     tcase_add_test(all, norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, norms_with_an_offset_agree_with_the_reference);
+    tcase_add_test(all, a_norm_may_be_added_to_the_residual_in_place);
+    tcase_add_test(all, a_norm_with_residual_and_largest_is_refused);
     tcase_add_test(all, norm_backward_may_write_over_the_residual);
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);

@@ -60,6 +60,7 @@ START_TEST(norm_backward) {
         trial f = trial_begin(HY_OP_NORM, (uint64_t)variant), b = trial_begin(HY_OP_NORM_BWD, 9);
         f.exact.attr.norm.eps = 1e-3f;
         f.exact.attr.norm.is_rms = is_rms;
+        f.exact.attr.norm.offset = has_residual ? 0.75f : 0;
         trial_normal(&f, HY_NORM_X, HY_F64, 5, 13, 0.5, 1);
         trial_normal(&f, HY_NORM_WEIGHT, HY_F64, 0, 13, 1, 0.5);
         trial_normal(&f, HY_NORM_BIAS, HY_F64, 0, 13, 0, 0.5);

@@ -153,6 +153,32 @@ EACH_TYPE(norm_backward_agrees_with_the_reference, GPU_MIXTURES) {
     }
 }
 
+/* Bit 1 of a variant also adds a residual in the forward pass. */
+EACH_TYPE(norms_with_an_offset_agree_with_the_reference, GPU_MIXTURES) {
+    for (int i = 0; i < 4 * (NORM_SHAPES + DRAWN - 1); i++) {
+        norm_case n = norm_at(1 + i / 4, mixture, 4 + i % 4);
+        n.offset = i % 2 ? 1 : 0.5f;
+        n.adds_residual = i & 2;
+        if (n.C < 3 || gpu_leaves_out(n.N * n.C)) continue;
+        trial f = norm_trial(&n, mixture), b = norm_bwd_trial(&n, mixture);
+        if (gpu_run_both(&f, mixture)) gpu_check(&f, HY_NORM_Y, 1);
+        if (gpu_run_both(&b, mixture)) {
+            gpu_check(&b, HY_NORM_BWD_DX, 2);
+            gpu_check(&b, HY_NORM_BWD_DWEIGHT, 1);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+
+EACH_TYPE(a_norm_may_be_added_to_the_residual_in_place, PURE_TYPES) {
+    for (int i = 0; i < 4 * NORM_SHAPES; i++) {
+        norm_case n = norm_at(i / 4, mixture, i % 4);
+        n.adds_residual = true;
+        if (!gpu_leaves_out(n.N * n.C)) check_norm_onto_residual(&n, mixture, gpu_must_run);
+    }
+}
+
 EACH_TYPE(norm_backward_may_write_over_the_residual, PURE_TYPES) {
     for (int shape = 2; shape < 5; shape++) {
         norm_case n = norm_at(shape, mixture, shape % 2 ? 7 : 6);
@@ -352,6 +378,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, norm_agrees_with_the_reference);
     tcase_add_test(all, layernorm_of_equal_numbers_is_the_bias);
     tcase_add_test(all, norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, norms_with_an_offset_agree_with_the_reference);
+    tcase_add_test(all, a_norm_may_be_added_to_the_residual_in_place);
     tcase_add_test(all, norm_backward_may_write_over_the_residual);
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
