@@ -5,7 +5,7 @@
  * dw and db are column sums of dy xhat and dy. A team keeps its threads' columns of both sums in
  * registers while it iterates over its rows; the teams of a block add theirs in order, and the sums
  * of blocks are added at the end (columns.cuh). A row is read before it is written: dx may be
- * residual. */
+ * residual, or dy. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/norm.cuh"
 
@@ -322,10 +322,10 @@ hy_status hy_cuda_norm_bwd_apart(const hy_cuda_run *run, int64_t apart, int stat
     if (p.chunks == 0 ||
         !hy_fit_packs(n.C | apart, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY], &t[HY_NORM_BWD_RESIDUAL],
                                     &t[HY_NORM_BWD_DX]})) {
-        norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
         hy_matrix_source<hy_singles> source = {hy_singles::of(&t[HY_NORM_BWD_DY]), n.C};
         if (hy_has(dw)) hy_column_sums(run, weight_source{n}, n.N, dw, n.partial);
         if (hy_has(db)) hy_column_sums(run, source, n.N, db, n.partial);
+        norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n); /* may write over dy */
         return hy_cuda_launched(run);
     }
     hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
