@@ -123,48 +123,70 @@ static inline void reference_norm_bwd(const hy_op_call *c) {
     free(sum_b);
 }
 
-static inline void reference_head_norm(const hy_op_call *c) {
+/* What is normed together: a head, or with is_whole all heads of q or of k. */
+typedef struct reference_part {
+    int64_t count; /* parts of a row */
+    int64_t at, n; /* columns of this one */
+    bool is_query;
+} reference_part;
+
+static inline reference_part reference_part_of(const hy_op_call *c, int64_t i) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (H + 2 * K) * D;
+    if (!c->attr.heads.is_whole) return (reference_part){H + K, i * D, D, i < H};
+    return (reference_part){2, i ? H * D : 0, (i ? K : H) * D, i == 0};
+}
+
+static inline void reference_head_norm(const hy_op_call *c) {
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (c->attr.heads.heads + 2 * K) * D;
     for (int64_t n = 0; n < N; n++) {
-        const double *x = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
-        double *y = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
-        for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
-            double square = 0;
-            for (int64_t i = 0; i < D; i++) square += x[h * D + i] * x[h * D + i] / (double)D;
+        const double *row = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
+        double *out = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
+        for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
+            reference_part p = reference_part_of(c, k);
+            const double *w = reference_data(c, p.is_query ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
+            const double *x = row + p.at;
+            double square = 0, offset = (double)c->attr.heads.norm_offset;
+            for (int64_t i = 0; i < p.n; i++) square += x[i] * x[i] / (double)p.n;
             double rstd = 1 / sqrt(square + (double)c->attr.heads.eps);
-            for (int64_t i = 0; i < D; i++) y[h * D + i] = x[h * D + i] * rstd * w[i];
-            reference_data(c, HY_HEAD_NORM_RSTD)[n * (H + K) + h] = rstd;
+            for (int64_t i = 0; i < p.n; i++) out[p.at + i] = x[i] * rstd * (offset + w[i]);
+            reference_data(c, HY_HEAD_NORM_RSTD)[n * p.count + k] = rstd;
         }
-        for (int64_t i = (H + K) * D; i < P; i++) y[i] = x[i];
+        for (int64_t i = P - K * D; i < P; i++) out[i] = row[i];
     }
 }
 
 static inline void reference_head_norm_bwd(const hy_op_call *c) {
-    int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]), P = (H + 2 * K) * D;
-    double *sum = calloc((size_t)(2 * D), sizeof(double));
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]);
+    int64_t P = (c->attr.heads.heads + 2 * K) * D;
+    double *sum = calloc((size_t)(2 * P), sizeof(double));
     for (int64_t n = 0; n < N; n++) {
         const double *dy = reference_data(c, HY_HEAD_NORM_BWD_DOUT) + n * P,
                      *x = reference_data(c, HY_HEAD_NORM_BWD_QKV) + n * P;
         double *dx = reference_data(c, HY_HEAD_NORM_BWD_DQKV) + n * P;
-        for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
-            double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * (H + K) + h], mean = 0;
-            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
-                mean += dy[j] * w[i] * x[j] * rstd / (double)D;
-                sum[(h < H ? 0 : D) + i] += dy[j] * x[j] * rstd;
+        for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
+            reference_part p = reference_part_of(c, k);
+            const double *w =
+                reference_data(c, p.is_query ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
+            double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * p.count + k], mean = 0;
+            double offset = (double)c->attr.heads.norm_offset;
+            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
+                mean += dy[j] * (offset + w[i]) * x[j] * rstd / (double)p.n;
+                sum[(p.is_query ? 0 : P) + i] += dy[j] * x[j] * rstd;
             }
-            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
-                dx[j] = rstd * (dy[j] * w[i] - x[j] * rstd * mean);
+            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
+                dx[j] = rstd * (dy[j] * (offset + w[i]) - x[j] * rstd * mean);
             }
         }
-        for (int64_t i = (H + K) * D; i < P; i++) dx[i] = dy[i];
+        for (int64_t i = P - K * D; i < P; i++) dx[i] = dy[i];
     }
     for (int k = 0; k < 2; k++) {
-        double *dw = reference_data(c, HY_HEAD_NORM_BWD_DWQ + k);
-        for (int64_t i = 0; dw && i < D; i++) reference_put(c, &dw[i], sum[k * D + i]);
+        int at = HY_HEAD_NORM_BWD_DWQ + k;
+        double *dw = reference_data(c, at);
+        for (int64_t i = 0; dw && i < hy_tensor_count(&c->t[at]); i++) {
+            reference_put(c, &dw[i], sum[k * P + i]);
+        }
     }
     free(sum);
 }
@@ -174,16 +196,21 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
 static inline void reference_rope(const hy_op_call *c) {
     int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
     int64_t N = hy_tensor_height(&c->t[HY_ROPE_QKV]), P = hy_tensor_width(&c->t[HY_ROPE_QKV]);
+    int64_t turned = c->attr.heads.rotary ? c->attr.heads.rotary : D, half = turned / 2;
+    const double *query = reference_data(c, HY_ROPE_QUERY);
     for (int64_t n = 0; n < N; n++) {
-        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * D;
+        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * turned;
         for (int64_t h = 0; h < heads; h++) {
             double *x = reference_data(c, HY_ROPE_QKV) + n * P + h * D;
-            for (int64_t i = 0; i < D / 2; i++) {
+            for (int64_t i = 0; i < half; i++) {
                 double cosine = table[2 * i], sine = table[2 * i + 1];
                 if (c->attr.heads.inverse) sine = -sine;
-                double a = x[i], b = x[i + D / 2];
+                double a = x[i], b = x[i + half];
                 x[i] = a * cosine - b * sine;
-                x[i + D / 2] = a * sine + b * cosine;
+                x[i + half] = a * sine + b * cosine;
+            }
+            for (int64_t i = 0; query && h < c->attr.heads.heads && i < D; i++) {
+                x[i] *= query[n % c->attr.heads.seq];
             }
         }
     }

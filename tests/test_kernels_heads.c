@@ -44,9 +44,43 @@ EACH_MIXTURE(head_norm_backward_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(head_norm_backward_may_write_over_its_input, 0, PURE_TYPES) {
-    check_head_norm_in_place(&heads_cases[3], mixture, run_call);
+EACH_MIXTURE(head_norm_with_options_agrees_with_the_reference, 0, MIXTURES) {
+    static const heads_case wide = {1, 11, 20, 5, 72, 0, false}; /* more than one piece */
+    for (int i = 0; i < 3 * (HEADS_CASES + 1); i++) {
+        heads_case of = i / 3 < HEADS_CASES ? heads_cases[i / 3] : wide;
+        heads_with.norm_offset = i % 3 == 0 ? 0 : 1;
+        heads_with.is_whole = i % 3 != 2;
+        trial f = head_norm_trial(&of, mixture), b = head_norm_bwd_trial(&of, mixture, true);
+        b.call.attr.accumulate = i % 2;
+        run_both(&f);
+        run_both(&b);
+        trial_check(&f, HY_HEAD_NORM_OUT, 1);
+        trial_check(&f, HY_HEAD_NORM_RSTD, 1);
+        trial_check(&b, HY_HEAD_NORM_BWD_DQKV, 2);
+        trial_check(&b, HY_HEAD_NORM_BWD_DWQ, 2);
+        trial_check(&b, HY_HEAD_NORM_BWD_DWK, 2);
+        trial_end(&f);
+        trial_end(&b);
+    }
+    clear_options();
 }
+
+EACH_MIXTURE(head_norm_backward_may_write_over_its_input, 0, PURE_TYPES) {
+    for (int i = 0; i < 2; i++) {
+        heads_with.is_whole = i;
+        check_head_norm_in_place(&heads_cases[3], mixture, run_call);
+    }
+    clear_options();
+}
+
+START_TEST(a_whole_head_norm_names_weights_of_the_wrong_length) {
+    heads_case h = heads_cases[3];
+    trial t = head_norm_trial(&h, 0);
+    t.call.attr.heads.is_whole = true;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "wq has shape (40), expected (240)");
+    trial_end(&t);
+}
+END_TEST
 
 EACH_MIXTURE(rope_turns_as_the_reference_and_back, 0, PURE_TYPES) {
     for (int i = 0; i < HEADS_CASES; i++) {
@@ -59,6 +93,35 @@ EACH_MIXTURE(rope_turns_as_the_reference_and_back, 0, PURE_TYPES) {
         trial_end(&t);
     }
 }
+
+EACH_MIXTURE(rope_of_part_of_a_head_agrees_with_the_reference, 0, PURE_TYPES) {
+    for (int i = 0; i < 8 * HEADS_CASES; i++) {
+        const heads_case *h = &heads_cases[i / 8];
+        set_rope_options(h, i % 4);
+        trial t = rope_trial(h, mixture);
+        t.call.attr.heads.inverse = i & 4;
+        run_both(&t);
+        trial_check(&t, HY_ROPE_QKV, 1);
+        trial_end(&t);
+    }
+    clear_options();
+}
+
+START_TEST(rope_refuses_what_it_cannot_rotate) {
+    static const int32_t wrong[] = {-2, 1, 7, 18};
+    trial t = rope_trial(&heads_cases[1], 0);
+    for (int i = 0; i < 4; i++) {
+        t.call.attr.heads.rotary = wrong[i];
+        must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "expected an even number from 2 to 16");
+    }
+    t.call.attr.heads.rotary = 8;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "table has shape (10, 8, 2), expected");
+    t.call.attr.heads.rotary = 0;
+    trial_tensor(&t, HY_ROPE_QUERY, HY_F32, 0, 6);
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "query has shape (6), expected (at least 7)");
+    trial_end(&t);
+}
+END_TEST
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
@@ -144,8 +207,12 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, head_norm_agrees_with_the_reference);
     tcase_add_test(all, head_norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, head_norm_with_options_agrees_with_the_reference);
     tcase_add_test(all, head_norm_backward_may_write_over_its_input);
+    tcase_add_test(all, a_whole_head_norm_names_weights_of_the_wrong_length);
     tcase_add_test(all, rope_turns_as_the_reference_and_back);
+    tcase_add_test(all, rope_of_part_of_a_head_agrees_with_the_reference);
+    tcase_add_test(all, rope_refuses_what_it_cannot_rotate);
     tcase_add_test(all, attention_agrees_with_the_reference);
     tcase_add_test(all, attention_survives_scores_that_would_overflow);
     tcase_add_test(all, attention_backward_agrees_with_the_reference);

@@ -105,14 +105,17 @@ static void set_heads(hy_op_attr *attr, int32_t batch, int32_t seq, int32_t wind
 }
 enum { WIDTH = (4 + 2 * 2) * 6 };
 
-START_TEST(head_norm_backward) {
+static void check_head_norm_backward(bool is_whole) {
+    int64_t wq = is_whole ? 4 * 6 : 6, wk = is_whole ? 2 * 6 : 6;
     trial f = trial_begin(HY_OP_HEAD_NORM, 1), b = trial_begin(HY_OP_HEAD_NORM_BWD, 2);
     set_heads(&f.exact.attr, 1, 3, 0);
+    f.exact.attr.heads.is_whole = is_whole;
+    f.exact.attr.heads.norm_offset = is_whole ? 0.5f : 0;
     trial_normal(&f, HY_HEAD_NORM_QKV, HY_F64, 3, WIDTH, 0, 1);
-    trial_normal(&f, HY_HEAD_NORM_WQ, HY_F64, 0, 6, 1, 0.5);
-    trial_normal(&f, HY_HEAD_NORM_WK, HY_F64, 0, 6, 1, 0.5);
+    trial_normal(&f, HY_HEAD_NORM_WQ, HY_F64, 0, wq, 1, 0.5);
+    trial_normal(&f, HY_HEAD_NORM_WK, HY_F64, 0, wk, 1, 0.5);
     trial_tensor(&f, HY_HEAD_NORM_OUT, HY_F64, 3, WIDTH);
-    trial_tensor(&f, HY_HEAD_NORM_RSTD, HY_F64, 3, 6);
+    trial_tensor(&f, HY_HEAD_NORM_RSTD, HY_F64, 3, is_whole ? 2 : 6);
     reference_run(&f.exact);
     trial_normal(&b, HY_HEAD_NORM_BWD_DOUT, HY_F64, 3, WIDTH, 0, 1);
     share(&b, &f,
@@ -122,8 +125,8 @@ START_TEST(head_norm_backward) {
                            {HY_HEAD_NORM_BWD_RSTD, HY_HEAD_NORM_RSTD},
                            {-1, -1}});
     trial_tensor(&b, HY_HEAD_NORM_BWD_DQKV, HY_F64, 3, WIDTH);
-    trial_tensor(&b, HY_HEAD_NORM_BWD_DWQ, HY_F64, 0, 6);
-    trial_tensor(&b, HY_HEAD_NORM_BWD_DWK, HY_F64, 0, 6);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWQ, HY_F64, 0, wq);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWK, HY_F64, 0, wk);
     reference_run(&b.exact);
     const double *dout = b.exact.t[HY_HEAD_NORM_BWD_DOUT].data;
     check_gradient(&b.exact, HY_HEAD_NORM_BWD_DQKV, &f.exact, HY_HEAD_NORM_QKV, HY_HEAD_NORM_OUT,
@@ -134,6 +137,11 @@ START_TEST(head_norm_backward) {
                    dout);
     trial_end(&f);
     trial_end(&b);
+}
+
+START_TEST(head_norm_backward) {
+    check_head_norm_backward(false);
+    check_head_norm_backward(true);
 }
 END_TEST
 

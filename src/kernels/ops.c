@@ -429,7 +429,7 @@ static hy_status check_rope(const hy_op_call *call) {
         rotary != 0 && (rotary < 2 || rotary > D || rotary % 2 != 0), HY_ERR_INPUT,
         "rope: rotary is %d, expected an even number from 2 to %lld (head_dim), or 0 for all",
         rotary, (long long)D);
-    HY_FAIL_IF(turned % 2 != 0, HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
+    HY_FAIL_IF(D % 2 != 0, HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
                (long long)D);
     if (query->data && hy_tensor_count(query) < T) {
         return wrong_shape(call, HY_ROPE_QUERY, "(at least %lld)", (long long)T);
