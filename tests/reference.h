@@ -334,26 +334,38 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-static inline double reference_gelu(double x) {
-    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+static inline double reference_act(hy_act kind, double x) {
+    double root = sqrt(2 / acos(-1));
+    switch (kind) {
+    case HY_ACT_GELU: return x * erfc(-x / sqrt(2)) / 2;
+    case HY_ACT_RELU2: return x > 0 ? x * x : 0;
+    case HY_ACT_SILU: return x / (1 + exp(-x));
+    default: return 0.5 * x * (1 + tanh(root * (x + 0.044715 * x * x * x)));
+    }
 }
 
-static inline double reference_gelu_slope(double x) {
+static inline double reference_act_slope(hy_act kind, double x) {
     double root = sqrt(2 / acos(-1)), t = tanh(root * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    double s = 1 / (1 + exp(-x));
+    switch (kind) {
+    case HY_ACT_GELU: return erfc(-x / sqrt(2)) / 2 + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
+    case HY_ACT_RELU2: return x > 0 ? 2 * x : 0;
+    case HY_ACT_SILU: return s * (1 + x * (1 - s));
+    default: return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    }
 }
 
 static inline void reference_gelu_op(const hy_op_call *c) {
     const double *x = reference_data(c, HY_GELU_X);
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_X]); i++) {
-        reference_data(c, HY_GELU_Y)[i] = reference_gelu(x[i]);
+        reference_data(c, HY_GELU_Y)[i] = reference_act(c->attr.act.kind, x[i]);
     }
 }
 
 static inline void reference_gelu_bwd(const hy_op_call *c) {
     const double *dy = reference_data(c, HY_GELU_BWD_DY), *x = reference_data(c, HY_GELU_BWD_X);
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_BWD_X]); i++) {
-        reference_data(c, HY_GELU_BWD_DX)[i] = dy[i] * reference_gelu_slope(x[i]);
+        reference_data(c, HY_GELU_BWD_DX)[i] = dy[i] * reference_act_slope(c->attr.act.kind, x[i]);
     }
 }
 
@@ -364,16 +376,16 @@ static inline void reference_swiglu(const hy_op_call *c) {
         reference_data(c, is_forward ? HY_SWIGLU_GATE_UP : HY_SWIGLU_BWD_GATE_UP);
     double *out = reference_data(c, is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DGATE_UP);
     const hy_tensor *narrow = &c->t[is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DY];
+    hy_act kind = c->attr.act.kind == HY_ACT_DEFAULT ? HY_ACT_SILU : c->attr.act.kind;
     int64_t F = hy_tensor_width(narrow);
     for (int64_t n = 0; n < hy_tensor_height(narrow); n++) {
         for (int64_t i = 0; i < F; i++) {
-            double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i],
-                   s = 1 / (1 + exp(-g));
+            double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i];
             if (is_forward) {
-                out[n * F + i] = g * s * u;
+                out[n * F + i] = reference_act(kind, g) * u;
             } else {
-                out[n * 2 * F + i] = dy[n * F + i] * u * s * (1 + g * (1 - s));
-                out[n * 2 * F + F + i] = dy[n * F + i] * g * s;
+                out[n * 2 * F + i] = dy[n * F + i] * u * reference_act_slope(kind, g);
+                out[n * 2 * F + F + i] = dy[n * F + i] * reference_act(kind, g);
             }
         }
     }

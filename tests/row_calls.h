@@ -350,6 +350,21 @@ static inline void check_norm_over_residual(const norm_case *n, int mixture, cal
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
+/* gelu or swiglu, forward or backward; *out is the position of the result. */
+static inline trial activation_trial(hy_op_kind op, hy_act kind, int64_t N, int64_t F, int mixture,
+                                     int *out) {
+    trial t = trial_begin(op, (uint64_t)(F * 10 + mixture));
+    bool is_gated = op == HY_OP_SWIGLU || op == HY_OP_SWIGLU_BWD;
+    bool is_backward = op == HY_OP_GELU_BWD || op == HY_OP_SWIGLU_BWD;
+    int64_t width = is_gated ? 2 * F : F;
+    t.call.attr.act.kind = kind;
+    if (is_backward) trial_normal(&t, HY_GELU_BWD_DY, pick_dtype(mixture, &t.dice), N, F, 0, 1);
+    trial_normal(&t, is_backward, pick_dtype(mixture, &t.dice), N, width, 0, 3);
+    *out = is_backward + 1;
+    trial_tensor(&t, *out, pick_dtype(mixture, &t.dice), N, is_backward ? width : F);
+    return t;
+}
+
 /* gelu backward over dy, swiglu backward over gate_up. */
 static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t F, int mixture,
                                              call_runner run) {

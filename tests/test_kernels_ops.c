@@ -211,10 +211,31 @@ EACH_MIXTURE(swiglu_and_its_backward_agree_with_the_reference, 0, MIXTURES) {
     }
 }
 
+EACH_MIXTURE(activations_of_each_kind_agree_with_the_reference, 0, MIXTURES) {
+    static const hy_op_kind ops[] = {HY_OP_GELU, HY_OP_GELU_BWD, HY_OP_SWIGLU, HY_OP_SWIGLU_BWD};
+    static const int64_t shapes[][2] = {{1, 1}, {3, 1025}, {9, 700}};
+    for (int i = 0; i < 4 * 3 * HY_ACT_COUNT; i++) {
+        const int64_t *shape = shapes[i / 4 % 3];
+        int out;
+        trial t = activation_trial(ops[i % 4], (hy_act)(i / 12), shape[0], shape[1], mixture, &out);
+        run_both(&t);
+        trial_check(&t, out, 1);
+        trial_end(&t);
+    }
+}
+
 EACH_MIXTURE(activations_backward_work_in_place, 0, PURE_TYPES) {
     for (int kind = 0; kind < 2; kind++)
         check_activation_in_place(kind, 9, 1030, mixture, run_call);
 }
+
+START_TEST(an_unknown_activation_function_is_refused) {
+    int out;
+    trial t = activation_trial(HY_OP_SWIGLU, HY_ACT_COUNT, 2, 3, 0, &out);
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "activation function 5 does not exist");
+    trial_end(&t);
+}
+END_TEST
 
 EACH_MIXTURE(swiglu_backward_gives_swiglu_again, 0, PURE_TYPES) {
     check_swiglu_again(9, 1030, mixture, run_call);
@@ -461,7 +482,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
+    tcase_add_test(all, activations_of_each_kind_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
+    tcase_add_test(all, an_unknown_activation_function_is_refused);
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);

@@ -177,7 +177,8 @@ START_TEST(attention_backward) {
 END_TEST
 
 START_TEST(activations_backward) {
-    for (int is_swiglu = 0; is_swiglu < 2; is_swiglu++) {
+    for (int i = 0; i < 2 * HY_ACT_COUNT; i++) {
+        bool is_swiglu = i % 2;
         trial f = trial_begin(is_swiglu ? HY_OP_SWIGLU : HY_OP_GELU, 1);
         trial b = trial_begin(is_swiglu ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD, 2);
         int64_t width = is_swiglu ? 34 : 17;
@@ -185,6 +186,7 @@ START_TEST(activations_backward) {
         int dy = is_swiglu ? HY_SWIGLU_BWD_DY : HY_GELU_BWD_DY;
         int dx = is_swiglu ? HY_SWIGLU_BWD_DGATE_UP : HY_GELU_BWD_DX;
         int x_again = is_swiglu ? HY_SWIGLU_BWD_GATE_UP : HY_GELU_BWD_X;
+        f.exact.attr.act.kind = (hy_act)(i / 2);
         trial_normal(&f, x, HY_F64, 3, width, 0, 2);
         trial_tensor(&f, y, HY_F64, 3, 17);
         trial_normal(&b, dy, HY_F64, 3, 17, 0, 1);

@@ -230,6 +230,18 @@ EACH_TYPE(swiglu_and_its_backward_agree_with_the_reference, 5) {
     }
 }
 
+EACH_TYPE(activations_of_each_kind_agree_with_the_reference, 5) {
+    static const hy_op_kind ops[] = {HY_OP_GELU, HY_OP_GELU_BWD, HY_OP_SWIGLU, HY_OP_SWIGLU_BWD};
+    static const int64_t shapes[][2] = {{1, 1}, {3, 1025}, {9, 704}};
+    for (int i = 0; i < 4 * 3 * HY_ACT_COUNT; i++) {
+        const int64_t *shape = shapes[i / 4 % 3];
+        int out;
+        trial t = activation_trial(ops[i % 4], (hy_act)(i / 12), shape[0], shape[1], mixture, &out);
+        if (gpu_run_both(&t, mixture)) gpu_check(&t, out, 1);
+        trial_end(&t);
+    }
+}
+
 EACH_TYPE(activations_backward_work_in_place, PURE_TYPES) {
     static const int64_t widths[] = {1030, 1024, 77};
     for (int i = 0; i < 6; i++) {
@@ -384,6 +396,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
+    tcase_add_test(all, activations_of_each_kind_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
