@@ -404,7 +404,8 @@ static inline void reference_embed(const hy_op_call *c) {
     int64_t N = hy_tensor_count(&c->t[HY_EMBED_TOKENS]), C = hy_tensor_width(&c->t[HY_EMBED_X]);
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i++) {
-            double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i];
+            double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i] *
+                           (c->attr.embed.scale != 0 ? (double)c->attr.embed.scale : 1);
             if (c->t[HY_EMBED_WPE].data)
                 value += reference_data(c, HY_EMBED_WPE)[reference_position(c, n) * C + i];
             reference_data(c, HY_EMBED_X)[n * C + i] = value;
@@ -425,11 +426,20 @@ static inline void reference_embed_bwd(const hy_op_call *c) {
         for (int64_t i = 0; i < C; i++) {
             double value = reference_data(c, HY_EMBED_BWD_DX)[n * C + i];
             if (c->t[HY_EMBED_BWD_DWTE].data)
-                reference_data(c, HY_EMBED_BWD_DWTE)[tokens[n] * C + i] += value;
+                reference_data(c, HY_EMBED_BWD_DWTE)[tokens[n] * C + i] +=
+                    value * (c->attr.embed.scale != 0 ? (double)c->attr.embed.scale : 1);
             if (c->t[HY_EMBED_BWD_DWPE].data)
                 reference_data(c, HY_EMBED_BWD_DWPE)[reference_position(c, n) * C + i] += value;
         }
     }
+}
+
+/* A logit as the softmax sees it, and the derivative. */
+static inline double reference_logit(const hy_op_call *c, double x, double *slope) {
+    double factor = c->attr.loss.factor != 0 ? (double)c->attr.loss.factor : 1;
+    double cap = (double)c->attr.loss.softcap, t = cap > 0 ? tanh(factor * x / cap) : 0;
+    *slope = factor * (1 - t * t);
+    return cap > 0 ? cap * t : factor * x;
 }
 
 static inline void reference_cross_entropy(const hy_op_call *c) {
@@ -437,15 +447,18 @@ static inline void reference_cross_entropy(const hy_op_call *c) {
             V = hy_tensor_width(&c->t[HY_CROSS_ENTROPY_LOGITS]), vocab = c->attr.loss.vocab;
     for (int64_t n = 0; n < N; n++) {
         double *x = reference_data(c, HY_CROSS_ENTROPY_LOGITS) + n * V, highest = -INFINITY,
-               sum = 0;
+               sum = 0, slope;
         int32_t target = ((const int32_t *)c->t[HY_CROSS_ENTROPY_TARGETS].data)[n];
-        for (int64_t i = 0; i < vocab; i++) highest = fmax(highest, x[i]);
-        for (int64_t i = 0; i < vocab; i++) sum += exp(x[i] - highest);
+        for (int64_t i = 0; i < vocab; i++)
+            highest = fmax(highest, reference_logit(c, x[i], &slope));
+        for (int64_t i = 0; i < vocab; i++) sum += exp(reference_logit(c, x[i], &slope) - highest);
         double lse = highest + log(sum);
-        reference_data(c, HY_CROSS_ENTROPY_LOSSES)[n] = target < 0 ? 0 : lse - x[target];
+        reference_data(c, HY_CROSS_ENTROPY_LOSSES)[n] =
+            target < 0 ? 0 : lse - reference_logit(c, x[target], &slope);
         for (int64_t i = 0; c->attr.loss.wants_grad && i < V; i++) {
-            double p = i < vocab ? exp(x[i] - lse) : 0;
-            x[i] = target < 0 ? 0 : (double)c->attr.loss.scale * (p - (i == target ? 1 : 0));
+            double p = i < vocab ? exp(reference_logit(c, x[i], &slope) - lse) : 0;
+            x[i] =
+                target < 0 ? 0 : (double)c->attr.loss.scale * slope * (p - (i == target ? 1 : 0));
         }
     }
 }

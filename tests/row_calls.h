@@ -388,7 +388,8 @@ static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t 
 
 /* swiglu backward gives swiglu's own bits again, beside dy and in place of it, and the gradient
  * does not change by it. */
-static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_runner run) {
+static inline void check_swiglu_again(hy_act kind, int64_t N, int64_t F, int mixture,
+                                      call_runner run) {
     trial f = trial_begin(HY_OP_SWIGLU, (uint64_t)(F + mixture));
     trial b = trial_begin(HY_OP_SWIGLU_BWD, (uint64_t)(F + mixture));
     hy_dtype dtype = pick_dtype(mixture, &b.dice);
@@ -396,6 +397,7 @@ static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_ru
     trial_normal(&b, HY_SWIGLU_BWD_GATE_UP, dtype, N, 2 * F, 0, 2);
     trial_tensor(&b, HY_SWIGLU_BWD_DGATE_UP, dtype, N, 2 * F);
     trial_normal(&f, HY_SWIGLU_Y, dtype, N, F, 0, 1);
+    f.call.attr.act.kind = b.call.attr.act.kind = kind;
     f.call.t[HY_SWIGLU_GATE_UP] = b.call.t[HY_SWIGLU_BWD_GATE_UP];
     run(&f.call);
     run(&b.call);
@@ -454,6 +456,9 @@ static inline void embed_doc_starts(trial *t, int64_t B, int64_t T) {
     }
 }
 
+/* Of the next calls; 0: none. */
+static float embed_scale, logit_factor, logit_softcap;
+
 /* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions
  * and not tokens, with bit 2 both; 8: positions begin anew with each document. */
 enum { EMBED_VARIANTS = 16 };
@@ -462,6 +467,7 @@ static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t
                                     int64_t C) {
     trial t = trial_begin(HY_OP_EMBED_BWD, (uint64_t)(10000 * variant + 100 * mixture + C % 97));
     t.call.attr.embed.seq = (int32_t)T;
+    t.call.attr.embed.scale = embed_scale;
     t.call.attr.accumulate = variant & 2;
     trial_ints(&t, HY_EMBED_BWD_TOKENS, B * T, 0, V - 1);
     for (int64_t i = 0; 3 * i < B * T; i++)
@@ -481,11 +487,20 @@ static inline trial loss_trial(int64_t N, int64_t vocab, int64_t V, bool wants_g
     t.call.attr.loss.vocab = (int32_t)vocab;
     t.call.attr.loss.scale = 0.25f;
     t.call.attr.loss.wants_grad = wants_grad;
+    t.call.attr.loss.factor = logit_factor;
+    t.call.attr.loss.softcap = logit_softcap;
     trial_normal(&t, HY_CROSS_ENTROPY_LOGITS, pick_dtype(mixture, &t.dice), N, V, 30, 4);
     trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, N, 0, vocab - 1);
     if (N > 1) trial_put(&t, HY_CROSS_ENTROPY_TARGETS, 1, -1);
     trial_tensor(&t, HY_CROSS_ENTROPY_LOSSES, HY_F32, 0, N);
     return t;
+}
+
+/* Logits times a factor, capped ones, and both. */
+enum { LOGIT_VARIANTS = 3 };
+static inline void set_logit_options(int variant) {
+    logit_factor = variant == 1 ? 0 : 0.125f;
+    logit_softcap = variant == 0 ? 0 : variant == 1 ? 30 : 4;
 }
 
 static inline void check_huge_logits(call_runner run) {

@@ -238,7 +238,9 @@ START_TEST(an_unknown_activation_function_is_refused) {
 END_TEST
 
 EACH_MIXTURE(swiglu_backward_gives_swiglu_again, 0, PURE_TYPES) {
-    check_swiglu_again(9, 1030, mixture, run_call);
+    for (int kind = 0; kind < HY_ACT_COUNT; kind++) {
+        check_swiglu_again((hy_act)kind, 9, 1030, mixture, run_call);
+    }
 }
 
 /* ---- embedding and loss ---------------------------------------------------------------------- */
@@ -248,6 +250,7 @@ EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
         bool has_positions = kind > 0;
         trial t = trial_begin(HY_OP_EMBED, (uint64_t)(kind + 3 * mixture));
         int64_t B = 3, T = 11, V = 50, C = 1027;
+        t.call.attr.embed.scale = mixture % 2 ? 11.25f : 0;
         t.call.attr.embed.seq = (int32_t)T;
         trial_ints(&t, HY_EMBED_TOKENS, B * T, 0, V - 1);
         trial_normal(&t, HY_EMBED_WTE, pick_dtype(mixture, &t.dice), V, C, 0, 1);
@@ -270,6 +273,18 @@ EACH_MIXTURE(embedding_backward_sums_tokens_that_repeat, 0, MIXTURES) {
         if (variant & 4) trial_check(&t, HY_EMBED_BWD_DWPE, 1);
         trial_end(&t);
     }
+}
+
+EACH_MIXTURE(the_gradient_of_a_scaled_embedding_is_scaled, 0, MIXTURES) {
+    embed_scale = 11.25f;
+    for (int variant = 4; variant < 8; variant++) {
+        trial t = embed_bwd_trial(variant, mixture, 4, 50, 30, 131);
+        run_both(&t);
+        if (embed_wants_tokens(variant)) trial_check(&t, HY_EMBED_BWD_DWTE, 1);
+        trial_check(&t, HY_EMBED_BWD_DWPE, 1);
+        trial_end(&t);
+    }
+    embed_scale = 0;
 }
 
 START_TEST(a_document_that_begins_after_its_token_is_named) {
@@ -314,6 +329,31 @@ EACH_MIXTURE(cross_entropy_agrees_with_the_reference, 0, MIXTURES) {
         trial_end(&t);
     }
 }
+
+EACH_MIXTURE(cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference, 0, MIXTURES) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {5, 50257, 50304}, {70, 257, 257}};
+    for (int i = 0; i < 6 * LOGIT_VARIANTS; i++) {
+        const int64_t *s = shapes[i / 2 % 3];
+        set_logit_options(i / 6);
+        trial t = loss_trial(s[0], s[1], s[2], i % 2, mixture);
+        run_both(&t);
+        trial_check(&t, HY_CROSS_ENTROPY_LOGITS, 2);
+        trial_check(&t, HY_CROSS_ENTROPY_LOSSES, 1);
+        trial_end(&t);
+    }
+    logit_factor = logit_softcap = 0;
+}
+
+START_TEST(numbers_that_cannot_cap_or_scale_are_refused) {
+    trial t = loss_trial(3, 10, 12, true, 0);
+    t.call.attr.loss.softcap = -1;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "softcap is -1, expected a number above 0");
+    t.call.attr.loss.softcap = 0;
+    t.call.attr.loss.factor = NAN;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "expected a finite number");
+    trial_end(&t);
+}
+END_TEST
 
 START_TEST(cross_entropy_of_huge_and_missing_logits_is_finite) { check_huge_logits(run_call); }
 END_TEST
@@ -488,9 +528,12 @@ static Suite *make_suite(void) {
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
+    tcase_add_test(all, the_gradient_of_a_scaled_embedding_is_scaled);
     tcase_add_test(all, a_document_that_begins_after_its_token_is_named);
     tcase_add_test(all, tokens_and_targets_outside_the_vocabulary_are_named);
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
+    tcase_add_test(all, cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference);
+    tcase_add_test(all, numbers_that_cannot_cap_or_scale_are_refused);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);
     tcase_add_test(all, a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers);

@@ -203,6 +203,7 @@ END_TEST
 START_TEST(embedding_backward) {
     trial f = trial_begin(HY_OP_EMBED, 1), b = trial_begin(HY_OP_EMBED_BWD, 2);
     f.exact.attr.embed.seq = 5;
+    f.exact.attr.embed.scale = 2.5f;
     trial_ints(&f, HY_EMBED_TOKENS, 10, 0, 3);
     trial_normal(&f, HY_EMBED_WTE, HY_F64, 4, 3, 0, 1);
     trial_normal(&f, HY_EMBED_WPE, HY_F64, 6, 3, 0, 1);
@@ -220,9 +221,11 @@ START_TEST(embedding_backward) {
 }
 END_TEST
 
-START_TEST(cross_entropy_gradient) {
+static void check_cross_entropy_gradient(float factor, float softcap) {
     trial f = trial_begin(HY_OP_CROSS_ENTROPY, 1), b = trial_begin(HY_OP_CROSS_ENTROPY, 1);
     f.exact.attr.loss.vocab = 9;
+    f.exact.attr.loss.factor = factor;
+    f.exact.attr.loss.softcap = softcap;
     trial_normal(&f, HY_CROSS_ENTROPY_LOGITS, HY_F64, 4, 11, 0, 2);
     trial_ints(&f, HY_CROSS_ENTROPY_TARGETS, 4, 0, 8);
     trial_put(&f, HY_CROSS_ENTROPY_TARGETS, 2, -1);
@@ -240,6 +243,13 @@ START_TEST(cross_entropy_gradient) {
                    HY_CROSS_ENTROPY_LOSSES, scale);
     trial_end(&f);
     trial_end(&b);
+}
+
+START_TEST(cross_entropy_gradient) {
+    check_cross_entropy_gradient(0, 0);
+    check_cross_entropy_gradient(0.5f, 0);
+    check_cross_entropy_gradient(0, 3);
+    check_cross_entropy_gradient(1.5f, 2);
 }
 END_TEST
 
