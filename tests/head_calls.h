@@ -141,6 +141,20 @@ static inline void put_doc_starts(trial *t, int at, const heads_case *h) {
     }
 }
 
+/* Sinks from one that hardly counts to one that outweighs all keys. */
+static inline void put_sinks(trial *t, int at, const heads_case *h, int mixture) {
+    if (!heads_with.has_sinks) return;
+    trial_tensor(t, at, pick_dtype(mixture, &t->dice), 0, h->H);
+    for (int32_t i = 0; i < h->H; i++) trial_put(t, at, i, i % 4 * 3 - 3 + 0.1 * i);
+}
+
+/* Variants of options: sinks, a cap, both; scores reach several times the cap. */
+enum { ATTENTION_VARIANTS = 3 };
+static inline void set_attention_options(int variant) {
+    heads_with.has_sinks = variant != 1;
+    heads_with.softcap = variant == 0 ? 0 : variant == 1 ? 3 : 50;
+}
+
 static inline trial attention_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_ATTENTION, (uint64_t)(h->T * 10 + mixture));
     int64_t N = rows_of(h);
@@ -149,6 +163,7 @@ static inline trial attention_trial(const heads_case *h, int mixture) {
     put_doc_starts(&t, HY_ATTENTION_DOC_STARTS, h);
     trial_tensor(&t, HY_ATTENTION_OUT, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
     trial_tensor(&t, HY_ATTENTION_LSE, HY_F32, 0, N * h->H);
+    put_sinks(&t, HY_ATTENTION_SINKS, h, mixture);
     return t;
 }
 
@@ -169,6 +184,7 @@ static inline trial attention_cached_trial(const heads_case *h, int32_t first, i
     }
     trial_tensor(&t, HY_ATTENTION_CACHED_OUT, pick_dtype(mixture, &t.dice), rows_of(h),
                  (int64_t)h->H * h->D);
+    put_sinks(&t, HY_ATTENTION_CACHED_SINKS, h, mixture);
     hy_tensor *caches[] = {&t.call.t[HY_ATTENTION_CACHED_CACHE],
                            &t.exact.t[HY_ATTENTION_CACHED_CACHE]};
     for (int i = 0; i < 2; i++) {
@@ -213,6 +229,11 @@ static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     trial_tensor(&t, HY_ATTENTION_BWD_LSE, HY_F32, 0, N * h->H);
     trial_adopt(&t, HY_ATTENTION_BWD_LSE, f.exact.t[HY_ATTENTION_LSE].data);
     trial_tensor(&t, HY_ATTENTION_BWD_DQKV, pick_dtype(mixture, &t.dice), N, packed_width(h));
+    if (heads_with.has_sinks) {
+        trial_tensor(&t, HY_ATTENTION_BWD_SINKS, f.call.t[HY_ATTENTION_SINKS].dtype, 0, h->H);
+        trial_adopt(&t, HY_ATTENTION_BWD_SINKS, f.exact.t[HY_ATTENTION_SINKS].data);
+        trial_normal(&t, HY_ATTENTION_BWD_DSINKS, pick_grad_dtype(mixture, &t.dice), 0, h->H, 0, 1);
+    }
     trial_end(&f);
     return t;
 }

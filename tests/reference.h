@@ -216,25 +216,32 @@ static inline void reference_rope(const hy_op_call *c) {
     }
 }
 
-/* Weights of query i of head h over keys 0..i, and their log-sum-exp. */
+/* A score from q k. */
+static inline double reference_score(const hy_op_call *c, double dot) {
+    double cap = (double)c->attr.heads.softcap, score = dot * (double)c->attr.heads.scale;
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+/* Weights of query i of head h over keys 0..i, and their log-sum-exp; sinks may be NULL. */
 static inline double reference_weights(const hy_op_call *c, const double *qkv,
-                                       const int32_t *doc_starts, int64_t b, int64_t h, int64_t i,
-                                       double *p) {
+                                       const int32_t *doc_starts, const double *sinks, int64_t b,
+                                       int64_t h, int64_t i, double *p) {
     int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
     int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
     int64_t window = c->attr.heads.window;
     const double *q = qkv + (b * T + i) * P + h * D;
-    double highest = -INFINITY, sum = 0;
+    double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
         const double *k = qkv + (b * T + j) * P + (H + kv) * D;
         bool is_seen =
             (window <= 0 || j > i - window) && (!doc_starts || j >= doc_starts[b * T + i]);
         double score = 0;
         for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
-        p[j] = is_seen ? score * (double)c->attr.heads.scale : -INFINITY;
+        p[j] = is_seen ? reference_score(c, score) : -INFINITY;
         highest = fmax(highest, p[j]);
     }
     for (int64_t j = 0; j <= i; j++) sum += exp(p[j] - highest);
+    if (sinks) sum += exp(sinks[h] - highest);
     double lse = highest + log(sum);
     for (int64_t j = 0; j <= i; j++) p[j] = exp(p[j] - lse);
     return lse;
@@ -248,8 +255,8 @@ static inline void reference_attention(const hy_op_call *c) {
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
             for (int64_t i = 0; i < T; i++) {
-                double lse =
-                    reference_weights(c, qkv, c->t[HY_ATTENTION_DOC_STARTS].data, b, h, i, p);
+                double lse = reference_weights(c, qkv, c->t[HY_ATTENTION_DOC_STARTS].data,
+                                               reference_data(c, HY_ATTENTION_SINKS), b, h, i, p);
                 double *out = reference_data(c, HY_ATTENTION_OUT) + (b * T + i) * H * D + h * D;
                 reference_data(c, HY_ATTENTION_LSE)[(b * H + h) * T + i] = lse;
                 for (int64_t d = 0; d < D; d++) out[d] = 0;
@@ -281,15 +288,17 @@ static inline void reference_attention_cached(const hy_op_call *c) {
         int64_t row = n / H, h = n % H, kv = h / (H / K), end = first + row % T + 1;
         int64_t begin = window > 0 && end > window ? end - window : 0;
         const double *q = qkv + row * P + h * D, *mine = cache + row / T * X * W;
-        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D, highest = -INFINITY,
-               sum = 0;
+        const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
+        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D;
+        double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
         for (int64_t j = begin; j < end; j++) {
             p[j] = 0;
             for (int64_t d = 0; d < D; d++) p[j] += q[d] * mine[j * W + kv * D + d];
-            p[j] *= (double)c->attr.heads.scale;
+            p[j] = reference_score(c, p[j]);
             highest = fmax(highest, p[j]);
         }
         for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+        if (sinks) sum += exp(sinks[h] - highest);
         for (int64_t d = 0; d < D; d++) out[d] = 0;
         for (int64_t j = begin; j < end; j++) {
             const double *v = mine + j * W + (K + kv) * D;
@@ -304,13 +313,18 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
     const double *qkv = reference_data(c, HY_ATTENTION_BWD_QKV);
     double *dqkv = reference_data(c, HY_ATTENTION_BWD_DQKV), *p = malloc((size_t)T * sizeof *p);
+    const double *sinks = reference_data(c, HY_ATTENTION_BWD_SINKS);
+    double *dsinks = reference_data(c, HY_ATTENTION_BWD_DSINKS),
+           cap = (double)c->attr.heads.softcap;
     memset(dqkv, 0, (size_t)(B * T * P) * sizeof *dqkv);
+    for (int64_t h = 0; dsinks && h < H; h++) reference_put(c, &dsinks[h], 0);
     for (int64_t row = 0; row < B * H * T; row++) {
         int64_t b = row / (H * T), h = row / T % H, i = row % T, kv = h / (H / K);
         const double *q = qkv + (b * T + i) * P + h * D;
         const double *dout = reference_data(c, HY_ATTENTION_BWD_DOUT) + (b * T + i) * H * D + h * D;
         double *dq = dqkv + (b * T + i) * P + h * D, mean = 0;
-        reference_weights(c, qkv, c->t[HY_ATTENTION_BWD_DOC_STARTS].data, b, h, i, p);
+        double lse =
+            reference_weights(c, qkv, c->t[HY_ATTENTION_BWD_DOC_STARTS].data, sinks, b, h, i, p);
         for (int pass = 0; pass < 2; pass++) {
             for (int64_t j = 0; j <= i; j++) {
                 const double *k = qkv + (b * T + j) * P + (H + kv) * D, *v = k + K * D;
@@ -321,6 +335,10 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
                     continue;
                 }
                 double ds = p[j] * (dp - mean) * (double)c->attr.heads.scale;
+                if (cap > 0 && p[j] > 0) { /* the score again: log p + lse */
+                    double t = (log(p[j]) + lse) / cap;
+                    ds *= 1 - t * t;
+                }
                 for (int64_t d = 0; d < D; d++) {
                     dq[d] += ds * k[d];
                     dk[d] += ds * q[d];
@@ -328,6 +346,7 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
                 }
             }
         }
+        if (dsinks) dsinks[h] -= exp(sinks[h] - lse) * mean;
     }
     free(p);
 }

@@ -146,7 +146,7 @@ START_TEST(head_norm_backward) {
 END_TEST
 
 START_TEST(attention_backward) {
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 16; variant++) {
         trial f = trial_begin(HY_OP_ATTENTION, (uint64_t)variant);
         trial b = trial_begin(HY_OP_ATTENTION_BWD, (uint64_t)variant + 9);
         set_heads(&f.exact.attr, 2, 7, variant & 1 ? 3 : 0);
@@ -156,6 +156,8 @@ START_TEST(attention_backward) {
             for (int i = 0; i < 14; i++)
                 trial_put(&f, HY_ATTENTION_DOC_STARTS, i, i % 7 < 4 ? 0 : 4);
         }
+        f.exact.attr.heads.softcap = variant & 4 ? 1.5f : 0;
+        if (variant & 8) trial_normal(&f, HY_ATTENTION_SINKS, HY_F64, 0, 4, 0, 1);
         trial_tensor(&f, HY_ATTENTION_OUT, HY_F64, 14, 24);
         trial_tensor(&f, HY_ATTENTION_LSE, HY_F64, 0, 2 * 4 * 7);
         reference_run(&f.exact);
@@ -165,11 +167,17 @@ START_TEST(attention_backward) {
                                {HY_ATTENTION_BWD_DOC_STARTS, HY_ATTENTION_DOC_STARTS},
                                {HY_ATTENTION_BWD_OUT, HY_ATTENTION_OUT},
                                {HY_ATTENTION_BWD_LSE, HY_ATTENTION_LSE},
+                               {HY_ATTENTION_BWD_SINKS, HY_ATTENTION_SINKS},
                                {-1, -1}});
         trial_tensor(&b, HY_ATTENTION_BWD_DQKV, HY_F64, 14, WIDTH);
+        if (variant & 8) trial_tensor(&b, HY_ATTENTION_BWD_DSINKS, HY_F64, 0, 4);
         reference_run(&b.exact);
         check_gradient(&b.exact, HY_ATTENTION_BWD_DQKV, &f.exact, HY_ATTENTION_QKV,
                        HY_ATTENTION_OUT, b.exact.t[HY_ATTENTION_BWD_DOUT].data);
+        if (variant & 8) {
+            check_gradient(&b.exact, HY_ATTENTION_BWD_DSINKS, &f.exact, HY_ATTENTION_SINKS,
+                           HY_ATTENTION_OUT, b.exact.t[HY_ATTENTION_BWD_DOUT].data);
+        }
         trial_end(&f);
         trial_end(&b);
     }
