@@ -11,6 +11,17 @@ typedef struct heads_case {
     bool has_doc_starts;
 } heads_case;
 
+/* Options of the calls that are made next; a test that sets them clears them. */
+static struct {
+    bool is_whole; /* head norm */
+    float norm_offset;
+    int32_t rotary; /* rope */
+    bool has_query;
+    float softcap; /* attention */
+    bool has_sinks;
+} heads_with;
+static inline void clear_options(void) { memset(&heads_with, 0, sizeof heads_with); }
+
 static inline int64_t packed_width(const heads_case *h) {
     return (int64_t)(h->H + 2 * h->K) * h->D;
 }
@@ -24,6 +35,10 @@ static inline void set_heads(trial *t, const heads_case *h) {
     t->call.attr.heads.window = h->window;
     t->call.attr.heads.scale = (float)(1 / sqrt((double)h->D));
     t->call.attr.heads.eps = 1e-6f;
+    t->call.attr.heads.is_whole = heads_with.is_whole;
+    t->call.attr.heads.norm_offset = heads_with.norm_offset;
+    t->call.attr.heads.rotary = heads_with.rotary;
+    t->call.attr.heads.softcap = heads_with.softcap;
 }
 
 static inline trial head_norm_trial(const heads_case *h, int mixture) {
@@ -31,10 +46,13 @@ static inline trial head_norm_trial(const heads_case *h, int mixture) {
     set_heads(&t, h);
     trial_normal(&t, HY_HEAD_NORM_QKV, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h),
                  0.2, 2);
-    trial_normal(&t, HY_HEAD_NORM_WQ, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
-    trial_normal(&t, HY_HEAD_NORM_WK, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
+    int64_t wq = heads_with.is_whole ? h->H * h->D : h->D,
+            wk = heads_with.is_whole ? h->K * h->D : h->D;
+    double mean = heads_with.norm_offset != 0 ? 0 : 1;
+    trial_normal(&t, HY_HEAD_NORM_WQ, pick_dtype(mixture, &t.dice), 0, wq, mean, 0.3);
+    trial_normal(&t, HY_HEAD_NORM_WK, pick_dtype(mixture, &t.dice), 0, wk, mean, 0.3);
     trial_tensor(&t, HY_HEAD_NORM_OUT, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h));
-    trial_tensor(&t, HY_HEAD_NORM_RSTD, HY_F32, rows_of(h), h->H + h->K);
+    trial_tensor(&t, HY_HEAD_NORM_RSTD, HY_F32, rows_of(h), heads_with.is_whole ? 2 : h->H + h->K);
     return t;
 }
 
@@ -46,14 +64,17 @@ static inline trial head_norm_bwd_trial(const heads_case *h, int mixture, bool w
     reference_run(&f.exact);
     trial_normal(&t, HY_HEAD_NORM_BWD_DOUT, pick_dtype(mixture, &t.dice), N, P, 0, 1);
     for (int i = 0; i < 3; i++) {
-        trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? N : 0, i == 0 ? P : h->D);
+        trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? N : 0,
+                     i == 0 ? P : hy_tensor_count(&f.call.t[i]));
         trial_adopt(&t, 1 + i, f.exact.t[i].data);
     }
-    trial_tensor(&t, HY_HEAD_NORM_BWD_RSTD, HY_F32, N, h->H + h->K);
+    trial_tensor(&t, HY_HEAD_NORM_BWD_RSTD, HY_F32, N,
+                 hy_tensor_width(&f.call.t[HY_HEAD_NORM_RSTD]));
     trial_adopt(&t, HY_HEAD_NORM_BWD_RSTD, f.exact.t[HY_HEAD_NORM_RSTD].data);
     trial_tensor(&t, HY_HEAD_NORM_BWD_DQKV, t.call.t[HY_HEAD_NORM_BWD_DOUT].dtype, N, P);
     for (int i = 6; wants_weights && i < 8; i++) {
-        trial_normal(&t, i, pick_grad_dtype(mixture, &t.dice), 0, h->D, 0, 1);
+        trial_normal(&t, i, pick_grad_dtype(mixture, &t.dice), 0, hy_tensor_count(&t.call.t[i - 4]),
+                     0, 1);
     }
     trial_end(&f);
     return t;
@@ -74,7 +95,7 @@ static inline void check_head_norm_in_place(const heads_case *h, int mixture, ca
 
 static inline trial rope_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_ROPE, (uint64_t)(h->T * 10 + mixture));
-    int64_t half = h->D / 2, longest = h->T + 3;
+    int64_t half = (heads_with.rotary ? heads_with.rotary : h->D) / 2, longest = h->T + 3;
     set_heads(&t, h);
     trial_normal(&t, HY_ROPE_QKV, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0, 1);
     trial_tensor(&t, HY_ROPE_TABLE, HY_F32, longest, 2 * half);
@@ -87,7 +108,16 @@ static inline trial rope_trial(const heads_case *h, int mixture) {
     table->ndim = 3;
     table->shape[1] = half;
     table->shape[2] = 2;
+    if (heads_with.has_query) trial_normal(&t, HY_ROPE_QUERY, HY_F32, 0, longest, 1.5, 0.2);
     return t;
+}
+
+/* Part of each head, with and without a factor of queries, both ways; for the whole head only with
+ * the factor. */
+static inline void set_rope_options(const heads_case *h, int variant) {
+    heads_with.rotary = variant == 0 ? 0 : h->D / 4 / 2 * 2 * (variant % 2 ? 1 : 2);
+    if (variant > 0 && heads_with.rotary < 2) heads_with.rotary = 2;
+    heads_with.has_query = variant != 1;
 }
 
 /* Turns as the reference does, and back to where it was. */
@@ -111,6 +141,20 @@ static inline void put_doc_starts(trial *t, int at, const heads_case *h) {
     }
 }
 
+/* Sinks from one that hardly counts to one that outweighs all keys. */
+static inline void put_sinks(trial *t, int at, const heads_case *h, int mixture) {
+    if (!heads_with.has_sinks) return;
+    trial_tensor(t, at, pick_dtype(mixture, &t->dice), 0, h->H);
+    for (int32_t i = 0; i < h->H; i++) trial_put(t, at, i, i % 4 * 3 - 3 + 0.1 * i);
+}
+
+/* Variants of options: sinks, a cap, both; scores reach several times the cap. */
+enum { ATTENTION_VARIANTS = 3 };
+static inline void set_attention_options(int variant) {
+    heads_with.has_sinks = variant != 1;
+    heads_with.softcap = variant == 0 ? 0 : variant == 1 ? 3 : 50;
+}
+
 static inline trial attention_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_ATTENTION, (uint64_t)(h->T * 10 + mixture));
     int64_t N = rows_of(h);
@@ -119,6 +163,7 @@ static inline trial attention_trial(const heads_case *h, int mixture) {
     put_doc_starts(&t, HY_ATTENTION_DOC_STARTS, h);
     trial_tensor(&t, HY_ATTENTION_OUT, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
     trial_tensor(&t, HY_ATTENTION_LSE, HY_F32, 0, N * h->H);
+    put_sinks(&t, HY_ATTENTION_SINKS, h, mixture);
     return t;
 }
 
@@ -139,6 +184,7 @@ static inline trial attention_cached_trial(const heads_case *h, int32_t first, i
     }
     trial_tensor(&t, HY_ATTENTION_CACHED_OUT, pick_dtype(mixture, &t.dice), rows_of(h),
                  (int64_t)h->H * h->D);
+    put_sinks(&t, HY_ATTENTION_CACHED_SINKS, h, mixture);
     hy_tensor *caches[] = {&t.call.t[HY_ATTENTION_CACHED_CACHE],
                            &t.exact.t[HY_ATTENTION_CACHED_CACHE]};
     for (int i = 0; i < 2; i++) {
@@ -183,6 +229,11 @@ static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     trial_tensor(&t, HY_ATTENTION_BWD_LSE, HY_F32, 0, N * h->H);
     trial_adopt(&t, HY_ATTENTION_BWD_LSE, f.exact.t[HY_ATTENTION_LSE].data);
     trial_tensor(&t, HY_ATTENTION_BWD_DQKV, pick_dtype(mixture, &t.dice), N, packed_width(h));
+    if (heads_with.has_sinks) {
+        trial_tensor(&t, HY_ATTENTION_BWD_SINKS, f.call.t[HY_ATTENTION_SINKS].dtype, 0, h->H);
+        trial_adopt(&t, HY_ATTENTION_BWD_SINKS, f.exact.t[HY_ATTENTION_SINKS].data);
+        trial_normal(&t, HY_ATTENTION_BWD_DSINKS, pick_grad_dtype(mixture, &t.dice), 0, h->H, 0, 1);
+    }
     trial_end(&f);
     return t;
 }

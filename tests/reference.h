@@ -70,6 +70,8 @@ static inline void reference_reduce(const hy_op_call *c) {
 
 static inline void reference_norm(const hy_op_call *c) {
     const double *w = reference_data(c, HY_NORM_WEIGHT), *bias = reference_data(c, HY_NORM_BIAS);
+    const double *residual = reference_data(c, HY_NORM_RESIDUAL);
+    double offset = (double)c->attr.norm.offset;
     double *mean_out = reference_data(c, HY_NORM_MEAN), *rstd_out = reference_data(c, HY_NORM_RSTD);
     int64_t N = hy_tensor_height(&c->t[HY_NORM_X]), C = hy_tensor_width(&c->t[HY_NORM_X]);
     for (int64_t n = 0; n < N; n++) {
@@ -79,7 +81,10 @@ static inline void reference_norm(const hy_op_call *c) {
         if (c->attr.norm.is_rms) mean = 0;
         for (int64_t i = 0; i < C; i++) square += (x[i] - mean) * (x[i] - mean) / (double)C;
         double rstd = 1 / sqrt(square + (double)c->attr.norm.eps);
-        for (int64_t i = 0; i < C; i++) y[i] = (x[i] - mean) * rstd * w[i] + (bias ? bias[i] : 0);
+        for (int64_t i = 0; i < C; i++) {
+            y[i] = (residual ? residual[n * C + i] : 0) + (x[i] - mean) * rstd * (offset + w[i]) +
+                   (bias ? bias[i] : 0);
+        }
         if (mean_out) mean_out[n] = mean;
         rstd_out[n] = rstd;
     }
@@ -92,21 +97,24 @@ static inline void reference_norm_bwd(const hy_op_call *c) {
     double *dx = reference_data(c, HY_NORM_BWD_DX), *dw = reference_data(c, HY_NORM_BWD_DWEIGHT),
            *db = reference_data(c, HY_NORM_BWD_DBIAS);
     int64_t N = hy_tensor_height(&c->t[HY_NORM_BWD_X]), C = hy_tensor_width(&c->t[HY_NORM_BWD_X]);
+    double offset = (double)c->attr.norm.offset;
     double *sum_w = calloc((size_t)C, sizeof(double)), *sum_b = calloc((size_t)C, sizeof(double));
     for (int64_t n = 0; n < N; n++) {
         double mean = c->attr.norm.is_rms ? 0 : reference_data(c, HY_NORM_BWD_MEAN)[n];
         double rstd = reference_data(c, HY_NORM_BWD_RSTD)[n], g_mean = 0, gx_mean = 0;
         for (int64_t i = n * C, j = 0; j < C; i++, j++) {
             double xhat = (x[i] - mean) * rstd;
-            g_mean += dy[i] * w[j] / (double)C;
-            gx_mean += dy[i] * w[j] * xhat / (double)C;
+            double g = dy[i] * (offset + w[j]);
+            g_mean += g / (double)C;
+            gx_mean += g * xhat / (double)C;
             sum_w[j] += dy[i] * xhat;
             sum_b[j] += dy[i];
         }
         if (c->attr.norm.is_rms) g_mean = 0;
         for (int64_t i = n * C, j = 0; j < C; i++, j++) {
             double xhat = (x[i] - mean) * rstd;
-            dx[i] = (residual ? residual[i] : 0) + rstd * (dy[i] * w[j] - g_mean - xhat * gx_mean);
+            double g = dy[i] * (offset + w[j]);
+            dx[i] = (residual ? residual[i] : 0) + rstd * (g - g_mean - xhat * gx_mean);
         }
     }
     for (int64_t j = 0; dw && j < C; j++) reference_put(c, &dw[j], sum_w[j]);
@@ -115,48 +123,70 @@ static inline void reference_norm_bwd(const hy_op_call *c) {
     free(sum_b);
 }
 
-static inline void reference_head_norm(const hy_op_call *c) {
+/* What is normed together: a head, or with is_whole all heads of q or of k. */
+typedef struct reference_part {
+    int64_t count; /* parts of a row */
+    int64_t at, n; /* columns of this one */
+    bool is_query;
+} reference_part;
+
+static inline reference_part reference_part_of(const hy_op_call *c, int64_t i) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (H + 2 * K) * D;
+    if (!c->attr.heads.is_whole) return (reference_part){H + K, i * D, D, i < H};
+    return (reference_part){2, i ? H * D : 0, (i ? K : H) * D, i == 0};
+}
+
+static inline void reference_head_norm(const hy_op_call *c) {
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (c->attr.heads.heads + 2 * K) * D;
     for (int64_t n = 0; n < N; n++) {
-        const double *x = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
-        double *y = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
-        for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
-            double square = 0;
-            for (int64_t i = 0; i < D; i++) square += x[h * D + i] * x[h * D + i] / (double)D;
+        const double *row = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
+        double *out = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
+        for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
+            reference_part p = reference_part_of(c, k);
+            const double *w = reference_data(c, p.is_query ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
+            const double *x = row + p.at;
+            double square = 0, offset = (double)c->attr.heads.norm_offset;
+            for (int64_t i = 0; i < p.n; i++) square += x[i] * x[i] / (double)p.n;
             double rstd = 1 / sqrt(square + (double)c->attr.heads.eps);
-            for (int64_t i = 0; i < D; i++) y[h * D + i] = x[h * D + i] * rstd * w[i];
-            reference_data(c, HY_HEAD_NORM_RSTD)[n * (H + K) + h] = rstd;
+            for (int64_t i = 0; i < p.n; i++) out[p.at + i] = x[i] * rstd * (offset + w[i]);
+            reference_data(c, HY_HEAD_NORM_RSTD)[n * p.count + k] = rstd;
         }
-        for (int64_t i = (H + K) * D; i < P; i++) y[i] = x[i];
+        for (int64_t i = P - K * D; i < P; i++) out[i] = row[i];
     }
 }
 
 static inline void reference_head_norm_bwd(const hy_op_call *c) {
-    int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]), P = (H + 2 * K) * D;
-    double *sum = calloc((size_t)(2 * D), sizeof(double));
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]);
+    int64_t P = (c->attr.heads.heads + 2 * K) * D;
+    double *sum = calloc((size_t)(2 * P), sizeof(double));
     for (int64_t n = 0; n < N; n++) {
         const double *dy = reference_data(c, HY_HEAD_NORM_BWD_DOUT) + n * P,
                      *x = reference_data(c, HY_HEAD_NORM_BWD_QKV) + n * P;
         double *dx = reference_data(c, HY_HEAD_NORM_BWD_DQKV) + n * P;
-        for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
-            double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * (H + K) + h], mean = 0;
-            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
-                mean += dy[j] * w[i] * x[j] * rstd / (double)D;
-                sum[(h < H ? 0 : D) + i] += dy[j] * x[j] * rstd;
+        for (int64_t k = 0; k < reference_part_of(c, 0).count; k++) {
+            reference_part p = reference_part_of(c, k);
+            const double *w =
+                reference_data(c, p.is_query ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
+            double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * p.count + k], mean = 0;
+            double offset = (double)c->attr.heads.norm_offset;
+            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
+                mean += dy[j] * (offset + w[i]) * x[j] * rstd / (double)p.n;
+                sum[(p.is_query ? 0 : P) + i] += dy[j] * x[j] * rstd;
             }
-            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
-                dx[j] = rstd * (dy[j] * w[i] - x[j] * rstd * mean);
+            for (int64_t i = 0, j = p.at; i < p.n; i++, j++) {
+                dx[j] = rstd * (dy[j] * (offset + w[i]) - x[j] * rstd * mean);
             }
         }
-        for (int64_t i = (H + K) * D; i < P; i++) dx[i] = dy[i];
+        for (int64_t i = P - K * D; i < P; i++) dx[i] = dy[i];
     }
     for (int k = 0; k < 2; k++) {
-        double *dw = reference_data(c, HY_HEAD_NORM_BWD_DWQ + k);
-        for (int64_t i = 0; dw && i < D; i++) reference_put(c, &dw[i], sum[k * D + i]);
+        int at = HY_HEAD_NORM_BWD_DWQ + k;
+        double *dw = reference_data(c, at);
+        for (int64_t i = 0; dw && i < hy_tensor_count(&c->t[at]); i++) {
+            reference_put(c, &dw[i], sum[k * P + i]);
+        }
     }
     free(sum);
 }
@@ -166,40 +196,52 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
 static inline void reference_rope(const hy_op_call *c) {
     int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
     int64_t N = hy_tensor_height(&c->t[HY_ROPE_QKV]), P = hy_tensor_width(&c->t[HY_ROPE_QKV]);
+    int64_t turned = c->attr.heads.rotary ? c->attr.heads.rotary : D, half = turned / 2;
+    const double *query = reference_data(c, HY_ROPE_QUERY);
     for (int64_t n = 0; n < N; n++) {
-        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * D;
+        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * turned;
         for (int64_t h = 0; h < heads; h++) {
             double *x = reference_data(c, HY_ROPE_QKV) + n * P + h * D;
-            for (int64_t i = 0; i < D / 2; i++) {
+            for (int64_t i = 0; i < half; i++) {
                 double cosine = table[2 * i], sine = table[2 * i + 1];
                 if (c->attr.heads.inverse) sine = -sine;
-                double a = x[i], b = x[i + D / 2];
+                double a = x[i], b = x[i + half];
                 x[i] = a * cosine - b * sine;
-                x[i + D / 2] = a * sine + b * cosine;
+                x[i + half] = a * sine + b * cosine;
+            }
+            for (int64_t i = 0; query && h < c->attr.heads.heads && i < D; i++) {
+                x[i] *= query[n % c->attr.heads.seq];
             }
         }
     }
 }
 
-/* Weights of query i of head h over keys 0..i, and their log-sum-exp. */
+/* A score from q k. */
+static inline double reference_score(const hy_op_call *c, double dot) {
+    double cap = (double)c->attr.heads.softcap, score = dot * (double)c->attr.heads.scale;
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+/* Weights of query i of head h over keys 0..i, and their log-sum-exp; sinks may be NULL. */
 static inline double reference_weights(const hy_op_call *c, const double *qkv,
-                                       const int32_t *doc_starts, int64_t b, int64_t h, int64_t i,
-                                       double *p) {
+                                       const int32_t *doc_starts, const double *sinks, int64_t b,
+                                       int64_t h, int64_t i, double *p) {
     int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
     int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
     int64_t window = c->attr.heads.window;
     const double *q = qkv + (b * T + i) * P + h * D;
-    double highest = -INFINITY, sum = 0;
+    double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
         const double *k = qkv + (b * T + j) * P + (H + kv) * D;
         bool is_seen =
             (window <= 0 || j > i - window) && (!doc_starts || j >= doc_starts[b * T + i]);
         double score = 0;
         for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
-        p[j] = is_seen ? score * (double)c->attr.heads.scale : -INFINITY;
+        p[j] = is_seen ? reference_score(c, score) : -INFINITY;
         highest = fmax(highest, p[j]);
     }
     for (int64_t j = 0; j <= i; j++) sum += exp(p[j] - highest);
+    if (sinks) sum += exp(sinks[h] - highest);
     double lse = highest + log(sum);
     for (int64_t j = 0; j <= i; j++) p[j] = exp(p[j] - lse);
     return lse;
@@ -213,8 +255,8 @@ static inline void reference_attention(const hy_op_call *c) {
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
             for (int64_t i = 0; i < T; i++) {
-                double lse =
-                    reference_weights(c, qkv, c->t[HY_ATTENTION_DOC_STARTS].data, b, h, i, p);
+                double lse = reference_weights(c, qkv, c->t[HY_ATTENTION_DOC_STARTS].data,
+                                               reference_data(c, HY_ATTENTION_SINKS), b, h, i, p);
                 double *out = reference_data(c, HY_ATTENTION_OUT) + (b * T + i) * H * D + h * D;
                 reference_data(c, HY_ATTENTION_LSE)[(b * H + h) * T + i] = lse;
                 for (int64_t d = 0; d < D; d++) out[d] = 0;
@@ -246,15 +288,17 @@ static inline void reference_attention_cached(const hy_op_call *c) {
         int64_t row = n / H, h = n % H, kv = h / (H / K), end = first + row % T + 1;
         int64_t begin = window > 0 && end > window ? end - window : 0;
         const double *q = qkv + row * P + h * D, *mine = cache + row / T * X * W;
-        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D, highest = -INFINITY,
-               sum = 0;
+        const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
+        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D;
+        double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
         for (int64_t j = begin; j < end; j++) {
             p[j] = 0;
             for (int64_t d = 0; d < D; d++) p[j] += q[d] * mine[j * W + kv * D + d];
-            p[j] *= (double)c->attr.heads.scale;
+            p[j] = reference_score(c, p[j]);
             highest = fmax(highest, p[j]);
         }
         for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+        if (sinks) sum += exp(sinks[h] - highest);
         for (int64_t d = 0; d < D; d++) out[d] = 0;
         for (int64_t j = begin; j < end; j++) {
             const double *v = mine + j * W + (K + kv) * D;
@@ -269,13 +313,18 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
     const double *qkv = reference_data(c, HY_ATTENTION_BWD_QKV);
     double *dqkv = reference_data(c, HY_ATTENTION_BWD_DQKV), *p = malloc((size_t)T * sizeof *p);
+    const double *sinks = reference_data(c, HY_ATTENTION_BWD_SINKS);
+    double *dsinks = reference_data(c, HY_ATTENTION_BWD_DSINKS),
+           cap = (double)c->attr.heads.softcap;
     memset(dqkv, 0, (size_t)(B * T * P) * sizeof *dqkv);
+    for (int64_t h = 0; dsinks && h < H; h++) reference_put(c, &dsinks[h], 0);
     for (int64_t row = 0; row < B * H * T; row++) {
         int64_t b = row / (H * T), h = row / T % H, i = row % T, kv = h / (H / K);
         const double *q = qkv + (b * T + i) * P + h * D;
         const double *dout = reference_data(c, HY_ATTENTION_BWD_DOUT) + (b * T + i) * H * D + h * D;
         double *dq = dqkv + (b * T + i) * P + h * D, mean = 0;
-        reference_weights(c, qkv, c->t[HY_ATTENTION_BWD_DOC_STARTS].data, b, h, i, p);
+        double lse =
+            reference_weights(c, qkv, c->t[HY_ATTENTION_BWD_DOC_STARTS].data, sinks, b, h, i, p);
         for (int pass = 0; pass < 2; pass++) {
             for (int64_t j = 0; j <= i; j++) {
                 const double *k = qkv + (b * T + j) * P + (H + kv) * D, *v = k + K * D;
@@ -286,6 +335,10 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
                     continue;
                 }
                 double ds = p[j] * (dp - mean) * (double)c->attr.heads.scale;
+                if (cap > 0 && p[j] > 0) { /* the score again: log p + lse */
+                    double t = (log(p[j]) + lse) / cap;
+                    ds *= 1 - t * t;
+                }
                 for (int64_t d = 0; d < D; d++) {
                     dq[d] += ds * k[d];
                     dk[d] += ds * q[d];
@@ -293,32 +346,45 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
                 }
             }
         }
+        if (dsinks) dsinks[h] -= exp(sinks[h] - lse) * mean;
     }
     free(p);
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-static inline double reference_gelu(double x) {
-    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+static inline double reference_act(hy_act kind, double x) {
+    double root = sqrt(2 / acos(-1));
+    switch (kind) {
+    case HY_ACT_GELU: return x * erfc(-x / sqrt(2)) / 2;
+    case HY_ACT_RELU2: return x > 0 ? x * x : 0;
+    case HY_ACT_SILU: return x / (1 + exp(-x));
+    default: return 0.5 * x * (1 + tanh(root * (x + 0.044715 * x * x * x)));
+    }
 }
 
-static inline double reference_gelu_slope(double x) {
+static inline double reference_act_slope(hy_act kind, double x) {
     double root = sqrt(2 / acos(-1)), t = tanh(root * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    double s = 1 / (1 + exp(-x));
+    switch (kind) {
+    case HY_ACT_GELU: return erfc(-x / sqrt(2)) / 2 + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
+    case HY_ACT_RELU2: return x > 0 ? 2 * x : 0;
+    case HY_ACT_SILU: return s * (1 + x * (1 - s));
+    default: return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    }
 }
 
 static inline void reference_gelu_op(const hy_op_call *c) {
     const double *x = reference_data(c, HY_GELU_X);
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_X]); i++) {
-        reference_data(c, HY_GELU_Y)[i] = reference_gelu(x[i]);
+        reference_data(c, HY_GELU_Y)[i] = reference_act(c->attr.act.kind, x[i]);
     }
 }
 
 static inline void reference_gelu_bwd(const hy_op_call *c) {
     const double *dy = reference_data(c, HY_GELU_BWD_DY), *x = reference_data(c, HY_GELU_BWD_X);
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_BWD_X]); i++) {
-        reference_data(c, HY_GELU_BWD_DX)[i] = dy[i] * reference_gelu_slope(x[i]);
+        reference_data(c, HY_GELU_BWD_DX)[i] = dy[i] * reference_act_slope(c->attr.act.kind, x[i]);
     }
 }
 
@@ -329,16 +395,16 @@ static inline void reference_swiglu(const hy_op_call *c) {
         reference_data(c, is_forward ? HY_SWIGLU_GATE_UP : HY_SWIGLU_BWD_GATE_UP);
     double *out = reference_data(c, is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DGATE_UP);
     const hy_tensor *narrow = &c->t[is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DY];
+    hy_act kind = c->attr.act.kind == HY_ACT_DEFAULT ? HY_ACT_SILU : c->attr.act.kind;
     int64_t F = hy_tensor_width(narrow);
     for (int64_t n = 0; n < hy_tensor_height(narrow); n++) {
         for (int64_t i = 0; i < F; i++) {
-            double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i],
-                   s = 1 / (1 + exp(-g));
+            double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i];
             if (is_forward) {
-                out[n * F + i] = g * s * u;
+                out[n * F + i] = reference_act(kind, g) * u;
             } else {
-                out[n * 2 * F + i] = dy[n * F + i] * u * s * (1 + g * (1 - s));
-                out[n * 2 * F + F + i] = dy[n * F + i] * g * s;
+                out[n * 2 * F + i] = dy[n * F + i] * u * reference_act_slope(kind, g);
+                out[n * 2 * F + F + i] = dy[n * F + i] * reference_act(kind, g);
             }
         }
     }
@@ -357,7 +423,8 @@ static inline void reference_embed(const hy_op_call *c) {
     int64_t N = hy_tensor_count(&c->t[HY_EMBED_TOKENS]), C = hy_tensor_width(&c->t[HY_EMBED_X]);
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i++) {
-            double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i];
+            double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i] *
+                           (c->attr.embed.scale != 0 ? (double)c->attr.embed.scale : 1);
             if (c->t[HY_EMBED_WPE].data)
                 value += reference_data(c, HY_EMBED_WPE)[reference_position(c, n) * C + i];
             reference_data(c, HY_EMBED_X)[n * C + i] = value;
@@ -378,11 +445,20 @@ static inline void reference_embed_bwd(const hy_op_call *c) {
         for (int64_t i = 0; i < C; i++) {
             double value = reference_data(c, HY_EMBED_BWD_DX)[n * C + i];
             if (c->t[HY_EMBED_BWD_DWTE].data)
-                reference_data(c, HY_EMBED_BWD_DWTE)[tokens[n] * C + i] += value;
+                reference_data(c, HY_EMBED_BWD_DWTE)[tokens[n] * C + i] +=
+                    value * (c->attr.embed.scale != 0 ? (double)c->attr.embed.scale : 1);
             if (c->t[HY_EMBED_BWD_DWPE].data)
                 reference_data(c, HY_EMBED_BWD_DWPE)[reference_position(c, n) * C + i] += value;
         }
     }
+}
+
+/* A logit as the softmax sees it, and the derivative. */
+static inline double reference_logit(const hy_op_call *c, double x, double *slope) {
+    double factor = c->attr.loss.factor != 0 ? (double)c->attr.loss.factor : 1;
+    double cap = (double)c->attr.loss.softcap, t = cap > 0 ? tanh(factor * x / cap) : 0;
+    *slope = factor * (1 - t * t);
+    return cap > 0 ? cap * t : factor * x;
 }
 
 static inline void reference_cross_entropy(const hy_op_call *c) {
@@ -390,15 +466,18 @@ static inline void reference_cross_entropy(const hy_op_call *c) {
             V = hy_tensor_width(&c->t[HY_CROSS_ENTROPY_LOGITS]), vocab = c->attr.loss.vocab;
     for (int64_t n = 0; n < N; n++) {
         double *x = reference_data(c, HY_CROSS_ENTROPY_LOGITS) + n * V, highest = -INFINITY,
-               sum = 0;
+               sum = 0, slope;
         int32_t target = ((const int32_t *)c->t[HY_CROSS_ENTROPY_TARGETS].data)[n];
-        for (int64_t i = 0; i < vocab; i++) highest = fmax(highest, x[i]);
-        for (int64_t i = 0; i < vocab; i++) sum += exp(x[i] - highest);
+        for (int64_t i = 0; i < vocab; i++)
+            highest = fmax(highest, reference_logit(c, x[i], &slope));
+        for (int64_t i = 0; i < vocab; i++) sum += exp(reference_logit(c, x[i], &slope) - highest);
         double lse = highest + log(sum);
-        reference_data(c, HY_CROSS_ENTROPY_LOSSES)[n] = target < 0 ? 0 : lse - x[target];
+        reference_data(c, HY_CROSS_ENTROPY_LOSSES)[n] =
+            target < 0 ? 0 : lse - reference_logit(c, x[target], &slope);
         for (int64_t i = 0; c->attr.loss.wants_grad && i < V; i++) {
-            double p = i < vocab ? exp(x[i] - lse) : 0;
-            x[i] = target < 0 ? 0 : (double)c->attr.loss.scale * (p - (i == target ? 1 : 0));
+            double p = i < vocab ? exp(reference_logit(c, x[i], &slope) - lse) : 0;
+            x[i] =
+                target < 0 ? 0 : (double)c->attr.loss.scale * slope * (p - (i == target ? 1 : 0));
         }
     }
 }

@@ -272,19 +272,38 @@ typedef struct norm_case {
     int64_t N, C;
     uint64_t seed;
     bool is_rms, has_bias, has_residual, wants_dw, wants_db;
+    bool adds_residual; /* forward */
+    float offset;
 } norm_case;
 
 static inline trial norm_trial(const norm_case *n, int mixture) {
     trial t = trial_begin(HY_OP_NORM, n->seed);
     t.call.attr.norm.eps = 1e-5f;
     t.call.attr.norm.is_rms = n->is_rms;
+    t.call.attr.norm.offset = n->offset;
     trial_normal(&t, HY_NORM_X, pick_dtype(mixture, &t.dice), n->N, n->C, 0.7, 1);
-    trial_normal(&t, HY_NORM_WEIGHT, pick_dtype(mixture, &t.dice), 0, n->C, 1, 0.5);
+    trial_normal(&t, HY_NORM_WEIGHT, pick_dtype(mixture, &t.dice), 0, n->C, n->offset ? 0 : 1, 0.5);
     if (n->has_bias) trial_normal(&t, HY_NORM_BIAS, pick_dtype(mixture, &t.dice), 0, n->C, 0, 0.5);
     trial_tensor(&t, HY_NORM_Y, pick_dtype(mixture, &t.dice), n->N, n->C);
     if (!n->is_rms) trial_tensor(&t, HY_NORM_MEAN, HY_F32, 0, n->N);
     trial_tensor(&t, HY_NORM_RSTD, HY_F32, 0, n->N);
+    if (n->adds_residual) {
+        trial_normal(&t, HY_NORM_RESIDUAL, t.call.t[HY_NORM_Y].dtype, n->N, n->C, 0, 1);
+    }
     return t;
+}
+
+/* A norm may be added to the residual in place. */
+static inline void check_norm_onto_residual(const norm_case *n, int mixture, call_runner run) {
+    trial t = norm_trial(n, mixture);
+    hy_op_call same = t.call;
+    hy_tensor residual = copy_tensor(&t.call.t[HY_NORM_RESIDUAL]);
+    same.t[HY_NORM_RESIDUAL] = same.t[HY_NORM_Y] = residual;
+    run(&same);
+    run(&t.call);
+    ck_assert_mem_eq(residual.data, t.call.t[HY_NORM_Y].data, hy_tensor_bytes(&residual));
+    free(residual.data);
+    trial_end(&t);
 }
 
 /* Backward of a forward trial: statistics from the reference, the rest random. */
@@ -331,6 +350,21 @@ static inline void check_norm_over_residual(const norm_case *n, int mixture, cal
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
+/* gelu or swiglu, forward or backward; *out is the position of the result. */
+static inline trial activation_trial(hy_op_kind op, hy_act kind, int64_t N, int64_t F, int mixture,
+                                     int *out) {
+    trial t = trial_begin(op, (uint64_t)(F * 10 + mixture));
+    bool is_gated = op == HY_OP_SWIGLU || op == HY_OP_SWIGLU_BWD;
+    bool is_backward = op == HY_OP_GELU_BWD || op == HY_OP_SWIGLU_BWD;
+    int64_t width = is_gated ? 2 * F : F;
+    t.call.attr.act.kind = kind;
+    if (is_backward) trial_normal(&t, HY_GELU_BWD_DY, pick_dtype(mixture, &t.dice), N, F, 0, 1);
+    trial_normal(&t, is_backward, pick_dtype(mixture, &t.dice), N, width, 0, 3);
+    *out = is_backward + 1;
+    trial_tensor(&t, *out, pick_dtype(mixture, &t.dice), N, is_backward ? width : F);
+    return t;
+}
+
 /* gelu backward over dy, swiglu backward over gate_up. */
 static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t F, int mixture,
                                              call_runner run) {
@@ -354,7 +388,8 @@ static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t 
 
 /* swiglu backward gives swiglu's own bits again, beside dy and in place of it, and the gradient
  * does not change by it. */
-static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_runner run) {
+static inline void check_swiglu_again(hy_act kind, int64_t N, int64_t F, int mixture,
+                                      call_runner run) {
     trial f = trial_begin(HY_OP_SWIGLU, (uint64_t)(F + mixture));
     trial b = trial_begin(HY_OP_SWIGLU_BWD, (uint64_t)(F + mixture));
     hy_dtype dtype = pick_dtype(mixture, &b.dice);
@@ -362,6 +397,7 @@ static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_ru
     trial_normal(&b, HY_SWIGLU_BWD_GATE_UP, dtype, N, 2 * F, 0, 2);
     trial_tensor(&b, HY_SWIGLU_BWD_DGATE_UP, dtype, N, 2 * F);
     trial_normal(&f, HY_SWIGLU_Y, dtype, N, F, 0, 1);
+    f.call.attr.act.kind = b.call.attr.act.kind = kind;
     f.call.t[HY_SWIGLU_GATE_UP] = b.call.t[HY_SWIGLU_BWD_GATE_UP];
     run(&f.call);
     run(&b.call);
@@ -420,6 +456,9 @@ static inline void embed_doc_starts(trial *t, int64_t B, int64_t T) {
     }
 }
 
+/* Of the next calls; 0: none. */
+static float embed_scale, logit_factor, logit_softcap;
+
 /* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions
  * and not tokens, with bit 2 both; 8: positions begin anew with each document. */
 enum { EMBED_VARIANTS = 16 };
@@ -428,6 +467,7 @@ static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t
                                     int64_t C) {
     trial t = trial_begin(HY_OP_EMBED_BWD, (uint64_t)(10000 * variant + 100 * mixture + C % 97));
     t.call.attr.embed.seq = (int32_t)T;
+    t.call.attr.embed.scale = embed_scale;
     t.call.attr.accumulate = variant & 2;
     trial_ints(&t, HY_EMBED_BWD_TOKENS, B * T, 0, V - 1);
     for (int64_t i = 0; 3 * i < B * T; i++)
@@ -447,11 +487,20 @@ static inline trial loss_trial(int64_t N, int64_t vocab, int64_t V, bool wants_g
     t.call.attr.loss.vocab = (int32_t)vocab;
     t.call.attr.loss.scale = 0.25f;
     t.call.attr.loss.wants_grad = wants_grad;
+    t.call.attr.loss.factor = logit_factor;
+    t.call.attr.loss.softcap = logit_softcap;
     trial_normal(&t, HY_CROSS_ENTROPY_LOGITS, pick_dtype(mixture, &t.dice), N, V, 30, 4);
     trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, N, 0, vocab - 1);
     if (N > 1) trial_put(&t, HY_CROSS_ENTROPY_TARGETS, 1, -1);
     trial_tensor(&t, HY_CROSS_ENTROPY_LOSSES, HY_F32, 0, N);
     return t;
+}
+
+/* Logits times a factor, capped ones, and both. */
+enum { LOGIT_VARIANTS = 3 };
+static inline void set_logit_options(int variant) {
+    logit_factor = variant == 1 ? 0 : 0.125f;
+    logit_softcap = variant == 0 ? 0 : variant == 1 ? 30 : 4;
 }
 
 static inline void check_huge_logits(call_runner run) {

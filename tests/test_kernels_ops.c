@@ -129,6 +129,41 @@ EACH_MIXTURE(norm_backward_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
+/* variant as above; bit 1 also adds a residual in the forward pass */
+EACH_MIXTURE(norms_with_an_offset_agree_with_the_reference, 0, MIXTURES) {
+    for (int i = 0; i < 4 * 4; i++) {
+        norm_case n = norm_at(1 + i / 4, mixture, 4 + i % 4);
+        n.offset = i % 2 ? 1 : 0.5f;
+        n.adds_residual = i & 2;
+        trial f = norm_trial(&n, mixture), b = norm_bwd_trial(&n, mixture);
+        run_both(&f);
+        run_both(&b);
+        trial_check(&f, HY_NORM_Y, 1);
+        trial_check(&b, HY_NORM_BWD_DX, 2);
+        trial_check(&b, HY_NORM_BWD_DWEIGHT, 1);
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+
+EACH_MIXTURE(a_norm_may_be_added_to_the_residual_in_place, 0, PURE_TYPES) {
+    for (int variant = 0; variant < 4; variant++) {
+        norm_case n = norm_at(4, mixture, variant);
+        n.adds_residual = true;
+        check_norm_onto_residual(&n, mixture, run_call);
+    }
+}
+
+START_TEST(a_norm_with_residual_and_largest_is_refused) {
+    norm_case n = norm_at(2, 0, 1);
+    n.adds_residual = true;
+    trial t = norm_trial(&n, 0);
+    trial_tensor(&t, HY_NORM_LARGEST, HY_F32, 0, 1);
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "residual and largest cannot be combined");
+    trial_end(&t);
+}
+END_TEST
+
 EACH_MIXTURE(norm_backward_may_write_over_the_residual, 0, PURE_TYPES) {
     norm_case n = norm_at(2, mixture, 6);
     check_norm_over_residual(&n, mixture, run_call);
@@ -176,13 +211,36 @@ EACH_MIXTURE(swiglu_and_its_backward_agree_with_the_reference, 0, MIXTURES) {
     }
 }
 
+EACH_MIXTURE(activations_of_each_kind_agree_with_the_reference, 0, MIXTURES) {
+    static const hy_op_kind ops[] = {HY_OP_GELU, HY_OP_GELU_BWD, HY_OP_SWIGLU, HY_OP_SWIGLU_BWD};
+    static const int64_t shapes[][2] = {{1, 1}, {3, 1025}, {9, 700}};
+    for (int i = 0; i < 4 * 3 * HY_ACT_COUNT; i++) {
+        const int64_t *shape = shapes[i / 4 % 3];
+        int out;
+        trial t = activation_trial(ops[i % 4], (hy_act)(i / 12), shape[0], shape[1], mixture, &out);
+        run_both(&t);
+        trial_check(&t, out, 1);
+        trial_end(&t);
+    }
+}
+
 EACH_MIXTURE(activations_backward_work_in_place, 0, PURE_TYPES) {
     for (int kind = 0; kind < 2; kind++)
         check_activation_in_place(kind, 9, 1030, mixture, run_call);
 }
 
+START_TEST(an_unknown_activation_function_is_refused) {
+    int out;
+    trial t = activation_trial(HY_OP_SWIGLU, HY_ACT_COUNT, 2, 3, 0, &out);
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "activation function 5 does not exist");
+    trial_end(&t);
+}
+END_TEST
+
 EACH_MIXTURE(swiglu_backward_gives_swiglu_again, 0, PURE_TYPES) {
-    check_swiglu_again(9, 1030, mixture, run_call);
+    for (int kind = 0; kind < HY_ACT_COUNT; kind++) {
+        check_swiglu_again((hy_act)kind, 9, 1030, mixture, run_call);
+    }
 }
 
 /* ---- embedding and loss ---------------------------------------------------------------------- */
@@ -192,6 +250,7 @@ EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
         bool has_positions = kind > 0;
         trial t = trial_begin(HY_OP_EMBED, (uint64_t)(kind + 3 * mixture));
         int64_t B = 3, T = 11, V = 50, C = 1027;
+        t.call.attr.embed.scale = mixture % 2 ? 11.25f : 0;
         t.call.attr.embed.seq = (int32_t)T;
         trial_ints(&t, HY_EMBED_TOKENS, B * T, 0, V - 1);
         trial_normal(&t, HY_EMBED_WTE, pick_dtype(mixture, &t.dice), V, C, 0, 1);
@@ -214,6 +273,18 @@ EACH_MIXTURE(embedding_backward_sums_tokens_that_repeat, 0, MIXTURES) {
         if (variant & 4) trial_check(&t, HY_EMBED_BWD_DWPE, 1);
         trial_end(&t);
     }
+}
+
+EACH_MIXTURE(the_gradient_of_a_scaled_embedding_is_scaled, 0, MIXTURES) {
+    embed_scale = 11.25f;
+    for (int variant = 4; variant < 8; variant++) {
+        trial t = embed_bwd_trial(variant, mixture, 4, 50, 30, 131);
+        run_both(&t);
+        if (embed_wants_tokens(variant)) trial_check(&t, HY_EMBED_BWD_DWTE, 1);
+        trial_check(&t, HY_EMBED_BWD_DWPE, 1);
+        trial_end(&t);
+    }
+    embed_scale = 0;
 }
 
 START_TEST(a_document_that_begins_after_its_token_is_named) {
@@ -258,6 +329,31 @@ EACH_MIXTURE(cross_entropy_agrees_with_the_reference, 0, MIXTURES) {
         trial_end(&t);
     }
 }
+
+EACH_MIXTURE(cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference, 0, MIXTURES) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {5, 50257, 50304}, {70, 257, 257}};
+    for (int i = 0; i < 6 * LOGIT_VARIANTS; i++) {
+        const int64_t *s = shapes[i / 2 % 3];
+        set_logit_options(i / 6);
+        trial t = loss_trial(s[0], s[1], s[2], i % 2, mixture);
+        run_both(&t);
+        trial_check(&t, HY_CROSS_ENTROPY_LOGITS, 2);
+        trial_check(&t, HY_CROSS_ENTROPY_LOSSES, 1);
+        trial_end(&t);
+    }
+    logit_factor = logit_softcap = 0;
+}
+
+START_TEST(numbers_that_cannot_cap_or_scale_are_refused) {
+    trial t = loss_trial(3, 10, 12, true, 0);
+    t.call.attr.loss.softcap = -1;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "softcap is -1, expected a number above 0");
+    t.call.attr.loss.softcap = 0;
+    t.call.attr.loss.factor = NAN;
+    must_fail(hy_op_check(&t.call), HY_ERR_INPUT, "expected a finite number");
+    trial_end(&t);
+}
+END_TEST
 
 START_TEST(cross_entropy_of_huge_and_missing_logits_is_finite) { check_huge_logits(run_call); }
 END_TEST
@@ -419,17 +515,25 @@ static Suite *make_suite(void) {
     tcase_add_test(all, sums_and_square_sums_are_exact_to_double_precision);
     tcase_add_test(all, norm_agrees_with_the_reference);
     tcase_add_test(all, norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, norms_with_an_offset_agree_with_the_reference);
+    tcase_add_test(all, a_norm_may_be_added_to_the_residual_in_place);
+    tcase_add_test(all, a_norm_with_residual_and_largest_is_refused);
     tcase_add_test(all, norm_backward_may_write_over_the_residual);
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
+    tcase_add_test(all, activations_of_each_kind_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
+    tcase_add_test(all, an_unknown_activation_function_is_refused);
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
+    tcase_add_test(all, the_gradient_of_a_scaled_embedding_is_scaled);
     tcase_add_test(all, a_document_that_begins_after_its_token_is_named);
     tcase_add_test(all, tokens_and_targets_outside_the_vocabulary_are_named);
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
+    tcase_add_test(all, cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference);
+    tcase_add_test(all, numbers_that_cannot_cap_or_scale_are_refused);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);
     tcase_add_test(all, a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers);

@@ -60,6 +60,7 @@ START_TEST(norm_backward) {
         trial f = trial_begin(HY_OP_NORM, (uint64_t)variant), b = trial_begin(HY_OP_NORM_BWD, 9);
         f.exact.attr.norm.eps = 1e-3f;
         f.exact.attr.norm.is_rms = is_rms;
+        f.exact.attr.norm.offset = has_residual ? 0.75f : 0;
         trial_normal(&f, HY_NORM_X, HY_F64, 5, 13, 0.5, 1);
         trial_normal(&f, HY_NORM_WEIGHT, HY_F64, 0, 13, 1, 0.5);
         trial_normal(&f, HY_NORM_BIAS, HY_F64, 0, 13, 0, 0.5);
@@ -104,14 +105,17 @@ static void set_heads(hy_op_attr *attr, int32_t batch, int32_t seq, int32_t wind
 }
 enum { WIDTH = (4 + 2 * 2) * 6 };
 
-START_TEST(head_norm_backward) {
+static void check_head_norm_backward(bool is_whole) {
+    int64_t wq = is_whole ? 4 * 6 : 6, wk = is_whole ? 2 * 6 : 6;
     trial f = trial_begin(HY_OP_HEAD_NORM, 1), b = trial_begin(HY_OP_HEAD_NORM_BWD, 2);
     set_heads(&f.exact.attr, 1, 3, 0);
+    f.exact.attr.heads.is_whole = is_whole;
+    f.exact.attr.heads.norm_offset = is_whole ? 0.5f : 0;
     trial_normal(&f, HY_HEAD_NORM_QKV, HY_F64, 3, WIDTH, 0, 1);
-    trial_normal(&f, HY_HEAD_NORM_WQ, HY_F64, 0, 6, 1, 0.5);
-    trial_normal(&f, HY_HEAD_NORM_WK, HY_F64, 0, 6, 1, 0.5);
+    trial_normal(&f, HY_HEAD_NORM_WQ, HY_F64, 0, wq, 1, 0.5);
+    trial_normal(&f, HY_HEAD_NORM_WK, HY_F64, 0, wk, 1, 0.5);
     trial_tensor(&f, HY_HEAD_NORM_OUT, HY_F64, 3, WIDTH);
-    trial_tensor(&f, HY_HEAD_NORM_RSTD, HY_F64, 3, 6);
+    trial_tensor(&f, HY_HEAD_NORM_RSTD, HY_F64, 3, is_whole ? 2 : 6);
     reference_run(&f.exact);
     trial_normal(&b, HY_HEAD_NORM_BWD_DOUT, HY_F64, 3, WIDTH, 0, 1);
     share(&b, &f,
@@ -121,8 +125,8 @@ START_TEST(head_norm_backward) {
                            {HY_HEAD_NORM_BWD_RSTD, HY_HEAD_NORM_RSTD},
                            {-1, -1}});
     trial_tensor(&b, HY_HEAD_NORM_BWD_DQKV, HY_F64, 3, WIDTH);
-    trial_tensor(&b, HY_HEAD_NORM_BWD_DWQ, HY_F64, 0, 6);
-    trial_tensor(&b, HY_HEAD_NORM_BWD_DWK, HY_F64, 0, 6);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWQ, HY_F64, 0, wq);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWK, HY_F64, 0, wk);
     reference_run(&b.exact);
     const double *dout = b.exact.t[HY_HEAD_NORM_BWD_DOUT].data;
     check_gradient(&b.exact, HY_HEAD_NORM_BWD_DQKV, &f.exact, HY_HEAD_NORM_QKV, HY_HEAD_NORM_OUT,
@@ -134,10 +138,15 @@ START_TEST(head_norm_backward) {
     trial_end(&f);
     trial_end(&b);
 }
+
+START_TEST(head_norm_backward) {
+    check_head_norm_backward(false);
+    check_head_norm_backward(true);
+}
 END_TEST
 
 START_TEST(attention_backward) {
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 16; variant++) {
         trial f = trial_begin(HY_OP_ATTENTION, (uint64_t)variant);
         trial b = trial_begin(HY_OP_ATTENTION_BWD, (uint64_t)variant + 9);
         set_heads(&f.exact.attr, 2, 7, variant & 1 ? 3 : 0);
@@ -147,6 +156,8 @@ START_TEST(attention_backward) {
             for (int i = 0; i < 14; i++)
                 trial_put(&f, HY_ATTENTION_DOC_STARTS, i, i % 7 < 4 ? 0 : 4);
         }
+        f.exact.attr.heads.softcap = variant & 4 ? 1.5f : 0;
+        if (variant & 8) trial_normal(&f, HY_ATTENTION_SINKS, HY_F64, 0, 4, 0, 1);
         trial_tensor(&f, HY_ATTENTION_OUT, HY_F64, 14, 24);
         trial_tensor(&f, HY_ATTENTION_LSE, HY_F64, 0, 2 * 4 * 7);
         reference_run(&f.exact);
@@ -156,11 +167,17 @@ START_TEST(attention_backward) {
                                {HY_ATTENTION_BWD_DOC_STARTS, HY_ATTENTION_DOC_STARTS},
                                {HY_ATTENTION_BWD_OUT, HY_ATTENTION_OUT},
                                {HY_ATTENTION_BWD_LSE, HY_ATTENTION_LSE},
+                               {HY_ATTENTION_BWD_SINKS, HY_ATTENTION_SINKS},
                                {-1, -1}});
         trial_tensor(&b, HY_ATTENTION_BWD_DQKV, HY_F64, 14, WIDTH);
+        if (variant & 8) trial_tensor(&b, HY_ATTENTION_BWD_DSINKS, HY_F64, 0, 4);
         reference_run(&b.exact);
         check_gradient(&b.exact, HY_ATTENTION_BWD_DQKV, &f.exact, HY_ATTENTION_QKV,
                        HY_ATTENTION_OUT, b.exact.t[HY_ATTENTION_BWD_DOUT].data);
+        if (variant & 8) {
+            check_gradient(&b.exact, HY_ATTENTION_BWD_DSINKS, &f.exact, HY_ATTENTION_SINKS,
+                           HY_ATTENTION_OUT, b.exact.t[HY_ATTENTION_BWD_DOUT].data);
+        }
         trial_end(&f);
         trial_end(&b);
     }
@@ -168,7 +185,8 @@ START_TEST(attention_backward) {
 END_TEST
 
 START_TEST(activations_backward) {
-    for (int is_swiglu = 0; is_swiglu < 2; is_swiglu++) {
+    for (int i = 0; i < 2 * HY_ACT_COUNT; i++) {
+        bool is_swiglu = i % 2;
         trial f = trial_begin(is_swiglu ? HY_OP_SWIGLU : HY_OP_GELU, 1);
         trial b = trial_begin(is_swiglu ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD, 2);
         int64_t width = is_swiglu ? 34 : 17;
@@ -176,6 +194,7 @@ START_TEST(activations_backward) {
         int dy = is_swiglu ? HY_SWIGLU_BWD_DY : HY_GELU_BWD_DY;
         int dx = is_swiglu ? HY_SWIGLU_BWD_DGATE_UP : HY_GELU_BWD_DX;
         int x_again = is_swiglu ? HY_SWIGLU_BWD_GATE_UP : HY_GELU_BWD_X;
+        f.exact.attr.act.kind = (hy_act)(i / 2);
         trial_normal(&f, x, HY_F64, 3, width, 0, 2);
         trial_tensor(&f, y, HY_F64, 3, 17);
         trial_normal(&b, dy, HY_F64, 3, 17, 0, 1);
@@ -192,6 +211,7 @@ END_TEST
 START_TEST(embedding_backward) {
     trial f = trial_begin(HY_OP_EMBED, 1), b = trial_begin(HY_OP_EMBED_BWD, 2);
     f.exact.attr.embed.seq = 5;
+    f.exact.attr.embed.scale = 2.5f;
     trial_ints(&f, HY_EMBED_TOKENS, 10, 0, 3);
     trial_normal(&f, HY_EMBED_WTE, HY_F64, 4, 3, 0, 1);
     trial_normal(&f, HY_EMBED_WPE, HY_F64, 6, 3, 0, 1);
@@ -209,9 +229,11 @@ START_TEST(embedding_backward) {
 }
 END_TEST
 
-START_TEST(cross_entropy_gradient) {
+static void check_cross_entropy_gradient(float factor, float softcap) {
     trial f = trial_begin(HY_OP_CROSS_ENTROPY, 1), b = trial_begin(HY_OP_CROSS_ENTROPY, 1);
     f.exact.attr.loss.vocab = 9;
+    f.exact.attr.loss.factor = factor;
+    f.exact.attr.loss.softcap = softcap;
     trial_normal(&f, HY_CROSS_ENTROPY_LOGITS, HY_F64, 4, 11, 0, 2);
     trial_ints(&f, HY_CROSS_ENTROPY_TARGETS, 4, 0, 8);
     trial_put(&f, HY_CROSS_ENTROPY_TARGETS, 2, -1);
@@ -229,6 +251,13 @@ START_TEST(cross_entropy_gradient) {
                    HY_CROSS_ENTROPY_LOSSES, scale);
     trial_end(&f);
     trial_end(&b);
+}
+
+START_TEST(cross_entropy_gradient) {
+    check_cross_entropy_gradient(0, 0);
+    check_cross_entropy_gradient(0.5f, 0);
+    check_cross_entropy_gradient(0, 3);
+    check_cross_entropy_gradient(1.5f, 2);
 }
 END_TEST
 

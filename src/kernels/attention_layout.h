@@ -19,6 +19,12 @@ typedef struct hy_attention_bwd_layout {
     size_t delta, first_keys, partial, kept, bytes; /* lse2 is first */
 } hy_attention_bwd_layout;
 
+/* Head sizes for which there are kernels on tensor cores; for capped scores those of Gemma 2. */
+static inline bool hy_attention_has_tiles(const hy_heads_attr *a) {
+    int D = a->head_dim;
+    return D == 128 || D == 256 || (a->softcap == 0 && (D == 64 || D == 80 || D == 96));
+}
+
 static inline size_t hy_attention_rounded(int64_t bytes) {
     return (size_t)(bytes + 255) / 256 * 256;
 }

@@ -40,9 +40,8 @@ static size_t rounded(int64_t bytes) { return (size_t)ceil_div(bytes, 256) * 256
 /* ---- ops ------------------------------------------------------------------------------------- */
 
 static bool runs_on_tiles(const hy_card *card, const hy_op_call *call) {
-    int D = call->attr.heads.head_dim;
     return card->capability >= FIRST_WITH_TILES && call->t[HY_ATTENTION_BWD_DOUT].dtype != HY_F32 &&
-           (D == 64 || D == 80 || D == 96 || D == 128 || D == 256);
+           hy_attention_has_tiles(&call->attr.heads);
 }
 
 static size_t embed_bwd_workspace(const hy_op_call *call) {
@@ -96,7 +95,11 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     }
     case HY_OP_EMBED_BWD: return embed_bwd_workspace(call);
     case HY_OP_NORM_BWD: return rounded(processors * 4 * hy_tensor_width(&t[HY_NORM_BWD_DY]) * 4);
-    case HY_OP_HEAD_NORM_BWD: return rounded(processors * 6 * call->attr.heads.head_dim * 4);
+    case HY_OP_HEAD_NORM_BWD: {
+        const hy_heads_attr *a = &call->attr.heads;
+        return a->is_whole ? rounded(processors * 4 * a->heads * a->head_dim * 4)
+                           : rounded(processors * 6 * a->head_dim * 4);
+    }
     case HY_OP_BIAS_GRAD: return rounded(processors * 4 * 512 * 4);
     case HY_OP_ADAFACTOR: return adafactor_workspace(call);
     case HY_OP_TO_UNIT: return to_unit_workspace(call);

@@ -48,47 +48,57 @@ typedef enum hy_op_kind {
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
-    /* y = (x - mean) rstd weight + bias; with is_rms y = x rstd weight. Statistics are fp32, one
-     * per row. */
-    HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C)  mean (N)?  rstd (N)  largest? */
+    /* y = residual + (x - mean) rstd (offset + weight) + bias; with is_rms mean is 0. Statistics
+     * are fp32, one per row. residual cannot be combined with largest. */
+    HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C) (may be residual)  mean (N)?
+                       rstd (N)  largest?  residual (N,C)? */
     HY_OP_NORM_BWD, /* dy  x  weight  mean?  rstd  residual (N,C)?  dx (N,C)  dweight (C)?+
                        dbias (C)?+
                        dx = residual + d norm/dx; dx may be residual itself */
 
-    /* rmsnorm of every q and k head of a packed qkv row; v is copied (Qwen3). */
+    /* rmsnorm of every q and k head of a packed qkv row, times norm_offset + weight; v is copied
+     * (Qwen3). With is_whole, all q heads are normed together, and all k heads (OLMo 2): wq (H D),
+     * wk (K D), rstd (N,2). */
     HY_OP_HEAD_NORM,     /* qkv (N,(H+2K)D)  wq (D)  wk (D)  out (N,(H+2K)D)  rstd (N,H+K) */
     HY_OP_HEAD_NORM_BWD, /* dout  qkv  wq  wk  rstd  dqkv (may be dout)  dwq?+  dwk?+ */
 
-    /* Rotates pairs (i, i + D/2) of each q and k head in place; `inverse` is for the backward
-     * pass. */
-    HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, D/2, 2) fp32: cos, sin */
+    /* Rotates pairs (i, i + R/2) of the first R elements of each q and k head in place; R is
+     * heads.rotary, or D. query: q heads are then multiplied by query[position]. `inverse` rotates
+     * back, for the backward pass, and multiplies all the same. */
+    HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, R/2, 2) fp32: cos, sin  query (Tmax) fp32? */
 
     /* Causal attention on packed qkv; stores only the log-sum-exp. doc_starts has for each token
      * the position in its sequence where its document begins; the token does not see earlier
-     * ones. */
-    HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  doc_starts (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
-    HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D) */
+     * ones. A score is scale q k, or with softcap c: c tanh(scale q k / c). exp(sinks[h]) is added
+     * to the sum of weights of each row of head h, and so to lse; it has no value (gpt-oss). */
+    HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  doc_starts (N) i32?  out (N,H D)  lse (B,H,T) fp32
+                        sinks (H)? */
+    HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D)  sinks?
+                            dsinks (H)?+ */
     /* As above for the next T tokens of sequences with cached keys and values: k and v of the rows
      * are written to the cache from position attr.heads.first on, and each row sees the cache up to
      * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
-    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D) */
+    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D)  sinks? */
 
-    HY_OP_GELU,     /* x (N,F)  y (N,F)  largest? : tanh form */
+    /* The activation function is attr.act.kind: by default gelu in its tanh form here, and silu for
+     * the gate of swiglu. */
+    HY_OP_GELU,     /* x (N,F)  y (N,F)  largest? */
     HY_OP_GELU_BWD, /* dy  x  dx (may be dy)  largest? */
     HY_OP_SWIGLU,   /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest? */
     /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?  largest? : of
      * dgate_up. active: y again, if it was not stored; may be dy */
     HY_OP_SWIGLU_BWD,
 
-    /* With doc_starts, as for attention, the positions of a document begin at 0. wte may be int8
-     * like b of a matmul; its rows are then converted to x's type. */
+    /* x = scale wte[token] + wpe[position]. With doc_starts, as for attention, the positions of a
+     * document begin at 0. wte may be int8 like b of a matmul; its rows are then converted to x's
+     * type. */
     HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32? */
     HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+
                          doc_starts (N) i32? */
 
-    /* Softmax cross-entropy over the first attr.loss.vocab columns. Target < 0: ignored, loss 0.
-     * Writes the loss of each row; with wants_grad, logits become d(scale * sum of
-     * losses)/dlogits. */
+    /* Softmax cross-entropy over the first attr.loss.vocab columns, of factor * logit, or with
+     * softcap c of c tanh(factor * logit / c). Target < 0: ignored, loss 0. Writes the loss of each
+     * row; with wants_grad, logits become d(scale * sum of losses)/dlogits. */
     HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32 */
 
     HY_OP_SUM,     /* x (any) fp32  out (1) f64+ */
@@ -210,7 +220,8 @@ enum {
     HY_NORM_Y,
     HY_NORM_MEAN,
     HY_NORM_RSTD,
-    HY_NORM_LARGEST
+    HY_NORM_LARGEST,
+    HY_NORM_RESIDUAL
 };
 enum {
     HY_NORM_BWD_DY,
@@ -234,17 +245,30 @@ enum {
     HY_HEAD_NORM_BWD_DWQ,
     HY_HEAD_NORM_BWD_DWK
 };
-enum { HY_ROPE_QKV, HY_ROPE_TABLE };
-enum { HY_ATTENTION_QKV, HY_ATTENTION_DOC_STARTS, HY_ATTENTION_OUT, HY_ATTENTION_LSE };
+enum { HY_ROPE_QKV, HY_ROPE_TABLE, HY_ROPE_QUERY };
+enum {
+    HY_ATTENTION_QKV,
+    HY_ATTENTION_DOC_STARTS,
+    HY_ATTENTION_OUT,
+    HY_ATTENTION_LSE,
+    HY_ATTENTION_SINKS
+};
 enum {
     HY_ATTENTION_BWD_DOUT,
     HY_ATTENTION_BWD_QKV,
     HY_ATTENTION_BWD_DOC_STARTS,
     HY_ATTENTION_BWD_OUT,
     HY_ATTENTION_BWD_LSE,
-    HY_ATTENTION_BWD_DQKV
+    HY_ATTENTION_BWD_DQKV,
+    HY_ATTENTION_BWD_SINKS,
+    HY_ATTENTION_BWD_DSINKS
 };
-enum { HY_ATTENTION_CACHED_QKV, HY_ATTENTION_CACHED_CACHE, HY_ATTENTION_CACHED_OUT };
+enum {
+    HY_ATTENTION_CACHED_QKV,
+    HY_ATTENTION_CACHED_CACHE,
+    HY_ATTENTION_CACHED_OUT,
+    HY_ATTENTION_CACHED_SINKS
+};
 enum { HY_GELU_X, HY_GELU_Y, HY_GELU_LARGEST };
 enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX, HY_GELU_BWD_LARGEST };
 enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_LARGEST };
@@ -298,12 +322,26 @@ enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 /* rope, attention, head norm: the layout of a row of qkv */
 typedef struct hy_heads_attr {
     int32_t batch, seq, heads, kv_heads, head_dim;
-    int32_t window; /* attention: tokens that are visible, including itself; 0: all before */
-    int32_t first;  /* cached attention: position of the first row of a sequence */
-    float scale;    /* attention: factor of q k, usually 1/sqrt(D) */
-    float eps;      /* head norm */
-    bool inverse;   /* rope: rotate back */
+    int32_t window;    /* attention: tokens that are visible, including itself; 0: all before */
+    int32_t first;     /* cached attention: position of the first row of a sequence */
+    float scale;       /* attention: factor of q k, usually 1/sqrt(D) */
+    float eps;         /* head norm */
+    bool inverse;      /* rope: rotate back */
+    bool is_whole;     /* head norm: over all heads together */
+    int32_t rotary;    /* rope: elements of a head that are rotated, an even number; 0: all */
+    float softcap;     /* attention; 0: none */
+    float norm_offset; /* head norm: added to the weights */
 } hy_heads_attr;
+
+/* Activation functions. */
+typedef enum hy_act {
+    HY_ACT_DEFAULT,   /* the op's own */
+    HY_ACT_GELU_TANH, /* x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)) */
+    HY_ACT_GELU,      /* x (1 + erf(x / sqrt(2))) / 2 */
+    HY_ACT_RELU2,     /* max(x, 0)^2 */
+    HY_ACT_SILU,      /* x sigmoid(x) */
+    HY_ACT_COUNT
+} hy_act;
 
 typedef struct hy_adamw_attr {
     float lr, beta1, beta2, eps, weight_decay;
@@ -374,15 +412,22 @@ typedef struct hy_op_attr {
         struct {
             float eps;
             bool is_rms;
+            float offset; /* added to the weights (Gemma: 1) */
         } norm;
         hy_heads_attr heads;
         struct {
             int32_t seq; /* T: row n is at position n mod T of its sequence */
+            float scale; /* of the rows of wte; 0: 1 */
         } embed;
+        struct {
+            hy_act kind; /* gelu, swiglu */
+        } act;
         struct {
             int32_t vocab;
             float scale;
             bool wants_grad;
+            float factor;  /* of the logits; 0: 1 */
+            float softcap; /* 0: none */
         } loss;
         struct {
             float max_norm;   /* 0: no clipping */

@@ -7,6 +7,7 @@
 #include "kernels/ops.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -29,8 +30,9 @@ enum {
 
 /* Shapes: one letter is the number of elements; two are rows (all leading dimensions) and columns.
  * "*" accepts any shape; "=" the same number of elements as the first tensor. Letters set by
- * attributes: P (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. Others are as in tensor.h; G is
- * 2F, X the rows of a table of positions. */
+ * attributes: P (H+2K)D, Q H D, H heads, U and W the weights of the norm of q and k, I the
+ * statistics of a row, L B H T, R B T. Others are as in tensor.h; G is 2F, X the rows of a table of
+ * positions. */
 typedef struct tensor_rule {
     const char *name;
     const char *shape;
@@ -68,30 +70,33 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_NORM] = {"norm",
                     {IN("x", "NC", REAL), IN("weight", "C", REAL), IN_OPT("bias", "C", REAL),
                      OUT("y", "NC", REAL), OUT_OPT("mean", "N", F32), OUT("rstd", "N", F32),
-                     OUT_OPT("largest", "1", F32)}},
+                     OUT_OPT("largest", "1", F32), IN_OPT("residual", "NC", REAL)}},
     [HY_OP_NORM_BWD] = {"norm backward",
                         {IN("dy", "NC", REAL), IN("x", "NC", REAL), IN("weight", "C", REAL),
                          IN_OPT("mean", "N", F32), IN("rstd", "N", F32),
                          IN_OPT("residual", "NC", REAL), OUT("dx", "NC", REAL),
                          OUT_OPT("dweight", "C", REAL), OUT_OPT("dbias", "C", REAL)}},
     [HY_OP_HEAD_NORM] = {"head norm",
-                         {IN("qkv", "NP", REAL), IN("wq", "D", REAL), IN("wk", "D", REAL),
+                         {IN("qkv", "NP", REAL), IN("wq", "U", REAL), IN("wk", "W", REAL),
                           OUT("out", "NP", REAL), OUT("rstd", "NI", F32)}},
     [HY_OP_HEAD_NORM_BWD] = {"head norm backward",
-                             {IN("dout", "NP", REAL), IN("qkv", "NP", REAL), IN("wq", "D", REAL),
-                              IN("wk", "D", REAL), IN("rstd", "NI", F32), OUT("dqkv", "NP", REAL),
-                              OUT_OPT("dwq", "D", REAL), OUT_OPT("dwk", "D", REAL)}},
-    [HY_OP_ROPE] = {"rope", {INOUT("qkv", "NP", REAL), IN("table", "*", F32)}},
+                             {IN("dout", "NP", REAL), IN("qkv", "NP", REAL), IN("wq", "U", REAL),
+                              IN("wk", "W", REAL), IN("rstd", "NI", F32), OUT("dqkv", "NP", REAL),
+                              OUT_OPT("dwq", "U", REAL), OUT_OPT("dwk", "W", REAL)}},
+    [HY_OP_ROPE] = {"rope",
+                    {INOUT("qkv", "NP", REAL), IN("table", "*", F32), IN_OPT("query", "X", F32)}},
     [HY_OP_ATTENTION] = {"attention",
                          {IN("qkv", "RP", REAL), IN_OPT("doc_starts", "R", I32),
-                          OUT("out", "RQ", REAL), OUT("lse", "L", F32)}},
+                          OUT("out", "RQ", REAL), OUT("lse", "L", F32),
+                          IN_OPT("sinks", "H", REAL)}},
     [HY_OP_ATTENTION_BWD] = {"attention backward",
                              {IN("dout", "RQ", REAL), IN("qkv", "RP", REAL),
                               IN_OPT("doc_starts", "R", I32), IN("out", "RQ", REAL),
-                              IN("lse", "L", F32), OUT("dqkv", "RP", REAL)}},
+                              IN("lse", "L", F32), OUT("dqkv", "RP", REAL),
+                              IN_OPT("sinks", "H", REAL), OUT_OPT("dsinks", "H", REAL)}},
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
                                 {IN("qkv", "RP", REAL), INOUT("cache", "*", REAL),
-                                 OUT("out", "RQ", REAL)}},
+                                 OUT("out", "RQ", REAL), IN_OPT("sinks", "H", REAL)}},
     [HY_OP_GELU] = {"gelu",
                     {IN("x", "NF", REAL), OUT("y", "NF", REAL), OUT_OPT("largest", "1", F32)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
@@ -335,8 +340,10 @@ static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
                hy_op_name(call->kind), a->batch, a->seq, a->heads, a->kv_heads, a->head_dim);
     known['P'] = (H + 2 * K) * D;
     known['Q'] = H * D;
-    known['D'] = D;
-    known['I'] = H + K;
+    known['H'] = H;
+    known['U'] = a->is_whole ? H * D : D;
+    known['W'] = a->is_whole ? K * D : D;
+    known['I'] = a->is_whole ? 2 : H + K;
     known['L'] = B * H * T;
     known['R'] = B * T;
     return HY_OK;
@@ -415,18 +422,70 @@ static hy_status check_to_fp8(const hy_op_call *call) {
 
 static hy_status check_rope(const hy_op_call *call) {
     int64_t T = call->attr.heads.seq, D = call->attr.heads.head_dim;
-    const hy_tensor *table = &call->t[HY_ROPE_TABLE];
+    int32_t rotary = call->attr.heads.rotary;
+    int64_t turned = rotary ? rotary : D;
+    const hy_tensor *table = &call->t[HY_ROPE_TABLE], *query = &call->t[HY_ROPE_QUERY];
+    HY_FAIL_IF(
+        rotary != 0 && (rotary < 2 || rotary > D || rotary % 2 != 0), HY_ERR_INPUT,
+        "rope: rotary is %d, expected an even number from 2 to %lld (head_dim), or 0 for all",
+        rotary, (long long)D);
     HY_FAIL_IF(D % 2 != 0, HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
                (long long)D);
-    if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
+    if (query->data && hy_tensor_count(query) < T) {
+        return wrong_shape(call, HY_ROPE_QUERY, "(at least %lld)", (long long)T);
+    }
+    if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * turned) return HY_OK;
     return wrong_shape(call, HY_ROPE_TABLE, "(at least %lld, %lld, 2)", (long long)T,
-                       (long long)(D / 2));
+                       (long long)(turned / 2));
+}
+
+/* Scores or logits that are capped: 0 means that they are not. */
+static hy_status check_softcap(const hy_op_call *call, float softcap) {
+    HY_FAIL_IF(!(softcap >= 0 && softcap < INFINITY), HY_ERR_INPUT,
+               "%s: softcap is %g, expected a number above 0, or 0 for none",
+               hy_op_name(call->kind), (double)softcap);
+    return HY_OK;
+}
+
+static hy_status check_attention_bwd(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    if (t[HY_ATTENTION_BWD_DSINKS].data && !t[HY_ATTENTION_BWD_SINKS].data) {
+        return refuse(call, HY_ATTENTION_BWD_SINKS, "is missing; it is required for dsinks");
+    }
+    return check_softcap(call, call->attr.heads.softcap);
+}
+
+static hy_status check_act(const hy_op_call *call) {
+    HY_FAIL_IF((unsigned)call->attr.act.kind >= HY_ACT_COUNT, HY_ERR_INPUT,
+               "%s: activation function %d does not exist, expected 0 to %d",
+               hy_op_name(call->kind), (int)call->attr.act.kind, HY_ACT_COUNT - 1);
+    return HY_OK;
+}
+
+static hy_status check_norm(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    HY_FAIL_IF(t[HY_NORM_RESIDUAL].data && t[HY_NORM_LARGEST].data, HY_ERR_INPUT,
+               "norm: residual and largest cannot be combined");
+    return check_alias(call, HY_NORM_RESIDUAL, HY_NORM_Y);
+}
+
+static hy_status check_loss(const hy_op_call *call) {
+    int64_t vocab = call->attr.loss.vocab;
+    int64_t V = hy_tensor_width(&call->t[HY_CROSS_ENTROPY_LOGITS]);
+    HY_FAIL_IF(vocab < 1 || vocab > V, HY_ERR_INPUT,
+               "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
+               (long long)vocab, (long long)V);
+    HY_FAIL_IF(!isfinite(call->attr.loss.factor), HY_ERR_INPUT,
+               "cross-entropy: factor is %g, expected a finite number",
+               (double)call->attr.loss.factor);
+    return check_softcap(call, call->attr.loss.softcap);
 }
 
 static hy_status check_cache(const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     const int64_t *shape = call->t[HY_ATTENTION_CACHED_CACHE].shape;
     int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, end = (int64_t)a->first + a->seq;
+    HY_TRY(check_softcap(call, a->softcap));
     HY_FAIL_IF(a->first < 0, HY_ERR_INPUT, "cached attention: first is %d, expected 0 or more",
                a->first);
     if (call->t[HY_ATTENTION_CACHED_CACHE].ndim == 3 && shape[0] == a->batch && shape[1] >= end &&
@@ -438,12 +497,16 @@ static hy_status check_cache(const hy_op_call *call) {
 
 static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
     int64_t F = hy_tensor_width(&call->t[y]);
+    HY_TRY(check_act(call));
     if (hy_tensor_width(&call->t[gate_up]) == 2 * F) return HY_OK;
     return wrong_shape(call, gate_up, "(rows, %lld): gate and up", (long long)(2 * F));
 }
 
-static hy_status check_positions(const hy_op_call *call, int wpe) {
+static hy_status check_embed(const hy_op_call *call, int wpe) {
     int32_t T = call->attr.embed.seq;
+    HY_FAIL_IF(!isfinite(call->attr.embed.scale), HY_ERR_INPUT,
+               "%s: scale is %g, expected a finite number", hy_op_name(call->kind),
+               (double)call->attr.embed.scale);
     if (!call->t[wpe].data) return HY_OK;
     HY_FAIL_IF(T < 1, HY_ERR_INPUT, "%s: seq is %d, expected at least 1", hy_op_name(call->kind),
                T);
@@ -537,6 +600,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: return check_matmul(call);
     case HY_OP_TO_FP8: return check_to_fp8(call);
+    case HY_OP_NORM: return check_norm(call);
     case HY_OP_NORM_BWD:
         HY_FAIL_IF(!call->attr.norm.is_rms && !t[HY_NORM_BWD_MEAN].data, HY_ERR_INPUT,
                    "norm backward: mean is missing; only rmsnorm does not need it");
@@ -544,9 +608,13 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_HEAD_NORM_BWD:
         return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
     case HY_OP_ROPE: return check_rope(call);
+    case HY_OP_ATTENTION: return check_softcap(call, call->attr.heads.softcap);
+    case HY_OP_ATTENTION_BWD: return check_attention_bwd(call);
     case HY_OP_ATTENTION_CACHED: return check_cache(call);
-    case HY_OP_GELU: return check_alias(call, HY_GELU_X, HY_GELU_Y);
-    case HY_OP_GELU_BWD: return check_alias(call, HY_GELU_BWD_DY, HY_GELU_BWD_DX);
+    case HY_OP_GELU: HY_TRY(check_act(call)); return check_alias(call, HY_GELU_X, HY_GELU_Y);
+    case HY_OP_GELU_BWD:
+        HY_TRY(check_act(call));
+        return check_alias(call, HY_GELU_BWD_DY, HY_GELU_BWD_DX);
     case HY_OP_SWIGLU: return check_swiglu(call, HY_SWIGLU_GATE_UP, HY_SWIGLU_Y);
     case HY_OP_SWIGLU_BWD:
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP));
@@ -557,16 +625,10 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_COLLECT: return check_spread(call, HY_COLLECT_B, HY_COLLECT_FULL);
     case HY_OP_DROPOUT: return check_dropout(call);
     case HY_OP_ADD_PARTS: return check_parts(call);
-    case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
-    case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
+    case HY_OP_EMBED: return check_embed(call, HY_EMBED_WPE);
+    case HY_OP_EMBED_BWD: return check_embed(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST: return check_cast(t[HY_CAST_SRC].dtype, t[HY_CAST_DST].dtype);
-    case HY_OP_CROSS_ENTROPY: {
-        int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&t[HY_CROSS_ENTROPY_LOGITS]);
-        HY_FAIL_IF(vocab < 1 || vocab > V, HY_ERR_INPUT,
-                   "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
-                   (long long)vocab, (long long)V);
-        return HY_OK;
-    }
+    case HY_OP_CROSS_ENTROPY: return check_loss(call);
     case HY_OP_QUANTIZE:
     case HY_OP_DEQUANTIZE:
         HY_FAIL_IF(call->attr.quantize.block < 1, HY_ERR_INPUT,

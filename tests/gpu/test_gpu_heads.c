@@ -52,8 +52,35 @@ EACH_TYPE(head_norm_backward_agrees_with_the_reference, GPU_MIXTURES) {
     }
 }
 
+EACH_TYPE(head_norm_with_options_agrees_with_the_reference, GPU_MIXTURES) {
+    for (int i = 0; i < 3 * CASES; i++) {
+        const heads_case *h = &cases[i / 3];
+        if (leaves_out(h)) continue;
+        heads_with.norm_offset = i % 3 == 0 ? 0 : 1;
+        heads_with.is_whole = i % 3 != 2;
+        trial f = head_norm_trial(h, mixture), b = head_norm_bwd_trial(h, mixture, i % 7 != 2);
+        b.call.attr.accumulate = i % 2;
+        if (gpu_run_both(&f, mixture)) {
+            gpu_check(&f, HY_HEAD_NORM_OUT, 1);
+            gpu_check(&f, HY_HEAD_NORM_RSTD, 1);
+        }
+        if (gpu_run_both(&b, mixture)) {
+            gpu_check(&b, HY_HEAD_NORM_BWD_DQKV, 2);
+            if (i % 7 != 2) gpu_check(&b, HY_HEAD_NORM_BWD_DWQ, 2);
+            if (i % 7 != 2) gpu_check(&b, HY_HEAD_NORM_BWD_DWK, 2);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+    clear_options();
+}
+
 EACH_TYPE(head_norm_backward_may_write_over_its_input, PURE_TYPES) {
-    for (int i = 2; i < 5; i++) check_head_norm_in_place(&cases[i], mixture, gpu_must_run);
+    for (int i = 0; i < 6; i++) {
+        heads_with.is_whole = i % 2;
+        check_head_norm_in_place(&cases[2 + i / 2], mixture, gpu_must_run);
+    }
+    clear_options();
 }
 
 /* ---- rope ------------------------------------------------------------------------------------ */
@@ -69,6 +96,20 @@ EACH_TYPE(rope_turns_as_the_reference_and_back, PURE_TYPES) {
         free(before.data);
         trial_end(&t);
     }
+}
+
+EACH_TYPE(rope_of_part_of_a_head_agrees_with_the_reference, PURE_TYPES) {
+    for (int i = 0; i < 8 * CASES; i++) {
+        const heads_case *h = &cases[i / 8];
+        if (leaves_out(h)) continue;
+        set_rope_options(h, i % 4);
+        trial t = rope_trial(h, mixture);
+        t.call.attr.heads.inverse = i & 4;
+        ck_assert(gpu_run_both(&t, mixture));
+        gpu_check(&t, HY_ROPE_QKV, 1);
+        trial_end(&t);
+    }
+    clear_options();
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -461,8 +502,10 @@ static Suite *make_suite(void) {
     TCase *all = tcase_create("heads");
     tcase_add_test(all, head_norm_agrees_with_the_reference);
     tcase_add_test(all, head_norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, head_norm_with_options_agrees_with_the_reference);
     tcase_add_test(all, head_norm_backward_may_write_over_its_input);
     tcase_add_test(all, rope_turns_as_the_reference_and_back);
+    tcase_add_test(all, rope_of_part_of_a_head_agrees_with_the_reference);
     tcase_add_test(all, attention_agrees_with_the_reference);
     tcase_add_test(all, attention_of_any_shape_agrees_with_the_reference);
     tcase_add_test(all, attention_survives_scores_that_would_overflow);

@@ -153,6 +153,32 @@ EACH_TYPE(norm_backward_agrees_with_the_reference, GPU_MIXTURES) {
     }
 }
 
+/* Bit 1 of a variant also adds a residual in the forward pass. */
+EACH_TYPE(norms_with_an_offset_agree_with_the_reference, GPU_MIXTURES) {
+    for (int i = 0; i < 4 * (NORM_SHAPES + DRAWN - 1); i++) {
+        norm_case n = norm_at(1 + i / 4, mixture, 4 + i % 4);
+        n.offset = i % 2 ? 1 : 0.5f;
+        n.adds_residual = i & 2;
+        if (n.C < 3 || gpu_leaves_out(n.N * n.C)) continue;
+        trial f = norm_trial(&n, mixture), b = norm_bwd_trial(&n, mixture);
+        if (gpu_run_both(&f, mixture)) gpu_check(&f, HY_NORM_Y, 1);
+        if (gpu_run_both(&b, mixture)) {
+            gpu_check(&b, HY_NORM_BWD_DX, 2);
+            gpu_check(&b, HY_NORM_BWD_DWEIGHT, 1);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+}
+
+EACH_TYPE(a_norm_may_be_added_to_the_residual_in_place, PURE_TYPES) {
+    for (int i = 0; i < 4 * NORM_SHAPES; i++) {
+        norm_case n = norm_at(i / 4, mixture, i % 4);
+        n.adds_residual = true;
+        if (!gpu_leaves_out(n.N * n.C)) check_norm_onto_residual(&n, mixture, gpu_must_run);
+    }
+}
+
 EACH_TYPE(norm_backward_may_write_over_the_residual, PURE_TYPES) {
     for (int shape = 2; shape < 5; shape++) {
         norm_case n = norm_at(shape, mixture, shape % 2 ? 7 : 6);
@@ -204,6 +230,18 @@ EACH_TYPE(swiglu_and_its_backward_agree_with_the_reference, 5) {
     }
 }
 
+EACH_TYPE(activations_of_each_kind_agree_with_the_reference, 5) {
+    static const hy_op_kind ops[] = {HY_OP_GELU, HY_OP_GELU_BWD, HY_OP_SWIGLU, HY_OP_SWIGLU_BWD};
+    static const int64_t shapes[][2] = {{1, 1}, {3, 1025}, {9, 704}};
+    for (int i = 0; i < 4 * 3 * HY_ACT_COUNT; i++) {
+        const int64_t *shape = shapes[i / 4 % 3];
+        int out;
+        trial t = activation_trial(ops[i % 4], (hy_act)(i / 12), shape[0], shape[1], mixture, &out);
+        if (gpu_run_both(&t, mixture)) gpu_check(&t, out, 1);
+        trial_end(&t);
+    }
+}
+
 EACH_TYPE(activations_backward_work_in_place, PURE_TYPES) {
     static const int64_t widths[] = {1030, 1024, 77};
     for (int i = 0; i < 6; i++) {
@@ -213,7 +251,9 @@ EACH_TYPE(activations_backward_work_in_place, PURE_TYPES) {
 
 EACH_TYPE(swiglu_backward_gives_swiglu_again, PURE_TYPES) {
     static const int64_t widths[] = {1030, 1024, 77};
-    for (int i = 0; i < 3; i++) check_swiglu_again(9, widths[i], mixture, gpu_must_run);
+    for (int i = 0; i < 3 * HY_ACT_COUNT; i++) {
+        check_swiglu_again((hy_act)(i / 3), 9, widths[i % 3], mixture, gpu_must_run);
+    }
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
@@ -224,6 +264,7 @@ EACH_TYPE(embedding_agrees_with_the_reference, 5) {
         bool has_positions = i % 3 > 0, has_doc_starts = i % 3 == 2;
         trial t = trial_begin(HY_OP_EMBED, seed_of(i, mixture, 0));
         int64_t B = 3, T = i < 8 ? 11 : 129, V = 50, C = widths[i / 3];
+        t.call.attr.embed.scale = i % 2 ? 11.25f : 0;
         t.call.attr.embed.seq = (int32_t)T;
         trial_ints(&t, HY_EMBED_TOKENS, B * T, 0, V - 1);
         trial_normal(&t, HY_EMBED_WTE, pick_dtype(mixture, &t.dice), V, C, 0, 1);
@@ -243,6 +284,7 @@ EACH_TYPE(embedding_backward_sums_tokens_that_repeat, GPU_MIXTURES) {
     for (int i = 0; i < 6; i++) {
         for (int variant = 0; variant < EMBED_VARIANTS; variant++) {
             const int64_t *s = shapes[i];
+            embed_scale = variant % 3 == 1 ? 11.25f : 0;
             if (gpu_leaves_out(s[0] * s[1] * s[3] + s[2] * s[3])) continue;
             trial t = embed_bwd_trial(variant, mixture, s[0], s[1], s[2], s[3]);
             if (gpu_run_both(&t, mixture)) {
@@ -252,6 +294,7 @@ EACH_TYPE(embedding_backward_sums_tokens_that_repeat, GPU_MIXTURES) {
             trial_end(&t);
         }
     }
+    embed_scale = 0;
 }
 
 /* ---- loss ------------------------------------------------------------------------------------ */
@@ -271,6 +314,22 @@ EACH_TYPE(cross_entropy_agrees_with_the_reference, PURE_TYPES) {
         if (s[1] > 1) gpu_check(&t, HY_CROSS_ENTROPY_LOSSES, 2);
         trial_end(&t);
     }
+}
+
+EACH_TYPE(cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference, PURE_TYPES) {
+    static const int64_t shapes[][3] = {{1, 1, 1},         {5, 50257, 50304},   {70, 257, 257},
+                                        {300, 6001, 6008}, {2, 262144, 262144}, {9, 31, 33}};
+    for (int i = 0; i < 12 * LOGIT_VARIANTS; i++) {
+        const int64_t *s = shapes[i / 2 % 6];
+        if (gpu_leaves_out(s[0] * s[2])) continue;
+        set_logit_options(i / 12);
+        trial t = loss_trial(s[0], s[1], s[2], i % 2, mixture);
+        ck_assert(gpu_run_both(&t, mixture));
+        gpu_check(&t, HY_CROSS_ENTROPY_LOGITS, i % 2 ? 3 : 0);
+        if (s[1] > 1) gpu_check(&t, HY_CROSS_ENTROPY_LOSSES, 2);
+        trial_end(&t);
+    }
+    logit_factor = logit_softcap = 0;
 }
 
 START_TEST(losses_and_targets_of_a_chunk_begin_anywhere) {
@@ -352,15 +411,19 @@ static Suite *make_suite(void) {
     tcase_add_test(all, norm_agrees_with_the_reference);
     tcase_add_test(all, layernorm_of_equal_numbers_is_the_bias);
     tcase_add_test(all, norm_backward_agrees_with_the_reference);
+    tcase_add_test(all, norms_with_an_offset_agree_with_the_reference);
+    tcase_add_test(all, a_norm_may_be_added_to_the_residual_in_place);
     tcase_add_test(all, norm_backward_may_write_over_the_residual);
     tcase_add_test(all, gelu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
+    tcase_add_test(all, activations_of_each_kind_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
+    tcase_add_test(all, cross_entropy_of_scaled_and_capped_logits_agrees_with_the_reference);
     tcase_add_test(all, losses_and_targets_of_a_chunk_begin_anywhere);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);

@@ -1,39 +1,75 @@
-/* activation.c: gelu and swiglu, forward and backward.
+/* activation.c: activation functions, alone (gelu) and of a gate (swiglu), forward and backward.
  *
- * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so both activations
- * need one exponential and one division per element. Everything is elementwise, so it also works in
- * place. */
+ * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so it needs one
+ * exponential and one division per element, as silu does. Everything is elementwise, so it also
+ * works in place. Loops are compiled once for each activation function. */
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
 #define ELEMENTS_PER_TASK (16 * 1024)
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* 2 u = x (A + B x^2) with u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define GELU_A 1.5957691216f
 #define GELU_B 0.0713548162726f
 
-HY_CLONES static void gelu_run(const float *x, float *y, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) {
-        float v = x[i];
-        y[i] = v * hy_sigmoid(v * (GELU_A + GELU_B * v * v));
+INLINE float act(hy_act kind, float v) {
+    switch (kind) {
+    case HY_ACT_GELU: return v * hy_normal_cdf(v);
+    case HY_ACT_RELU2: return v < 0 ? 0 : v * v;
+    case HY_ACT_SILU: return v * hy_sigmoid(v);
+    default: return v * hy_sigmoid(v * (GELU_A + GELU_B * v * v));
     }
 }
 
-HY_CLONES static void gelu_bwd_run(const float *dy, const float *x, float *dx, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) {
-        float v = x[i];
-        float s = hy_sigmoid(v * (GELU_A + GELU_B * v * v));
-        float slope = GELU_A + 3.0f * GELU_B * v * v;
-        dx[i] = dy[i] * (s + v * s * (1.0f - s) * slope);
+/* Its derivative. */
+INLINE float act_slope(hy_act kind, float v) {
+    float s;
+    switch (kind) {
+    case HY_ACT_GELU: /* with the density of normal numbers */
+        return hy_normal_cdf(v) + v * (0.398942280f * hy_exp(-0.5f * v * v));
+    case HY_ACT_RELU2: return v < 0 ? 0 : 2.0f * v;
+    case HY_ACT_SILU: s = hy_sigmoid(v); return s * (1.0f + v * (1.0f - s));
+    default:
+        s = hy_sigmoid(v * (GELU_A + GELU_B * v * v));
+        return s + v * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * v * v);
     }
+}
+
+/* Runs a loop that is written for a constant kind. */
+#define FOR_KIND(kind, loop, ...)                                                                  \
+    switch (kind) {                                                                                \
+    case HY_ACT_GELU: loop(HY_ACT_GELU, __VA_ARGS__); break;                                       \
+    case HY_ACT_RELU2: loop(HY_ACT_RELU2, __VA_ARGS__); break;                                     \
+    case HY_ACT_SILU: loop(HY_ACT_SILU, __VA_ARGS__); break;                                       \
+    default: loop(HY_ACT_GELU_TANH, __VA_ARGS__); break;                                           \
+    }
+
+/* ---- gelu ------------------------------------------------------------------------------------ */
+
+INLINE void gelu_loop(hy_act kind, const float *x, float *y, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) y[i] = act(kind, x[i]);
+}
+
+HY_CLONES static void gelu_run(hy_act kind, const float *x, float *y,
+                               int64_t n){FOR_KIND(kind, gelu_loop, x, y, n)}
+
+INLINE void gelu_bwd_loop(hy_act kind, const float *dy, const float *x, float *dx, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * act_slope(kind, x[i]);
+}
+
+HY_CLONES static void gelu_bwd_run(hy_act kind, const float *dy, const float *x, float *dx,
+                                   int64_t n) {
+    FOR_KIND(kind, gelu_bwd_loop, dy, x, dx, n)
 }
 
 static void gelu_elements(const hy_op_call *call, int64_t at, int64_t n) {
     const hy_tensor *x = &call->t[HY_GELU_X], *y = &call->t[HY_GELU_Y];
     float in[HY_CPU_RUN], out[HY_CPU_RUN], *values = hy_target(y, at, out);
-    gelu_run(hy_read(x, at, n, in), values, n);
+    gelu_run(call->attr.act.kind, hy_read(x, at, n, in), values, n);
     hy_write(y, at, n, values);
 }
 
@@ -41,7 +77,8 @@ static void gelu_bwd_elements(const hy_op_call *call, int64_t at, int64_t n) {
     const hy_tensor *dy = &call->t[HY_GELU_BWD_DY], *x = &call->t[HY_GELU_BWD_X],
                     *dx = &call->t[HY_GELU_BWD_DX];
     float in[2][HY_CPU_RUN], out[HY_CPU_RUN], *values = hy_target(dx, at, out);
-    gelu_bwd_run(hy_read(dy, at, n, in[0]), hy_read(x, at, n, in[1]), values, n);
+    gelu_bwd_run(call->attr.act.kind, hy_read(dy, at, n, in[0]), hy_read(x, at, n, in[1]), values,
+                 n);
     hy_write(dx, at, n, values);
 }
 
@@ -57,19 +94,38 @@ hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run) {
 
 /* ---- swiglu ---------------------------------------------------------------------------------- */
 
-HY_CLONES static void swiglu_run(const float *gate, const float *up, float *y, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * hy_sigmoid(gate[i]) * up[i];
+static hy_act gate_kind(const hy_op_call *call) {
+    return call->attr.act.kind == HY_ACT_DEFAULT ? HY_ACT_SILU : call->attr.act.kind;
 }
 
-HY_CLONES static void swiglu_bwd_run(const float *dy, const float *gate, const float *up,
-                                     float *dgate, float *dup, int64_t n) {
+INLINE void swiglu_loop(hy_act kind, const float *gate, const float *up, float *y, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) y[i] = act(kind, gate[i]) * up[i];
+}
+
+HY_CLONES static void swiglu_run(hy_act kind, const float *gate, const float *up, float *y,
+                                 int64_t n){FOR_KIND(kind, swiglu_loop, gate, up, y, n)}
+
+/* silu shares its sigmoid, with products in an order of its own. */
+INLINE void swiglu_bwd_loop(hy_act kind, const float *dy, const float *gate, const float *up,
+                            float *dgate, float *dup, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) {
-        float g = gate[i], u = up[i], s = hy_sigmoid(g);
-        dgate[i] = dy[i] * u * s * (1.0f + g * (1.0f - s));
-        dup[i] = dy[i] * g * s;
+        float g = gate[i], u = up[i], d = dy[i];
+        if (kind == HY_ACT_SILU) {
+            float s = hy_sigmoid(g);
+            dgate[i] = d * u * s * (1.0f + g * (1.0f - s));
+            dup[i] = d * g * s;
+        } else {
+            dgate[i] = d * u * act_slope(kind, g);
+            dup[i] = d * act(kind, g);
+        }
     }
+}
+
+HY_CLONES static void swiglu_bwd_run(hy_act kind, const float *dy, const float *gate,
+                                     const float *up, float *dgate, float *dup, int64_t n) {
+    FOR_KIND(kind, swiglu_bwd_loop, dy, gate, up, dgate, dup, n)
 }
 
 static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
@@ -80,8 +136,8 @@ static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *values = hy_target(y, row * F + at, out);
-            swiglu_run(hy_read(gate_up, gate, n, in[0]), hy_read(gate_up, gate + F, n, in[1]),
-                       values, n);
+            swiglu_run(gate_kind(call), hy_read(gate_up, gate, n, in[0]),
+                       hy_read(gate_up, gate + F, n, in[1]), values, n);
             hy_write(y, row * F + at, n, values);
         }
     }
@@ -100,8 +156,9 @@ static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows)
             float *dgate = hy_target(dx, gate, out[0]), *dup = hy_target(dx, gate + F, out[1]);
             const float *g = hy_read(gate_up, gate, n, in[1]),
                         *u = hy_read(gate_up, gate + F, n, in[2]);
-            if (active->data) swiglu_run(g, u, again, n);
-            swiglu_bwd_run(hy_read(dy, row * F + at, n, in[0]), g, u, dgate, dup, n);
+            if (active->data) swiglu_run(gate_kind(call), g, u, again, n);
+            swiglu_bwd_run(gate_kind(call), hy_read(dy, row * F + at, n, in[0]), g, u, dgate, dup,
+                           n);
             hy_write(dx, gate, n, dgate);
             hy_write(dx, gate + F, n, dup);
             if (!active->data) continue;

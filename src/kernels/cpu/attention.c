@@ -49,6 +49,7 @@ static void soften_scores(const hy_heads *a, const tile *t, int64_t key, int64_t
         memset(row, 0, (size_t)begin * sizeof *row);
         memset(row + end, 0, (size_t)(keys - end) * sizeof *row);
         if (end == begin) continue;
+        if (a->softcap > 0) hy_cpu_cap(row + begin, a->softcap, end - begin);
         float highest = fmaxf(t->max[m], hy_cpu_max(row + begin, end - begin));
         float shrink = expf(t->max[m] - highest);
         t->sum[m] = t->sum[m] * shrink + hy_cpu_exp_sum_kept(row + begin, highest, end - begin);
@@ -66,7 +67,7 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, const tile *t) {
                      .lda = t->q_ld,
                      .c = t->scores,
                      .ldc = CHUNK,
-                     .alpha = a->scale,
+                     .alpha = hy_score_scale(a),
                      .trans_b = true};
     hy_gemm weigh = {.m = t->rows,
                      .n = D,
@@ -91,6 +92,16 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, const tile *t) {
         hy_sgemm(run->blas, &weigh);
         weigh.beta = 1;
     }
+}
+
+/* Adds the sink to the sum of row m; returns the factor of its values. */
+static float close_row(const tile *t, const hy_tensor *sinks, int64_t h, int64_t m) {
+    if (!sinks->data) return 1.0f / t->sum[m];
+    float sink = hy_sink(sinks, h), highest = fmaxf(t->max[m], sink);
+    float shrink = expf(t->max[m] - highest);
+    t->sum[m] = t->sum[m] * shrink + expf(sink - highest);
+    t->max[m] = highest;
+    return shrink / t->sum[m];
 }
 
 /* ---- a batch --------------------------------------------------------------------------------- */
@@ -149,7 +160,8 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
     attend(run, &a, &t);
     for (int64_t r = 0; r < t.rows; r++) {
-        hy_cpu_scale(t.out + r * t.out_ld, 1.0f / sum[r], a.D);
+        float inverse = close_row(&t, &call->t[HY_ATTENTION_SINKS], h, r);
+        hy_cpu_scale(t.out + r * t.out_ld, inverse, a.D);
         hy_write(out, ((row + r) * a.H + h) * a.D, a.D, t.out + r * t.out_ld);
         lse[(b * a.H + h) * a.T + query + r] = max[r] + logf(sum[r]);
     }
@@ -248,7 +260,10 @@ static void cached_task(const hy_cpu_run *run, int64_t task, int worker) {
         hy_cpu_widen(qkv->dtype, hy_element(qkv, at), t.own_q + r * many, many);
     }
     attend(run, &c.heads, &t);
-    for (int64_t m = 0; m < t.rows; m++) hy_cpu_scale(t.out + m * D, 1.0f / t.sum[m], D);
+    for (int64_t m = 0; m < t.rows; m++) {
+        const hy_tensor *sinks = &call->t[HY_ATTENTION_CACHED_SINKS];
+        hy_cpu_scale(t.out + m * D, close_row(&t, sinks, kv_head * c.group + m % c.group, m), D);
+    }
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * c.heads.H * D + kv_head * many;
         hy_cpu_narrow(out->dtype, t.out + r * many, hy_element(out, at), many);

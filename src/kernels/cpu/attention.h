@@ -12,7 +12,7 @@ enum { HY_ATTENTION_TILE = 96, HY_ATTENTION_CHUNK = 512 };
 typedef struct hy_heads {
     int64_t B, T, H, K, D;
     int64_t window;
-    float scale;
+    float scale, softcap;
     const int32_t *doc_starts; /* (N), or NULL */
 } hy_heads;
 
@@ -24,7 +24,19 @@ static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *doc_
                       .D = call->attr.heads.head_dim,
                       .window = call->attr.heads.window,
                       .scale = call->attr.heads.scale,
+                      .softcap = call->attr.heads.softcap,
                       .doc_starts = doc_starts->data};
+}
+
+/* The factor of q k before a score is complete or goes into tanh (hy_cpu_cap). */
+static inline float hy_score_scale(const hy_heads *a) {
+    return a->softcap > 0 ? a->scale / a->softcap : a->scale;
+}
+
+/* Element h of sinks. */
+static inline float hy_sink(const hy_tensor *sinks, int64_t h) {
+    float buffer;
+    return *hy_read(sinks, h, 1, &buffer);
 }
 
 static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTENTION_TILE); }

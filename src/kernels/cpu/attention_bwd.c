@@ -1,7 +1,7 @@
 /* attention_bwd.c: causal attention, backward.
  *
  * The weights p are recomputed from the scores and the log-sum-exp. With delta = sum(dout out) of a
- * row, dp = dout v and ds = p (dp - delta) scale:
+ * row, dp = dout v and ds = p (dp - delta) scale, times 1 - tanh^2 if scores are capped:
  *     dq = ds k,   dk = ds^T q,   dv = p^T dout.
  * dq belongs to one tile of queries; dk and dv are sums over all tiles and all query heads that
  * share the key head. A unit is one (sequence, key head). If there are few units, the tiles of a
@@ -125,6 +125,17 @@ HY_CLONES static void weights_row(float *p, float *dp, float lse, float delta, f
     }
 }
 
+/* As above, if scores come before tanh. */
+HY_CLONES static void capped_weights_row(float *p, float *dp, float lse, float delta, float scale,
+                                         float cap, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float t = hy_tanh(p[i]), weight = hy_exp(cap * t - lse);
+        p[i] = weight;
+        dp[i] = weight * (dp[i] - delta) * (1.0f - t * t) * scale;
+    }
+}
+
 static void weigh_chunk(const hy_heads *a, const tile *t, int64_t key, int64_t keys,
                         const scratch *own) {
     for (int64_t r = 0; r < t->rows; r++) {
@@ -134,7 +145,12 @@ static void weigh_chunk(const hy_heads *a, const tile *t, int64_t key, int64_t k
         float *p = own->p + r * CHUNK, *dp = own->dp + r * CHUNK;
         memset(p, 0, (size_t)begin * sizeof *p);
         memset(dp, 0, (size_t)begin * sizeof *dp);
-        weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, end - begin);
+        if (a->softcap > 0) {
+            capped_weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, a->softcap,
+                               end - begin);
+        } else {
+            weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, end - begin);
+        }
         memset(p + end, 0, (size_t)(keys - end) * sizeof *p);
         memset(dp + end, 0, (size_t)(keys - end) * sizeof *dp);
     }
@@ -184,7 +200,7 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
         int64_t keys = hy_min64(CHUNK, end - key);
         matrix k = read_head(qkv, sequence + key, keys, a->H + kv_head, D, own->k);
         matrix v = read_head(qkv, sequence + key, keys, a->H + a->K + kv_head, D, own->v);
-        multiply(blas, t->rows, keys, D, q, false, k, true, a->scale, 0, own->p, CHUNK);
+        multiply(blas, t->rows, keys, D, q, false, k, true, hy_score_scale(a), 0, own->p, CHUNK);
         multiply(blas, t->rows, keys, D, dout, false, v, true, 1, 0, own->dp, CHUNK);
         weigh_chunk(a, t, key, keys, own);
         multiply(blas, keys, D, t->rows, p, true, dout, false, 1, 1, sum->dv + key * sum->ld,
@@ -257,10 +273,35 @@ static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
     store_sums(run->call, &l.a, unit, &total, begin, end);
 }
 
+/* The gradient of the sinks of heads [first, first + heads): a row's weight of the sink is
+ * exp(sink - lse). */
+static void sink_gradient(const hy_op_call *call, int64_t first, int64_t heads) {
+    enum { MAX_HEAD = 1024 }; /* ops.c accepts no larger head */
+    const hy_tensor *t = call->t, *dout = &t[HY_ATTENTION_BWD_DOUT];
+    const hy_tensor *out = &t[HY_ATTENTION_BWD_OUT], *dsinks = &t[HY_ATTENTION_BWD_DSINKS];
+    hy_heads a = hy_heads_of(call, &t[HY_ATTENTION_BWD_DOC_STARTS]);
+    const float *lse = t[HY_ATTENTION_BWD_LSE].data;
+    float x[MAX_HEAD], y[MAX_HEAD];
+    for (int64_t h = first; h < first + heads; h++) {
+        float sink = hy_sink(&t[HY_ATTENTION_BWD_SINKS], h), result;
+        double sum = 0;
+        for (int64_t n = 0; n < a.B * a.T; n++) {
+            int64_t at = (n * a.H + h) * a.D;
+            float delta = dot(hy_read(dout, at, a.D, x), hy_read(out, at, a.D, y), a.D);
+            float weight = expf(sink - lse[(n / a.T * a.H + h) * a.T + n % a.T]);
+            sum -= (double)weight * (double)delta;
+        }
+        if (call->attr.accumulate) sum += (double)hy_sink(dsinks, h);
+        result = (float)sum;
+        hy_cpu_narrow(dsinks->dtype, &result, hy_element(dsinks, h), 1);
+    }
+}
+
 hy_status hy_cpu_attention_bwd(const hy_cpu_run *run) {
     layout l = layout_of(run->call, run->threads);
     HY_TRY(hy_check_doc_starts(run->call, l.a.doc_starts, l.a.B * l.a.T, l.a.T));
     hy_cpu_for_each(run, l.units * l.parts, part_task);
     if (l.parts > 1) hy_cpu_for_each(run, l.units * hy_query_tiles(l.a.T), fold_task);
-    return HY_OK;
+    if (!hy_tensor_is_given(&run->call->t[HY_ATTENTION_BWD_DSINKS])) return HY_OK;
+    return hy_cpu_for_rows(run, l.a.H, 1, sink_gradient);
 }

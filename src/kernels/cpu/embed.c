@@ -5,7 +5,10 @@
  * row is summed at once, in the order of the places, in fp32, and rounded once. Tasks are stripes
  * of columns: no two of them access the same number. Positions that restart with each document are
  * summed in the same way; otherwise the places of a position are known without a sort. */
+#include <string.h>
+
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/softmax.h"
 
 static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     const int32_t *tokens = call->t[HY_EMBED_TOKENS].data;
@@ -30,6 +33,11 @@ static int64_t position_of(const hy_op_call *call, int64_t place) {
     return place % call->attr.embed.seq - (doc_starts ? doc_starts[place] : 0);
 }
 
+/* The factor of the rows of the token table. */
+static float scale_of(const hy_op_call *call) {
+    return call->attr.embed.scale != 0 ? call->attr.embed.scale : 1;
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static void embed_row(const hy_op_call *call, int64_t row) {
@@ -44,6 +52,11 @@ static void embed_row(const hy_op_call *call, int64_t row) {
             hy_cpu_read_coded(wte, token * C + at, n, x->dtype, a);
         } else {
             values = hy_read(wte, token * C + at, n, a);
+        }
+        if (scale_of(call) != 1) {
+            if (values != a) memcpy(a, values, (size_t)n * sizeof *a);
+            hy_cpu_scale(a, scale_of(call), n);
+            values = a;
         }
         if (hy_tensor_is_given(wpe)) {
             int64_t position = position_of(call, row);
@@ -115,7 +128,8 @@ static void sort_places(const hy_op_call *call, const int32_t *keys) {
 
 #define STRIPE 64
 
-/* out[row] (+)= sum of dx over `count` places, on columns [col, col + n). */
+/* out[row] (+)= sum of dx over `count` places, on columns [col, col + n), times the scale of the
+ * token table. */
 static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row,
                        const int32_t *places, int64_t count, int64_t step, int64_t col, int64_t n) {
     const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX];
@@ -124,6 +138,9 @@ static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row
     for (int64_t i = 0; i < count; i++) {
         int64_t place = places ? places[i] : row + i * step;
         hy_cpu_add(sum, hy_read(dx, place * C + col, n, buffer), sum, n);
+    }
+    if (out == &call->t[HY_EMBED_BWD_DWTE] && scale_of(call) != 1) {
+        hy_cpu_scale(sum, scale_of(call), n);
     }
     if (call->attr.accumulate) hy_cpu_add(sum, hy_read(out, row * C + col, n, buffer), sum, n);
     hy_cpu_narrow(out->dtype, sum, hy_element(out, row * C + col), n);

@@ -1,8 +1,10 @@
-/* head_norm.c: rmsnorm of every query and key head of a packed qkv row (Qwen3), and its backward.
+/* head_norm.c: rmsnorm of every query and key head of a packed qkv row (Qwen3), or of all heads of a
+ * kind together (OLMo 2), and its backward.
  *
  * A row has H query heads, K key heads and K value heads of D numbers; values are copied unchanged.
- * All heads of a kind share the weights, so the gradients of the weights sum over rows and heads:
- * rows in blocks, heads within a row in order (columns.h). A head is read before it is written. */
+ * What is normed together is a part; it is read in pieces of at most MAX_HEAD. Parts of a kind share
+ * the weights, so the gradients of the weights sum over rows and parts: rows in blocks, parts within
+ * a row in order (columns.h). A piece is read before it is written. */
 #include <math.h>
 
 #include "kernels/cpu/columns.h"
@@ -10,11 +12,11 @@
 
 #define MAX_HEAD 1024 /* ops.c accepts no larger head */
 
-HY_CLONES static float root_mean_square_inverse(const float *x, float eps, int64_t n) {
+HY_CLONES static float square_sum(const float *x, int64_t n) {
     float sum = 0;
     HY_SIMD_SUM(sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return 1.0f / sqrtf(sum / (float)n + eps);
+    return sum;
 }
 
 HY_CLONES static void scale_head(const float *x, float rstd, const float *w, float *y, int64_t n) {
@@ -22,13 +24,18 @@ HY_CLONES static void scale_head(const float *x, float rstd, const float *w, flo
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * w[i];
 }
 
-/* dx = rstd (g - xhat mean(g xhat)), g = dy w; adds dy xhat to dw. */
-HY_CLONES static void head_gradient(const float *dy, const float *x, const float *w, float rstd,
-                                    float *dx, double *dw, int64_t n) {
+/* The sum of g xhat, g = dy w. */
+HY_CLONES static float gradient_sum(const float *dy, const float *x, const float *w, float rstd,
+                                    int64_t n) {
     float sum = 0;
     HY_SIMD_SUM(sum)
     for (int64_t i = 0; i < n; i++) sum += dy[i] * w[i] * (x[i] * rstd);
-    float mean = sum / (float)n;
+    return sum;
+}
+
+/* dx = rstd (g - xhat mean), mean = mean(g xhat); adds dy xhat to dw. */
+HY_CLONES static void head_gradient(const float *dy, const float *x, const float *w, float rstd,
+                                    float mean, float *dx, double *dw, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) dw[i] += (double)(dy[i] * (x[i] * rstd));
     HY_SIMD
@@ -46,27 +53,83 @@ static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, 
     }
 }
 
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* Columns [at, at + n) of a row; kind 0: queries, 1: keys. */
+typedef struct part {
+    int64_t at, n;
+    int kind;
+} part;
+
+static int64_t part_count(const hy_heads_attr *a) {
+    return a->is_whole ? 2 : a->heads + a->kv_heads;
+}
+
+static part part_of(const hy_heads_attr *a, int64_t i) {
+    int64_t H = a->heads, K = a->kv_heads, D = a->head_dim;
+    if (a->is_whole) return (part){i ? H * D : 0, (i ? K : H) * D, (int)i};
+    return (part){i * D, D, i >= H};
+}
+
+/* The weights of a piece as fp32, with the offset. The last piece of each kind is kept: it is the
+ * only one if a part is a head. */
+typedef struct weights {
+    const hy_tensor *of[2];
+    float offset;
+    const float *kept[2];
+    int64_t at[2];
+    float buffer[2][MAX_HEAD];
+} weights;
+
+static const float *weights_at(weights *w, int kind, int64_t at, int64_t n) {
+    if (w->kept[kind] && w->at[kind] == at) return w->kept[kind];
+    float *buffer = w->buffer[kind];
+    const float *numbers = hy_read(w->of[kind], at, n, buffer);
+    if (w->offset != 0) {
+        for (int64_t i = 0; i < n; i++) buffer[i] = w->offset + numbers[i];
+        numbers = buffer;
+    }
+    w->kept[kind] = numbers;
+    w->at[kind] = at;
+    return numbers;
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static void head_norm_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+/* Norms the part that begins at element `first`; returns rstd. */
+static float norm_part(const hy_op_call *call, int64_t first, part p, weights *w) {
     const hy_tensor *qkv = &call->t[HY_HEAD_NORM_QKV], *out = &call->t[HY_HEAD_NORM_OUT];
-    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
-            D = call->attr.heads.head_dim, P = hy_tensor_width(qkv);
-    float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], in[MAX_HEAD], result[MAX_HEAD];
-    const float *wq = hy_read(&call->t[HY_HEAD_NORM_WQ], 0, D, wq_buffer);
-    const float *wk = hy_read(&call->t[HY_HEAD_NORM_WK], 0, D, wk_buffer);
-    float *rstd = call->t[HY_HEAD_NORM_RSTD].data;
+    float in[MAX_HEAD], result[MAX_HEAD];
+    const float *x = NULL;
+    double square = 0;
+    for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
+        int64_t n = hy_min64(MAX_HEAD, p.n - i);
+        x = hy_read(qkv, first + i, n, in);
+        square += (double)square_sum(x, n);
+    }
+    float rstd = 1.0f / sqrtf((float)square / (float)p.n + call->attr.heads.eps);
+    for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
+        int64_t n = hy_min64(MAX_HEAD, p.n - i);
+        float *y = hy_target(out, first + i, result);
+        if (p.n > MAX_HEAD) x = hy_read(qkv, first + i, n, in);
+        scale_head(x, rstd, weights_at(w, p.kind, i, n), y, n);
+        hy_write(out, first + i, n, y);
+    }
+    return rstd;
+}
+
+static void head_norm_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    const hy_tensor *t = call->t, *qkv = &t[HY_HEAD_NORM_QKV];
+    const hy_heads_attr *a = &call->attr.heads;
+    int64_t P = hy_tensor_width(qkv), parts = part_count(a), values = a->kv_heads * a->head_dim;
+    weights w = {.of = {&t[HY_HEAD_NORM_WQ], &t[HY_HEAD_NORM_WK]}, .offset = a->norm_offset};
+    float *rstd = t[HY_HEAD_NORM_RSTD].data;
     for (int64_t row = first; row < first + rows; row++) {
-        for (int64_t h = 0; h < H + K; h++) {
-            int64_t at = row * P + h * D;
-            const float *x = hy_read(qkv, at, D, in);
-            float *y = hy_target(out, at, result);
-            float r = root_mean_square_inverse(x, call->attr.heads.eps, D);
-            scale_head(x, r, h < H ? wq : wk, y, D);
-            hy_write(out, at, D, y);
-            rstd[row * (H + K) + h] = r;
+        for (int64_t i = 0; i < parts; i++) {
+            part p = part_of(a, i);
+            rstd[row * parts + i] = norm_part(call, row * P + p.at, p, &w);
         }
-        pass_values(qkv, out, row * P + (H + K) * D, K * D);
+        pass_values(qkv, &t[HY_HEAD_NORM_OUT], (row + 1) * P - values, values);
     }
 }
 
@@ -78,48 +141,75 @@ hy_status hy_cpu_head_norm(const hy_cpu_run *run) {
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Per block of rows: D sums for wq, then D for wk. */
+/* Sums per block of rows: those of wq, then those of wk. */
+static int64_t sums_of_block(const hy_op_call *call) {
+    return hy_tensor_count(&call->t[HY_HEAD_NORM_BWD_WQ]) +
+           hy_tensor_count(&call->t[HY_HEAD_NORM_BWD_WK]);
+}
+
 size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads) {
     (void)threads;
     int64_t blocks = hy_block_count(hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]));
-    return (size_t)(blocks * 2 * call->attr.heads.head_dim) * sizeof(double);
+    return (size_t)(blocks * sums_of_block(call)) * sizeof(double);
+}
+
+/* The gradient of the part that begins at element `first`. */
+static void norm_bwd_part(const hy_op_call *call, int64_t first, part p, float rstd, weights *w,
+                          double *dw) {
+    const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT], *qkv = &call->t[HY_HEAD_NORM_BWD_QKV],
+                    *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
+    float dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD], result[MAX_HEAD];
+    const float *dy = NULL, *x = NULL;
+    double sum = 0;
+    for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
+        int64_t n = hy_min64(MAX_HEAD, p.n - i);
+        dy = hy_read(dout, first + i, n, dy_buffer);
+        x = hy_read(qkv, first + i, n, x_buffer);
+        sum += (double)gradient_sum(dy, x, weights_at(w, p.kind, i, n), rstd, n);
+    }
+    float mean = (float)sum / (float)p.n;
+    for (int64_t i = 0; i < p.n; i += MAX_HEAD) {
+        int64_t n = hy_min64(MAX_HEAD, p.n - i);
+        float *dx = hy_target(dqkv, first + i, result);
+        if (p.n > MAX_HEAD) {
+            dy = hy_read(dout, first + i, n, dy_buffer);
+            x = hy_read(qkv, first + i, n, x_buffer);
+        }
+        head_gradient(dy, x, weights_at(w, p.kind, i, n), rstd, mean, dx, dw + i, n);
+        hy_write(dqkv, first + i, n, dx);
+    }
 }
 
 static void head_norm_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows) {
-    const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT], *qkv = &call->t[HY_HEAD_NORM_BWD_QKV],
-                    *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
-    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
-            D = call->attr.heads.head_dim;
+    const hy_tensor *t = call->t, *qkv = &t[HY_HEAD_NORM_BWD_QKV];
+    const hy_heads_attr *a = &call->attr.heads;
     int64_t P = hy_tensor_width(qkv), block = first / hy_block_rows(hy_tensor_height(qkv));
-    float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD];
-    float result[MAX_HEAD];
-    const float *wq = hy_read(&call->t[HY_HEAD_NORM_BWD_WQ], 0, D, wq_buffer);
-    const float *wk = hy_read(&call->t[HY_HEAD_NORM_BWD_WK], 0, D, wk_buffer);
-    const float *rstd = call->t[HY_HEAD_NORM_BWD_RSTD].data;
-    double *sums = (double *)call->workspace.data + block * 2 * D;
-    for (int64_t i = 0; i < 2 * D; i++) sums[i] = 0;
+    int64_t parts = part_count(a), count = sums_of_block(call), values = a->kv_heads * a->head_dim;
+    weights w = {.of = {&t[HY_HEAD_NORM_BWD_WQ], &t[HY_HEAD_NORM_BWD_WK]},
+                 .offset = a->norm_offset};
+    const float *rstd = t[HY_HEAD_NORM_BWD_RSTD].data;
+    double *sums = (double *)call->workspace.data + block * count;
+    double *of_kind[2] = {sums, sums + hy_tensor_count(w.of[0])};
+    for (int64_t i = 0; i < count; i++) sums[i] = 0;
     for (int64_t row = first; row < first + rows; row++) {
-        for (int64_t h = 0; h < H + K; h++) {
-            int64_t at = row * P + h * D;
-            const float *dy = hy_read(dout, at, D, dy_buffer), *x = hy_read(qkv, at, D, x_buffer);
-            float *dx = hy_target(dqkv, at, result);
-            head_gradient(dy, x, h < H ? wq : wk, rstd[row * (H + K) + h], dx,
-                          h < H ? sums : sums + D, D);
-            hy_write(dqkv, at, D, dx);
+        for (int64_t i = 0; i < parts; i++) {
+            part p = part_of(a, i);
+            norm_bwd_part(call, row * P + p.at, p, rstd[row * parts + i], &w, of_kind[p.kind]);
         }
-        pass_values(dout, dqkv, row * P + (H + K) * D, K * D);
+        pass_values(&t[HY_HEAD_NORM_BWD_DOUT], &t[HY_HEAD_NORM_BWD_DQKV], (row + 1) * P - values,
+                    values);
     }
 }
 
 hy_status hy_cpu_head_norm_bwd(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     int64_t N = hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]), blocks = hy_block_count(N);
-    int64_t D = call->attr.heads.head_dim;
+    int64_t count = sums_of_block(call), keys = hy_tensor_count(&call->t[HY_HEAD_NORM_BWD_WQ]);
     const hy_tensor *dwq = &call->t[HY_HEAD_NORM_BWD_DWQ], *dwk = &call->t[HY_HEAD_NORM_BWD_DWK];
     const double *sums = call->workspace.data;
     bool adds = call->attr.accumulate;
     hy_cpu_for_rows(run, N, hy_block_rows(N), head_norm_bwd_rows);
-    if (hy_tensor_is_given(dwq)) hy_cpu_fold_columns(sums, blocks, 2 * D, dwq, adds);
-    if (hy_tensor_is_given(dwk)) hy_cpu_fold_columns(sums + D, blocks, 2 * D, dwk, adds);
+    if (hy_tensor_is_given(dwq)) hy_cpu_fold_columns(sums, blocks, count, dwq, adds);
+    if (hy_tensor_is_given(dwk)) hy_cpu_fold_columns(sums + keys, blocks, count, dwk, adds);
     return HY_OK;
 }

@@ -3,7 +3,8 @@
  * A row is read in blocks. Each block is reduced to its maximum and its sum of exponentials
  * relative to that maximum, and the blocks are combined in double precision: nothing overflows and
  * the logits are read once. For the gradient, an fp32 row keeps its exponentials in place, so the
- * second pass only scales them; a narrow row computes them again instead of rounding them twice. */
+ * second pass only scales them; a narrow row computes them again instead of rounding them twice.
+ * Scaled or capped logits are computed again, too: the gradient needs them. */
 #include <math.h>
 #include <string.h>
 
@@ -18,6 +19,54 @@ HY_CLONES static void softmax_run(float *x, float shift, float factor, int64_t n
     for (int64_t i = 0; i < n; i++) x[i] = hy_exp(x[i] - shift) * factor;
 }
 
+/* ---- logits ---------------------------------------------------------------------------------- */
+
+/* Logits as the softmax sees them: inner x, or with a cap: cap tanh(inner x). */
+typedef struct logit_shape {
+    float factor, inner, cap;
+    bool is_plain; /* just x */
+} logit_shape;
+
+static logit_shape shape_of(const hy_op_call *call) {
+    float factor = call->attr.loss.factor != 0 ? call->attr.loss.factor : 1;
+    float cap = call->attr.loss.softcap;
+    return (logit_shape){factor, cap > 0 ? factor / cap : factor, cap, factor == 1 && cap == 0};
+}
+
+HY_CLONES static void shape_run(logit_shape s, const float *x, float *z, int64_t n) {
+    if (s.cap > 0) {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) z[i] = s.cap * hy_tanh(s.inner * x[i]);
+    } else {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) z[i] = s.inner * x[i];
+    }
+}
+
+/* The derivative at a logit that has become z. */
+static inline float shape_slope(logit_shape s, float z) {
+    float t = s.cap > 0 ? z / s.cap : 0;
+    return s.factor * (1.0f - t * t);
+}
+
+/* z becomes factor * softmax times the derivative. */
+HY_CLONES static void shaped_softmax_run(logit_shape s, float *z, float shift, float factor,
+                                         int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        z[i] = hy_exp(z[i] - shift) * factor * shape_slope(s, z[i]);
+    }
+}
+
+/* Elements [at, at + n) of the logits, as the softmax sees them. */
+static const float *read_logits(const hy_op_call *call, int64_t at, int64_t n, float *buffer) {
+    logit_shape s = shape_of(call);
+    const float *x = hy_read(&call->t[HY_CROSS_ENTROPY_LOGITS], at, n, buffer);
+    if (s.is_plain) return x;
+    shape_run(s, x, buffer, n);
+    return buffer;
+}
+
 /* ---- a row ----------------------------------------------------------------------------------- */
 
 /* The result of the first pass. A row of more than MAX_BLOCKS blocks keeps no exponentials. */
@@ -28,7 +77,7 @@ typedef struct row_state {
 
 static bool keeps_exponentials(const hy_op_call *call) {
     return call->attr.loss.wants_grad && call->t[HY_CROSS_ENTROPY_LOGITS].dtype == HY_F32 &&
-           call->attr.loss.vocab <= (int64_t)MAX_BLOCKS * BLOCK;
+           call->attr.loss.vocab <= (int64_t)MAX_BLOCKS * BLOCK && shape_of(call).is_plain;
 }
 
 static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
@@ -39,7 +88,7 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
     state->sum = 0;
     for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
         int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
-        const float *x = hy_read(logits, first + at, n, buffer);
+        const float *x = read_logits(call, first + at, n, buffer);
         float largest = hy_cpu_max(x, n);
         /* A block of minus infinities adds nothing; a shift of 0 avoids NaN. */
         float shift = largest == -INFINITY ? 0 : largest;
@@ -52,16 +101,22 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
     }
 }
 
-/* The row becomes factor * softmax. */
+/* The row becomes factor * softmax, times the derivative of logits that are not plain. */
 static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state,
                           double factor) {
     const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
+    logit_shape s = shape_of(call);
     float buffer[BLOCK];
     for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
         int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
         if (keeps_exponentials(call)) {
             double block = exp((double)state->block_max[at / BLOCK] - state->max);
             hy_cpu_scale(hy_element(logits, first + at), (float)(block * factor / state->sum), n);
+        } else if (!s.is_plain) {
+            float *values = hy_target(logits, first + at, buffer);
+            shape_run(s, hy_read(logits, first + at, n, buffer), values, n);
+            shaped_softmax_run(s, values, (float)state->max, (float)(factor / state->sum), n);
+            hy_write(logits, first + at, n, values);
         } else {
             float *values = hy_target(logits, first + at, buffer);
             hy_read(logits, first + at, n, buffer);
@@ -88,7 +143,7 @@ static void loss_row(const hy_op_call *call, int64_t row) {
     }
     row_state state;
     float buffer;
-    double logit = (double)*hy_read(logits, first + target, 1, &buffer);
+    double logit = (double)*read_logits(call, first + target, 1, &buffer);
     read_row(call, first, &state);
     double log_probability = logit - state.max - log(state.sum);
     *loss = (float)-log_probability;
@@ -97,6 +152,7 @@ static void loss_row(const hy_op_call *call, int64_t row) {
     write_softmax(call, first, &state, factor);
     /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
     float gradient = (float)(factor * expm1(log_probability));
+    if (!shape_of(call).is_plain) gradient *= shape_slope(shape_of(call), (float)logit);
     hy_cpu_narrow(logits->dtype, &gradient, hy_element(logits, first + target), 1);
     if (vocab < V) clear(logits, first + vocab, V - vocab);
 }

@@ -1,6 +1,7 @@
 /* norm.c: layernorm and rmsnorm of rows, forward and backward.
  *
- * With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy w, the gradient of a row is
+ * w is the weight plus attr.norm.offset. With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy w,
+ * the gradient of a row is
  *   dx = rstd (g - mean(g) - xhat mean(g xhat)), for rmsnorm without mean(g).
  * dw and db are column sums of dy xhat and dy (columns.h). A row is read before it is written. */
 #include <math.h>
@@ -35,9 +36,15 @@ HY_CLONES static float mean_square(const float *x, float shift, int64_t n) {
     return mean_in_parts(x, shift, true, n);
 }
 
+/* residual may be y. */
 HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w,
-                               const float *b, float *y, int64_t n) {
-    if (b) {
+                               const float *b, const float *residual, float *y, int64_t n) {
+    if (residual) {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = residual[i] + ((x[i] - mean) * rstd * w[i] + (b ? b[i] : 0));
+        }
+    } else if (b) {
         HY_SIMD
         for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i] + b[i];
     } else {
@@ -101,16 +108,20 @@ typedef struct buffers {
 } buffers;
 
 static buffers take_buffers(const hy_op_call *call, hy_cpu_workspace *workspace) {
-    static const int forward[] = {HY_NORM_X, HY_NORM_WEIGHT, HY_NORM_BIAS, HY_NORM_Y};
+    static const int forward[] = {HY_NORM_X, HY_NORM_WEIGHT, HY_NORM_BIAS, HY_NORM_Y,
+                                  HY_NORM_RESIDUAL};
     static const int backward[] = {HY_NORM_BWD_DY, HY_NORM_BWD_X, HY_NORM_BWD_WEIGHT,
                                    HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX};
     bool is_forward = call->kind == HY_OP_NORM;
     const int *positions = is_forward ? forward : backward;
     int64_t C = hy_tensor_width(&call->t[is_forward ? HY_NORM_X : HY_NORM_BWD_X]);
+    int weight = is_forward ? HY_NORM_WEIGHT : HY_NORM_BWD_WEIGHT;
     buffers own = {0};
-    for (int i = 0; i < (is_forward ? 4 : 5); i++) {
+    for (int i = 0; i < 5; i++) {
         const hy_tensor *t = &call->t[positions[i]];
-        own.of[positions[i]] = hy_cpu_take(workspace, hy_buffer_bytes(t, C));
+        bool is_shifted = positions[i] == weight && call->attr.norm.offset != 0;
+        size_t bytes = is_shifted ? (size_t)C * sizeof(float) : hy_buffer_bytes(t, C);
+        own.of[positions[i]] = hy_cpu_take(workspace, bytes);
     }
     return own;
 }
@@ -120,6 +131,16 @@ static const float *read_row(const hy_op_call *call, int position, int64_t row,
     int64_t C = hy_tensor_width(&call->t[position]);
     if (!hy_tensor_is_given(&call->t[position])) return NULL;
     return hy_read(&call->t[position], row * C, C, own->of[position]);
+}
+
+static const float *read_weight(const hy_op_call *call, int position, const buffers *own) {
+    const hy_tensor *t = &call->t[position];
+    float offset = call->attr.norm.offset, *buffer = own->of[position];
+    int64_t C = hy_tensor_count(t);
+    const float *weight = hy_read(t, 0, C, buffer);
+    if (offset == 0) return weight;
+    for (int64_t i = 0; i < C; i++) buffer[i] = offset + weight[i];
+    return buffer;
 }
 
 size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads) {
@@ -140,14 +161,15 @@ static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
     buffers own = take_buffers(call, &workspace);
 
-    const float *weight = read_row(call, HY_NORM_WEIGHT, 0, &own);
+    const float *weight = read_weight(call, HY_NORM_WEIGHT, &own);
     const float *bias = read_row(call, HY_NORM_BIAS, 0, &own);
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         const float *in = read_row(call, HY_NORM_X, row, &own);
+        const float *added = read_row(call, HY_NORM_RESIDUAL, row, &own);
         float *out = hy_target(y, row * C, own.of[HY_NORM_Y]);
         float mean = call->attr.norm.is_rms ? 0 : mean_of(in, C);
         float rstd = 1.0f / sqrtf(mean_square(in, mean, C) + call->attr.norm.eps);
-        norm_row(in, mean, rstd, weight, bias, out, C);
+        norm_row(in, mean, rstd, weight, bias, added, out, C);
         hy_write(y, row * C, C, out);
         if (mean_out) mean_out[row] = mean;
         rstd_out[row] = rstd;
@@ -220,7 +242,7 @@ static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     double *db = hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? sums.db + block * C : NULL;
     for (int64_t i = 0; dw && i < C; i++) dw[i] = 0;
     for (int64_t i = 0; db && i < C; i++) db[i] = 0;
-    const float *weight = read_row(call, HY_NORM_BWD_WEIGHT, 0, &own);
+    const float *weight = read_weight(call, HY_NORM_BWD_WEIGHT, &own);
     for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
         norm_bwd_row(call, row, weight, &own, dw, db);
     }

@@ -52,6 +52,11 @@ HY_CLONES float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n) {
     return exp_sum(x, x, shift, n);
 }
 
+HY_CLONES void hy_cpu_cap(float *x, float cap, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) x[i] = cap * hy_tanh(x[i]);
+}
+
 HY_CLONES void hy_cpu_scale(float *x, float factor, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) x[i] *= factor;

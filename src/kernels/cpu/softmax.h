@@ -10,5 +10,8 @@ float hy_cpu_max(const float *x, int64_t n);
 float hy_cpu_exp_sum(const float *x, float shift, int64_t n);
 float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n);
 
+/* x = cap tanh(x) */
+void hy_cpu_cap(float *x, float cap, int64_t n);
+
 /* x *= factor */
 void hy_cpu_scale(float *x, float factor, int64_t n);

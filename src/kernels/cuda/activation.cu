@@ -1,6 +1,8 @@
-/* activation.cu: gelu and swiglu, forward and backward.
+/* activation.cu: gelu and swiglu, forward and backward, and with other activation functions.
  *
- * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), as on the CPU.
+ * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), as on the CPU. The
+ * default of an op is known when its kernel is compiled (is_plain); other functions are chosen when
+ * it runs.
  * Everything is elementwise: a thread fetches all its chunks before it stores any, so results may
  * overwrite inputs. For 16-bit tensors, the exponential and the quotient are the hardware's: their
  * relative error, below 2^-15 for normal results, vanishes in the rounding. Kernels have two forms:
@@ -19,11 +21,30 @@ template <bool is_fast> static __device__ __forceinline__ float sigmoid(float x)
 /* Packs have 8 16-bit elements. Singles may be fp32. */
 template <typename A> static constexpr bool is_fast = A::width == 8;
 
+/* Any activation function, and its derivative. */
+template <bool is_fast> static __device__ __forceinline__ float act(hy_act kind, float v) {
+    if (kind == HY_ACT_GELU) return v * (0.5f + 0.5f * erff(v * 0.70710678f));
+    if (kind == HY_ACT_RELU2) return v < 0 ? 0.0f : v * v;
+    if (kind == HY_ACT_SILU) return v * sigmoid<is_fast>(v);
+    return v * sigmoid<is_fast>(v * (GELU_A + GELU_B * v * v));
+}
+template <bool is_fast> static __device__ __forceinline__ float act_slope(hy_act kind, float v) {
+    if (kind == HY_ACT_GELU) { /* with the density of normal numbers */
+        float density = 0.398942280f * (is_fast ? __expf(-0.5f * v * v) : expf(-0.5f * v * v));
+        return 0.5f + 0.5f * erff(v * 0.70710678f) + v * density;
+    }
+    if (kind == HY_ACT_RELU2) return v < 0 ? 0.0f : 2.0f * v;
+    float square = v * v;
+    bool is_silu = kind == HY_ACT_SILU;
+    float s = sigmoid<is_fast>(is_silu ? v : v * (GELU_A + GELU_B * square));
+    return s + v * s * (1.0f - s) * (is_silu ? 1.0f : GELU_A + 3.0f * GELU_B * square);
+}
+
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
-template <typename A, bool has_largest>
+template <typename A, bool has_largest, bool is_plain>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    gelu(A x, A y, uint32_t *out, int64_t chunks) {
+    gelu(A x, A y, uint32_t *out, int64_t chunks, hy_act kind) {
     int64_t first = hy_step_first();
     uint32_t largest = 0;
     typename A::chunk in[HY_STEPS];
@@ -37,7 +58,10 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         if (i >= chunks) break;
         x.open(in[k], v);
         HY_EACH(j, A::width) {
-            v[j] *= sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * v[j] * v[j]));
+            if (is_plain)
+                v[j] *= sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * v[j] * v[j]));
+            else
+                v[j] = act<is_fast<A>>(kind, v[j]);
         }
         y.store(i * A::width, v);
         if (has_largest) largest = hy_largest_of<A::width>(largest, v);
@@ -45,9 +69,9 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     if (has_largest) hy_keep_largest(y, largest, out);
 }
 
-template <typename A, bool has_largest>
+template <typename A, bool has_largest, bool is_plain>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    gelu_bwd(A dy, A x, A dx, uint32_t *out, int64_t chunks) {
+    gelu_bwd(A dy, A x, A dx, uint32_t *out, int64_t chunks, hy_act kind) {
     int64_t first = hy_step_first();
     uint32_t largest = 0;
     typename A::chunk slope[HY_STEPS], in[HY_STEPS];
@@ -64,9 +88,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         dy.open(slope[k], d);
         x.open(in[k], v);
         HY_EACH(j, A::width) {
-            float square = v[j] * v[j];
-            float s = sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * square));
-            d[j] *= s + v[j] * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * square);
+            d[j] *= act_slope<is_fast<A>>(is_plain ? HY_ACT_GELU_TANH : kind, v[j]);
         }
         dx.store(i * A::width, d);
         if (has_largest) largest = hy_largest_of<A::width>(largest, d);
@@ -74,17 +96,24 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     if (has_largest) hy_keep_largest(dx, largest, out);
 }
 
+static bool is_plain_gelu(hy_act kind) {
+    return kind == HY_ACT_DEFAULT || kind == HY_ACT_GELU_TANH;
+}
+
 hy_status hy_cuda_gelu(const hy_cuda_run *run) {
     const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
     int64_t count = hy_tensor_count(x);
+    hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
     HY_TRY(hy_begin_largest(run, HY_GELU_LARGEST, &largest));
     hy_by_chunks(count, {x, y}, [&](auto access) {
         using A = decltype(access);
         int64_t chunks = count / A::width;
-        auto kernel = largest ? gelu<A, true> : gelu<A, false>;
+        auto plain = largest ? gelu<A, true, true> : gelu<A, false, true>;
+        auto other = largest ? gelu<A, true, false> : gelu<A, false, false>;
+        auto kernel = is_plain_gelu(kind) ? plain : other;
         kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
-                                                                            largest, chunks);
+                                                                            largest, chunks, kind);
     });
     return hy_cuda_launched(run);
 }
@@ -93,14 +122,17 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
     const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
                     *dx = &run->call->t[HY_GELU_BWD_DX];
     int64_t count = hy_tensor_count(x);
+    hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
     HY_TRY(hy_begin_largest(run, HY_GELU_BWD_LARGEST, &largest));
     hy_by_chunks(count, {dy, x, dx}, [&](auto access) {
         using A = decltype(access);
         int64_t chunks = count / A::width;
-        auto kernel = largest ? gelu_bwd<A, true> : gelu_bwd<A, false>;
+        auto plain = largest ? gelu_bwd<A, true, true> : gelu_bwd<A, false, true>;
+        auto other = largest ? gelu_bwd<A, true, false> : gelu_bwd<A, false, false>;
+        auto kernel = is_plain_gelu(kind) ? plain : other;
         kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(dy), A::of(x), A::of(dx), largest, chunks);
+            A::of(dy), A::of(x), A::of(dx), largest, chunks, kind);
     });
     return hy_cuda_launched(run);
 }
@@ -109,9 +141,9 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
 
 /* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: chunks of a row of
  * y. */
-template <typename A, bool has_largest>
+template <typename A, bool has_largest, bool is_plain>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu(A gate_up, A y, uint32_t *out, int64_t chunks, int64_t per_row) {
+    swiglu(A gate_up, A y, uint32_t *out, int64_t chunks, int64_t per_row, hy_act kind) {
     int64_t first = hy_step_first(), F = per_row * A::width;
     uint32_t largest = 0;
     typename A::chunk gate[HY_STEPS], up[HY_STEPS];
@@ -129,7 +161,12 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         if (i >= chunks) break;
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
-        HY_EACH(j, A::width) g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
+        HY_EACH(j, A::width) {
+            if (is_plain)
+                g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
+            else
+                g[j] = act<is_fast<A>>(kind, g[j]) * u[j];
+        }
         y.store(i * A::width, g);
         if (has_largest) largest = hy_largest_of<A::width>(largest, g);
     }
@@ -148,13 +185,24 @@ static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float
     }
 }
 
+/* As above for any activation function. */
+template <bool is_fast, int width>
+static __device__ __forceinline__ void gate_gradient(hy_act kind, float *d, float *g, float *u) {
+    HY_EACH(j, width) {
+        float active = act<is_fast>(kind, g[j]), dup = d[j] * active, y = active * u[j];
+        g[j] = d[j] * u[j] * act_slope<is_fast>(kind, g[j]);
+        u[j] = dup;
+        d[j] = y;
+    }
+}
+
 /* Each step loads and stores two chunks in addition to dy, so half as many steps save registers. */
 #define BWD_STEPS (HY_STEPS / 2)
 
-template <typename A, bool has_active, bool has_largest>
+template <typename A, bool has_active, bool has_largest, bool is_plain>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
     swiglu_bwd(A dy, A gate_up, A dgate_up, A active, uint32_t *out, int64_t chunks,
-               int64_t per_row) {
+               int64_t per_row, hy_act kind) {
     uint32_t largest = 0;
     int64_t first = (int64_t)blockIdx.x * (BWD_STEPS * HY_STEP_THREADS) + threadIdx.x;
     int64_t F = per_row * A::width, place[BWD_STEPS];
@@ -175,7 +223,10 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         dy.open(slope[k], d);
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
-        swiglu_gradient<is_fast<A>, A::width>(d, g, u);
+        if (is_plain)
+            swiglu_gradient<is_fast<A>, A::width>(d, g, u);
+        else
+            gate_gradient<is_fast<A>, A::width>(kind, d, g, u);
         dgate_up.store(place[k], g);
         dgate_up.store(place[k] + F, u);
         if (has_active) active.store((first + k * HY_STEP_THREADS) * A::width, d);
@@ -187,18 +238,32 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     if (has_largest) hy_keep_largest(dgate_up, largest, out);
 }
 
+static bool is_plain_gate(hy_act kind) { return kind == HY_ACT_DEFAULT || kind == HY_ACT_SILU; }
+
 hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
     const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
+    hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
     HY_TRY(hy_begin_largest(run, HY_SWIGLU_LARGEST, &largest));
     hy_by_chunks(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(y) / A::width, chunks = hy_height(y) * per_row;
-        auto kernel = largest ? swiglu<A, true> : swiglu<A, false>;
+        auto plain = largest ? swiglu<A, true, true> : swiglu<A, false, true>;
+        auto other = largest ? swiglu<A, true, false> : swiglu<A, false, false>;
+        auto kernel = is_plain_gate(kind) ? plain : other;
         kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(gate_up), A::of(y), largest, chunks, per_row);
+            A::of(gate_up), A::of(y), largest, chunks, per_row, kind);
     });
     return hy_cuda_launched(run);
+}
+
+/* The kernel for the tensors that are given. */
+template <typename A, bool is_plain> static auto swiglu_bwd_kernel(bool has_active, bool largest) {
+    auto kernel =
+        has_active ? swiglu_bwd<A, true, false, is_plain> : swiglu_bwd<A, false, false, is_plain>;
+    auto comparing =
+        has_active ? swiglu_bwd<A, true, true, is_plain> : swiglu_bwd<A, false, true, is_plain>;
+    return largest ? comparing : kernel;
 }
 
 hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
@@ -206,17 +271,18 @@ hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
                     *gate_up = &run->call->t[HY_SWIGLU_BWD_GATE_UP],
                     *dgate_up = &run->call->t[HY_SWIGLU_BWD_DGATE_UP],
                     *active = &run->call->t[HY_SWIGLU_BWD_ACTIVE];
+    hy_act kind = run->call->attr.act.kind;
     uint32_t *largest;
     HY_TRY(hy_begin_largest(run, HY_SWIGLU_BWD_LARGEST, &largest));
     hy_by_chunks(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(dy) / A::width, chunks = hy_height(dy) * per_row;
         unsigned blocks = (unsigned)hy_ceil_div(chunks, BWD_STEPS * HY_STEP_THREADS);
-        auto plain = hy_has(active) ? swiglu_bwd<A, true, false> : swiglu_bwd<A, false, false>;
-        auto comparing = hy_has(active) ? swiglu_bwd<A, true, true> : swiglu_bwd<A, false, true>;
-        auto kernel = largest ? comparing : plain;
-        kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), largest, chunks, per_row);
+        auto kernel = is_plain_gate(kind) ? swiglu_bwd_kernel<A, true>(hy_has(active), largest)
+                                          : swiglu_bwd_kernel<A, false>(hy_has(active), largest);
+        kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(gate_up),
+                                                            A::of(dgate_up), A::of(active), largest,
+                                                            chunks, per_row, kind);
     });
     return hy_cuda_launched(run);
 }

@@ -1,6 +1,6 @@
 /* embed.cu: token and position embeddings.
  *
- * x[n] = wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
+ * x[n] = scale wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
  * becomes NaN, so that the loss shows it, because a kernel cannot return an error. Quantised rows
  * are read as numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
@@ -13,6 +13,7 @@ template <typename A> struct embed_call {
     int64_t vocabulary, chunks, per_row; /* chunks of x, and of one of its rows */
     int seq;                             /* T; 0: no position table */
     const int32_t *doc_starts;           /* or NULL */
+    float scale;
 };
 
 template <typename A>
@@ -36,7 +37,8 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
         e.wte.open(word[k], v);
         if (e.seq) e.wpe.open(place[k], shift);
         HY_EACH(j, A::width) {
-            v[j] = is_known[k] ? v[j] + (e.seq ? shift[j] : 0.0f) : __int_as_float(0x7fc00000);
+            float sum = v[j] * e.scale + (e.seq ? shift[j] : 0.0f);
+            v[j] = is_known[k] ? sum : __int_as_float(0x7fc00000);
         }
         e.x.store(i * A::width, v);
     }
@@ -69,7 +71,7 @@ struct nf4_table {
 template <typename T, typename Table>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
     embed_coded(const int32_t *tokens, Table wte, int64_t vocabulary, hy_tensor wpe, T *x,
-                int64_t count, int seq, const int32_t *doc_starts) {
+                int64_t count, int seq, const int32_t *doc_starts, float scale) {
     int64_t i = (int64_t)blockIdx.x * HY_STEP_THREADS + threadIdx.x;
     if (i >= count) return;
     int64_t C = wte.width, row = i / C, column = i % C, token = tokens[row];
@@ -83,7 +85,11 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     if (seq) {
         place = hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
     }
-    x[i] = hy_from_float<T>(v + place);
+    x[i] = hy_from_float<T>(v * scale + place);
+}
+
+static float scale_of(const hy_op_call *call) {
+    return call->attr.embed.scale != 0 ? call->attr.embed.scale : 1.0f;
 }
 
 template <typename Table> static hy_status run_coded(const hy_cuda_run *run) {
@@ -96,7 +102,7 @@ template <typename Table> static hy_status run_coded(const hy_cuda_run *run) {
             (const int32_t *)t[HY_EMBED_TOKENS].data, Table::of(&t[HY_EMBED_WTE]),
             hy_height(&t[HY_EMBED_WTE]), t[HY_EMBED_WPE], (T *)x->data, count,
             hy_has(&t[HY_EMBED_WPE]) ? run->call->attr.embed.seq : 0,
-            (const int32_t *)t[HY_EMBED_DOC_STARTS].data);
+            (const int32_t *)t[HY_EMBED_DOC_STARTS].data, scale_of(run->call));
     });
     return hy_cuda_launched(run);
 }
@@ -116,6 +122,7 @@ hy_status hy_cuda_embed(const hy_cuda_run *run) {
         e.per_row = hy_width(x) / A::width;
         e.chunks = hy_height(x) * e.per_row;
         e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
+        e.scale = scale_of(call);
         e.doc_starts = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
         embed<<<hy_step_blocks(e.chunks), HY_STEP_THREADS, 0, run->stream>>>(e);
     });

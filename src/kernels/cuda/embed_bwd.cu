@@ -57,6 +57,7 @@ typedef struct embed_bwd_call {
     void *table;           /* the gradient: of tokens or of positions */
     hy_dtype dtype;
     bool accumulate;
+    float scale; /* factor of the sums */
     int N, windows;
     int64_t C;
 } embed_bwd_call;
@@ -88,6 +89,7 @@ static __device__ __forceinline__ void put_run(const embed_bwd_call &c, const wi
         float *part = c.parts + ((int64_t)blockIdx.x * 2 + (comes_in ? 0 : 1)) * c.C + column;
         put_typed<float, width>(part, sum, false);
     } else {
+        HY_EACH(j, width) sum[j] *= c.scale;
         put<width>(c.table, c.dtype, key * c.C + column, sum, c.accumulate);
     }
 }
@@ -161,6 +163,7 @@ static __global__ void __launch_bounds__(128, 4) join_windows(embed_bwd_call c) 
     part += c.C; /* the head of the next window */
 #pragma unroll 8
     for (int i = 0; i < reached; i++) add_part<width>(part + (int64_t)i * 2 * c.C, sum);
+    HY_EACH(j, width) sum[j] *= c.scale;
     put<width>(c.table, c.dtype, key * c.C + column, sum, c.accumulate);
 }
 
@@ -255,6 +258,7 @@ static hy_status sum_by_keys(const hy_cuda_run *run, int keys, const hy_tensor *
     c.table = table->data;
     c.dtype = table->dtype;
     c.accumulate = call->attr.accumulate;
+    c.scale = seq == 0 && call->attr.embed.scale != 0 ? call->attr.embed.scale : 1.0f;
     c.N = (int)N;
     c.windows = (int)hy_ceil_div(N, WINDOW);
     c.C = C;

@@ -4,8 +4,10 @@
  * A head belongs to a group of lanes inside a warp, a power of two of them, each with one or two
  * packs; a group iterates over heads of the whole matrix. All heads of a kind share the weights: a
  * lane keeps its columns of both sums in registers, and the sums of blocks are added at the end
- * (columns.cuh). A head is read before it is written: dqkv may be dout. */
+ * (columns.cuh). A head is read before it is written: dqkv may be dout. With is_whole, the q and k
+ * parts of rows are normed by the kernels of norm.cu. */
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/norm.cuh"
 
 #define THREADS 256
 /* Blocks per multiprocessor, as registers allow, with one or two packs per lane. */
@@ -21,7 +23,7 @@ typedef struct head_call {
     int64_t N;
     int H, K, D;
     int lanes; /* lanes per group */
-    float eps;
+    float eps, offset;
     hy_dtype from_type, x_type, wq_type, wk_type, to_type;
 } head_call;
 
@@ -43,6 +45,7 @@ static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
     n.K = call->attr.heads.kv_heads;
     n.D = call->attr.heads.head_dim;
     n.eps = call->attr.heads.eps;
+    n.offset = call->attr.heads.norm_offset;
     return n;
 }
 
@@ -98,8 +101,9 @@ static __device__ __forceinline__ void group_sums(float (&x)[count], int lanes) 
 /* Both weights as fp32 in shared memory: wq, then wk. */
 static __device__ __forceinline__ void keep_weights(const head_call &n, float *shared) {
     for (int i = threadIdx.x; i < n.D; i += THREADS) {
-        shared[i] = hy_load_any(n.wq, i, n.wq_type);
-        shared[n.D + i] = hy_load_any(n.wk, i, n.wk_type);
+        float q = hy_load_any(n.wq, i, n.wq_type), k = hy_load_any(n.wk, i, n.wk_type);
+        shared[i] = n.offset != 0 ? n.offset + q : q;
+        shared[n.D + i] = n.offset != 0 ? n.offset + k : k;
     }
     __syncthreads();
 }
@@ -290,7 +294,7 @@ static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, boo
     for (int i = lane; i < n.D && !is_value; i += 32) {
         float x = hy_load_any(n.x, base + i, n.x_type),
               d = hy_load_any(n.from, base + i, n.from_type);
-        sum += is_bwd ? d * hy_load_any(w, i, w_type) * (x * rstd) : x * x;
+        sum += is_bwd ? d * (n.offset + hy_load_any(w, i, w_type)) * (x * rstd) : x * x;
     }
     sum = hy_warp_sum(sum) / (float)n.D;
     if (is_bwd)
@@ -301,7 +305,7 @@ static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, boo
         float d = hy_load_any(n.from, base + i, n.from_type);
         if (!is_value) {
             float xhat = hy_load_any(n.x, base + i, n.x_type) * rstd,
-                  weight = hy_load_any(w, i, w_type);
+                  weight = (n.offset + hy_load_any(w, i, w_type));
             d = is_bwd ? rstd * (d * weight - xhat * mean) : xhat * weight;
         }
         hy_store_any(n.to, base + i, n.to_type, d);
@@ -331,6 +335,90 @@ struct head_source {
     __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
 
+/* ---- all heads together ---------------------------------------------------------------------- */
+
+/* Copies the values of rows, from one tensor to another. */
+template <typename A>
+static __global__ void __launch_bounds__(THREADS)
+    pass_values(A from, A to, int64_t chunks, int64_t per_row, int64_t apart) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float v[A::width];
+    if (i >= chunks) return;
+    int64_t at = (i / per_row + 1) * apart - (per_row - i % per_row) * A::width;
+    from.open(from.fetch(at), v);
+    to.store(at, v);
+}
+
+static void launch_values(const hy_cuda_run *run, const hy_tensor *from, const hy_tensor *to) {
+    const hy_heads_attr *a = &run->call->attr.heads;
+    int64_t count = (int64_t)a->kv_heads * a->head_dim, apart = hy_width(from);
+    if (from->data == to->data) return;
+    hy_by_chunks(count | apart, {from, to}, [&](auto access) {
+        using A = decltype(access);
+        int64_t per_row = count / A::width, chunks = hy_height(from) * per_row;
+        pass_values<<<(unsigned)hy_ceil_div(chunks, THREADS), THREADS, 0, run->stream>>>(
+            A::of(from), A::of(to), chunks, per_row, apart);
+    });
+}
+
+/* Columns [first, first + count) of the rows of a tensor; absent if it is. */
+static hy_tensor columns_of(const hy_tensor *t, int64_t first, int64_t count) {
+    hy_tensor part = *t;
+    if (!hy_has(t)) return part;
+    part.data = (char *)t->data + (size_t)first * hy_dtype_size(t->dtype);
+    part.shape[0] = hy_height(t);
+    part.shape[1] = count;
+    part.ndim = 2;
+    return part;
+}
+
+/* The norm of the q heads (0) or the k heads (1) of a call, as an op on rows. */
+static hy_op_call norm_of(const hy_op_call *call, int kind) {
+    const hy_heads_attr *a = &call->attr.heads;
+    const hy_tensor *t = call->t;
+    bool is_bwd = call->kind == HY_OP_HEAD_NORM_BWD;
+    int64_t first = kind ? (int64_t)a->heads * a->head_dim : 0;
+    int64_t count = (int64_t)(kind ? a->kv_heads : a->heads) * a->head_dim;
+    hy_op_call norm = {};
+    norm.kind = is_bwd ? HY_OP_NORM_BWD : HY_OP_NORM;
+    norm.attr.accumulate = call->attr.accumulate;
+    norm.attr.norm.eps = a->eps;
+    norm.attr.norm.is_rms = true;
+    norm.attr.norm.offset = a->norm_offset;
+    norm.workspace = call->workspace;
+    if (is_bwd) {
+        norm.t[HY_NORM_BWD_DY] = columns_of(&t[HY_HEAD_NORM_BWD_DOUT], first, count);
+        norm.t[HY_NORM_BWD_X] = columns_of(&t[HY_HEAD_NORM_BWD_QKV], first, count);
+        norm.t[HY_NORM_BWD_WEIGHT] = t[HY_HEAD_NORM_BWD_WQ + kind];
+        norm.t[HY_NORM_BWD_RSTD] = columns_of(&t[HY_HEAD_NORM_BWD_RSTD], kind, 1);
+        norm.t[HY_NORM_BWD_DX] = columns_of(&t[HY_HEAD_NORM_BWD_DQKV], first, count);
+        norm.t[HY_NORM_BWD_DWEIGHT] = t[HY_HEAD_NORM_BWD_DWQ + kind];
+    } else {
+        norm.t[HY_NORM_X] = columns_of(&t[HY_HEAD_NORM_QKV], first, count);
+        norm.t[HY_NORM_WEIGHT] = t[HY_HEAD_NORM_WQ + kind];
+        norm.t[HY_NORM_Y] = columns_of(&t[HY_HEAD_NORM_OUT], first, count);
+        norm.t[HY_NORM_RSTD] = columns_of(&t[HY_HEAD_NORM_RSTD], kind, 1);
+    }
+    return norm;
+}
+
+static hy_status run_whole(const hy_cuda_run *run) {
+    const hy_tensor *t = run->call->t;
+    bool is_bwd = run->call->kind == HY_OP_HEAD_NORM_BWD;
+    int64_t apart = hy_width(&t[0]);
+    for (int kind = 0; kind < 2; kind++) {
+        hy_op_call norm = norm_of(run->call, kind);
+        hy_cuda_run part = {&norm, run->cuda, run->stream};
+        HY_TRY(is_bwd ? hy_cuda_norm_bwd_apart(&part, apart, 2)
+                      : hy_cuda_norm_apart(&part, apart, 2));
+    }
+    if (is_bwd)
+        launch_values(run, &t[HY_HEAD_NORM_BWD_DOUT], &t[HY_HEAD_NORM_BWD_DQKV]);
+    else
+        launch_values(run, &t[HY_HEAD_NORM_QKV], &t[HY_HEAD_NORM_OUT]);
+    return hy_cuda_launched(run);
+}
+
 /* ---- the ops --------------------------------------------------------------------------------- */
 
 /* How heads are divided among groups; lanes 0: a head is too large for a group. */
@@ -355,6 +443,7 @@ static head_plan plan_of(const hy_cuda *cuda, const head_call &n, bool is_bwd) {
 
 hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
     const hy_tensor *qkv = &run->call->t[HY_HEAD_NORM_QKV], *out = &run->call->t[HY_HEAD_NORM_OUT];
+    if (run->call->attr.heads.is_whole) return run_whole(run);
     head_call n = head_call_of(run->call, false);
     head_plan p = plan_of(run->cuda, n, false);
     n.lanes = p.lanes;
@@ -375,6 +464,12 @@ size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *ca
     head_call n = head_call_of(call, true);
     if (!hy_has(&call->t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&call->t[HY_HEAD_NORM_BWD_DWK]))
         return 0;
+    if (call->attr.heads.is_whole) { /* one after the other */
+        hy_op_call q = norm_of(call, 0), k = norm_of(call, 1);
+        size_t of_q = hy_cuda_norm_bwd_workspace(cuda, &q),
+               of_k = hy_cuda_norm_bwd_workspace(cuda, &k);
+        return of_q > of_k ? of_q : of_k;
+    }
     size_t packed = (size_t)(plan_of(cuda, n, true).blocks * 2 * n.D) * sizeof(float);
     size_t single = hy_column_bytes(cuda, n.N * n.H, n.D, 1);
     return packed > single ? packed : single;
@@ -383,6 +478,7 @@ size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *ca
 hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t, *dwq = &t[HY_HEAD_NORM_BWD_DWQ],
                     *dwk = &t[HY_HEAD_NORM_BWD_DWK];
+    if (run->call->attr.heads.is_whole) return run_whole(run);
     head_call n = head_call_of(run->call, true);
     head_plan p = plan_of(run->cuda, n, true);
     n.lanes = p.lanes;

@@ -5,7 +5,8 @@
  * pass converts logits to gradients from the end on: first those still in the ring, often the whole
  * row, then the rest from the L2 cache. So memory is read once and written once. A kernel cannot
  * return an error for a target outside the vocabulary: its loss and gradients are NaN, and an
- * update with such a norm is skipped. */
+ * update with such a norm is skipped. Scaled and capped logits have their own kernels (IS_SHAPED):
+ * they see each logit through a function, and the gradient has its derivative. */
 #include <math.h>
 
 #include "kernels/cuda/tile.cuh"
@@ -20,7 +21,20 @@ typedef struct loss_args {
     int vocab;
     float scale;
     bool wants_grad;
+    float factor, inner,
+        cap; /* shaped: a logit becomes inner x, or with a cap: cap tanh(inner x) */
 } loss_args;
+
+/* A logit as the softmax sees it. */
+template <bool IS_SHAPED> __device__ __forceinline__ float logit_of(const loss_args &a, float x) {
+    if (!IS_SHAPED) return x;
+    return a.cap > 0 ? a.cap * hy_tanh(a.inner * x) : a.inner * x;
+}
+/* The derivative at a logit that has become z. */
+__device__ __forceinline__ float slope_of(const loss_args &a, float z) {
+    float t = a.cap > 0 ? __fdividef(z, a.cap) : 0.0f;
+    return a.factor * (1.0f - t * t);
+}
 
 /* A row divided for 16-byte accesses: head elements, packs, tail elements. */
 template <typename T> struct row_cut {
@@ -130,9 +144,11 @@ template <int n> __device__ __forceinline__ void take(running *r, const float x[
     r->sum += sum_of<n>(e);
 }
 
-template <typename T> __device__ __forceinline__ void take_pack(running *r, uint4 bits) {
+template <typename T, bool IS_SHAPED>
+__device__ __forceinline__ void take_pack(const loss_args &a, running *r, uint4 bits) {
     float x[hy_pack<T>::count];
     widen_pack<T>(bits, x);
+    HY_EACH(i, hy_pack<T>::count) x[i] = logit_of<IS_SHAPED>(a, x[i]);
     take<hy_pack<T>::count>(r, x);
 }
 
@@ -152,16 +168,17 @@ __device__ __forceinline__ running join(running mine) {
     return running{shift, hy_warp_sum(sum)};
 }
 
-template <typename T, int depth>
-__device__ __forceinline__ running read_row(const row_cut<T> &cut, const pack_ring<depth> &ring) {
+template <typename T, int depth, bool IS_SHAPED>
+__device__ __forceinline__ running read_row(const loss_args &a, const row_cut<T> &cut,
+                                            const pack_ring<depth> &ring) {
     running r = {-INFINITY, 0};
     ring.begin();
     for (int i = threadIdx.x; i < cut.head + cut.tail; i += blockDim.x) {
-        float x = hy_to_float(*cut.loose(i));
+        float x = logit_of<IS_SHAPED>(a, hy_to_float(*cut.loose(i)));
         take<1>(&r, &x);
     }
     for (int round = 0; round < ring.rounds; round++) {
-        take_pack<T>(&r, ring.take(round));
+        take_pack<T, IS_SHAPED>(a, &r, ring.take(round));
         ring.copy(round + depth);
     }
     return join(r);
@@ -174,18 +191,27 @@ typedef struct softmax {
     float shift, factor;
 } softmax;
 
-template <typename T> __device__ __forceinline__ uint4 softmax_pack(uint4 bits, softmax s) {
+/* The gradient of a logit. */
+template <bool IS_SHAPED>
+__device__ __forceinline__ float gradient_of(const loss_args &a, float x, softmax s) {
+    float z = logit_of<IS_SHAPED>(a, x), p = exp_of(z - s.shift) * s.factor;
+    return IS_SHAPED ? p * slope_of(a, z) : p;
+}
+
+template <typename T, bool IS_SHAPED>
+__device__ __forceinline__ uint4 softmax_pack(const loss_args &a, uint4 bits, softmax s) {
     float x[hy_pack<T>::count];
     hy_pack<T> out;
     widen_pack<T>(bits, x);
     HY_EACH(i, hy_pack<T>::count) {
-        out.v[i] = hy_from_float<T>(exp_of(x[i] - s.shift) * s.factor);
+        out.v[i] = hy_from_float<T>(gradient_of<IS_SHAPED>(a, x[i], s));
     }
     return *(const uint4 *)&out;
 }
 
 /* Rounds below `end`, which are no longer in the ring: the last read first. */
-template <typename T> __device__ __forceinline__ void write_rest(uint4 *body, int end, softmax s) {
+template <typename T, bool IS_SHAPED>
+__device__ __forceinline__ void write_rest(const loss_args &a, uint4 *body, int end, softmax s) {
     for (int round = end - 1; round >= 0; round -= UNROLL) {
         uint4 bits[UNROLL];
         HY_EACH(u, UNROLL) {
@@ -193,22 +219,24 @@ template <typename T> __device__ __forceinline__ void write_rest(uint4 *body, in
         }
         HY_EACH(u, UNROLL) {
             if (round < u) continue;
-            __stcs(body + (int64_t)(round - u) * blockDim.x, softmax_pack<T>(bits[u], s));
+            __stcs(body + (int64_t)(round - u) * blockDim.x,
+                   softmax_pack<T, IS_SHAPED>(a, bits[u], s));
         }
     }
 }
 
-template <typename T, int depth>
-__device__ __forceinline__ void write_row(const row_cut<T> &cut, const pack_ring<depth> &ring,
-                                          softmax s) {
+template <typename T, int depth, bool IS_SHAPED>
+__device__ __forceinline__ void write_row(const loss_args &a, const row_cut<T> &cut,
+                                          const pack_ring<depth> &ring, softmax s) {
     uint4 *body = cut.body() + threadIdx.x;
     for (int round = ring.rounds - 1; round >= ring.first_held(); round--) {
-        __stcs(body + (int64_t)round * blockDim.x, softmax_pack<T>(ring.read(round), s));
+        __stcs(body + (int64_t)round * blockDim.x,
+               softmax_pack<T, IS_SHAPED>(a, ring.read(round), s));
     }
-    write_rest<T>(body, ring.first_held(), s);
+    write_rest<T, IS_SHAPED>(a, body, ring.first_held(), s);
     for (int i = threadIdx.x; i < cut.head + cut.tail; i += blockDim.x) {
         T *element = cut.loose(i);
-        *element = hy_from_float<T>(exp_of(hy_to_float(*element) - s.shift) * s.factor);
+        *element = hy_from_float<T>(gradient_of<IS_SHAPED>(a, hy_to_float(*element), s));
     }
 }
 
@@ -228,7 +256,7 @@ __device__ __forceinline__ void give_row(const loss_args &a, T *row, float value
     if (a.wants_grad) fill_columns(row, 0, a.width, value);
 }
 
-template <typename T, int depth, int threads>
+template <typename T, int depth, int threads, bool IS_SHAPED>
 __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args a) {
     extern __shared__ uint4 shared[];
     T *row = (T *)a.logits + (int64_t)blockIdx.x * a.width;
@@ -236,25 +264,29 @@ __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args
     if (target < 0) return give_row(a, row, 0.0f);
     if (target >= a.vocab) return give_row(a, row, NAN);
     row_cut<T> cut(row, a.vocab);
-    float logit = hy_to_float(row[target]);
+    float logit = logit_of<IS_SHAPED>(a, hy_to_float(row[target]));
     pack_ring<depth> ring(shared, cut.body(), cut.packs);
-    running r = read_row<T, depth>(cut, ring);
+    running r = read_row<T, depth, IS_SHAPED>(a, cut, ring);
     float log_probability = logit - r.max - logf(r.sum);
     if (threadIdx.x == 0) a.losses[blockIdx.x] = -log_probability;
     if (!a.wants_grad) return;
-    write_row<T, depth>(cut, ring, softmax{r.max, a.scale / r.sum});
+    write_row<T, depth, IS_SHAPED>(a, cut, ring, softmax{r.max, a.scale / r.sum});
     fill_columns(row, a.vocab, a.width, 0.0f);
     __syncthreads();
     /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
-    if (threadIdx.x == 0) row[target] = hy_from_float<T>(a.scale * expm1f(log_probability));
+    float factor = IS_SHAPED ? a.scale * slope_of(a, logit) : a.scale;
+    if (threadIdx.x == 0) row[target] = hy_from_float<T>(factor * expm1f(log_probability));
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
 template <typename T, int depth, int threads>
 static hy_status launch(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
-    return hy_launch_with_shared(run, loss_kernel<T, depth, threads>, rows, threads,
-                                 depth * threads * (int)sizeof(uint4), a);
+    bool is_shaped = a.factor != 1 || a.cap > 0;
+    auto kernel =
+        is_shaped ? loss_kernel<T, depth, threads, true> : loss_kernel<T, depth, threads, false>;
+    return hy_launch_with_shared(run, kernel, rows, threads, depth * threads * (int)sizeof(uint4),
+                                 a);
 }
 
 /* Blocks and rings by the bytes of a row and the features of the card. Two blocks of 512 threads
@@ -281,6 +313,9 @@ hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
     a.vocab = call->attr.loss.vocab;
     a.scale = call->attr.loss.scale;
     a.wants_grad = call->attr.loss.wants_grad;
+    a.cap = call->attr.loss.softcap;
+    a.factor = call->attr.loss.factor != 0 ? call->attr.loss.factor : 1.0f;
+    a.inner = a.cap > 0 ? a.factor / a.cap : a.factor;
     unsigned rows = (unsigned)hy_height(&call->t[HY_CROSS_ENTROPY_LOGITS]);
     hy_status status = HY_OK;
     hy_by_type(call->t[HY_CROSS_ENTROPY_LOGITS].dtype,

@@ -1,30 +1,33 @@
 /* norm.cu: layernorm and rmsnorm of rows, forward.
  *
- * y = (x - mean) rstd w + b, for rmsnorm with mean 0. The variance is the mean of squared
+ * y = residual + (x - mean) rstd (offset + w) + b, for rmsnorm with mean 0. The variance is the mean of squared
  * deviations, computed from the registers that hold the row, so a row is read once and loses no
  * precision. Rows that do not fit (odd widths, mixed types, very wide) use norm_any, which reads
  * them three times. If the largest magnitude of y is requested, separate kernels compute it from
- * what they store. */
+ * what they store; a residual has its own kernels, too. */
 #include "kernels/cuda/largest.cuh"
 #include "kernels/cuda/norm.cuh"
 
 /* One call as the kernels see it; x and y of type T, or of any type for norm_any. */
 typedef struct norm_call {
-    const void *x, *w, *b; /* b may be NULL */
+    const void *x, *w, *b, *residual; /* b and residual may be NULL; y may be residual */
     void *y;
     float *mean, *rstd; /* mean may be NULL */
     uint32_t *largest;  /* of y; NULL: not requested */
-    int64_t N;
-    int C;
-    float eps;
+    int64_t N, apart;   /* rows, and elements from one to the next */
+    int C, statistics;  /* the latter: numbers from the rstd of a row to the next */
+    float eps, offset;
     bool is_rms, is_w_packed, is_b_packed; /* weights can be read in packs of x's type */
-    hy_dtype x_type, w_type, b_type, y_type;
+    hy_dtype x_type, w_type, b_type, y_type, residual_type;
 } norm_call;
+
+/* What a kernel does beside the norm. */
+enum { PLAIN, LARGEST, RESIDUAL };
 
 static __device__ __forceinline__ void keep_statistics(const norm_call &n, int64_t row, float mean,
                                                        float rstd) {
     if (n.mean) n.mean[row] = mean;
-    n.rstd[row] = rstd;
+    n.rstd[row * n.statistics] = rstd;
 }
 
 /* ---- rows in registers ----------------------------------------------------------------------- */
@@ -63,11 +66,11 @@ static __device__ __forceinline__ void read_weights(const void *data, hy_dtype d
     }
 }
 
-/* y = (x - mean) rstd w + b on this thread's packs of several rows; returns the largest
- * magnitude. */
-template <typename T, int chunks, int rows, bool has_largest>
+/* y on this thread's packs of several rows; returns the largest magnitude. */
+template <typename T, int chunks, int rows, int mode>
 static __device__ __forceinline__ uint32_t write_rows(const norm_call &n,
                                                       const hy_pack<T> (*x)[chunks],
+                                                      const hy_pack<T> (*residual)[chunks],
                                                       const float *mean, const float *rstd,
                                                       int64_t row, int rank, int size) {
     constexpr int width = hy_pack<T>::count;
@@ -78,33 +81,40 @@ static __device__ __forceinline__ uint32_t write_rows(const norm_call &n,
         if (first >= n.C) break;
         read_weights<T>(n.w, n.w_type, n.is_w_packed, first, scale);
         if (n.b) read_weights<T>(n.b, n.b_type, n.is_b_packed, first, shift);
+        HY_EACH(j, width) scale[j] += n.offset;
         HY_EACH(r, rows) {
-            float v[width];
+            float v[width], added[width];
             if (row + r >= n.N) break;
             hy_unpack(x[r][p], v);
             HY_EACH(j, width) v[j] = (v[j] - mean[r]) * rstd[r] * scale[j] + shift[j];
-            hy_store_pack((T *)n.y + (row + r) * n.C + first, hy_packed<T>(v));
-            if (has_largest) largest = hy_largest_of<width>(largest, v);
+            if (mode == RESIDUAL) {
+                hy_unpack(residual[r][p], added);
+                HY_EACH(j, width) v[j] += added[j];
+            }
+            hy_store_pack((T *)n.y + (row + r) * n.apart + first, hy_packed<T>(v));
+            if (mode == LARGEST) largest = hy_largest_of<width>(largest, v);
         }
     }
     return largest;
 }
 
 /* The rows of a team. Wide teams use `buffer`. */
-template <typename T, int chunks, bool is_wide, bool has_largest>
+template <typename T, int chunks, bool is_wide, int mode>
 static __device__ __forceinline__ uint32_t norm_team(const norm_call &n, float *buffer) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks);
     hy_team<is_wide> team;
     int packs = n.C / width, turn = 0;
     int64_t row = team.index * rows;
-    hy_pack<T> x[rows][chunks];
+    hy_pack<T> x[rows][chunks], residual[rows][chunks];
     float mean[rows] = {0}, rstd[rows];
     if (row >= n.N) return 0;
     HY_EACH(r, rows) {
         HY_EACH(p, chunks) {
             int at = team.rank + p * team.size;
             if (row + r >= n.N || at >= packs) break;
-            x[r][p] = hy_load_pack((const T *)n.x + (row + r) * n.C + at * width);
+            int64_t i = (row + r) * n.apart + at * width;
+            x[r][p] = hy_load_pack((const T *)n.x + i);
+            if (mode == RESIDUAL) residual[r][p] = hy_load_pack((const T *)n.residual + i);
         }
     }
     if (!n.is_rms) {
@@ -122,15 +132,15 @@ static __device__ __forceinline__ uint32_t norm_team(const norm_call &n, float *
         rstd[r] = 1.0f / sqrtf(rstd[r] / (float)n.C + n.eps);
         if (team.rank == 0 && row + r < n.N) keep_statistics(n, row + r, mean[r], rstd[r]);
     }
-    return write_rows<T, chunks, rows, has_largest>(n, x, mean, rstd, row, team.rank, team.size);
+    return write_rows<T, chunks, rows, mode>(n, x, residual, mean, rstd, row, team.rank, team.size);
 }
 
-template <typename T, int chunks, bool is_wide, bool has_largest>
+template <typename T, int chunks, bool is_wide, int mode>
 static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
     norm_rows(norm_call n) {
     __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
-    uint32_t largest = norm_team<T, chunks, is_wide, has_largest>(n, buffer);
-    if (has_largest) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
+    uint32_t largest = norm_team<T, chunks, is_wide, mode>(n, buffer);
+    if (mode == LARGEST) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
 }
 
 /* One team for a few rows: the card assigns blocks to free multiprocessors. */
@@ -138,8 +148,9 @@ template <typename T, int chunks, bool is_wide>
 static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
     int64_t teams = hy_ceil_div(n.N, ROWS(chunks));
     unsigned blocks = (unsigned)(is_wide ? teams : hy_ceil_div(teams, NARROW_THREADS / 32));
-    auto kernel =
-        n.largest ? norm_rows<T, chunks, is_wide, true> : norm_rows<T, chunks, is_wide, false>;
+    auto kernel = n.largest    ? norm_rows<T, chunks, is_wide, LARGEST>
+                  : n.residual ? norm_rows<T, chunks, is_wide, RESIDUAL>
+                               : norm_rows<T, chunks, is_wide, PLAIN>;
     kernel<<<blocks, threads, 0, run->stream>>>(n);
 }
 
@@ -165,7 +176,7 @@ static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
 template <bool has_largest>
 static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     __shared__ float buffer[HY_TEAM_FLOATS];
-    int64_t base = (int64_t)blockIdx.x * n.C;
+    int64_t base = (int64_t)blockIdx.x * n.apart;
     int turn = 0;
     uint32_t largest = 0;
     float mean[1] = {0}, square[1] = {0};
@@ -185,7 +196,8 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     for (int c = threadIdx.x; c < n.C; c += ANY_THREADS) {
         float xhat = (hy_load_any(n.x, base + c, n.x_type) - mean[0]) * rstd;
         float shift = n.b ? hy_load_any(n.b, c, n.b_type) : 0.0f;
-        float y = xhat * hy_load_any(n.w, c, n.w_type) + shift;
+        float y = xhat * (n.offset + hy_load_any(n.w, c, n.w_type)) + shift;
+        if (n.residual) y += hy_load_any(n.residual, base + c, n.residual_type);
         hy_store_any(n.y, base + c, n.y_type, y);
         if (has_largest) largest = max(largest, hy_magnitude(y));
     }
@@ -193,29 +205,38 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     if (has_largest) hy_keep_largest(hy_singles{n.y, n.y_type}, largest, n.largest);
 }
 
-hy_status hy_cuda_norm(const hy_cuda_run *run) {
+hy_status hy_cuda_norm_apart(const hy_cuda_run *run, int64_t apart, int statistics) {
     const hy_op_call *call = run->call;
     const hy_tensor *x = &call->t[HY_NORM_X], *w = &call->t[HY_NORM_WEIGHT],
-                    *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y];
+                    *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y],
+                    *residual = &call->t[HY_NORM_RESIDUAL];
     norm_call n = {};
-    n.x = x->data, n.w = w->data, n.b = b->data, n.y = y->data;
+    n.x = x->data, n.w = w->data, n.b = b->data, n.y = y->data, n.residual = residual->data;
     n.x_type = x->dtype, n.w_type = w->dtype, n.b_type = b->dtype, n.y_type = y->dtype;
+    n.residual_type = residual->dtype;
     n.mean = (float *)call->t[HY_NORM_MEAN].data;
     n.rstd = (float *)call->t[HY_NORM_RSTD].data;
     HY_TRY(hy_begin_largest(run, HY_NORM_LARGEST, &n.largest));
     n.N = hy_height(x);
     n.C = (int)hy_width(x);
+    n.apart = apart;
+    n.statistics = statistics;
     n.eps = call->attr.norm.eps;
+    n.offset = call->attr.norm.offset;
     n.is_rms = call->attr.norm.is_rms;
     n.is_w_packed = hy_fit_packs(n.C, {x, w});
     n.is_b_packed = hy_fit_packs(n.C, {x, b});
     int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
     int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
-    if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, y})) {
+    if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C | apart, {x, y, residual})) {
         hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
     } else {
         auto kernel = n.largest ? norm_any<true> : norm_any<false>;
         kernel<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     }
     return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_norm(const hy_cuda_run *run) {
+    return hy_cuda_norm_apart(run, hy_width(&run->call->t[HY_NORM_X]), 1);
 }

@@ -79,13 +79,13 @@ template <int width> __device__ __forceinline__ int hy_weight_place(int column, 
     return (column / 4 % 2 * packs + column / 8) * 4 + column % 4;
 }
 
-/* Fills `shared` (C floats) with the numbers of a tensor, or with `absent` if there is no
- * tensor. */
+/* Fills `shared` (C floats) with the numbers of a tensor plus `offset`. */
 template <int width>
 __device__ __forceinline__ void hy_keep_weights(float *shared, const void *data, hy_dtype dtype,
-                                                float absent, int C) {
+                                                float offset, int C) {
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        shared[hy_weight_place<width>(c, C / width)] = data ? hy_load_any(data, c, dtype) : absent;
+        float w = hy_load_any(data, c, dtype);
+        shared[hy_weight_place<width>(c, C / width)] = offset != 0 ? offset + w : w;
     }
 }
 
@@ -107,3 +107,8 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
 static inline int hy_wide_threads(int64_t packs, int chunks) {
     return (int)hy_ceil_div(packs, 32 * chunks) * 32;
 }
+
+/* The ops on rows that are `apart` elements from each other, in all their large tensors, with
+ * `statistics` numbers from the rstd of a row to the next: parts of wider rows (head_norm.cu). */
+hy_status hy_cuda_norm_apart(const hy_cuda_run *run, int64_t apart, int statistics);
+hy_status hy_cuda_norm_bwd_apart(const hy_cuda_run *run, int64_t apart, int statistics);

@@ -1,11 +1,11 @@
 /* norm_bwd.cu: layernorm and rmsnorm of rows, backward.
  *
- * With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy w, the gradient of a row is
+ * With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy (offset + w), the gradient of a row is
  *     dx = residual + rstd (g - mean(g) - xhat mean(g xhat)), for rmsnorm without mean(g).
  * dw and db are column sums of dy xhat and dy. A team keeps its threads' columns of both sums in
  * registers while it iterates over its rows; the teams of a block add theirs in order, and the sums
  * of blocks are added at the end (columns.cuh). A row is read before it is written: dx may be
- * residual. */
+ * residual, or dy. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/norm.cuh"
 
@@ -17,12 +17,13 @@ typedef struct norm_bwd_call {
     void *dx;
     float *partial; /* (blocks, 2, C): dw, then db; NULL: no gradients of weights */
     bool wants_db;
-    int64_t N;
-    int C;
+    int64_t N, apart;  /* rows, and elements from one to the next */
+    int C, statistics; /* the latter: numbers from the rstd of a row to the next */
+    float offset;
     hy_dtype dy_type, x_type, w_type, residual_type, dx_type;
 } norm_bwd_call;
 
-static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
+static norm_bwd_call norm_bwd_call_of(const hy_op_call *call, int64_t apart, int statistics) {
     const hy_tensor *t = call->t;
     norm_bwd_call n = {};
     n.dy = t[HY_NORM_BWD_DY].data, n.x = t[HY_NORM_BWD_X].data, n.w = t[HY_NORM_BWD_WEIGHT].data,
@@ -37,6 +38,9 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
     n.partial = has_sums ? (float *)call->workspace.data : NULL;
     n.N = hy_height(&t[HY_NORM_BWD_X]);
     n.C = (int)hy_width(&t[HY_NORM_BWD_X]);
+    n.apart = apart;
+    n.statistics = statistics;
+    n.offset = call->attr.norm.offset;
     return n;
 }
 
@@ -107,7 +111,7 @@ static __device__ __forceinline__ void fetch_rows(held_rows<T, chunks, is_wide> 
     HY_EACH(r, held.rows) {
         HY_EACH(p, chunks) {
             int at = own.rank + p * own.size;
-            int64_t i = (row + r) * n.C + at * own.width;
+            int64_t i = (row + r) * n.apart + at * own.width;
             if (row + r >= n.N || at >= own.packs) break;
             held.dy[r][p] = hy_load_pack((const T *)n.dy + i);
             held.x[r][p] = hy_load_pack((const T *)n.x + i);
@@ -117,7 +121,7 @@ static __device__ __forceinline__ void fetch_rows(held_rows<T, chunks, is_wide> 
     HY_EACH(r, held.rows) {
         bool is_there = row + r < n.N;
         held.mean[r] = is_there && n.mean ? n.mean[row + r] : 0.0f;
-        held.rstd[r] = is_there ? n.rstd[row + r] : 0.0f;
+        held.rstd[r] = is_there ? n.rstd[(row + r) * n.statistics] : 0.0f;
     }
 }
 
@@ -174,7 +178,7 @@ write_rows(const own_columns<T, chunks> &own, const held_rows<T, chunks, is_wide
                 out[j] +=
                     held.rstd[r] * (dy[j] * weight[j] - means[2 * r] - xhat * means[2 * r + 1]);
             }
-            hy_store_pack((T *)n.dx + (row + r) * n.C + at * width, hy_packed<T>(out));
+            hy_store_pack((T *)n.dx + (row + r) * n.apart + at * width, hy_packed<T>(out));
         }
     }
 }
@@ -222,7 +226,7 @@ static __global__ void __launch_bounds__(is_wide &&chunks == MOST_CHUNKS ? WIDE_
     own.w = w, own.rank = team.rank, own.size = team.size, own.packs = n.C / width;
     HY_EACH(i, chunks * width) own.dw[i / width][i % width] = 0;
     HY_EACH(i, chunks * width) own.db[i / width][i % width] = 0;
-    hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
+    hy_keep_weights<width>(w, n.w, n.w_type, n.offset, n.C);
     __syncthreads();
 
     int64_t row = team.index * rows, step = team.count * rows;
@@ -262,11 +266,12 @@ static void norm_bwd_packed(const hy_cuda_run *run, const norm_bwd_call &n, cons
 
 static __global__ void __launch_bounds__(ANY_THREADS) norm_bwd_any(norm_bwd_call n) {
     __shared__ float buffer[HY_TEAM_FLOATS];
-    int64_t row = blockIdx.x, base = row * n.C;
+    int64_t row = blockIdx.x, base = row * n.apart;
     int turn = 0;
-    float mean = n.mean ? n.mean[row] : 0.0f, rstd = n.rstd[row], means[2] = {0, 0};
+    float mean = n.mean ? n.mean[row] : 0.0f, rstd = n.rstd[row * n.statistics], means[2] = {0, 0};
     for (int c = threadIdx.x; c < n.C; c += ANY_THREADS) {
-        float g = hy_load_any(n.dy, base + c, n.dy_type) * hy_load_any(n.w, c, n.w_type);
+        float w = n.offset + hy_load_any(n.w, c, n.w_type);
+        float g = hy_load_any(n.dy, base + c, n.dy_type) * w;
         means[0] += g;
         means[1] += g * ((hy_load_any(n.x, base + c, n.x_type) - mean) * rstd);
     }
@@ -274,7 +279,8 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_bwd_any(norm_bwd_call
     means[0] = n.mean ? means[0] / (float)n.C : 0.0f;
     means[1] /= (float)n.C;
     for (int c = threadIdx.x; c < n.C; c += ANY_THREADS) {
-        float g = hy_load_any(n.dy, base + c, n.dy_type) * hy_load_any(n.w, c, n.w_type);
+        float w = n.offset + hy_load_any(n.w, c, n.w_type);
+        float g = hy_load_any(n.dy, base + c, n.dy_type) * w;
         float xhat = (hy_load_any(n.x, base + c, n.x_type) - mean) * rstd;
         float out = n.residual ? hy_load_any(n.residual, base + c, n.residual_type) : 0.0f;
         out += rstd * (g - means[0] - xhat * means[1]);
@@ -289,9 +295,9 @@ struct weight_source {
     norm_bwd_call n;
 
     __device__ __forceinline__ chunk fetch(int64_t row, int64_t column) const {
-        float x = hy_load_any(n.x, row * n.C + column, n.x_type);
-        float dy = hy_load_any(n.dy, row * n.C + column, n.dy_type);
-        return dy * ((x - (n.mean ? n.mean[row] : 0.0f)) * n.rstd[row]);
+        float x = hy_load_any(n.x, row * n.apart + column, n.x_type);
+        float dy = hy_load_any(n.dy, row * n.apart + column, n.dy_type);
+        return dy * ((x - (n.mean ? n.mean[row] : 0.0f)) * n.rstd[row * n.statistics]);
     }
     __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
@@ -308,20 +314,25 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     return packed > single ? packed : single;
 }
 
-hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
+hy_status hy_cuda_norm_bwd_apart(const hy_cuda_run *run, int64_t apart, int statistics) {
     const hy_tensor *t = run->call->t;
     const hy_tensor *dw = &t[HY_NORM_BWD_DWEIGHT], *db = &t[HY_NORM_BWD_DBIAS];
-    norm_bwd_call n = norm_bwd_call_of(run->call);
+    norm_bwd_call n = norm_bwd_call_of(run->call, apart, statistics);
     bwd_plan p = plan_of(run->cuda, n.N, n.C, n.x_type);
-    if (p.chunks == 0 || !hy_fit_packs(n.C, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY],
-                                             &t[HY_NORM_BWD_RESIDUAL], &t[HY_NORM_BWD_DX]})) {
-        norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
+    if (p.chunks == 0 ||
+        !hy_fit_packs(n.C | apart, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY], &t[HY_NORM_BWD_RESIDUAL],
+                                    &t[HY_NORM_BWD_DX]})) {
         hy_matrix_source<hy_singles> source = {hy_singles::of(&t[HY_NORM_BWD_DY]), n.C};
         if (hy_has(dw)) hy_column_sums(run, weight_source{n}, n.N, dw, n.partial);
         if (hy_has(db)) hy_column_sums(run, source, n.N, db, n.partial);
+        norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n); /* may write over dy */
         return hy_cuda_launched(run);
     }
     hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
     if (n.partial) hy_fold_columns(run, n.partial, p.blocks, 2 * n.C, dw, db);
     return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
+    return hy_cuda_norm_bwd_apart(run, hy_width(&run->call->t[HY_NORM_BWD_X]), 1);
 }

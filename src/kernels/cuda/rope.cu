@@ -1,9 +1,10 @@
 /* rope.cu: rotary positions, in place on the query and key heads of packed qkv rows.
  *
- * Each pair (i, i + D/2) of a head is rotated by the angle in the table for the row's position, in
- * the backward pass by the opposite angle; row n is at position n mod T. A thread reads its part of
- * the table once and applies it to several heads of the row; it loads all their values before it
- * stores any. */
+ * Each pair (i, i + R/2) of the first R elements of a head is rotated by the angle in the table for
+ * the row's position, in the backward pass by the opposite angle; row n is at position n mod T. A
+ * thread reads its part of the table once and applies it to several heads of the row; it loads all
+ * their values before it stores any. If queries are multiplied by a factor of their position, so is
+ * the rest of the head: its halves are pairs that are not rotated. */
 #include "kernels/cuda/chunks.cuh"
 
 #define THREADS 256
@@ -12,10 +13,12 @@
 typedef struct rope_shape {
     int64_t rows, row_width; /* N, (H+2K)D */
     int seq, heads;          /* T, H+K: values are not rotated */
-    int half;                /* D/2 */
-    int chunks, groups;      /* of half a head; of HEADS heads */
+    int D, half, rest;       /* head size, R/2, and half of the other elements */
+    int chunks, groups;      /* of the pairs of a head; of HEADS heads */
     int rows_per_block;
-    float direction; /* 1, or -1 to rotate back */
+    int queries;        /* H */
+    const float *query; /* factor of queries by position; NULL: none */
+    float direction;    /* 1, or -1 to rotate back */
 } rope_shape;
 
 /* cos and sin of `width` pairs from pair `first` on. */
@@ -40,39 +43,49 @@ static __device__ __forceinline__ void turn(const float *cosine, const float *si
     }
 }
 
-/* Chunk `chunk` of half a head, on heads [head, head + HEADS) of a row. */
-template <typename A>
+/* Pairs from chunk `chunk` of a head on, on heads [head, head + HEADS) of a row. */
+template <typename A, bool has_query>
 static __device__ __forceinline__ void rope_heads(A qkv, const float *table, const rope_shape &s,
                                                   int64_t row, int head, int chunk) {
     float cosine[A::width], sine[A::width];
     typename A::chunk low[HEADS], high[HEADS];
-    int64_t at = row * s.row_width + chunk * A::width, D = 2 * s.half;
+    uint32_t position = (uint32_t)row % (uint32_t)s.seq;
+    int first = chunk * A::width;
+    bool is_turned = !has_query || first < s.half;
+    int64_t at = row * s.row_width + first + (is_turned ? 0 : s.half), D = s.D;
+    int apart = is_turned ? s.half : s.rest;
     HY_EACH(h, HEADS) {
         if (head + h >= s.heads) break;
         low[h] = qkv.fetch(at + (head + h) * D);
-        high[h] = qkv.fetch(at + (head + h) * D + s.half);
+        high[h] = qkv.fetch(at + (head + h) * D + apart);
     }
-    read_angles<A::width>(table + (uint32_t)row % (uint32_t)s.seq * D, chunk * A::width,
-                          s.direction, cosine, sine);
+    if (is_turned) {
+        read_angles<A::width>(table + position * (2 * (int64_t)s.half), first, s.direction, cosine,
+                              sine);
+    }
     HY_EACH(h, HEADS) {
         float a[A::width], b[A::width];
         if (head + h >= s.heads) return;
         qkv.open(low[h], a);
         qkv.open(high[h], b);
-        turn<A::width>(cosine, sine, a, b);
+        if (is_turned) turn<A::width>(cosine, sine, a, b);
+        if (has_query && head + h < s.queries) {
+            float factor = s.query[position];
+            HY_EACH(j, A::width) a[j] *= factor, b[j] *= factor;
+        }
         qkv.store(at + (head + h) * D, a);
-        qkv.store(at + (head + h) * D + s.half, b);
+        qkv.store(at + (head + h) * D + apart, b);
     }
 }
 
-template <typename A>
+template <typename A, bool has_query>
 static __global__ void __launch_bounds__(THREADS) rope(A qkv, const float *table, rope_shape s) {
     int per_row = s.chunks * s.groups;
     for (int i = threadIdx.x; i < s.rows_per_block * per_row; i += THREADS) {
         int64_t row = (int64_t)blockIdx.x * s.rows_per_block + i / per_row;
         int rest = i % per_row;
         if (row >= s.rows) return;
-        rope_heads(qkv, table, s, row, rest / s.chunks * HEADS, rest % s.chunks);
+        rope_heads<A, has_query>(qkv, table, s, row, rest / s.chunks * HEADS, rest % s.chunks);
     }
 }
 
@@ -84,16 +97,22 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
     s.row_width = hy_width(qkv);
     s.seq = call->attr.heads.seq;
     s.heads = call->attr.heads.heads + call->attr.heads.kv_heads;
-    s.half = call->attr.heads.head_dim / 2;
+    s.D = call->attr.heads.head_dim;
+    s.half = (call->attr.heads.rotary ? call->attr.heads.rotary : s.D) / 2;
+    s.query = (const float *)call->t[HY_ROPE_QUERY].data;
+    s.queries = call->attr.heads.heads;
+    s.rest = s.query ? s.D / 2 - s.half : 0;
     s.groups = (int)hy_ceil_div(s.heads, HEADS);
     s.direction = call->attr.heads.inverse ? -1.0f : 1.0f;
-    hy_by_chunks(s.half, {qkv}, [&](auto access) {
+    /* Heads begin at multiples of D. */
+    hy_by_chunks(s.half | s.rest | s.D, {qkv}, [&](auto access) {
         using A = decltype(access);
-        s.chunks = s.half / A::width;
+        auto kernel = s.query ? rope<A, true> : rope<A, false>;
+        s.chunks = (s.half + s.rest) / A::width;
         s.rows_per_block = max(1, THREADS / (s.chunks * s.groups));
         unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
-        rope<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv),
-                                                  (const float *)call->t[HY_ROPE_TABLE].data, s);
+        kernel<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv),
+                                                    (const float *)call->t[HY_ROPE_TABLE].data, s);
     });
     return hy_cuda_launched(run);
 }
