@@ -416,8 +416,9 @@ typedef struct hy_inference_options {
     /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one in the model's folder,
      * else bytes. */
     const char *tokenizer;
-    /* chatml, llama2, llama3, mistral, alpaca; "plain": texts follow each other; NULL or "auto":
-     * the one in the model's folder, else plain. */
+    /* chatml, llama2, llama3, mistral, alpaca; "lines": a line end after each question; "plain":
+     * texts follow each other. NULL or "auto": as in the rows that the run was trained on, else the
+     * one in the model's folder, else plain. */
     const char *chat_template;
     bool without_thinking; /* passes enable_thinking = false to the model's template (Qwen3) */
 } hy_inference_options;
@@ -442,6 +443,7 @@ typedef struct hy_inference_facts {
     hy_dtype dtype;         /* of compute */
     hy_place weights_place;
     uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
+    const char *message_format;          /* how messages are written, for people */
 } hy_inference_facts;
 static inline void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 
@@ -499,8 +501,9 @@ static inline hy_status hy_inference_complete(hy_inference *model, const char *p
                                               hy_generated *info);
 
 /* The next turn of a conversation: a message, formatted by the chat template, and the answer. The
- * conversation is kept; when the context gets too small, the oldest turns are dropped. A model
- * without a template continues all the text so far. message NULL: answer the conversation as it is
+ * conversation is kept; when the context gets too small, the oldest turns are dropped. A run that
+ * was trained on single questions in a format without turns (plain, lines, alpaca) answers each
+ * message alone. A model without a template continues all the text so far. message NULL: answer the conversation as it is
  * (hy_inference_set_messages). options, on_text and info may be NULL. */
 static inline hy_status hy_inference_say(hy_inference *model, const char *message,
                                          const hy_generate_options *options,

@@ -410,11 +410,12 @@ static const hy_setting table[] = {
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(input.chat_template, "--chat-template", "auto",
             "Chat template for rows. auto: the template in the model folder; a prompt and its "
-            "completion are plain if it has none. plain: no template. conversations: as auto, but "
-            "a prompt and its completion are plain.",
-            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "conversations", HY_CHAT_CONVERSATIONS,
-            "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3", HY_CHAT_LLAMA3, "mistral",
-            HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
+            "completion are plain if it has none. plain: no template. lines: a line end between "
+            "question and answer. conversations: as auto, but a prompt and its completion are "
+            "plain.",
+            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
+            HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
+            HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",
             "Rows: which tokens are trained, only the assistant's turns or all.", "answers",
             HY_LOSS_ON_ANSWERS, "all", HY_LOSS_ON_ALL)},
