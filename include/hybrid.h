@@ -344,17 +344,18 @@ typedef struct hy_sample_options {
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
-/* An answer to the question of a held-out row. Strings are allocated; free each with hy_free. */
+/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with hy_free. */
 typedef struct hy_row_answer {
     size_t size;
     char *question;  /* as the model reads it, with the chat template; NULL: no row has an answer */
-    char *reference; /* the answer in the data */
+    char *reference; /* the answer in the data; NULL: a prompt was asked */
     char *answer;    /* the model's */
 } hy_row_answer;
 
-/* As hy_trainer_sample, but continues the question of the first held-out row instead of the prompt,
- * until the model ends its answer. All strings are NULL if the data is no rows with answers, or if
- * all tokens count in the loss. */
+/* As hy_trainer_sample, but asks the prompt in the format of the rows (chat template, line end), or
+ * without a prompt the question of the first held-out row, until the model ends its answer. All
+ * strings are NULL if the data is no rows with answers, or if there is neither a prompt nor a row
+ * with a part that does not count in the loss. */
 static inline hy_status hy_trainer_answer(hy_trainer *trainer, const hy_sample_options *options,
                                           hy_row_answer *out);
 

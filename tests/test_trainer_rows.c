@@ -118,6 +118,12 @@ START_TEST(a_run_is_asked_in_the_format_of_its_rows) {
             small_trainer(ROWS_RUN, out, NULL, PAIRS("data", rows, "seq_len", "256", "steps", "1"));
         next_losses(t, 1, &loss);
         must(hy_trainer_save(t));
+        hy_row_answer found;
+        must(hy_trainer_answer(t, &(hy_sample_options){.prompt = "2+2?", .tokens = 3}, &found));
+        ck_assert_int_eq((int32_t)strlen(found.question), 4 + cases[i].around);
+        ck_assert_ptr_null(found.reference);
+        hy_free(found.question);
+        hy_free(found.answer);
         hy_trainer_destroy(t);
         hy_inference *in = open_run(out, NULL);
         hy_inference_describe(in, &facts);

@@ -462,8 +462,8 @@ static const hy_setting table[] = {
     {INTEGER(eval.top_k, "--top-k", 0, 16777216, "0",
              "Sample from this many most likely tokens; 0: all.")},
     {TEXT(eval.prompt, "--prompt", "any text", "",
-          "Prompt of the sample at the end; empty: none, or with rows the question of a held-out "
-          "row.")},
+          "Prompt of the sample at the end, asked in the format of the rows if there are any; "
+          "empty: none, or with rows the question of a held-out row.")},
 
     {INTEGER(save.save_every, "--save-every", 0, 1000000000, "0",
              "Steps between checkpoints; 0: use save_minutes only.")},

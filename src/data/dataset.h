@@ -119,6 +119,11 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
  * of rows count. */
 hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
 
+/* Appends the tokens of a question in the format of the rows, up to where the answer begins; *end
+ * is the token that ends an answer (-1: none). Appends nothing if rows have no answers. */
+hy_status hy_dataset_encode_question(const hy_dataset *data, const char *question, hy_ids *ids,
+                                     int32_t *end);
+
 /* ---- streamed rows (row_stream.h) ------------------------------------------------------------ */
 
 /* Updates the counts of rows, and reports malformed rows that were read since the last call. Only
