@@ -406,7 +406,7 @@ static void greet(const chat *it) {
     hy_inference_describe(it->model, &facts);
     if (!it->is_talking) { /* answers alone go to standard output */
         bool is_of_run = strncmp(facts.message_format, "as in training", 14) == 0;
-        if (is_of_run) hy_cli_note("messages are written %s", facts.message_format);
+        if (is_of_run) hy_cli_note("format of messages %s", facts.message_format);
         return;
     }
     FILE *out = it->terminal.out;
@@ -417,7 +417,7 @@ static void greet(const chat *it) {
                                                    : ", weights are streamed from host memory");
     hy_cli_printf(out, "context of %d tokens, tokenizer %s; /help lists the commands\n",
                   facts.context, facts.tokenizer);
-    hy_cli_printf(out, "messages are written %s\n", facts.message_format);
+    hy_cli_printf(out, "format of messages: %s\n", facts.message_format);
     const char *used = hy_inference_adapter_used(it->model);
     if (used[0] != '\0') {
         bool is_one = hy_inference_adapter(it->model, 1) == NULL;

@@ -101,15 +101,12 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
     if (!is_asked) chat = is_trained ? trained.chat : in->model->settings.input.chat_template;
     if (chat == HY_CHAT_OWN) chat = HY_CHAT_AUTO;
     in->is_single = trained.is_single;
-    in->chat.kind = HY_CHAT_PLAIN;
-    if (chat != HY_CHAT_PLAIN) {
-        HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
-        time_t now = time(NULL);
-        localtime_r(&now, &in->chat.now);
-        in->chat.skips_thinking = options->without_thinking;
-        in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
-                           in->chat.kind != HY_CHAT_NONE;
-    }
+    HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+    time_t now = time(NULL);
+    localtime_r(&now, &in->chat.now);
+    in->chat.skips_thinking = options->without_thinking;
+    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
+                       in->chat.kind != HY_CHAT_NONE;
     if (in->chat.kind == HY_CHAT_UNKNOWN) {
         char offer[HY_CHAT_NAMES_MAX];
         hy_chat_template_offer(&in->chat, offer);
