@@ -344,7 +344,8 @@ typedef struct hy_sample_options {
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
-/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with hy_free. */
+/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with
+ * hy_free. */
 typedef struct hy_row_answer {
     size_t size;
     char *question;  /* as the model reads it, with the chat template; NULL: no row has an answer */
@@ -504,8 +505,8 @@ static inline hy_status hy_inference_complete(hy_inference *model, const char *p
 /* The next turn of a conversation: a message, formatted by the chat template, and the answer. The
  * conversation is kept; when the context gets too small, the oldest turns are dropped. A run that
  * was trained on single questions in a format without turns (plain, lines, alpaca) answers each
- * message alone. A model without a template continues all the text so far. message NULL: answer the conversation as it is
- * (hy_inference_set_messages). options, on_text and info may be NULL. */
+ * message alone. A model without a template continues all the text so far. message NULL: answer the
+ * conversation as it is (hy_inference_set_messages). options, on_text and info may be NULL. */
 static inline hy_status hy_inference_say(hy_inference *model, const char *message,
                                          const hy_generate_options *options,
                                          hy_text_callback on_text, void *user, hy_generated *info);

@@ -69,7 +69,7 @@ START_TEST(a_run_on_rows_learns_the_answers) {
 }
 END_TEST
 
-/* ---- asking in the format of the rows --------------------------------------------------------- */
+/* ---- asking in the format of the rows -------------------------------------------------------- */
 
 /* Opens the run in `out` for inference. */
 static hy_inference *open_run(const char *out, const char *template) {

@@ -406,8 +406,8 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
 /* ---- sample ---------------------------------------------------------------------------------- */
 
 /* Fills the text that the model continues, and its text: the answer to the prompt in the format of
- * the rows, or to a held-out row's question; of other data, the continued prompt. found->answer is NULL if no sample is wanted.
- * A sample may contain zero bytes; *size counts its bytes. */
+ * the rows, or to a held-out row's question; of other data, the continued prompt. found->answer is
+ * NULL if no sample is wanted. A sample may contain zero bytes; *size counts its bytes. */
 static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_answer *found,
                         size_t *size) {
     hy_sample_options options = {
