@@ -219,9 +219,11 @@ static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *i
     static const char *const csv[] = {".csv", ".tsv", NULL};
     const char *text = (const char *)h.bytes;
     bool has_name = strcmp(file->path, HY_STANDARD_INPUT) != 0;
-    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h.size);
-    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h.size);
+    bool has_rows = hy_rows_are_there(text, h.size), has_columns = hy_csv_is_header(text, h.size);
+    file->is_csv = has_name ? is_named(file, csv) : has_columns;
+    bool is_json = has_name ? is_named(file, json) : has_rows;
     if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
+    file->looks_like_rows = file->kind == HY_DATA_TEXT && (has_rows || has_columns);
     return HY_OK;
 }
 

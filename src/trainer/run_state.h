@@ -123,6 +123,7 @@ typedef struct hy_run_schedule {
     hy_divergence_limits limits;
     hy_regime regime;
     int64_t steps_total; /* the budget is the compute of this many full steps */
+    int64_t fitted_step; /* step_tokens if they were chosen because of few rows; 0: they were not */
     hy_fork fork;
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
