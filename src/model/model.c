@@ -25,7 +25,7 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
         int32_t param = hy_params_find(&model->params, unit, (hy_param_kind)kind);
         bool is_trained = param >= 0 && model->params.list[param].is_trainable;
         int8_t linear = hy_linear_index((hy_param_kind)kind);
-        traits.trained |= (uint32_t)is_trained << kind;
+        traits.trained |= (uint64_t)is_trained << kind;
         if (param < 0 || linear < 0) continue;
         traits.stored[linear] = hy_params_stored(&model->params, param, HY_F32);
         bool is_plain = hy_param_in_16_bits(&model->params.list[param]);

@@ -2,8 +2,8 @@
  *
  * A model is a sequence of units: embedding, blocks, head. Units with the same computation have
  * one kind; blocks may have several. Each kind is written once as data: its slots (tensors with
- * a role and a shape rule) and two lists of ops, forward and backward. Everything else is
- * derived from these lists: what is kept, what can be recomputed and by which ops, how much
+ * a role and a shape rule) and two lists of ops, forward and backward (builder.h). Everything else
+ * is derived from these lists: what is kept, what can be recomputed and by which ops, how much
  * memory a pass needs, and the execution itself. There are no pointers here, and no sizes that
  * depend on the batch. */
 #pragma once
@@ -11,8 +11,9 @@
 #include "kernels/kernels.h"
 #include "model/param_layout.h"
 
-#define HY_UNIT_SLOTS 127
-#define HY_UNIT_OPS 72
+#define HY_UNIT_SLOTS 256
+#define HY_UNIT_OPS 128
+typedef int16_t hy_slot_id;
 #define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
 
 typedef enum hy_slot_role {
@@ -87,7 +88,7 @@ typedef struct hy_slot {
 typedef struct hy_unit_op {
     hy_op_kind kind;
     hy_op_attr attr; /* batch, sequence and loss scale are set when it is bound */
-    int8_t slot[HY_OP_TENSORS];
+    hy_slot_id slot[HY_OP_TENSORS];
     bool is_chunked; /* runs once per loss chunk, on that chunk's rows */
 } hy_unit_op;
 
@@ -98,14 +99,14 @@ typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_
 typedef struct hy_unit_traits {
     hy_unit_part part;
     int32_t window;   /* of a block's attention; 0: none */
-    uint32_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
+    uint64_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
     hy_dtype stored[HY_LINEARS]; /* of each frozen matrix: its quantised type; otherwise fp32 */
     uint32_t in_16_bits;         /* hy_linear_bit: matrices that a group keeps out of fp8 */
     bool passes_back;            /* a unit below is trained: the residual's gradient is needed */
     hy_fp8_use fp8;              /* a block's fp8 matmuls; only in the kinds of a batch plan */
 } hy_unit_traits;
 
-_Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");
+_Static_assert(HY_P_KIND_COUNT <= 64, "a kind of parameter has a bit");
 
 typedef struct hy_unit {
     const char *name;
@@ -116,103 +117,12 @@ typedef struct hy_unit {
     int32_t forward_count, backward_count;
 } hy_unit;
 
-/* Writes the lists of a kind. The head's backward list includes its forward: logits exist only
+/* Writes the lists of a kind (builder.h). The head's backward list includes its forward: logits exist only
  * chunk by chunk, so loss and gradient are computed together, and training runs only backward
  * there. Backward ops without a needed gradient are omitted: a unit with nothing trained in it
  * or below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 
-/* For writing the lists: the unit is empty except for its traits. */
-void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
-void hy_unit_block(hy_unit *unit, const hy_shape *shape);
-void hy_unit_head(hy_unit *unit, const hy_shape *shape);
-int8_t hy_unit_add_slot(hy_unit *unit, hy_slot_role role, int32_t cols);
-int8_t hy_unit_given(hy_unit *unit, hy_given given);
-/* A weight; *grad is the slot of its gradient. */
-int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, int8_t *grad);
-void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
-/* As above, from the op's kind and its other fields: HY_ADD_OP(unit, false, HY_OP_GELU,
- * .slot[HY_GELU_X] = x, .slot[HY_GELU_Y] = y). */
-#define HY_ADD_OP(unit, is_backward, op_kind, ...)                                                 \
-    hy_unit_add_op(unit, is_backward, (hy_unit_op){.kind = op_kind, __VA_ARGS__})
-/* d = a b */
-hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b);
-
 /* Does the op read or write (HY_ACCESS_...) the slot? */
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
-
-/* ---- ops used by more than one unit ---------------------------------------------------------- */
-
-/* Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads quantised values of its input, its
- * weight and the incoming gradient, each plain or transposed, because an fp8 matmul sums over the
- * last dimension of both operands. The largest magnitude of the input is found by the op that
- * computes it, or by a separate op. */
-
-/* A low-rank adapter of a matrix (unit_adapter.c); a is HY_NO_SLOT if there is none. */
-typedef struct hy_low_rank {
-    int8_t a, b, a_grad, b_grad;
-    int8_t low, dlow; /* (N, P r) */
-    /* The pieces of B as a block-diagonal matrix: in forward, recomputed in backward, and its
-     * gradient; HY_NO_SLOT if the matrix is one piece. */
-    int8_t spread, spread_again, spread_grad;
-    hy_spread_attr pieces;
-    float scale, dropout;
-    int8_t number;                       /* of the matrix: part of dropout's random key */
-    int8_t seed, dropped, dropped_again; /* x after dropout; none without dropout */
-} hy_low_rank;
-
-typedef struct hy_linear {
-    int8_t weight, bias, weight_grad, bias_grad;
-    hy_low_rank low_rank;
-    bool is_fp8;      /* the matmuls that read the weight use fp8 */
-    bool is_grad_fp8; /* the matmul that computes the weight's gradient uses fp8 */
-    /* Of the input: fp8 statistics, largest magnitude, codes. */
-    int8_t seen, largest, in_codes, in_transposed;
-    /* Likewise of the incoming gradient. */
-    int8_t dout_seen, dout_largest, dout_codes, dout_transposed;
-    int8_t weight_transposed;
-} hy_linear;
-hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
-/* Adds the slots that are in fp8 according to the unit's traits. */
-void hy_unit_linear_fp8(hy_unit *unit, hy_linear *linear, hy_param_kind kind, int32_t in,
-                        int32_t out);
-/* Quantises the input if needed; in forward, or in backward if it is recomputed there. */
-void hy_unit_linear_encode(hy_unit *unit, const hy_linear *linear, int8_t in, bool is_in_backward);
-/* Finds the largest magnitude of a slot with a separate op. */
-void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward);
-/* Quantises the incoming gradient. Call it before hy_unit_linear_backward_params and _input. */
-void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *linear, int8_t dout);
-/* out = in W^T + bias + residual */
-void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
-                            int8_t residual);
-/* dW = dout^T in; db */
-void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in);
-/* din = dout W */
-void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t din);
-/* All three: quantises dout, then computes the gradients of parameters and input. */
-void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
-                             int8_t din);
-
-/* The adapter of a matrix that reads `in` columns: its slots, or none if it has no adapter. The
- * functions above call those below. */
-void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear,
-                         hy_param_kind matrix, int32_t in);
-/* out = the adapter's product + c. The matrix's own product is added to it later. */
-void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
-                             int8_t c);
-/* Call these three in this order, the last one after the matrix has written din. */
-void hy_unit_adapter_backward_low(hy_unit *unit, const hy_linear *linear, int8_t dout);
-void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
-                                     int8_t in);
-void hy_unit_adapter_backward_input(hy_unit *unit, const hy_linear *linear, int8_t din);
-
-typedef struct hy_norm_slots {
-    int8_t weight, bias, weight_grad, bias_grad, mean, rstd, largest;
-} hy_norm_slots;
-hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
-void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
-                          int8_t in, int8_t out, bool is_in_backward);
-/* residual gradient += d norm, in place; is_first: the residual gradient starts here */
-void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
-                           int8_t dout, int8_t in, int8_t residual_grad, bool is_first);

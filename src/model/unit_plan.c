@@ -110,7 +110,7 @@ static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmu
     bool is_fp8 = unit->slots[(int)matmul->slot[HY_MATMUL_A]].fp8;
     bool is_sum = matmul->slot[HY_MATMUL_C] != HY_NO_SLOT;
     if (matmul->kind != HY_OP_MATMUL || is_fp8 || is_sum) return false;
-    int8_t result = matmul->slot[HY_MATMUL_D];
+    hy_slot_id result = matmul->slot[HY_MATMUL_D];
     *out = *matmul;
     if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
         out->attr.matmul.is_gelu = true;
@@ -191,7 +191,7 @@ static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
         bool is_again = pass_index == HY_PASS_BACKWARD && is_forward;
         int made = 0, left_out = 0;
         for (int r = 0; r < 2 && op.kind == HY_OP_TO_FP8; r++) {
-            int8_t *slot = &op.slot[results[r]];
+            hy_slot_id *slot = &op.slot[results[r]];
             if (*slot == HY_NO_SLOT) continue;
             bool is_read = is_used(plan, pass_index, i, *slot);
             if (!is_read) *slot = HY_NO_SLOT;
@@ -220,35 +220,44 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
 
 /* ---- scratch memory -------------------------------------------------------------------------- */
 
-/* A slot and the ops during which it needs its memory, one bit each. */
-typedef unsigned __int128 op_bits;
+/* A set of a pass's ops. */
+enum { OP_WORDS = HY_PASS_OPS / 64 };
+typedef struct op_set {
+    uint64_t word[OP_WORDS];
+} op_set;
+
+/* A slot and the ops during which it needs its memory. */
 typedef struct interval {
     int slot;
-    op_bits ops;
+    op_set ops;
     uint64_t offset, bytes;
 } interval;
 
-_Static_assert(HY_PASS_OPS <= 128, "a pass has a bit for each op");
+static void add_ops(op_set *set, int first, int last) {
+    for (int i = first; i <= last; i++) set->word[i / 64] |= (uint64_t)1 << i % 64;
+}
 
-static op_bits bits_between(int first, int last) {
-    op_bits all = ~(op_bits)0;
-    return all << first & all >> (HY_PASS_OPS - 1 - last);
+static bool has_common(const op_set *a, const op_set *b) {
+    uint64_t common = 0;
+    for (int i = 0; i < OP_WORDS; i++) common |= a->word[i] & b->word[i];
+    return common != 0;
 }
 
 /* From each op that writes the slot to the last that uses it before it is written again. */
-static op_bits live_ops(const hy_pass_plan *pass, int slot) {
-    op_bits live = 0, chunked = 0;
+static op_set live_ops(const hy_pass_plan *pass, int slot) {
+    op_set live = {0}, chunked = {0};
     bool is_in_turns = false;
     int from = -1;
     for (int i = 0; i < pass->op_count; i++) {
-        if (pass->ops[i]->is_chunked) chunked |= bits_between(i, i);
+        if (pass->ops[i]->is_chunked) add_ops(&chunked, i, i);
         if (!hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_BOTH)) continue;
         if (from < 0 || !hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_READ)) from = i;
-        live |= bits_between(from, i);
+        add_ops(&live, from, i);
         is_in_turns |= pass->ops[i]->is_chunked;
     }
     /* Chunked ops run in a loop, so their slots live through all of them. */
-    return is_in_turns ? live | chunked : live;
+    for (int i = 0; i < OP_WORDS && is_in_turns; i++) live.word[i] |= chunked.word[i];
+    return live;
 }
 
 /* The lowest offset at which `live` overlaps none of the placed slots that live at the same
@@ -258,7 +267,7 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < count; i++) {
-            bool in_time = (placed[i].ops & live->ops) != 0;
+            bool in_time = has_common(&placed[i].ops, &live->ops);
             bool in_space = placed[i].offset < offset + live->bytes &&
                             offset < placed[i].offset + placed[i].bytes;
             if (in_time && in_space) {
@@ -281,7 +290,7 @@ static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
         bool is_kept = plan->is_kept[s] && pass_index != HY_PASS_EVAL;
         if (is_kept || (role != HY_SLOT_ACTIVATION && role != HY_SLOT_GRADIENT)) continue;
         interval live = {.slot = s, .ops = live_ops(pass, s), .bytes = hy_unit_slot_bytes(plan, s)};
-        if (!live.ops) continue;
+        if (!has_common(&live.ops, &live.ops)) continue;
         int at = count++;
         for (; at > 0 && list[at - 1].bytes < live.bytes; at--) list[at] = list[at - 1];
         list[at] = live;

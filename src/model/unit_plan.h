@@ -27,7 +27,7 @@ typedef struct hy_batch_size {
     bool fuses_gelu;    /* the backend fuses gelu, and its backward, into a matmul */
 } hy_batch_size;
 
-#define HY_PASS_OPS 128 /* includes the forward ops that backward runs again */
+#define HY_PASS_OPS 256 /* includes the forward ops that backward runs again */
 
 typedef struct hy_pass_plan {
     const hy_unit_op *ops[HY_PASS_OPS];
