@@ -212,7 +212,8 @@ static void report_plan(const hy_trainer *t) {
     report_disabled(t);
     report_optimizer(t);
     if (t->settings->train.step_tokens == 0 && c->batch != t->settings->train.batch_size) {
-        hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
+        hy_say(t, HY_NOTE,
+               "micro-batches of %d sequence%s, %d of them in a step: the same tokens per step",
                c->batch, c->batch == 1 ? "" : "s", c->accum);
     }
     bool is_offloaded = plan->work.train.host > 0;
@@ -331,7 +332,7 @@ static hy_status find_resumed(hy_trainer *t) {
 
 /* Reads the resumed checkpoint before any plan is made: it determines the split of steps and the
  * algorithms. */
-static hy_status read_resumed(hy_trainer *t) {
+static hy_status read_resumed_choices(hy_trainer *t) {
     if (!t->resumed[0]) return HY_OK;
     HY_TRY(hy_progress_read_choices(t));
     HY_TRY(hy_trainer_check_adapters(t));
@@ -433,7 +434,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(choose_length(t));
     set_schedule(t);
     HY_TRY(hy_engine_open_device(e));
-    if (!is_plan) HY_TRY(read_resumed(t));
+    if (!is_plan) HY_TRY(read_resumed_choices(t));
     HY_TRY(make_plan(t));
     if (is_plan) {
         begin_progress(t);

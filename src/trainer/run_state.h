@@ -144,7 +144,7 @@ typedef struct hy_throughput {
 
 /* What the state of a run allows. */
 typedef enum hy_life {
-    HY_LIFE_READY,    /* between steps, or in a step before its changes: the run can be saved */
+    HY_LIFE_READY,    /* between steps, or while gradients are computed: the run can be saved */
     HY_LIFE_PLAN,     /* made by hy_trainer_plan: no memory is allocated */
     HY_LIFE_CHANGING, /* in an update or a jump: the state is between two steps */
     HY_LIFE_FAILED    /* an update or jump failed: the run can only continue from a checkpoint */
