@@ -23,10 +23,15 @@ hy_slot_id hy_add_given(hy_builder *b, hy_given given) {
     return slot;
 }
 
-hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind) {
-    hy_weight weight = {hy_add_slot(b, HY_SLOT_PARAM, 0), HY_NO_SLOT};
-    weight.grad = hy_add_slot(b, HY_SLOT_PARAM_GRAD, 0);
-    b->unit->slots[weight.value].param = b->unit->slots[weight.grad].param = kind;
+hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols) {
+    hy_slot slot = {.role = HY_SLOT_PARAM,
+                    .rows = HY_ROWS_FIXED,
+                    .fixed_rows = (int32_t)rows,
+                    .cols = cols,
+                    .param = kind};
+    hy_weight weight = {hy_add_slot(b, HY_SLOT_PARAM, 0), hy_add_slot(b, HY_SLOT_PARAM_GRAD, 0)};
+    b->unit->slots[weight.value] = b->unit->slots[weight.grad] = slot;
+    b->unit->slots[weight.grad].role = HY_SLOT_PARAM_GRAD;
     return weight;
 }
 

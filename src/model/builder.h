@@ -115,7 +115,8 @@ typedef struct hy_builder {
 hy_slot_id hy_add_slot(hy_builder *b, hy_slot_role role, int32_t cols);
 hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group);
 hy_slot_id hy_add_given(hy_builder *b, hy_given given);
-hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind);
+/* A parameter of the unit: rows x cols, or a vector if cols is 0. */
+hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols);
 /* Its fields apart from kind, in and out are zero. */
 hy_node *hy_add_node(hy_builder *b, hy_node_kind kind, hy_slot_id in, hy_slot_id out);
 /* The last node before `end` that computes the slot; NULL: none, it enters the unit. */

@@ -28,8 +28,9 @@ void hy_linear_add_adapter(hy_builder *b, hy_node *node) {
     for (int32_t i = 0; i < pieces.count; i++) rows += pieces.rows[i];
     hy_param_kind a = hy_adapter_kind(matrix);
     low->scale = (float)shape->adapter.scale;
-    low->a = hy_add_weight(b, a);
-    low->b = hy_add_weight(b, (hy_param_kind)(a + 1));
+    hy_adapter_rows all = hy_adapter_rows_before(&pieces, pieces.count, shape->adapter.rank);
+    low->a = hy_add_weight(b, a, all.a, in);
+    low->b = hy_add_weight(b, (hy_param_kind)(a + 1), all.b, shape->adapter.rank);
     low->low = hy_add_slot(b, HY_SLOT_ACTIVATION, cols); /* small, so it is always kept */
     low->dlow = hy_add_slot(b, HY_SLOT_GRADIENT, cols);
     if (pieces.count > 1) {

@@ -17,10 +17,8 @@
 #define CHUNK_SHARE 16
 
 static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
-    hy_unit_traits traits = {.part = HY_PART_BLOCK};
-    if (unit == 0) traits.part = HY_PART_EMBEDDING;
-    if (unit == model->params.units - 1) traits.part = HY_PART_HEAD;
-    if (traits.part == HY_PART_BLOCK) traits.window = hy_shape_window(&model->shape, unit - 1);
+    hy_unit_traits traits = hy_unit_traits_of(&model->shape, unit);
+    traits.trained = 0;
     for (int kind = 0; kind < HY_P_KIND_COUNT; kind++) {
         int32_t param = hy_params_find(&model->params, unit, (hy_param_kind)kind);
         bool is_trained = param >= 0 && model->params.list[param].is_trainable;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "model/param_names.h"
+#include "model/unit.h"
 
 /* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
 static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind, int64_t rows,
@@ -40,11 +41,6 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
     p->at[unit * HY_P_KIND_COUNT + kind] = p->count++;
 }
 
-static void add_norm(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind) {
-    add(p, s, unit, kind, s->width, 0);
-    if (!s->is_rms) add(p, s, unit, (hy_param_kind)(kind + 1), s->width, 0);
-}
-
 int32_t hy_shape_pieces(const hy_shape *s, hy_param_kind matrix, int64_t rows[HY_PARAM_PIECES]) {
     rows[0] = s->width;
     if (matrix == HY_P_QKV) {
@@ -54,15 +50,6 @@ int32_t hy_shape_pieces(const hy_shape *s, hy_param_kind matrix, int64_t rows[HY
     }
     if (matrix == HY_P_UP) rows[0] = rows[1] = s->mlp_width;
     return matrix == HY_P_UP && s->is_gated ? 2 : 1;
-}
-
-static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind,
-                       int64_t out, int64_t in, bool has_bias) {
-    hy_param *matrix = &p->list[p->count];
-    add(p, s, unit, kind, out, in);
-    int32_t pieces = hy_shape_pieces(s, kind, matrix->piece_rows);
-    matrix->pieces = pieces > 1 ? pieces : 0;
-    if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
 }
 
 int32_t hy_adapter_first_part(hy_param_kind matrix, bool is_gated) {
@@ -96,23 +83,20 @@ hy_adapter_rows hy_adapter_rows_before(const hy_adapter_pieces *pieces, int32_t 
 }
 
 /* A starts like PyTorch's linear layers, B as zero: the model's output is unchanged at first. */
-static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind matrix) {
-    hy_adapter_pieces pieces = hy_shape_adapter_pieces(s, matrix);
-    const hy_param *whole = &p->list[hy_params_find(p, unit, matrix)];
-    int64_t in = whole->shape[1], rank = s->adapter.rank;
-    if (pieces.adapted == 0) return;
-    hy_adapter_rows all = hy_adapter_rows_before(&pieces, pieces.count, rank);
-    hy_param *a = &p->list[p->count], *b = a + 1;
-    add(p, s, unit, hy_adapter_kind(matrix), all.a, in);
-    add(p, s, unit, (hy_param_kind)(hy_adapter_kind(matrix) + 1), all.b, rank);
-    a->init_std = b->init_std = 0;
-    a->init_bound = 1 / sqrt((double)in);
-    if (pieces.adapted == 1) return;
-    for (int32_t i = 0; i < pieces.count; i++) {
+static void set_adapter(hy_param *param, const hy_shape *s) {
+    hy_adapter_pieces pieces = hy_shape_adapter_pieces(s, hy_adapter_matrix(param->kind));
+    bool is_b = hy_is_adapter_b(param->kind);
+    param->init_std = 0;
+    if (!is_b) param->init_bound = 1 / sqrt((double)param->shape[1]);
+    for (int32_t i = 0; i < pieces.count && pieces.adapted > 1; i++) {
         if (!pieces.is_there[i]) continue;
-        a->piece_rows[a->pieces++] = rank;
-        b->piece_rows[b->pieces++] = pieces.rows[i];
+        param->piece_rows[param->pieces++] = is_b ? pieces.rows[i] : s->adapter.rank;
     }
+}
+
+static void set_matrix(hy_param *param, const hy_shape *s) {
+    int32_t pieces = hy_shape_pieces(s, param->kind, param->piece_rows);
+    param->pieces = pieces > 1 ? pieces : 0;
 }
 
 /* Adapters are numbered after all others, so the others' random numbers do not depend on them. */
@@ -127,21 +111,23 @@ static void number(hy_params *p) {
     }
 }
 
-static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
-    int32_t attention = s->heads * s->head_size;
-    add_norm(p, s, unit, HY_P_NORM1);
-    add_linear(p, s, unit, HY_P_QKV, hy_shape_qkv(s), s->width, s->has_qkv_bias);
-    if (s->has_qk_norm) {
-        add(p, s, unit, HY_P_Q_NORM, s->head_size, 0);
-        add(p, s, unit, HY_P_K_NORM, s->head_size, 0);
+/* The weights that the unit's lists read, in the order of its nodes. */
+static void add_unit(hy_params *p, const hy_shape *s, int32_t unit) {
+    hy_unit lists;
+    hy_unit_traits traits = hy_unit_traits_of(s, unit);
+    hy_unit_init(&lists, s, &traits);
+    for (int i = 1; i < lists.slot_count; i++) {
+        const hy_slot *slot = &lists.slots[i];
+        if (slot->role != HY_SLOT_PARAM) continue;
+        if (slot->param == HY_P_HEAD && s->has_tied_head) {
+            p->at[unit * HY_P_KIND_COUNT + HY_P_HEAD] = hy_params_find(p, 0, HY_P_TOKENS);
+            continue;
+        }
+        hy_param *param = &p->list[p->count];
+        add(p, s, unit, slot->param, slot->fixed_rows, slot->cols);
+        if (hy_linear_bit(param->kind)) set_matrix(param, s);
+        if (hy_is_adapter(param->kind)) set_adapter(param, s);
     }
-    add_linear(p, s, unit, HY_P_OUT, s->width, attention, hy_shape_out_bias(s));
-    add_norm(p, s, unit, HY_P_NORM2);
-    int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
-    add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
-    add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
-    static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
-    for (int i = 0; i < HY_LINEARS; i++) add_adapter(p, s, unit, matrices[i]);
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {
@@ -155,16 +141,7 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
                        s->layers);
     }
     for (size_t i = 0; i < slots; i++) p->at[i] = -1;
-    add(p, s, 0, HY_P_TOKENS, s->vocab, s->width);
-    if (!s->has_rope) add(p, s, 0, HY_P_POSITIONS, s->context, s->width);
-    for (int32_t layer = 0; layer < s->layers; layer++) add_block(p, s, layer + 1);
-    int32_t last = s->layers + 1;
-    add_norm(p, s, last, HY_P_FINAL_NORM);
-    if (s->has_tied_head) {
-        p->at[last * HY_P_KIND_COUNT + HY_P_HEAD] = hy_params_find(p, 0, HY_P_TOKENS);
-    } else {
-        add(p, s, last, HY_P_HEAD, s->vocab, s->width);
-    }
+    for (int32_t unit = 0; unit < p->units; unit++) add_unit(p, s, unit);
     number(p);
     return HY_OK;
 }

@@ -17,10 +17,10 @@ hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {
     hy_node *node = hy_add_node(b, HY_NODE_NORM, in, out);
     node->attr.norm.eps = (float)s->norm_eps;
     node->attr.norm.is_rms = s->is_rms;
-    node->norm.weight = hy_add_weight(b, kind);
+    node->norm.weight = hy_add_weight(b, kind, s->width, 0);
     node->norm.rstd = statistics(b, 0, HY_KEEP_RESIDUAL);
     if (s->is_rms) return out;
-    node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1));
+    node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), s->width, 0);
     node->norm.mean = statistics(b, 0, HY_KEEP_RESIDUAL);
     return out;
 }
@@ -29,8 +29,9 @@ void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id
                     hy_slot_id residual) {
     hy_node *node = hy_add_node(b, HY_NODE_LINEAR, in, out);
     node->residual = residual;
-    node->linear.weight = hy_add_weight(b, kind);
-    if (has_bias) node->linear.bias = hy_add_weight(b, (hy_param_kind)(kind + 1));
+    int32_t rows = b->unit->slots[out].cols;
+    node->linear.weight = hy_add_weight(b, kind, rows, b->unit->slots[in].cols);
+    if (has_bias) node->linear.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), rows, 0);
 }
 
 static hy_slot_id part_result(hy_builder *b, hy_slot_id out) {
@@ -53,8 +54,8 @@ static hy_slot_id add_head_norm(hy_builder *b, hy_slot_id in) {
     hy_node *node = hy_add_node(b, HY_NODE_HEAD_NORM, in, out);
     node->attr = heads_attr(b);
     node->head_norm.rstd = statistics(b, s->heads + s->kv_heads, HY_KEEP_ATTENTION);
-    node->head_norm.q = hy_add_weight(b, HY_P_Q_NORM);
-    node->head_norm.k = hy_add_weight(b, HY_P_K_NORM);
+    node->head_norm.q = hy_add_weight(b, HY_P_Q_NORM, s->head_size, 0);
+    node->head_norm.k = hy_add_weight(b, HY_P_K_NORM, s->head_size, 0);
     return out;
 }
 
@@ -93,9 +94,10 @@ hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id 
 
 void hy_part_embedding(hy_builder *b, hy_slot_id out) {
     hy_node *node = hy_add_node(b, HY_NODE_EMBED, hy_add_given(b, HY_GIVEN_TOKENS), out);
-    node->embed.tokens = hy_add_weight(b, HY_P_TOKENS);
-    if (b->shape->has_rope) return;
-    node->embed.positions = hy_add_weight(b, HY_P_POSITIONS);
+    const hy_shape *s = b->shape;
+    node->embed.tokens = hy_add_weight(b, HY_P_TOKENS, s->vocab, s->width);
+    if (s->has_rope) return;
+    node->embed.positions = hy_add_weight(b, HY_P_POSITIONS, s->context, s->width);
     node->embed.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
 }
 
@@ -110,7 +112,7 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
     b->unit->slots[node->loss.logits].rows = HY_ROWS_CHUNK;
     node->loss.targets = hy_add_given(b, HY_GIVEN_TARGETS);
     node->loss.losses = hy_add_given(b, HY_GIVEN_LOSSES);
-    node->loss.weight = hy_add_weight(b, HY_P_HEAD);
+    node->loss.weight = hy_add_weight(b, HY_P_HEAD, s->vocab, s->width);
 }
 
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {

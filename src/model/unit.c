@@ -31,6 +31,14 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
     return false;
 }
 
+hy_unit_traits hy_unit_traits_of(const hy_shape *s, int32_t unit) {
+    hy_unit_traits traits = {.part = HY_PART_BLOCK, .trained = ~(uint64_t)0, .passes_back = true};
+    if (unit == 0) traits.part = HY_PART_EMBEDDING;
+    if (unit == s->layers + 1) traits.part = HY_PART_HEAD;
+    if (traits.part == HY_PART_BLOCK) traits.window = hy_shape_window(s, unit - 1);
+    return traits;
+}
+
 static void build_embedding(hy_builder *b) {
     hy_slot_id out = hy_add_slot(b, HY_SLOT_RESIDUAL_OUT, b->shape->width);
     hy_part_embedding(b, out);
