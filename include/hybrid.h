@@ -345,17 +345,19 @@ typedef struct hy_sample_options {
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
-/* An answer to the question of a held-out row. Strings are allocated; free each with hy_free. */
+/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with
+ * hy_free. */
 typedef struct hy_row_answer {
     size_t size;
     char *question;  /* as the model reads it, with the chat template; NULL: no row has an answer */
-    char *reference; /* the answer in the data */
+    char *reference; /* the answer in the data; NULL: a prompt was asked */
     char *answer;    /* the model's */
 } hy_row_answer;
 
-/* As hy_trainer_sample, but continues the question of the first held-out row instead of the prompt,
- * until the model ends its answer. All strings are NULL if the data is no rows with answers, or if
- * all tokens count in the loss. */
+/* As hy_trainer_sample, but asks the prompt in the format of the rows (chat template, line end), or
+ * without a prompt the question of the first held-out row, until the model ends its answer. All
+ * strings are NULL if the data is no rows with answers, or if there is neither a prompt nor a row
+ * with a part that does not count in the loss. */
 static inline hy_status hy_trainer_answer(hy_trainer *trainer, const hy_sample_options *options,
                                           hy_row_answer *out);
 
@@ -417,8 +419,9 @@ typedef struct hy_inference_options {
     /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one in the model's folder,
      * else bytes. */
     const char *tokenizer;
-    /* chatml, llama2, llama3, mistral, alpaca; "plain": texts follow each other; NULL or "auto":
-     * the one in the model's folder, else plain. */
+    /* chatml, llama2, llama3, mistral, alpaca; "lines": a line end after each question; "plain":
+     * texts follow each other. NULL or "auto": as in the rows that the run was trained on, else the
+     * one in the model's folder, else plain. */
     const char *chat_template;
     bool without_thinking; /* passes enable_thinking = false to the model's template (Qwen3) */
 } hy_inference_options;
@@ -443,6 +446,7 @@ typedef struct hy_inference_facts {
     hy_dtype dtype;         /* of compute */
     hy_place weights_place;
     uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
+    const char *message_format;          /* how messages are written, for people */
 } hy_inference_facts;
 static inline void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 
@@ -500,9 +504,10 @@ static inline hy_status hy_inference_complete(hy_inference *model, const char *p
                                               hy_generated *info);
 
 /* The next turn of a conversation: a message, formatted by the chat template, and the answer. The
- * conversation is kept; when the context gets too small, the oldest turns are dropped. A model
- * without a template continues all the text so far. message NULL: answer the conversation as it is
- * (hy_inference_set_messages). options, on_text and info may be NULL. */
+ * conversation is kept; when the context gets too small, the oldest turns are dropped. A run that
+ * was trained on single questions in a format without turns (plain, lines, alpaca) answers each
+ * message alone. A model without a template continues all the text so far. message NULL: answer the
+ * conversation as it is (hy_inference_set_messages). options, on_text and info may be NULL. */
 static inline hy_status hy_inference_say(hy_inference *model, const char *message,
                                          const hy_generate_options *options,
                                          hy_text_callback on_text, void *user, hy_generated *info);

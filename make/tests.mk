@@ -10,10 +10,12 @@ TEST_CFLAGS := $(CHECK_CFLAGS) -Itests -DHY_SOURCE_DIR='"$(CURDIR)"'
 TEST_SOURCES := $(wildcard tests/test_*.c)
 TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
 LONG_TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/long/test_*.c))
+# Tests of a bench script that starts many runs.
+MEASUREMENT_SUITES := tests/adapter_value/run.sh
 # The package is tested as shipped, without a sanitizer.
-SUITES := $(filter-out $(if $(filter-out release,$(VARIANT)),tests/package/%),$(wildcard tests/*/run.sh))
+SUITES := $(filter-out $(if $(filter-out release,$(VARIANT)),tests/package/%),$(filter-out $(MEASUREMENT_SUITES),$(wildcard tests/*/run.sh)))
 # The last of these runs every command in the docs.
-LONG_SUITES := $(wildcard tests/long/*.sh) tests/docs/commands.sh
+LONG_SUITES := $(wildcard tests/long/*.sh) $(MEASUREMENT_SUITES) tests/docs/commands.sh
 
 $(eval $(call remember,$(OBJ)/test-flags,$(TEST_CFLAGS) $(CHECK_LIBS)))
 

@@ -125,7 +125,11 @@ static void check_row(const hy_encoding *encoding, const place *at, const hy_jso
     must(hy_file_write_atomic(at->row, text, size));
     must(hy_file_list_find(at->row, HY_FORMAT_AUTO, &list));
     must(hy_file_list_kind(at->row, &list, &kind));
-    must(hy_examples_open(&list, encoding, &x));
+    hy_status status = hy_examples_open(&list, encoding, &x);
+    bool is_empty = status == HY_ERR_INPUT && strstr(hy_error_message(), "the answer is empty");
+    if (is_empty) hy_file_list_free(&list); /* transformers would train the end token */
+    if (is_empty) return;
+    must(status);
     const int32_t *tokens = hy_examples_get(&x, 0, &count);
     for (uint32_t k = 0; k < count; k++) {
         must(hy_ids_append(&ids, &(int32_t){tokens[k] & ~HY_COUNTS}, 1));
@@ -386,9 +390,8 @@ START_TEST(a_folder_says_its_template) {
     must(hy_file_write_atomic(path, "\n{% include 'x' %}", 18));
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
     must_fail(hy_chat_template_check(&out), HY_ERR_INPUT,
-              "line 2: {% include %} is not supported; choose one with chat_template: chatml, "
-              "llama2, llama3, "
-              "mistral, alpaca");
+              "line 2: {% include %} is not supported; choose one with --chat-template: chatml, "
+              "llama2, llama3, mistral, alpaca, lines, plain");
     must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_CHATML);
     write_config(folder, "{\"chat_template\": ");
@@ -398,12 +401,62 @@ START_TEST(a_folder_says_its_template) {
 }
 END_TEST
 
+/* The tokens of turns in the template of a folder. */
+static void encode_with(const hy_chat_template *chat, const hy_turn *turns, size_t count, bool asks,
+                        hy_ids *ids, hy_flags *answers) {
+    hy_rendered rendered = {0};
+    hy_conversation conversation = {.turns = (hy_turn *)turns, .count = count};
+    ids->count = answers->count = 0;
+    must(hy_chat_render(chat, &conversation, asks, &rendered));
+    must(hy_rendered_encode(&rendered, tokenizer, ids, answers));
+    hy_rendered_free(&rendered);
+}
+
+START_TEST(a_built_in_template_in_jinja_gives_the_same_tokens) {
+    static const hy_chat_kind kinds[] = {HY_CHAT_PLAIN, HY_CHAT_LINES, HY_CHAT_ALPACA,
+                                         HY_CHAT_CHATML, HY_CHAT_LLAMA3};
+    hy_turn turns[] = {TURN(HY_ROLE_SYSTEM, "Be brief."), TURN(HY_ROLE_USER, "How many?"),
+                       TURN(HY_ROLE_ASSISTANT, "Three of them."), TURN(HY_ROLE_USER, "Of which?")};
+    char folder[256], path[512];
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        hy_chat_template built_in, own;
+        hy_text text = {0};
+        hy_ids ids[2] = {{0}};
+        hy_flags answers[2] = {{0}};
+        must(hy_chat_template_open(kinds[i], tokenizer, NULL, &built_in));
+        must(hy_chat_template_jinja(&built_in, tokenizer, &text));
+        must(hy_file_write_atomic(path, text.data, text.size));
+        must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &own));
+        ck_assert_int_eq(own.kind, HY_CHAT_OWN);
+        const hy_chat_template *both[2] = {&built_in, &own};
+        for (size_t first = 0; first < 2; first++) { /* with and without a system turn */
+            for (size_t last = 2; last <= 4; last++) {
+                bool asks = turns[last - 1].role == HY_ROLE_USER;
+                for (int k = 0; k < 2; k++)
+                    encode_with(both[k], turns + first, last - first, asks, &ids[k], &answers[k]);
+                ck_assert_uint_eq(ids[0].count, ids[1].count);
+                ck_assert_mem_eq(ids[0].data, ids[1].data, ids[0].count * sizeof *ids[0].data);
+                if (!asks) ck_assert_mem_eq(answers[0].data, answers[1].data, answers[0].count);
+            }
+        }
+        for (int k = 0; k < 2; k++) hy_ids_free(&ids[k]);
+        for (int k = 0; k < 2; k++) hy_flags_free(&answers[k]);
+        hy_chat_template_close(&own);
+        hy_text_free(&text);
+    }
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(a_template_with_missing_tokens_is_refused) {
     hy_chat_template out;
     must_fail(hy_chat_template_open(HY_CHAT_CHATML, NULL, NULL, &out), HY_ERR_INPUT,
               "<|im_start|>");
     must_fail(hy_chat_template_open(HY_CHAT_LLAMA3, NULL, NULL, &out), HY_ERR_INPUT,
-              "<|begin_of_text|>");
+              "<|begin_of_text|>, but the tokenizer does not have it; choose another "
+              "--chat-template: alpaca, lines, plain"); /* only templates without such tokens */
     must_fail(hy_chat_kind_parse("vicuna", &out.kind), HY_ERR_INPUT,
               "chat template \"vicuna\" is unknown; expected auto, chatml");
 }
@@ -424,6 +477,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, turns_in_an_order_that_cannot_be_written_are_refused);
     tcase_add_test(cases, a_folder_says_its_template);
     tcase_add_test(cases, a_template_with_missing_tokens_is_refused);
+    tcase_add_test(cases, a_built_in_template_in_jinja_gives_the_same_tokens);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -198,6 +198,82 @@ START_TEST(long_conversations_are_cut_and_counted) {
 }
 END_TEST
 
+START_TEST(lists_of_turns_may_use_the_keys_of_the_other_kind) {
+    static const char expected[] =
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nQ\n\n### Response:\nA";
+    check_first("a.jsonl",
+                "{\"conversations\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+                "\"assistant\", \"content\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+    check_first("b.jsonl",
+                "{\"messages\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": \"gpt\", "
+                "\"value\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+}
+END_TEST
+
+static void check_format(const char *name, const char *rows, const char *columns,
+                         const char *expected) {
+    hy_dataset_options options = options_of(write_file(name, rows), 512);
+    options.val_path = options.path;
+    options.columns = columns;
+    hy_dataset *data = open_data(options);
+    ck_assert_str_eq(hy_dataset_describe(data)->row_format, expected);
+    hy_dataset_close(data);
+}
+
+START_TEST(keys_that_are_ignored_are_named) {
+    check_format("a.jsonl",
+                 "{\"question\": \"Q\", \"system\": \"S\", \"answer\": \"A\", \"id\": 3}\n", NULL,
+                 "question and answer; no chat template; loss on answers; ignored keys: "
+                 "system, id");
+    check_format("b.csv", "question,answer,context\nQ,A,C\n", NULL,
+                 "question and answer; no chat template; loss on answers; ignored keys: context");
+    check_format("c.jsonl", "{\"instruction\": \"Q\", \"input\": \"I\", \"output\": \"A\"}\n", NULL,
+                 "instruction and output; chat template alpaca; loss on answers");
+    check_format("d.jsonl", "{\"q\": \"Q\", \"completion\": \"A\", \"input\": \"I\"}\n", "prompt=q",
+                 "prompt and completion; no chat template; loss on answers; ignored "
+                 "keys: input");
+}
+END_TEST
+
+START_TEST(a_row_with_an_empty_answer_is_dropped_and_counted) {
+    hy_dataset_options options = options_of(
+        write_file("a.jsonl", "{\"question\": \"Q\", \"answer\": \"\"}\n{\"question\": \"Q\", "
+                              "\"answer\": \"A\"}\n{\"question\": \"Q\", \"answer\": \"B\"}\n"),
+        64);
+    options.val_path = options.path;
+    hy_dataset *data = open_data(options);
+    ck_assert_str_eq(hy_dataset_describe(data)->row_losses,
+                     "1 of 3 rows dropped (1: the answer is empty), 0 cut");
+    ck_assert_uint_eq(hy_dataset_describe(data)->targets[HY_TRAIN], 4);
+    hy_dataset_close(data);
+    options.chat_template = HY_CHAT_CONVERSATIONS; /* as in runs that began with 0.1 */
+    data = open_data(options);
+    ck_assert_uint_eq(hy_dataset_describe(data)->targets[HY_TRAIN], 5);
+    hy_dataset_close(data);
+}
+END_TEST
+
+START_TEST(rows_in_a_text_file_cause_a_warning) {
+    static const char *const texts[] = {"{\"question\": \"Q\", \"answer\": \"A\"}\n",
+                                        "question,answer\nwhat is that,a test\n"};
+    for (int i = 0; i < 2; i++) {
+        hy_dataset_options options = options_of(write_file("rows.txt", texts[i]), 16);
+        options.val_path = options.path;
+        warnings = 0;
+        hy_dataset_close(open_data(options));
+        ck_assert_int_eq(warnings, 1);
+        ck_assert_ptr_nonnull(
+            strstr(last_warning, "looks like rows of JSON or CSV: name it .jsonl"));
+        options.format = HY_FORMAT_TEXT; /* the user says that it is text */
+        hy_dataset_close(open_data(options));
+        ck_assert_int_eq(warnings, 1);
+    }
+}
+END_TEST
+
 /* ---- malformed rows -------------------------------------------------------------------------- */
 
 static const char *const malformed[][2] = {
@@ -234,12 +310,16 @@ END_TEST
 START_TEST(files_without_a_usable_row_are_refused) {
     must_refuse(options_of(write_file("a.jsonl", "{\"a\": 1, \"b\": 2}\n"), 32),
                 "a.jsonl:1: the row has the keys (a, b); expected text, prompt and completion");
+    must_refuse(
+        options_of(write_file("a.jsonl", "{\"a\": 1}\n{\"b\": 1}\n{\"c\": 1}\n"), 32),
+        "a.jsonl:1: the row has the keys (a); expected text"); /* the first row, not the last */
     must_refuse(options_of(write_file("b.jsonl", "\n\n"), 32), "b.jsonl contains no rows");
     must_refuse(options_of(write_file("c.jsonl", ""), 32), "c.jsonl contains no rows");
     must_refuse(options_of(write_file("d.jsonl", "{\"messages\": [{\"role\": \"robot\", "
                                                  "\"content\": \"x\"}]}"),
                            32),
-                "this model has no chat template");
+                "this model has no chat template; choose one with --chat-template: alpaca, lines, "
+                "plain"); /* bytes have no tokens of chatml */
     hy_dataset_options options = options_of(
         write_file("e.jsonl", "{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}"), 32);
     options.chat_template = HY_CHAT_ALPACA;
@@ -506,6 +586,10 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, lines_and_arrays_are_cut_alike);
     tcase_add_test(cases, a_broken_array_is_reported_with_its_position);
     tcase_add_test(cases, every_kind_of_rows_is_recognised);
+    tcase_add_test(cases, lists_of_turns_may_use_the_keys_of_the_other_kind);
+    tcase_add_test(cases, keys_that_are_ignored_are_named);
+    tcase_add_test(cases, a_row_with_an_empty_answer_is_dropped_and_counted);
+    tcase_add_test(cases, rows_in_a_text_file_cause_a_warning);
     tcase_add_test(cases, a_long_text_becomes_several_examples_that_predict_every_token_once);
     tcase_add_test(cases, long_conversations_are_cut_and_counted);
     tcase_add_test(cases, malformed_rows_are_named_and_skipped_or_fatal);

@@ -79,8 +79,8 @@ START_TEST(each_choice_alone_changes_no_bit) {
 END_TEST
 
 /* The long form has every row with every model (tests/long/test_engine_exact_all.c). Here the first
- * two models have every third, others every sixth, each beginning at another one. */
-static int row_step(int model) { return model < 2 ? EVERY(3) : EVERY(6); }
+ * two models have every fifth, others every tenth, each beginning at another one. */
+static int row_step(int model) { return model < 2 ? EVERY(5) : EVERY(10); }
 
 START_TEST(pairs_of_choices_change_no_bit) {
     row rows[MOST_ROWS];

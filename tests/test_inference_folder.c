@@ -26,26 +26,42 @@ static hy_config *config_of(const char *const pairs[][2], size_t count) {
 
 #define CONFIG(pairs) config_of(pairs, sizeof(pairs) / sizeof(pairs)[0])
 
-/* A preset, trained for two steps on text with somebody's tokenizer. */
-static void make_model(void) {
-    char text[600] = "", data[300], out[300];
-    temp_folder(folder);
-    for (int i = 0; i < 30; i++) strcat(text, "one two three four\n");
-    snprintf(data, sizeof data, "%s/text.txt", folder);
-    snprintf(out, sizeof out, "%s/run", folder);
-    snprintf(model, sizeof model, "%s/run/model", folder);
+static char warning[1024]; /* the last one */
+
+static void keep_warning(void *user, hy_message_level level, const char *text) {
+    (void)user;
+    if (level == HY_WARNING) snprintf(warning, sizeof warning, "%s", text);
+}
+
+/* Trains a model for two steps on the text of a file with this name. */
+static void train(const char *from, const char *tokenizer, const char *name, const char *text,
+                  const char *run) {
+    char data[300], out[300];
+    snprintf(data, sizeof data, "%s/%s", folder, name);
+    snprintf(out, sizeof out, "%s/%s", folder, run);
     must(hy_file_write_atomic(data, text, strlen(text)));
     const char *const values[][2] = {
-        {"model", "nano"}, {"layers", "1"},       {"width", "32"},          {"heads", "4"},
-        {"vocab", "640"},  {"seq_len", "16"},     {"context", "64"},        {"batch_size", "1"},
-        {"steps", "2"},    {"data", data},        {"device", "cpu"},        {"eval_batches", "1"},
-        {"threads", "2"},  {"predictor", "none"}, {"tokenizer", TOKENIZER}, {"out", out}};
+        {"model", from},  {"layers", "1"},       {"width", "32"},          {"heads", "4"},
+        {"vocab", "640"}, {"seq_len", "16"},     {"context", "64"},        {"batch_size", "1"},
+        {"steps", "2"},   {"data", data},        {"device", "cpu"},        {"eval_batches", "1"},
+        {"threads", "2"}, {"predictor", "none"}, {"tokenizer", tokenizer}, {"out", out}};
     hy_config *config = CONFIG(values);
+    hy_observer observer = {.on_message = keep_warning};
     hy_trainer *trainer;
-    must(hy_trainer_create(config, NULL, &trainer));
+    warning[0] = 0;
+    must(hy_trainer_create(config, &observer, &trainer));
     must(hy_trainer_run(trainer));
     hy_trainer_destroy(trainer);
     hy_config_destroy(config);
+}
+
+/* A preset, trained for two steps on text with somebody's tokenizer. */
+static void make_model(void) {
+    char text[600] = "";
+    temp_folder(folder);
+    for (int i = 0; i < 30; i++) strcat(text, "one two three four\n");
+    snprintf(model, sizeof model, "%s/run/model", folder);
+    train("nano", TOKENIZER, "text.txt", text, "run");
 }
 
 static void drop_model(void) { remove_folder(folder); }
@@ -154,6 +170,73 @@ START_TEST(a_conversation_comes_in_as_messages) {
 }
 END_TEST
 
+/* ---- the format of rows ---------------------------------------------------------------------- */
+
+#define QUESTIONS                                                                                  \
+    "{\"question\": \"one two\", \"answer\": \"three\"}\n"                                         \
+    "{\"question\": \"two three\", \"answer\": \"four\"}\n"                                        \
+    "{\"question\": \"three four\", \"answer\": \"one\"}\n"
+
+/* The tokens before the answer to "one two", asked of a run or a model folder. */
+static int32_t asked_of(const char *what, const char *template) {
+    char path[300];
+    hy_generate_options options = {.max_tokens = 1};
+    hy_inference_facts facts;
+    hy_generated info;
+    hy_inference *in;
+    hy_config *config;
+    snprintf(path, sizeof path, "%s/%s", folder, what);
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, path));
+    must(hy_inference_open(config, NULL, NULL, &in));
+    hy_inference_describe(in, &facts);
+    ck_assert_str_eq(facts.chat_template, template);
+    must(hy_inference_say(in, "one two", &options, NULL, NULL, &info));
+    ck_assert_int_eq(info.prompt_tokens, tokens_of(in, "one two\n"));
+    hy_inference_close(in);
+    hy_config_destroy(config);
+    return info.prompt_tokens;
+}
+
+START_TEST(a_model_without_a_template_gets_the_format_of_its_rows) {
+    char run[300], out[300], path[400], *text;
+    size_t size;
+    train(model, "auto", "rows.jsonl", QUESTIONS, "tuned");
+    ck_assert_int_eq(asked_of("tuned", "lines"), asked_of("tuned/model", "its own"));
+    snprintf(run, sizeof run, "%s/tuned", folder);
+    snprintf(out, sizeof out, "%s/exported", folder);
+    must(hy_export(run, &(hy_export_options){.out = out}, NULL));
+    asked_of("exported", "its own");
+    /* a template of the folder stays */
+    put("chat_template.jinja", CHATML);
+    train(model, "auto", "rows.jsonl", QUESTIONS, "other");
+    snprintf(path, sizeof path, "%s/other/model/chat_template.jinja", folder);
+    must(hy_file_read(path, &text, &size));
+    ck_assert_str_eq(text, CHATML);
+    free(text);
+}
+END_TEST
+
+START_TEST(another_tokenizer_than_the_folders_is_named) {
+    char path[300], *text, *digits;
+    size_t size;
+    must(hy_file_read(TOKENIZER, &text, &size));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    must(hy_file_write_atomic(path, text, size));
+    train(model, path, "rows.jsonl", QUESTIONS, "same"); /* the same tokens in another file */
+    ck_assert_str_eq(warning, "");
+    digits = strstr(text, "\"!\":0,\"\\\"\":1");
+    ck_assert_ptr_nonnull(digits);
+    digits[4] = '1';
+    digits[11] = '0';
+    must(hy_file_write_atomic(path, text, size));
+    train(model, path, "rows.jsonl", QUESTIONS, "others");
+    ck_assert_ptr_nonnull(strstr(warning, "tokenizer.json is not the one of the model folder"));
+    ck_assert_ptr_nonnull(strstr(warning, "2 of 6"));
+    free(text);
+}
+END_TEST
+
 /* An answer is decoded as it grows. SentencePiece drops the blank of the first token alone. */
 START_TEST(a_blank_behind_a_skipped_special_token_is_shown) {
 #define METASPACE                                                                                  \
@@ -221,6 +304,8 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, the_tokenizer_of_a_run_lies_beside_its_model);
     tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
     tcase_add_test(cases, a_conversation_comes_in_as_messages);
+    tcase_add_test(cases, a_model_without_a_template_gets_the_format_of_its_rows);
+    tcase_add_test(cases, another_tokenizer_than_the_folders_is_named);
     tcase_add_test(cases, a_blank_behind_a_skipped_special_token_is_shown);
     tcase_add_test(cases, what_a_run_keeps_of_its_model_is_whole_or_not_there);
     suite_add_tcase(suite, cases);

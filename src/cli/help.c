@@ -25,7 +25,7 @@ static const example examples[] = {
      "hybrid-train --model gpt2-124m --data corpus/ --steps 2000 --out runs/corpus"},
     {"Stop with Ctrl-C (the current step is finished and saved), then continue",
      "hybrid-train --resume runs/corpus"},
-    {"Download a model from the Hugging Face hub and train it on your own data",
+    {"Download a model from the Hugging Face hub; --model Qwen/Qwen2.5-0.5B then finds it",
      "hybrid-train --download Qwen/Qwen2.5-0.5B"},
     {"Train adapters for a frozen model (LoRA), here quantised to 4 bits (QLoRA)",
      "hybrid-train --model Qwen/Qwen3-8B --data rows.jsonl --qlora"},

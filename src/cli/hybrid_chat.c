@@ -75,9 +75,10 @@ static const hy_cli_row rows[] = {
      "A tokenizer.json or its folder; none: tokens are bytes. Default: the one in the model "
      "folder, else bytes."},
     {"--chat-template", "NAME", HY_CLI_TEXT, AT(inference.chat_template),
-     "Format of a conversation. plain: the messages without markers; auto: the template in the "
-     "model folder.",
-     "auto, plain, chatml, llama2, llama3, mistral, alpaca"},
+     "Format of a conversation. auto: as in the rows that a run was trained on, or the template in "
+     "the model folder; plain: the messages without markers; lines: a line end after each "
+     "question.",
+     "auto, plain, lines, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(inference.without_thinking),
      "Pass enable_thinking = false to the chat template; Qwen3 then answers without thinking."},
     {"--device", "NAME", HY_CLI_TEXT, AT(device), "Device: auto, cpu, cuda, cuda:1. Default auto.",
@@ -401,17 +402,22 @@ static hy_status open_model(chat *it) {
 
 static void greet(const chat *it) {
     hy_inference_facts facts;
-    if (!it->is_talking || it->options->is_quiet) return;
+    if (it->options->is_quiet) return;
     hy_inference_describe(it->model, &facts);
+    if (!it->is_talking) { /* answers alone go to standard output */
+        bool is_of_run = strncmp(facts.message_format, "as in training", 14) == 0;
+        if (is_of_run) hy_cli_note("format of messages %s", facts.message_format);
+        return;
+    }
     FILE *out = it->terminal.out;
     fputs(hy_cli_colour_code(&it->terminal, HY_CLI_DIM), out);
     hy_cli_printf(out, "%s: %s parameters, %s on %s%s\n", facts.weights,
                   hy_cli_count(facts.parameters).text, hy_dtype_name(facts.dtype), facts.device,
                   facts.weights_place == HY_DEVICE ? ""
                                                    : ", weights are streamed from host memory");
-    hy_cli_printf(out,
-                  "context of %d tokens, tokenizer %s, template %s; /help lists the commands\n",
-                  facts.context, facts.tokenizer, facts.chat_template);
+    hy_cli_printf(out, "context of %d tokens, tokenizer %s; /help lists the commands\n",
+                  facts.context, facts.tokenizer);
+    hy_cli_printf(out, "format of messages: %s\n", facts.message_format);
     const char *used = hy_inference_adapter_used(it->model);
     if (used[0] != '\0') {
         bool is_one = hy_inference_adapter(it->model, 1) == NULL;

@@ -155,7 +155,7 @@ static int check_adapter(const options *o, int argc, char **argv) {
     if (!o->export.merge) return hy_cli_wrong_usage("--adapter needs --merge", "");
     if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
         return hy_cli_wrong_usage(
-            "an adapter without a run can only be merged with --merge-onto folder, not ",
+            "with --adapter, --merge-onto accepts only \"folder\", because there is no run; got ",
             o->export.onto);
     if (wants_losses(o) || o->losses.device != NULL)
         return hy_cli_wrong_usage("--eval-batches, --data and --device need a run; use "

@@ -469,9 +469,9 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-/* Fills the text that the model continues, and its text: the answer to a held-out row's question,
- * unless a prompt is set or the data has no such rows. found->answer is NULL if no sample is wanted.
- * A sample may contain zero bytes; *size counts its bytes. */
+/* Fills the text that the model continues, and its text: the answer to the prompt in the format of
+ * the rows, or to a held-out row's question; of other data, the continued prompt. found->answer is
+ * NULL if no sample is wanted. A sample may contain zero bytes; *size counts its bytes. */
 static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_answer *found,
                         size_t *size) {
     hy_sample_options options = {
@@ -481,14 +481,12 @@ static hy_status sample(const hy_config *config, hy_trainer *trainer, hy_row_ans
         .top_k = (int32_t)strtol(hy_cli_value(config, "top_k"), NULL, 10),
         .seed = strtoull(hy_cli_value(config, "seed"), NULL, 10),
     };
-    hy_sample_options likeliest = options; /* it is compared with the answer in the data */
-    likeliest.temperature = 0;
+    hy_sample_options of_row = options; /* it is compared with the answer in the data */
+    if (options.prompt[0] == '\0') of_row.temperature = 0;
     *found = (hy_row_answer){0};
     if (options.tokens <= 0) return HY_OK;
-    if (options.prompt[0] == '\0') {
-        hy_status status = hy_trainer_answer(trainer, &likeliest, found);
-        if (status != HY_OK) return status;
-    }
+    hy_status status = hy_trainer_answer(trainer, &of_row, found);
+    if (status != HY_OK) return status;
     if (found->answer == NULL) return hy_trainer_sample(trainer, &options, &found->answer, size);
     *size = strlen(found->answer);
     return HY_OK;
@@ -519,10 +517,12 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
     size_t size = 0;
     if (sample(config, trainer, &found, &size) != HY_OK) /* the run is done and saved */
         hy_cli_warning("could not sample text: %s", hy_error_message());
-    bool is_row = found.question != NULL;
-    const char *prompt = is_row ? found.question : hy_cli_value(config, "prompt");
+    bool is_row = found.reference != NULL, is_asked = found.question != NULL;
+    const char *prompt = is_asked ? found.question : hy_cli_value(config, "prompt");
     if (found.answer != NULL) {
-        hy_cli_section(terminal, is_row ? "answer to a held-out row" : "sample");
+        hy_cli_section(terminal, is_row     ? "answer to a held-out row"
+                                 : is_asked ? "answer to the prompt, in the format of the rows"
+                                            : "sample");
         fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
         hy_cli_write_safely(terminal->out, prompt, strlen(prompt), terminal->is_utf8);
         fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);

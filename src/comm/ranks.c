@@ -115,8 +115,8 @@ static hy_status check_complete(hy_ranks_source source) {
             missing = names[i];
     }
     HY_FAIL_IF(missing, HY_ERR_INPUT,
-               "%s is set (%s), but %s is not: a launcher sets both; unset %s to train with one "
-               "process",
+               "%s is set (%s), but %s is not: a launcher sets both; to train with one process, "
+               "unset %s and the launcher's other variables",
                set, l->name, missing, set);
     return HY_OK;
 }

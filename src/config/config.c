@@ -234,7 +234,8 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
         {schedule_default(config, setting), "default of the schedule"},
         {hy_config_adapter_default(config, key), "set by lora or qlora"},
         {resolved_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
-        {resolved_warmup(config, setting), "depends on lr_warmup_steps and lr_warmup_ratio"},
+        {resolved_warmup(config, setting),
+         "set by the other one of lr_warmup_steps and lr_warmup_ratio"},
         *winner, /* the winner always has a text */
     };
     const value *result = results;

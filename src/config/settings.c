@@ -411,11 +411,12 @@ static const hy_setting table[] = {
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(input.chat_template, "--chat-template", "auto",
             "Chat template for rows. auto: the template in the model folder; a prompt and its "
-            "completion are plain if it has none. plain: no template. conversations: as auto, but "
-            "a prompt and its completion are plain.",
-            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "conversations", HY_CHAT_CONVERSATIONS,
-            "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3", HY_CHAT_LLAMA3, "mistral",
-            HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
+            "completion are plain if it has none. plain: no template. lines: a line end between "
+            "question and answer. conversations: as auto, but a prompt and its completion are "
+            "plain.",
+            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
+            HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
+            HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",
             "Rows: which tokens are trained, only the assistant's turns or all.", "answers",
             HY_LOSS_ON_ANSWERS, "all", HY_LOSS_ON_ALL)},
@@ -462,8 +463,8 @@ static const hy_setting table[] = {
     {INTEGER(eval.top_k, "--top-k", 0, 16777216, "0",
              "Sample from this many most likely tokens; 0: all.")},
     {TEXT(eval.prompt, "--prompt", "any text", "",
-          "Prompt of the sample at the end; empty: none, or with rows the question of a held-out "
-          "row.")},
+          "Prompt of the sample at the end, asked in the format of the rows if there are any; "
+          "empty: none, or with rows the question of a held-out row.")},
 
     {INTEGER(save.save_every, "--save-every", 0, 1000000000, "0",
              "Steps between checkpoints; 0: use save_minutes only.")},

@@ -71,6 +71,11 @@ typedef struct format {
 
 static const format formats[] = {
     [HY_CHAT_PLAIN] = {.answer = {"", "<eos>"}, .input = "\n", .has_opening = true},
+    [HY_CHAT_LINES] = {.system = {"", "\n"},
+                       .question = {"", "\n"},
+                       .answer = {"", "<eos>"},
+                       .input = "\n",
+                       .has_opening = true},
     [HY_CHAT_CHATML] = {.system = CHATML, .question = CHATML, .answer = CHATML, .input = "\n"},
     [HY_CHAT_LLAMA3] = {.begin = "<|begin_of_text|>",
                         .system = LLAMA3,
@@ -173,7 +178,7 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
     size_t count = conversation->count;
     hy_text_clear(&r->text);
     r->count = r->opening = 0;
-    r->spells_specials = chat->kind == HY_CHAT_PLAIN;
+    r->spells_specials = hy_chat_kind_is_plain(chat->kind);
     r->has_failed = false;
     bool marks_turns = chat->kind == HY_CHAT_CHATML || chat->kind == HY_CHAT_LLAMA3;
     HY_TRY(hy_chat_template_check(chat));
@@ -201,6 +206,62 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
     }
     if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "not enough memory for a conversation");
     return hy_text_status(&r->text);
+}
+
+/* ---- as Jinja -------------------------------------------------------------------------------- */
+
+/* Adds a text of a template as a string of Jinja, with `before` and `after` if it is not empty. */
+static void add_string(hy_text *out, const char *before, const char *text, const char *after,
+                       const char *eos) {
+    if (!text || !*text) return;
+    hy_text_addf(out, "%s'", before);
+    for (const char *c = text; *c; c++) {
+        bool is_role = strncmp(c, "ROLE", 4) == 0, is_eos = strncmp(c, "<eos>", 5) == 0;
+        if (is_role) hy_text_add(out, "' + m['role'] + '");
+        if (is_eos) hy_text_add(out, eos);
+        if (*c == '\n') hy_text_add(out, "\\n");
+        if (!is_role && !is_eos && *c != '\n') hy_text_add_bytes(out, c, 1);
+        c += is_role ? 3 : is_eos ? 4 : 0;
+    }
+    hy_text_addf(out, "'%s", after);
+}
+
+static void add_message(hy_text *out, const format *f, const char *const around[2],
+                        const char *eos) {
+    hy_text_add(out, "{{ ");
+    add_string(out, "", around[0], " + ", eos);
+    hy_text_add(out, f->trims ? "m['content'] | trim" : "m['content']");
+    add_string(out, " + ", around[1], "", eos);
+    hy_text_add(out, " }}");
+}
+
+hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenizer *tokenizer,
+                                 hy_text *out) {
+    const format *f = &formats[chat->kind];
+    const hy_chat_tokens *t = &chat->tokens;
+    hy_text eos = {0}, opening = {0};
+    if (f->joins_system) return HY_OK;
+    hy_status status = t->eos >= 0 ? hy_tokenizer_decode(tokenizer, &t->eos, 1, 0, &eos) : HY_OK;
+    if (status == HY_OK && f->has_opening)
+        status = hy_tokenizer_decode(tokenizer, t->opening, (size_t)t->opening_count, 0, &opening);
+    const char *end = hy_text_string(&eos);
+    hy_text_add(out, hy_text_string(&opening));
+    if (chat->kind == HY_CHAT_ALPACA)
+        add_string(out, "{% if messages[0]['role'] != 'system' %}{{ ", alpaca_plain,
+                   " }}{% endif %}", end);
+    add_string(out, "{{ ", f->begin, " }}", end);
+    hy_text_add(out, "{% for m in messages %}{% if m['role'] == 'assistant' %}");
+    add_message(out, f, f->answer, end);
+    hy_text_add(out, "{% elif m['role'] == 'system' %}");
+    add_message(out, f, f->system, end);
+    hy_text_add(out, "{% else %}");
+    add_message(out, f, f->question, end);
+    hy_text_add(out, "{% endif %}{% endfor %}");
+    add_string(out, "{% if add_generation_prompt %}{% set m = {'role': 'assistant'} %}{{ ",
+               f->answer[0], " }}{% endif %}", end);
+    hy_text_free(&eos);
+    hy_text_free(&opening);
+    return status == HY_OK ? hy_text_status(out) : status;
 }
 
 /* ---- pieces of a conversation as tokens, and which of them are answers ----------------------- */

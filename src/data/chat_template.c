@@ -5,6 +5,7 @@
  * string, or a list of named templates). */
 #include "data/chat_template.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,20 +19,25 @@
  * the default of these templates, so a run that is resumed tomorrow has the same tokens. */
 #define DAY_OF_TRAINING 1721952000
 
-static const char *const names[] = {"auto",    "plain",   "chatml",       "llama2",
-                                    "llama3",  "mistral", "alpaca",       "its own",
-                                    "unknown", "none",    "conversations"};
+static const char *const names[] = {"auto",    "plain",   "chatml",        "llama2",
+                                    "llama3",  "mistral", "alpaca",        "its own",
+                                    "unknown", "none",    "conversations", "lines"};
 
 const char *hy_chat_kind_name(hy_chat_kind kind) { return names[kind]; }
 
 hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
-    for (int kind = HY_CHAT_AUTO; kind <= HY_CHAT_ALPACA; kind++) {
-        if (strcmp(name, names[kind]) != 0) continue;
+    for (int kind = HY_CHAT_AUTO; kind <= HY_CHAT_LINES; kind++) {
+        bool is_choice = kind <= HY_CHAT_ALPACA || kind == HY_CHAT_LINES;
+        if (!is_choice || strcmp(name, names[kind]) != 0) continue;
         *out = (hy_chat_kind)kind;
         return HY_OK;
     }
     return hy_fail(HY_ERR_INPUT, "chat template \"%s\" is unknown; expected auto, %s", name,
                    HY_CHAT_NAMES);
+}
+
+bool hy_chat_kind_is_plain(hy_chat_kind kind) {
+    return kind == HY_CHAT_PLAIN || kind == HY_CHAT_LINES;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -102,20 +108,42 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     return status;
 }
 
-hy_status hy_chat_template_check(const hy_chat_template *chat) {
+/* The first token of a template that the tokenizer does not have; NULL: it has all. */
+static const char *missing_token(const hy_chat_template *chat, hy_chat_kind kind) {
     hy_chat_tokens tokens = chat->tokens;
+    for (size_t i = 0; i < MARKS; i++) {
+        bool is_needed = marks[i].needs >> kind & 1;
+        if (is_needed && *token_at(&tokens, i) < 0) return marks[i].spelling;
+    }
+    return NULL;
+}
+
+void hy_chat_template_offer(const hy_chat_template *chat, char out[HY_CHAT_NAMES_MAX]) {
+    static const hy_chat_kind offered[] = {HY_CHAT_CHATML,  HY_CHAT_LLAMA2, HY_CHAT_LLAMA3,
+                                           HY_CHAT_MISTRAL, HY_CHAT_ALPACA, HY_CHAT_LINES,
+                                           HY_CHAT_PLAIN};
+    int used = 0;
+    for (size_t i = 0; i < sizeof offered / sizeof offered[0]; i++) {
+        if (missing_token(chat, offered[i])) continue;
+        used += snprintf(out + used, (size_t)(HY_CHAT_NAMES_MAX - used), "%s%s", used ? ", " : "",
+                         names[offered[i]]);
+    }
+}
+
+hy_status hy_chat_template_check(const hy_chat_template *chat) {
+    char offer[HY_CHAT_NAMES_MAX];
+    const char *missing = missing_token(chat, chat->kind);
+    hy_chat_template_offer(chat, offer);
     HY_FAIL_IF(chat->kind == HY_CHAT_UNKNOWN, HY_ERR_INPUT,
                "the chat template in the model's folder cannot be rendered: %s; choose one with "
-               "chat_template: %s",
-               chat->reason, HY_CHAT_NAMES);
+               "--chat-template: %s",
+               chat->reason, offer);
     HY_FAIL_IF(chat->kind == HY_CHAT_NONE, HY_ERR_INPUT,
-               "this model has no chat template; choose one with chat_template: %s", HY_CHAT_NAMES);
-    for (size_t i = 0; i < MARKS; i++) {
-        HY_FAIL_IF((marks[i].needs >> chat->kind & 1) && *token_at(&tokens, i) < 0, HY_ERR_INPUT,
-                   "the chat template %s needs the token %s, but the tokenizer does not have it; "
-                   "choose another chat_template: %s",
-                   names[chat->kind], marks[i].spelling, HY_CHAT_NAMES);
-    }
+               "this model has no chat template; choose one with --chat-template: %s", offer);
+    HY_FAIL_IF(missing, HY_ERR_INPUT,
+               "the chat template %s needs the token %s, but the tokenizer does not have it; "
+               "choose another --chat-template: %s",
+               names[chat->kind], missing, offer);
     return HY_OK;
 }
 

@@ -1,14 +1,15 @@
 /* chat_template.h: how a conversation is written for a model.
  *
- * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). Five
+ * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). Six
  * templates are built in, for folders without one and for users who choose one by name:
  *     chatml   <|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n
  *     llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>...
  *     llama2   <s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s>
  *     mistral  <s>[INST] Q [/INST] A</s>; [INST] and [/INST] are tokens if the tokenizer has them
  *     alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA, the end token
+ *     lines    Q\nA, the end token; plain without the line end
  * A rendered conversation is a list of pieces: text, or special tokens by id. So the text of a user
- * can never become a special token. Without a template (plain), text is encoded as in text files:
+ * can never become a special token. In plain and lines, text is encoded as in text files:
  * special tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the answer's
  * text and the token that ends it. */
 #pragma once
@@ -33,10 +34,18 @@ typedef enum hy_chat_kind {
     HY_CHAT_NONE,    /* no template is known */
     /* a request: as AUTO for conversations, PLAIN for a prompt and its completion; runs that began
      * before version 0.2 resume with it */
-    HY_CHAT_CONVERSATIONS
+    HY_CHAT_CONVERSATIONS,
+    HY_CHAT_LINES /* as PLAIN, with a line end after the question */
 } hy_chat_kind;
 
-#define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca, plain"
+#define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca, lines, plain"
+
+/* How rows were written, so that a question can be asked in the same way. A run stores it in its
+ * checkpoints. */
+typedef struct hy_prompt_format {
+    hy_chat_kind chat; /* HY_CHAT_OWN: the folder's; HY_CHAT_AUTO: not known, or rows are texts */
+    bool is_single;    /* each row was one question and its answer, and nothing marks turns */
+} hy_prompt_format;
 
 typedef enum hy_role {
     HY_ROLE_SYSTEM,
@@ -130,6 +139,14 @@ hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer
 void hy_chat_template_close(hy_chat_template *chat); /* accepts all zeros */
 const char *hy_chat_kind_name(hy_chat_kind kind);
 hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out); /* auto, plain, chatml, ... */
+bool hy_chat_kind_is_plain(hy_chat_kind kind);                     /* plain or lines */
+/* The names of the built-in templates that the tokenizer has the tokens for, with commas. */
+#define HY_CHAT_NAMES_MAX 80
+void hy_chat_template_offer(const hy_chat_template *chat, char out[HY_CHAT_NAMES_MAX]);
+/* Appends a built-in template in Jinja, for other programs; nothing for llama2 and mistral, which
+ * join the system turn and the first question. */
+hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenizer *tokenizer,
+                                 hy_text *out);
 /* Checks that the tokenizer has the tokens of this template; HY_ERR_INPUT names the missing
  * token. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);

@@ -1,6 +1,7 @@
 /* conversation.c: recognises rows by their keys and reads their turns. See conversation.h.
  *
- * Other keys of a row are ignored: data sets have ids, sources and scores in their rows. */
+ * Other keys of a row are ignored and named: data sets have ids, sources and scores in their
+ * rows. */
 #include "data/conversation.h"
 
 #include <ctype.h>
@@ -22,7 +23,7 @@ static const struct {
         bool is_optional;
     } keys[MOST_KEYS];
     const char *name;
-    const char *who, *what; /* for a list: the keys of each turn */
+    bool is_list;
 } kinds[KINDS] = {
     [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}, "text"},
     [HY_ROWS_PROMPT] = {{{"prompt", HY_ROLE_USER}, {"completion", HY_ROLE_ASSISTANT}},
@@ -34,8 +35,8 @@ static const struct {
                          {"input", HY_ROLE_INPUT, true},
                          {"output", HY_ROLE_ASSISTANT}},
                         "instruction and output"},
-    [HY_ROWS_SHAREGPT] = {{{"conversations"}}, "conversations", "from", "value"},
-    [HY_ROWS_MESSAGES] = {{{"messages"}}, "messages", "role", "content"},
+    [HY_ROWS_SHAREGPT] = {{{"conversations"}}, "conversations", true},
+    [HY_ROWS_MESSAGES] = {{{"messages"}}, "messages", true},
 };
 
 const char *hy_row_kind_name(hy_row_kind kind) { return kinds[kind].name; }
@@ -112,6 +113,34 @@ static const hy_json_node *get(const hy_json_node *row, const hy_columns *column
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
+static bool uses(int kind, const hy_columns *columns, const hy_json_node *row,
+                 const hy_json_node *value) {
+    if (kind == KINDS) return false;
+    for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+        if (get(row, columns, kinds[kind].keys[k].key) == value) return true;
+    }
+    return kinds[kind].is_list && hy_json_get(row, "tools") == value;
+}
+
+/* Lists the keys that a kind does not use; KINDS: all keys. */
+static void list_keys(const hy_json_node *row, const hy_columns *columns, int kind, char *out,
+                      size_t size) {
+    size_t used = 0;
+    out[0] = 0;
+    for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
+        if (uses(kind, columns, row, n)) continue;
+        bool fits = used + strlen(hy_json_key(n)) + sizeof ", , ..." < size;
+        snprintf(out + used, size - used, "%s%s", used ? ", " : "", fits ? hy_json_key(n) : "...");
+        used += strlen(out + used);
+        if (!fits) return;
+    }
+}
+
+void hy_row_ignored(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind, char *out,
+                    size_t size) {
+    list_keys(row, columns, (int)kind, out, size);
+}
+
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     for (int i = KINDS - 1; i >= 0; i--) {
@@ -124,13 +153,8 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
         *out = (hy_row_kind)i;
         if (has_all && is_asked) return HY_OK;
     }
-    char keys[256] = "";
-    size_t used = 0;
-    for (const hy_json_node *n = hy_json_first(row); n && used < 160; n = hy_json_next(n)) {
-        int size =
-            snprintf(keys + used, sizeof keys - used, "%s%.40s", used ? ", " : "", hy_json_key(n));
-        if (size > 0) used += (size_t)size;
-    }
+    char keys[160] = "";
+    list_keys(row, columns, KINDS, keys, sizeof keys);
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages (--columns maps "
@@ -224,18 +248,20 @@ static hy_status read_content(hy_conversation *c, const hy_json_node *message, c
     return HY_OK;
 }
 
-static hy_status read_message(hy_conversation *c, const hy_json_node *message, const char *who,
-                              const char *what) {
+/* A turn has the keys "role" and "content", or ShareGPT's "from" and "value". */
+static hy_status read_message(hy_conversation *c, const hy_json_node *message, bool is_sharegpt) {
     const char *name;
     size_t i = 0;
     HY_FAIL_IF(hy_json_type_of(message) != HY_JSON_OBJECT, HY_ERR_INPUT,
                "turn %zu is not an object", c->count + 1);
+    bool has_role = hy_json_get(message, "role"), has_from = hy_json_get(message, "from");
+    bool is_message = is_sharegpt ? !has_from && has_role : has_role || !has_from;
+    const char *who = is_message ? "role" : "from", *what = is_message ? "content" : "value";
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(message, who), &name, NULL), HY_ERR_INPUT,
                "turn %zu needs a string \"%s\"", c->count + 1, who);
     while (i < ROLES && strcmp(roles[i].name, name) != 0) i++;
     HY_FAIL_IF(i == ROLES, HY_ERR_INPUT,
                "unknown role \"%.40s\"; expected system, user, assistant or tool", name);
-    bool is_message = strcmp(who, "role") == 0;
     hy_turn turn = {
         .role = roles[i].role, .name = roles[i].usual, .message = is_message ? message : NULL};
     HY_TRY(read_content(c, message, what, &turn));
@@ -252,7 +278,7 @@ static hy_status read_list(const hy_json_node *list, hy_row_kind kind, hy_conver
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
                "\"%s\" is not a list of turns", key);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
-        HY_TRY(read_message(out, n, kinds[kind].who, kinds[kind].what));
+        HY_TRY(read_message(out, n, kind == HY_ROWS_SHAREGPT));
     }
     return HY_OK;
 }
@@ -265,7 +291,7 @@ hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversatio
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     clear(out);
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
-    if (!kinds[kind].who) {
+    if (!kinds[kind].is_list) {
         for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
             HY_TRY(add_key(out, row, kinds[kind].keys[k].key, kinds[kind].keys[k].role,
                            kinds[kind].keys[k].is_optional));

@@ -7,9 +7,9 @@
  *     conversations            ShareGPT: a list of {"from", "value"}
  *     messages                 a list of {"role", "content"} and other keys that the template
  *                              reads ("tool_calls", "reasoning_content"); "tools" next to the list
- * Content is a string or a list of parts {"type": "text", "text"}. The first row of a file decides
- * the kind; a later row without those keys is malformed. Turns point into the parsed row and live
- * as long as it does. */
+ * Turns of either list may use the keys of the other. Content is a string or a list of parts
+ * {"type": "text", "text"}. The first row of a file with known keys decides the kind; a row without
+ * those keys is malformed. Turns point into the parsed row and live as long as it does. */
 #pragma once
 
 #include "base/json.h"
@@ -34,6 +34,10 @@ hy_status hy_columns_parse(const char *text, hy_columns *out);
 /* columns: NULL if rows have the usual keys. With columns, a row is of a kind that uses one of
  * them. HY_ERR_INPUT names the keys of the row and the supported keys. */
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out);
+
+/* Lists the keys of a row that its kind does not use, with commas; "": it uses all. */
+void hy_row_ignored(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind, char *out,
+                    size_t size);
 
 /* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);

@@ -219,6 +219,7 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         if (!facts->row_format[0]) {
             snprintf(facts->row_format, sizeof facts->row_format, "%s", part->examples->format);
         }
+        if (facts->prompt.chat == HY_CHAT_AUTO) facts->prompt = part->examples->prompt;
         add_losses(facts, part->examples);
         uint64_t disk = part->examples->tokens.size + part->examples->ends.size;
         for (int s = 0; s < 2; s++) disk += part->packs[s].members.size + part->packs[s].ends.size;
@@ -451,6 +452,23 @@ hy_status hy_dataset_held_out_row(const hy_dataset *d, hy_ids *question, hy_ids 
         }
     }
     return HY_OK;
+}
+
+hy_status hy_dataset_encode_question(const hy_dataset *d, const char *question, hy_ids *ids,
+                                     int32_t *end) {
+    hy_chat_template chat = d->encoding.chat;
+    hy_turn turn = {.role = HY_ROLE_USER, .text = question, .size = strlen(question)};
+    hy_conversation one = {.turns = &turn, .count = 1};
+    hy_rendered rendered = {0};
+    hy_flags answers = {0};
+    chat.kind = d->facts.prompt.chat;
+    if (chat.kind == HY_CHAT_AUTO) return HY_OK;
+    *end = hy_chat_template_end(&chat);
+    hy_status status = hy_chat_render(&chat, &one, true, &rendered);
+    if (status == HY_OK) status = hy_rendered_encode(&rendered, d->tokenizer, ids, &answers);
+    hy_rendered_free(&rendered);
+    hy_flags_free(&answers);
+    return status;
 }
 
 bool hy_dataset_has_failed(const hy_dataset *d) { return atomic_load(&d->has_failed); }

@@ -66,14 +66,16 @@ typedef struct hy_dataset_facts {
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */
     uint64_t dropped_rows; /* malformed, or nothing to learn is left after cutting */
-    char row_format[192];  /* kind of rows, template, and what counts in the loss; "": no rows */
-    char row_losses[640];  /* rows dropped and cut, with reasons; "": none */
-    uint64_t disk_bytes;   /* temporary files: encoded tokens, and the packing */
-    bool has_doc_starts;   /* sequences hold documents that must not attend to each other */
-    bool is_bytes;         /* tokens are bytes: losses are nats per byte */
-    bool knows_entropy;    /* the true entropy of the source is known */
-    double entropy;        /* exact entropy of the source in nats per token */
-    double val_optimum;    /* mean nats that the true source assigns to the targets of HY_VAL */
+    char row_format[256];  /* kind of rows, template, what counts in the loss, ignored keys; "": no
+                              rows */
+    hy_prompt_format prompt; /* of the first rows that have answers */
+    char row_losses[640];    /* rows dropped and cut, with reasons; "": none */
+    uint64_t disk_bytes;     /* temporary files: encoded tokens, and the packing */
+    bool has_doc_starts;     /* sequences hold documents that must not attend to each other */
+    bool is_bytes;           /* tokens are bytes: losses are nats per byte */
+    bool knows_entropy;      /* the true entropy of the source is known */
+    double entropy;          /* exact entropy of the source in nats per token */
+    double val_optimum;      /* mean nats that the true source assigns to the targets of HY_VAL */
 } hy_dataset_facts;
 
 /* Opens and checks all data (headers, lengths, rows, ids below vocab, at least one sequence per
@@ -116,6 +118,11 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
  * the first row that is shorter than a sequence. Appends nothing if there is none, or if all tokens
  * of rows count. */
 hy_status hy_dataset_held_out_row(const hy_dataset *data, hy_ids *question, hy_ids *answer);
+
+/* Appends the tokens of a question in the format of the rows, up to where the answer begins; *end
+ * is the token that ends an answer (-1: none). Appends nothing if rows have no answers. */
+hy_status hy_dataset_encode_question(const hy_dataset *data, const char *question, hy_ids *ids,
+                                     int32_t *end);
 
 /* ---- streamed rows (row_stream.h) ------------------------------------------------------------ */
 

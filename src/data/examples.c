@@ -37,12 +37,28 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     return hy_fail(status, "line %llu of the row, column %llu: %s", line, column, message + at);
 }
 
-hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out) {
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out,
+                         char ignored[96]) {
     hy_json *json;
     HY_TRY(hy_row_parse(row, &json));
     hy_status status = hy_row_recognise(hy_json_root(json), columns, out);
+    if (status == HY_OK && ignored) hy_row_ignored(hy_json_root(json), columns, *out, ignored, 96);
     hy_json_free(json);
     return status;
+}
+
+/* Whether the row has answers, but none of them says anything: the model would learn to end at
+ * once. */
+static bool has_only_empty_answers(const hy_conversation *c) {
+    size_t answers = 0;
+    for (const hy_turn *turn = c->turns; turn < c->turns + c->count; turn++) {
+        const char *thought = "";
+        if (turn->role != HY_ROLE_ASSISTANT) continue;
+        (void)hy_json_as_string(hy_json_get(turn->message, "reasoning_content"), &thought, NULL);
+        if (turn->size > 0 || turn->calls_tools || thought[0]) return false;
+        answers++;
+    }
+    return answers > 0;
 }
 
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
@@ -51,14 +67,9 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
     hy_conversation *c = &b->conversation;
     c->columns = &e->columns;
     HY_TRY(hy_conversation_read(root, kind, c));
-    /* Without a template, a question and its answer are on separate lines. */
-    if (kind == HY_ROWS_QUESTION && chat->kind == HY_CHAT_PLAIN) {
-        HY_FAIL_IF(c->count + 1 > c->room, HY_ERR_INTERNAL,
-                   "there is no room for the line end between a question and its answer");
-        c->turns[2] = c->turns[1];
-        c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
-        c->count = 3;
-    }
+    /* Runs that began before version 0.2 keep such rows. */
+    bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
+    HY_FAIL_IF(!keeps && has_only_empty_answers(c), HY_ERR_INPUT, "the answer is empty");
     HY_TRY(hy_chat_render(chat, c, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));
@@ -279,24 +290,30 @@ static hy_status run_workers(reading *r) {
 static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *data, size_t size) {
     const char *path = f->file->path;
     hy_row row;
+    hy_row_scan scan;
     hy_rows_begin(&f->scan, data, size);
     if (f->file->is_csv) {
         hy_status status = hy_csv_begin(&f->scan, data, size, &e->columns, &f->csv, &f->kind);
+        scan = f->scan;
+        bool is_there = status == HY_OK && hy_rows_next(&scan, &row);
+        if (is_there) (void)hy_row_kind_of(&row, &e->columns, &f->kind, f->ignored);
         if (status == HY_OK) return HY_OK;
         return hy_fail_context(status,
                                "%s: cannot read the column names in the first line (for plain "
                                "text, use --data-format text)",
                                path);
     }
-    hy_row_scan scan = f->scan;
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s contains no rows", path);
+    scan = f->scan;
+    hy_error first = {0}; /* why the first row cannot be used */
     for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&scan, &row); i++) {
-        status = hy_row_kind_of(&row, &e->columns, &f->kind);
-        if (status == HY_OK) break;
+        hy_status status = hy_row_kind_of(&row, &e->columns, &f->kind, f->ignored);
+        if (status == HY_OK || status == HY_ERR_MEMORY) return status;
         status = hy_fail_context(status, "%s:%llu", path, (unsigned long long)row.line);
-        if (status == HY_ERR_MEMORY || e->options->stops_at_bad_row) break;
+        if (i == 0) hy_error_save(&first, status);
+        if (e->options->stops_at_bad_row) break;
     }
-    return status;
+    HY_FAIL_IF(first.status == HY_OK, HY_ERR_INPUT, "%s contains no rows", path);
+    return hy_error_restore(&first);
 }
 
 /* Chooses the template for the rows. Documents have no turns. A prompt and its completion are
@@ -310,18 +327,22 @@ static void choose_template(hy_row_file *f, const hy_encoding *e) {
         is_pair && (asked == HY_CHAT_CONVERSATIONS || (asked == HY_CHAT_AUTO && !has_own));
     f->chat = e->chat;
     if (f->kind == HY_ROWS_TEXT || is_plain_pair) f->chat.kind = HY_CHAT_PLAIN;
+    /* Without a template, a question and its answer are on separate lines. */
+    if (f->kind == HY_ROWS_QUESTION && f->chat.kind == HY_CHAT_PLAIN) f->chat.kind = HY_CHAT_LINES;
     if (f->kind == HY_ROWS_ALPACA && f->chat.kind >= HY_CHAT_UNKNOWN) f->chat.kind = HY_CHAT_ALPACA;
 }
 
 static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
     bool is_plain = f->chat.kind == HY_CHAT_PLAIN, is_own = f->chat.kind == HY_CHAT_OWN;
+    is_plain |= f->chat.kind == HY_CHAT_LINES && f->kind == HY_ROWS_QUESTION;
     char template[64];
     snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(f->chat.kind));
-    snprintf(out, size, "%s; %s; loss on %s", hy_row_kind_name(f->kind),
+    snprintf(out, size, "%s; %s; loss on %s%s%s", hy_row_kind_name(f->kind),
              is_plain ? "no chat template"
              : is_own ? "the chat template of the model folder"
                       : template,
-             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers",
+             f->ignored[0] ? "; ignored keys: " : "", f->ignored);
 }
 
 hy_status hy_row_file_open(const hy_input_file *file, const hy_encoding *e, const char *data,
@@ -348,6 +369,10 @@ hy_status hy_examples_add(hy_examples *x, const hy_encoding *e, const hy_row_fil
                  .scan = scan,
                  .is_end = is_end};
     if (!x->format[0]) describe_format(f, e, x->format, sizeof x->format);
+    hy_chat_kind kind = f->chat.kind;
+    bool marks_turns = !hy_chat_kind_is_plain(kind) && kind != HY_CHAT_ALPACA;
+    if (x->prompt.chat == HY_CHAT_AUTO && f->kind != HY_ROWS_TEXT)
+        x->prompt = (hy_prompt_format){kind, f->kind < HY_ROWS_SHAREGPT && !marks_turns};
     return run_workers(&r);
 }
 

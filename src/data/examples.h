@@ -38,7 +38,8 @@ typedef struct hy_examples {
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
     hy_row_losses losses;
-    char format[160];            /* example: "question and answer, the folder's chat template" */
+    char format[256];            /* example: "question and answer, the folder's chat template" */
+    hy_prompt_format prompt;     /* of the first file that has answers */
     char first_reason[256 + 64]; /* why the first malformed row of a file was dropped */
 } hy_examples;
 
@@ -65,6 +66,7 @@ typedef struct hy_row_file {
     hy_row_kind kind;
     hy_csv csv;            /* the columns; empty for JSON */
     hy_chat_template chat; /* the template for this kind of row */
+    char ignored[96];      /* keys of the first row that are not used */
     hy_row_scan scan;      /* before the first row */
 } hy_row_file;
 
@@ -115,7 +117,9 @@ typedef struct hy_batch_of_rows {
     hy_flags answers;
 } hy_batch_of_rows;
 
-/* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */
-hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out);
+/* The kind of a row, and the keys that this kind ignores (NULL: not needed). HY_ERR_INPUT: it is
+ * malformed or of no known kind. */
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out,
+                         char ignored[96]);
 /* Parses a row; HY_ERR_INPUT says why it is malformed, with the column. */
 hy_status hy_row_parse(const hy_row *row, hy_json **out);

@@ -92,9 +92,10 @@ static const struct {
     {IS("7z\xBC\xAF\x27\x1C", "a 7z archive"), PIPED("7z e -so ")},
     {.at = 257, IS("ustar", "a tar archive"), BY("tar -xf ", "")},
     {IS("%PDF-", "a PDF"), BY("pdftotext ", "")},
-    {IS("HYTOKENS", "a compressed token shard")},
-    {IS("\x1F\x8B\x08", "compressed twice with gzip")},
-    {IS("\x28\xB5\x2F\xFD", "compressed twice with zstd")},
+    {IS("HYTOKENS", "a token shard"),
+     .with = "unpack it if it is compressed, and omit --data-format"},
+    {IS("\x1F\x8B\x08", "compressed twice with gzip"), .with = "unpack it once"},
+    {IS("\x28\xB5\x2F\xFD", "compressed twice with zstd"), .with = "unpack it once"},
     {IS("Rar!\x1A\x07", "a RAR archive")},
     {IS("SQLite format 3", "an SQLite database")},
     {IS("\x93NUMPY", "a NumPy array")},
@@ -145,7 +146,8 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
         return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; convert it%s: %s%s%s",
                                 path, name, with ? with : "", before, shell_word_of(path).text,
                                 formats[i].after)
-                      : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name, raw);
+                      : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name,
+                                with ? with : raw);
     }
     HY_FAIL_IF(memchr(h->bytes, 0, h->size), HY_ERR_INPUT,
                "%s is not text: its beginning contains zero bytes; %s", path, raw);
@@ -219,9 +221,11 @@ static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *i
     static const char *const csv[] = {".csv", ".tsv", NULL};
     const char *text = (const char *)h.bytes;
     bool has_name = strcmp(file->path, HY_STANDARD_INPUT) != 0;
-    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h.size);
-    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h.size);
+    bool has_rows = hy_rows_are_there(text, h.size), has_columns = hy_csv_is_header(text, h.size);
+    file->is_csv = has_name ? is_named(file, csv) : has_columns;
+    bool is_json = has_name ? is_named(file, json) : has_rows;
     if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
+    file->looks_like_rows = file->kind == HY_DATA_TEXT && (has_rows || has_columns);
     return HY_OK;
 }
 

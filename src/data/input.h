@@ -26,7 +26,8 @@ typedef struct hy_input_file {
     char *path;
     hy_file_kind kind;
     hy_packer packer;
-    bool is_csv; /* for rows: CSV; otherwise JSON */
+    bool is_csv;          /* for rows: CSV; otherwise JSON */
+    bool looks_like_rows; /* text by its name, but it begins like rows */
 } hy_input_file;
 
 /* The files of a path: the file itself, or all files of a folder at any depth, sorted by name. */

@@ -136,6 +136,20 @@ static hy_status open_rows(hy_part *part, const char *path, hy_file_list *list, 
     return hy_row_stream_begin(part->stream, &part->packs[HY_TRAIN]);
 }
 
+/* Rows in a file of another name would be trained with their braces and keys. */
+static void warn_of_rows(const hy_file_list *list, const hy_dataset_options *o) {
+    char text[4096 + 256];
+    size_t i = 0;
+    while (i < list->count && !list->files[i].looks_like_rows) i++;
+    if (i == list->count || !o->on_warning) return;
+    snprintf(text, sizeof text,
+             "%.4000s is trained as text, with its braces, keys or separators, but it looks like "
+             "rows of JSON or CSV: name it .jsonl or .csv to train rows, or add --data-format text "
+             "if it is text",
+             list->files[i].path);
+    o->on_warning(o->user, text);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
@@ -153,6 +167,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     bool is_bytes = !encoding->tokenizer && kind != HY_DATA_SHARDS && o->format != HY_FORMAT_BYTES;
     HY_FAIL_IF(is_bytes && o->no_bytes, HY_ERR_INPUT, "%s", o->no_bytes);
     if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, encoding);
+    warn_of_rows(list, o);
     if (hy_is_standard_input(path)) { /* only rows are streamed */
         bool is_whole;
         uint64_t size;

@@ -20,6 +20,7 @@
 #include "hub/hf_names.h"
 #include "hub/peft.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
 #define WIDEST 4        /* bytes of an element, at most */
@@ -290,6 +291,29 @@ hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_obser
     return copy_side_files(from, from, to, observer);
 }
 
+/* A model whose folder has no chat template gets the format of the rows that it was trained on, so
+ * that other programs ask it in the same way. */
+static hy_status write_template(const export_job *e) {
+    char path[HY_HF_PATH_MAX];
+    hy_tokenizer *tokenizer;
+    hy_chat_template chat = {0};
+    hy_text text = {0};
+    if (e->w->chat == HY_CHAT_AUTO || e->w->chat == HY_CHAT_OWN) return HY_OK;
+    HY_TRY(hy_tokenizer_file(e->partial, path, sizeof path));
+    if (!path[0]) return HY_OK; /* bytes */
+    HY_TRY(hy_tokenizer_open(path, &tokenizer));
+    hy_status status = hy_chat_template_open(HY_CHAT_AUTO, tokenizer, e->partial, &chat);
+    bool has_one = chat.kind == HY_CHAT_OWN || chat.kind == HY_CHAT_UNKNOWN;
+    chat.kind = e->w->chat;
+    if (status == HY_OK && !has_one) status = hy_chat_template_jinja(&chat, tokenizer, &text);
+    if (status == HY_OK && text.size > 0)
+        status = hy_hf_put_file(e->partial, "chat_template.jinja", text.data, text.size);
+    hy_text_free(&text);
+    hy_chat_template_close(&chat);
+    hy_tokenizer_close(tokenizer);
+    return status;
+}
+
 /* ---- replacing the folder -------------------------------------------------------------------- */
 
 static hy_status name_partial(export_job *e) {
@@ -394,6 +418,7 @@ static hy_status fill_partial(const export_job *e) {
         HY_TRY(put_text(e, "generation_config.json", hy_hf_generation_write(&tokens, &generation),
                         &generation));
     }
+    HY_TRY(write_template(e));
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
     return write_index(e);
 }

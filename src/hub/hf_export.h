@@ -5,6 +5,7 @@
  * generation settings) are copied. */
 #pragma once
 
+#include "data/chat_template.h"
 #include "hybrid.h"
 #include "model/model.h"
 
@@ -20,6 +21,7 @@ typedef struct hy_hf_writing {
     const hy_shape *shape;
     const hy_params *params;
     hy_dtype dtype;      /* fp32, bf16 or fp16 */
+    hy_chat_kind chat;   /* a built-in template that is written if `source` has none; or AUTO */
     uint64_t shard_size; /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;

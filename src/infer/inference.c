@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "formats/checkpoint.h"
+#include "record/state_files.h"
 #include "setup/setup.h"
 
 #define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
@@ -15,7 +17,9 @@
 
 /* ---- tokenizer ------------------------------------------------------------------------------- */
 
-static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
+/* named: the one that the user names; NULL: none. */
+static hy_status open_tokenizer(hy_inference *in, const char *named, const char *folder) {
+    const char *asked = named ? named : in->model->settings.input.tokenizer;
     HY_TRY(hy_model_tokenizer(in->model->engine->model, asked, folder, in->tokenizer_path));
     int32_t vocab = in->model->engine->model->shape.vocab;
     if (!in->tokenizer_path[0]) {
@@ -35,7 +39,8 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
                   in->tokenizer_path, ids, vocab);
     }
     in->vocab = ids < vocab ? ids : vocab;
-    return HY_OK;
+    return named ? hy_model_compare_tokenizer(in->model->engine, asked, folder, in->tokenizer)
+                 : HY_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -55,6 +60,65 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
                                     SHORTEST_CONTEXT, &in->decoder);
 }
 
+/* ---- the format of messages ------------------------------------------------------------------ */
+
+/* How the run wrote its rows; of a model with adapters, the run of the first adapter. */
+static hy_status find_trained(const hy_used_model *m, hy_prompt_format *out) {
+    char path[HY_PATH_MAX];
+    const char *from = m->settings.init_from;
+    *out = (hy_prompt_format){HY_CHAT_AUTO, false};
+    if (!from[0] && m->adapters.set.count > 0) from = m->adapters.set.list[0].called;
+    if (!from[0]) return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, from, "manifest.json"));
+    if (hy_path_exists(path)) return hy_checkpoint_read_prompt(from, out);
+    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
+    bool is_run = hy_checkpoint_peek(from, path, sizeof path) == HY_OK;
+    return is_run ? hy_checkpoint_read_prompt(path, out) : HY_OK;
+}
+
+static void describe_format(hy_inference *in, bool is_trained) {
+    const char *name = hy_chat_kind_name(in->chat.kind);
+    bool is_own = in->chat.kind == HY_CHAT_OWN;
+    snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training: " : "",
+             !in->has_template                ? "the text alone, without a chat template"
+             : in->chat.kind == HY_CHAT_LINES ? "the question and a line end"
+             : is_own                         ? "the chat template of the model folder"
+                                              : "chat template ",
+             !in->has_template || is_own || in->chat.kind == HY_CHAT_LINES ? "" : name,
+             in->is_single ? "; each message is asked alone" : "");
+}
+
+/* The template that the user names, or else the format of the run's rows, or else the template of
+ * the model's folder. */
+static hy_status open_template(hy_inference *in, const hy_inference_options *options,
+                               const char *folder) {
+    hy_chat_kind chat = HY_CHAT_AUTO;
+    hy_prompt_format trained = {0};
+    if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
+    bool is_asked = chat != HY_CHAT_AUTO;
+    if (!is_asked) HY_TRY(find_trained(in->model, &trained));
+    bool is_trained = trained.chat != HY_CHAT_AUTO;
+    if (!is_asked) chat = is_trained ? trained.chat : in->model->settings.input.chat_template;
+    if (chat == HY_CHAT_OWN) chat = HY_CHAT_AUTO;
+    in->is_single = trained.is_single;
+    HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+    time_t now = time(NULL);
+    localtime_r(&now, &in->chat.now);
+    in->chat.skips_thinking = options->without_thinking;
+    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
+                       in->chat.kind != HY_CHAT_NONE;
+    if (in->chat.kind == HY_CHAT_UNKNOWN) {
+        char offer[HY_CHAT_NAMES_MAX];
+        hy_chat_template_offer(&in->chat, offer);
+        hy_say_to(&in->model->observer, HY_WARNING,
+                  "the chat template in %s is not supported: %s; messages are joined without a "
+                  "template; choose one of %s if one of them matches",
+                  folder, in->chat.reason, offer);
+    }
+    describe_format(in, is_trained);
+    return HY_OK;
+}
+
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 static hy_status open_all(hy_inference *in, const hy_config *config,
@@ -62,26 +126,8 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     char folder[HY_PATH_MAX];
     HY_TRY(hy_model_open(config, observer, &in->model));
     HY_TRY(hy_model_folder(&in->model->settings, folder));
-    const hy_settings *s =
-        &in->model->settings; /* of the run: tokenizer and template of its data */
-    HY_TRY(
-        open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
-    hy_chat_kind chat = s->input.chat_template;
-    if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
-    if (chat != HY_CHAT_PLAIN) {
-        HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
-        time_t now = time(NULL);
-        localtime_r(&now, &in->chat.now);
-        in->chat.skips_thinking = options->without_thinking;
-        in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
-                           in->chat.kind != HY_CHAT_NONE;
-        if (in->chat.kind == HY_CHAT_UNKNOWN) {
-            hy_say_to(&in->model->observer, HY_WARNING,
-                      "the chat template in %s is not supported: %s; messages are joined without a "
-                      "template; choose one of " HY_CHAT_NAMES " if one of them matches",
-                      folder, in->chat.reason);
-        }
-    }
+    HY_TRY(open_tokenizer(in, options->tokenizer, folder));
+    HY_TRY(open_template(in, options, folder));
     HY_TRY(hy_end_tokens_read(folder, &in->ends));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
@@ -143,6 +189,7 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
+        .message_format = in->format,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }

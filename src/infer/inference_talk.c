@@ -123,6 +123,9 @@ hy_status hy_inference_say_sized(hy_inference *in, const char *message,
     HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "the conversation is empty");
     HY_FAIL_IF(!message && said->turns[said->count - 1].role == HY_ROLE_ASSISTANT, HY_ERR_INPUT,
                "the last message is the assistant's: add a user message first");
+    size_t first = said->count > 0 && said->turns[0].role == HY_ROLE_SYSTEM;
+    bool drops = message && in->is_single && said->count > first;
+    if (drops) drop_turns(&in->said, first, said->count - first);
     if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);

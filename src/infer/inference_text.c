@@ -56,7 +56,8 @@ static bool is_end(const hy_inference *in, int32_t token) {
     if (hy_end_tokens_has(&in->ends, token)) return true;
     if (!in->tokenizer) return token == BYTE_END;
     return token == hy_tokenizer_eos(in->tokenizer) || token == hy_tokenizer_bos(in->tokenizer) ||
-           (in->has_template && token == hy_chat_template_end(&in->chat));
+           ((in->has_template || in->chat.kind == HY_CHAT_PLAIN) &&
+            token == hy_chat_template_end(&in->chat));
 }
 
 /* ---- whole characters ------------------------------------------------------------------------ */

@@ -23,7 +23,8 @@
 #define SHORTEST_CONTEXT 8
 #define PROMPT_ROWS 64 /* prompt tokens per pass */
 
-/* A held-out row: the tokens before its answer, and the answer without its end token. */
+/* A held-out row, or a question: the tokens before the answer, and of a row the answer without its
+ * end token. */
 typedef struct held_out_row {
     hy_ids question, answer; /* empty: there is no such row */
     int32_t end;             /* the token that ends the answer; -1: not known */
@@ -219,10 +220,13 @@ hy_status hy_engine_answer(hy_engine *e, const hy_dataset *data, const hy_sample
     const hy_tokenizer *tokenizer = hy_dataset_tokenizer(data);
     held_out_row row = {.end = -1};
     hy_text answer = {0};
-    hy_status status = find_row(data, &row);
-    if (status == HY_OK && row.answer.count > 0) {
+    const char *prompt = options->prompt;
+    bool is_asked = prompt && prompt[0];
+    hy_status status = is_asked ? hy_dataset_encode_question(data, prompt, &row.question, &row.end)
+                                : find_row(data, &row);
+    if (status == HY_OK && (is_asked ? row.question.count : row.answer.count) > 0) {
         status = text_of(tokenizer, &row.question, 0, &out->question);
-        if (status == HY_OK)
+        if (status == HY_OK && !is_asked)
             status = text_of(tokenizer, &row.answer, HY_TOKENS_SKIP_SPECIAL, &out->reference);
         if (status == HY_OK) status = continue_text(e, tokenizer, options, &row, &answer);
         if (status == HY_OK) status = hy_text_take(&answer, &out->answer);

@@ -9,7 +9,7 @@
 /* Tokens are those of the run's data: its tokenizer's, or bytes (NULL). */
 hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
                            const hy_sample_options *options, hy_text *out);
-/* Answers the question of a held-out row, see hy_trainer_answer. On an error, the strings of `out`
- * that are not NULL still belong to the caller. */
+/* Answers the prompt, or the question of a held-out row, see hy_trainer_answer. On an error, the
+ * strings of `out` that are not NULL still belong to the caller. */
 hy_status hy_engine_answer(hy_engine *e, const hy_dataset *data, const hy_sample_options *options,
                            hy_row_answer *out);

@@ -186,8 +186,7 @@ hy_status hy_rates_host(double *bandwidth) {
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     char *memory = malloc(bytes);
     if (!memory)
-        return hy_fail(HY_ERR_MEMORY,
-                       "not enough memory for the buffer that measures the speed of host memory");
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to measure the speed of host memory");
     hy_status status = run_copiers(memory, bytes, threads, bandwidth);
     free(memory);
     return status;

@@ -231,12 +231,16 @@ static bool has_fixed_place(const hy_plan_request *r) {
 /* Measuring takes some tenths of a second. A step shorter than this is not worth it. */
 #define WORTH_MEASURING 0.01
 
+static bool times_ops(const hy_plan_request *r, const hy_plan *plan) {
+    return r->times_ops && r->backend->op_seconds && hy_model_has_passes(r->model) &&
+           plan->cost.seconds > WORTH_MEASURING;
+}
+
 /* Measures the ops of a plan that fits, for a better estimate of its speed. */
 static hy_status time_ops(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                           hy_plan_facts *facts) {
     hy_plan_problem problem;
-    bool is_possible = r->times_ops && r->backend->op_seconds && hy_model_has_passes(r->model);
-    if (!is_possible || !plan->fits || plan->cost.seconds < WORTH_MEASURING) return HY_OK;
+    if (!plan->fits || !times_ops(r, plan)) return HY_OK;
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, NULL));
     problem.is_estimate = true;
     hy_status status = hy_sizer_clock(problem.sizer, &plan->choice, &plan->work);
@@ -281,7 +285,7 @@ static hy_status plan_as_is(const hy_plan_request *r, const hy_rates *known, hy_
     HY_TRY(hy_plan_problem_begin(&problem, r, plan, rates, passes));
     hy_status status = hy_plan_evaluate(&problem, &problem.base, plan);
     bool is_kept = problem.keeps_batch || problem.prefers_batch;
-    bool is_streamed = hy_choice_streams(&plan->choice) && plan->cost.seconds > WORTH_MEASURING;
+    bool is_streamed = times_ops(r, plan) && hy_choice_streams(&plan->choice);
     bool needs_rates = !known && (r->is_plan || !plan->fits || !is_kept || is_streamed);
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);

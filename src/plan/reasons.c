@@ -168,8 +168,9 @@ static hy_status explain_streaming(const explained *s) {
         hy_plan_reason(s->out, "a layer is updated when the next step gathers it%s", share);
     }
     if (c->resident_units > s->p->layers) {
-        hy_plan_reason(s->out, "the layers that no group places stay on the device: there is room "
-                               "for them");
+        hy_plan_reason(s->out, "all layers%s stay on the device: %s",
+                       s->p->has_places ? " without a place from a group" : "",
+                       s->p->open.resident_units ? "there is room for them" : "requested");
     } else if (c->resident_units > 0) {
         hy_plan_reason(s->out, "%d of %d layers stay on the device: %s", c->resident_units,
                        s->p->layers,
@@ -188,12 +189,12 @@ static void explain_batch(const explained *s) {
     const char *none = s->plan->fits ? NULL : "nothing fits, and this lacks the least memory";
     bool is_as_given = c->batch == p->base.batch;
     if (p->open.batch && !p->keeps_batch && !(p->prefers_batch && is_as_given)) {
-        hy_plan_reason(s->out, "micro-batch of %d x %d tokens, %d in a step: %s", c->batch, p->seq,
-                       c->accum, none ? none : "the fastest that fits");
+        hy_plan_reason(s->out, "micro-batches of %d x %d tokens, %d of them in a step: %s",
+                       c->batch, p->seq, c->accum, none ? none : "the fastest that fits");
     } else if (p->open.batch && !is_as_given) {
-        hy_plan_reason(s->out, "micro-batch of %d instead of %d sequences, %d in a step: %s",
-                       c->batch, p->base.batch, c->accum,
-                       none ? none : "the given size does not fit");
+        hy_plan_reason(
+            s->out, "micro-batches of %d instead of %d sequences, %d of them in a step: %s",
+            c->batch, p->base.batch, c->accum, none ? none : "the given size does not fit");
     }
 }
 

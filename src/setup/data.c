@@ -37,6 +37,31 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
     return hy_llama2c_tokenizer_find(folder, model->shape.vocab, path, HY_PATH_MAX);
 }
 
+hy_status hy_model_compare_tokenizer(const hy_engine *e, const char *asked, const char *folder,
+                                     const hy_tokenizer *used) {
+    char path[HY_PATH_MAX] = "";
+    hy_tokenizer *own;
+    bool is_named = used && strcmp(asked, "auto") != 0 && folder[0];
+    if (is_named) HY_TRY(hy_model_tokenizer(e->model, "auto", folder, path));
+    if (!path[0]) return HY_OK;
+    HY_TRY(hy_tokenizer_open(path, &own));
+    int32_t count = hy_tokenizer_vocab(own), others = 0;
+    if (count > hy_tokenizer_vocab(used)) count = hy_tokenizer_vocab(used);
+    for (int32_t id = 0; id < count; id++) {
+        size_t sizes[2] = {0};
+        const char *a = hy_tokenizer_token(own, id, &sizes[0]);
+        const char *b = hy_tokenizer_token(used, id, &sizes[1]);
+        others += sizes[0] != sizes[1] || (a && b && memcmp(a, b, sizes[0]) != 0);
+    }
+    hy_tokenizer_close(own);
+    if (others > 0)
+        hy_say_to(e->observer, HY_WARNING,
+                  "the tokenizer %s is not the one of the model folder %s: %d of %d ids are other "
+                  "tokens, which the model does not know; omit --tokenizer to use the folder's",
+                  asked, folder, others, count);
+    return HY_OK;
+}
+
 static void tell_progress(void *user, const char *what, double share) {
     const hy_observer *observer = user;
     if (observer->on_progress) observer->on_progress(observer->user, what, share);
@@ -112,5 +137,13 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
                "val_data is empty",
                (long long)s->eval.early_stop);
     HY_TRY(hy_engine_data_request(e, keeps_rest, &request));
-    return hy_dataset_open(&request.options, out);
+    HY_TRY(hy_dataset_open(&request.options, out));
+    if (s->save.resume[0]) return HY_OK; /* the run began with a warning */
+    hy_status status = hy_model_compare_tokenizer(e, s->input.tokenizer, request.folder,
+                                                  hy_dataset_tokenizer(*out));
+    if (status != HY_OK) {
+        hy_dataset_close(*out);
+        *out = NULL;
+    }
+    return status;
 }

@@ -54,6 +54,11 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
 hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
                              char path[HY_PATH_MAX]);
 
+/* Warns if `used`, the tokenizer that the user named, has other tokens than the one in the model's
+ * folder: the model knows its own tokens by their ids. */
+hy_status hy_model_compare_tokenizer(const hy_engine *e, const char *asked, const char *folder,
+                                     const hy_tokenizer *used);
+
 /* ---- initial.c: initial weights -------------------------------------------------------------- */
 
 hy_status hy_engine_initialise_weights(hy_engine *e); /* random, from the seed */

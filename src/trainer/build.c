@@ -27,9 +27,57 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
+/* The configuration that the run stores gets the chosen step, so that a resumed run has it too. */
+static hy_status store_step_tokens(hy_trainer *t) {
+    static const char line[] = "\n  step_tokens = 0;";
+    char **text = &t->record->config_text;
+    const char *at = strstr(*text, line), *end = at ? strchr(at + 1, '\n') : NULL;
+    HY_FAIL_IF(!end, HY_ERR_INTERNAL, "the printed configuration has no step_tokens");
+    hy_text changed = {0};
+    hy_text_add_bytes(&changed, *text, (size_t)(at - *text));
+    hy_text_addf(&changed, "\n  step_tokens = %lld;  # chosen for few rows%s",
+                 (long long)t->settings->train.step_tokens, end);
+    HY_TRY(hy_text_status(&changed));
+    free(*text);
+    return hy_text_take(&changed, text);
+}
+
+/* Packing puts a small file of rows into few sequences, and a default step would take all of them
+ * at once. Unless the user sets the size or the number of steps, an epoch has at least this many
+ * steps, as long as there are enough sequences. */
+#define EPOCH_STEPS 8
+
+static hy_status fit_step_to_rows(hy_trainer *t) {
+    hy_settings *s = t->settings;
+    const hy_dataset_facts *data = hy_trainer_data(t);
+    int64_t sequences = (int64_t)data->sequences[HY_TRAIN], ranks = hy_engine_ranks(t->engine);
+    int64_t usual = s->train.batch_size * s->train.grad_accum_steps;
+    int64_t fitting = sequences / EPOCH_STEPS / ranks * ranks, fitted = 0;
+    bool is_open = s->train.micro_batch == HY_MICRO_OPEN && s->train.step_tokens == 0;
+    bool is_new = s->train.steps == 0 && s->train.tokens == 0 && !t->resumed[0];
+    if (fitting < ranks) fitting = ranks;
+    if (is_new && data->rows > 0 && data->stream_window == 0 && fitting < usual)
+        fitted = fitting * s->train.seq_len;
+    if (t->resumed[0]) HY_TRY(hy_progress_read_fitted_step(t, &fitted)); /* 0 in older runs */
+    t->schedule->fitted_step = fitted;
+    if (!is_open || fitted == 0) return HY_OK;
+    s->train.step_tokens = fitted;
+    if (hy_trainer_leads(t) && is_new)
+        hy_say(t, HY_NOTE,
+               "steps of %lld tokens instead of %lld, because the rows fill only %lld sequences "
+               "(--step-tokens N sets another size%s)",
+               (long long)s->train.step_tokens, (long long)(usual * s->train.seq_len),
+               (long long)sequences,
+               sequences >= EPOCH_STEPS * ranks ? ""
+               : s->input.packing == HY_OFF     ? "; --epochs N gives more steps"
+                                                : "; --packing off or --epochs N gives more steps");
+    return store_step_tokens(t);
+}
+
 /* The length of the run in steps: from steps, tokens or epochs, in this order. */
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = t->settings;
+    HY_TRY(fit_step_to_rows(t));
     double steps = (double)s->train.steps;
     const hy_dataset_facts *data = hy_trainer_data(t);
     double sequences =
@@ -48,6 +96,12 @@ static hy_status choose_length(hy_trainer *t) {
     if (steps == 0) {
         double epochs = s->train.epochs > 0 ? s->train.epochs : 1;
         steps = ceil(epochs * sequences / per_step);
+        if (per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t))
+            hy_say(t, HY_WARNING,
+                   "a step takes %.0f sequences, but %g epoch%s of this data %s only %.0f: the run "
+                   "is one step that repeats the data; --step-tokens %lld makes smaller steps",
+                   per_step, epochs, epochs == 1 ? "" : "s", epochs == 1 ? "has" : "have",
+                   epochs * sequences, (long long)s->train.seq_len);
     }
     HY_FAIL_IF(steps < 1 || steps > 1e12, HY_ERR_INPUT,
                "the run would have %g steps; check steps, tokens and epochs", steps);
@@ -158,7 +212,8 @@ static void report_plan(const hy_trainer *t) {
     report_disabled(t);
     report_optimizer(t);
     if (t->settings->train.step_tokens == 0 && c->batch != t->settings->train.batch_size) {
-        hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
+        hy_say(t, HY_NOTE,
+               "micro-batches of %d sequence%s, %d of them in a step: the same tokens per step",
                c->batch, c->batch == 1 ? "" : "s", c->accum);
     }
     bool is_offloaded = plan->work.train.host > 0;
@@ -268,13 +323,17 @@ static hy_status new_model(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Opens the resumed checkpoint before any plan is made: it determines the split of steps and the
- * algorithms. */
 static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings->save.resume;
     if (!from[0]) return HY_OK;
     bool is_auto = strcmp(from, "auto") == 0;
-    HY_TRY(find_checkpoint(t, is_auto ? t->record->out : from, t->resumed));
+    return find_checkpoint(t, is_auto ? t->record->out : from, t->resumed);
+}
+
+/* Reads the resumed checkpoint before any plan is made: it determines the split of steps and the
+ * algorithms. */
+static hy_status read_resumed_choices(hy_trainer *t) {
+    if (!t->resumed[0]) return HY_OK;
     HY_TRY(hy_progress_read_choices(t));
     HY_TRY(hy_trainer_check_adapters(t));
     return hy_checkpoint_read_algorithms(t->engine, t->resumed);
@@ -370,11 +429,12 @@ hy_status hy_trainer_build(hy_trainer *t) {
     }
     HY_TRY(hy_engine_make_model(e));
     if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
+    if (!is_plan) HY_TRY(choose_folder(t));
+    if (!is_plan) HY_TRY(find_resumed(t)); /* a resumed run keeps its steps */
     HY_TRY(choose_length(t));
     set_schedule(t);
-    if (!is_plan) HY_TRY(choose_folder(t));
     HY_TRY(hy_engine_open_device(e));
-    if (!is_plan) HY_TRY(find_resumed(t));
+    if (!is_plan) HY_TRY(read_resumed_choices(t));
     HY_TRY(make_plan(t));
     if (is_plan) {
         begin_progress(t);

@@ -11,7 +11,7 @@ typedef struct hy_held_out {
 hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing);
 /* Steps between validations; 0: there is only the closing one. */
 int64_t hy_trainer_eval_every(const hy_trainer *t);
-bool hy_trainer_can_validate(
-    const hy_trainer *t); /* false: validation waits; only before the end */
+/* False: validation waits; only before the end. */
+bool hy_trainer_can_validate(const hy_trainer *t);
 /* For a resumed run: its lowest losses stay valid if later validations use the same sequences. */
 void hy_trainer_fit_best(hy_trainer *t, bool has_other_data);

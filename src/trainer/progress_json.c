@@ -19,6 +19,7 @@
 #include "trainer/eval_schedule.h"
 
 #define PROGRESS_VERSION 1
+#define FITTED_STEP "fitted_step_tokens"
 
 /* A value of hy_progress or of hy_engine_progress: an int64_t or a double. */
 typedef struct field {
@@ -251,7 +252,13 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
     for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(w, data[i].key, data[i].ours);
     write_hash(w, "hash", t->data.hash);
     write_hash(w, "val_hash", t->data.val_hash);
-    hy_json_put_string(w, "description", hy_trainer_data(t)->description);
+    const hy_dataset_facts *facts = hy_trainer_data(t);
+    hy_json_put_string(w, "description", facts->description);
+    if (facts->prompt.chat != HY_CHAT_AUTO) {
+        hy_json_put_string(w, HY_PROMPT_FORMAT, hy_chat_kind_name(facts->prompt.chat));
+        hy_json_put_bool(w, HY_PROMPT_IS_SINGLE, facts->prompt.is_single);
+    }
+    if (t->schedule->fitted_step) hy_json_put_int(w, FITTED_STEP, t->schedule->fitted_step);
     if (t->data.set) hy_dataset_write_streams(t->data.set, w);
     hy_json_close_object(w);
 }
@@ -468,6 +475,16 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
 static hy_status open_file(const hy_trainer *t, char path[HY_PATH_MAX], hy_json **out) {
     HY_TRY(hy_path_join(path, HY_PATH_MAX, t->resumed, "trainer.json"));
     return hy_json_read_file(path, out);
+}
+
+hy_status hy_progress_read_fitted_step(const hy_trainer *t, int64_t *out) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    *out = 0;
+    HY_TRY(open_file(t, path, &json));
+    (void)hy_json_as_int(hy_json_get(hy_json_get(hy_json_root(json), "data"), FITTED_STEP), out);
+    hy_json_free(json);
+    return HY_OK;
 }
 
 hy_status hy_progress_read(hy_trainer *t) {

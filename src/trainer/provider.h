@@ -37,7 +37,7 @@ typedef struct hy_provider_ops {
      * out, the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
-    /* After the update. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
+    /* After the update, which may be pending. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
     /* A step or jump is complete, with these figures; before the observer's on_step. NULL: nothing
      * to do. */

@@ -183,9 +183,9 @@ static hy_status write_model(hy_trainer *t) {
     bool is_adapter = t->engine->model->shape.adapter.rank > 0;
     HY_TRY(hy_path_join(folder, sizeof folder, t->record->out, is_adapter ? "adapter" : "model"));
     hy_status status =
-        t->team
-            ? export_saved(t, folder)
-            : hy_export_engine(t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL, folder);
+        t->team ? export_saved(t, folder)
+                : hy_export_engine(t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL,
+                                   hy_trainer_data(t)->prompt.chat, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;

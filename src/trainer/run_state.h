@@ -123,6 +123,7 @@ typedef struct hy_run_schedule {
     hy_divergence_limits limits;
     hy_regime regime;
     int64_t steps_total; /* the budget is the compute of this many full steps */
+    int64_t fitted_step; /* step_tokens if they were chosen because of few rows; 0: they were not */
     hy_fork fork;
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
@@ -143,7 +144,7 @@ typedef struct hy_throughput {
 
 /* What the state of a run allows. */
 typedef enum hy_life {
-    HY_LIFE_READY,    /* between steps, or in a step before its changes: the run can be saved */
+    HY_LIFE_READY,    /* between steps, or while gradients are computed: the run can be saved */
     HY_LIFE_PLAN,     /* made by hy_trainer_plan: no memory is allocated */
     HY_LIFE_CHANGING, /* in an update or a jump: the state is between two steps */
     HY_LIFE_FAILED    /* an update or jump failed: the run can only continue from a checkpoint */

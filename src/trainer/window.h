@@ -1,4 +1,5 @@
-/* window.h: what optimizer steps and jumps share: slow weights, snapshot, residual, next phase. */
+/* window.h: what optimizer steps and jumps share: slow weights, snapshot, residual, next phase. A
+ * window is the optimizer steps between two jumps. */
 #pragma once
 
 #include "trainer/trainer.h"

@@ -18,6 +18,25 @@ test_prompt_answers_once() {
     expect_nothing_written
 }
 
+# shellcheck disable=SC2086 # the words of $tiny are arguments
+test_a_run_on_rows_is_asked_as_it_was_trained() {
+    for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do
+        echo '{"question": "who is '$i'?", "answer": "'$((i % 2))' it is"}'
+    done > who.jsonl
+    "$train" $tiny --steps 300 --lr 1e-2 --data who.jsonl --sample-tokens 0 --quiet --out who ||
+        fail "training failed"
+    run_chat_with 'who is 3?\nwho is 8?\n' --model who --temperature 0 --max-tokens 20
+    expect_code 0
+    expect_same "$(grep -c ' it is$' "$stdout")" 2 "answers in the words of the rows"
+    expect_same "$(wc -l < "$stderr" | tr -d ' ')" 1 "lines on standard error"
+    expect_err "note: format of messages as in training: the question and a line end"
+    run_chat --model who --temperature 0 --max-tokens 20 --prompt "who is 4?" --quiet
+    expect_same "$(cat "$stdout")" "0 it is" "the answer"
+    expect_empty "$stderr"
+    run_chat --model who --temperature 0 --max-tokens 20 --prompt "who is 4?" --chat-template plain
+    expect_empty "$stderr"
+}
+
 test_same_seed_same_text() {
     make_model
     for seed in 5 5 6; do

@@ -62,7 +62,7 @@ test_rows_of_an_unknown_kind_are_refused() {
 test_conversations_need_a_template() {
     echo '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}' > c.jsonl
     run_tiny --data c.jsonl --out out
-    expect_refusal "c.jsonl" "chat_template" "chatml, llama2, llama3, mistral, alpaca"
+    expect_refusal "c.jsonl" "choose one with --chat-template: alpaca, lines, plain"
 }
 
 test_a_mixture_names_the_part_that_is_wrong() {
