@@ -238,4 +238,16 @@ static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     return t;
 }
 
+/* The error that comes with `out`, rounded to its type, and with it delta, relative to that of the result. */
+static inline double rounding_of_out(const trial *t, int result) {
+    return 1 + 1.5 * tolerance_of(t->call.t[HY_ATTENTION_BWD_OUT].dtype) /
+                   tolerance_of(t->call.t[result].dtype);
+}
+
+/* Sums of delta of both signs. */
+static inline void check_sink_gradient(const trial *t) {
+    if (!t->call.t[HY_ATTENTION_BWD_DSINKS].data) return;
+    trial_check(t, HY_ATTENTION_BWD_DSINKS, 8 * rounding_of_out(t, HY_ATTENTION_BWD_DSINKS));
+}
+
 #endif

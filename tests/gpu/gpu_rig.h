@@ -18,10 +18,10 @@ enum { GPU_BAND = 1024, GPU_ALIGNMENT = 256, GPU_BAND_BYTE = 0xa5, GPU_NAN_BYTE 
 /* Positions marked `+` in kernels.h. */
 static inline bool gpu_adds_to(const hy_op_call *call, int at) {
     static const char *const added[HY_OP_COUNT] = {
-        [HY_OP_MATMUL] = "2",         [HY_OP_BIAS_GRAD] = "1",  [HY_OP_NORM_BWD] = "78",
-        [HY_OP_HEAD_NORM_BWD] = "67", [HY_OP_EMBED_BWD] = "23", [HY_OP_SUM] = "1",
-        [HY_OP_SQ_NORM] = "1",        [HY_OP_DIFF_DOT] = "4",   [HY_OP_COLLECT] = "1",
-        [HY_OP_ADD_PARTS] = "2",
+        [HY_OP_MATMUL] = "2",         [HY_OP_BIAS_GRAD] = "1",     [HY_OP_NORM_BWD] = "78",
+        [HY_OP_HEAD_NORM_BWD] = "67", [HY_OP_EMBED_BWD] = "23",    [HY_OP_SUM] = "1",
+        [HY_OP_SQ_NORM] = "1",        [HY_OP_DIFF_DOT] = "4",      [HY_OP_COLLECT] = "1",
+        [HY_OP_ADD_PARTS] = "2",      [HY_OP_ATTENTION_BWD] = "7",
     };
     return call->attr.accumulate && added[call->kind] && strchr(added[call->kind], '0' + at);
 }

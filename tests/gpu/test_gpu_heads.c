@@ -120,7 +120,8 @@ EACH_TYPE(rope_of_part_of_a_head_agrees_with_the_reference, PURE_TYPES) {
 static void check_forward(const trial *t) {
     bool is_fp32 = t->call.t[HY_ATTENTION_QKV].dtype == HY_F32;
     gpu_check_to(t, HY_ATTENTION_OUT, is_fp32 ? 1 : 1.5, is_fp32 ? 1 : 4);
-    gpu_check(t, HY_ATTENTION_LSE, 1);
+    /* the tanh of capped scores is exact to 4e-7, times the cap */
+    gpu_check(t, HY_ATTENTION_LSE, t->call.attr.heads.softcap > 0 ? 5 : 1);
 }
 
 EACH_TYPE(attention_agrees_with_the_reference, 5) {
@@ -186,6 +187,25 @@ EACH_TYPE(attention_backward_agrees_with_the_reference, 5) {
     }
 }
 
+EACH_TYPE(attention_with_sinks_and_capped_scores_agrees_with_the_reference, GPU_MIXTURES) {
+    for (int i = 0; i < ATTENTION_VARIANTS * CASES; i++) {
+        const heads_case *h = &cases[i / ATTENTION_VARIANTS];
+        if (leaves_out(h)) continue;
+        set_attention_options(i % ATTENTION_VARIANTS);
+        trial f = attention_trial(h, mixture), b = attention_bwd_trial(h, mixture);
+        double factor = backward_factor(&b);
+        b.call.attr.accumulate = i % 2;
+        if (gpu_run_both(&f, mixture)) check_forward(&f);
+        if (gpu_run_both(&b, mixture)) {
+            gpu_check_to(&b, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
+            check_sink_gradient(&b);
+        }
+        trial_end(&f);
+        trial_end(&b);
+    }
+    clear_options();
+}
+
 /* Runs the backward pass as on a card with `memory` bytes; returns a copy of dqkv. */
 static hy_tensor backward_with(trial *t, size_t memory) {
     hy_device_facts *facts = &gpu.backend->facts;
@@ -195,6 +215,7 @@ static hy_tensor backward_with(trial *t, size_t memory) {
     ck_assert(gpu_run_both(t, 1));
     facts->memory_total = all;
     gpu_check_to(t, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
+    check_sink_gradient(t);
     return copy_tensor(&t->call.t[HY_ATTENTION_BWD_DQKV]);
 }
 
@@ -210,15 +231,19 @@ START_TEST(attention_backward_agrees_whether_gradients_of_scores_are_kept_or_not
                                         {3, 64, 6, 2, 96, 0, false},
                                         {2, 257, 6, 3, 128, 300, false},
                                         {1, 100, 4, 1, 256, 0, false}};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        if (leaves_out(&shapes[i])) continue;
-        trial t = attention_bwd_trial(&shapes[i], 1);
-        hy_tensor kept = backward_with(&t, memory_for(&shapes[i], shapes[i].B * shapes[i].K)),
-                  made_twice = backward_with(&t, memory_for(&shapes[i], 1) - 1);
+    enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+    for (int i = 0; i < SHAPES * (1 + ATTENTION_VARIANTS); i++) {
+        const heads_case *h = &shapes[i % SHAPES];
+        if (leaves_out(h)) continue;
+        if (i >= SHAPES) set_attention_options(i / SHAPES - 1);
+        trial t = attention_bwd_trial(h, 1);
+        hy_tensor kept = backward_with(&t, memory_for(h, h->B * h->K)),
+                  made_twice = backward_with(&t, memory_for(h, 1) - 1);
         free(kept.data);
         free(made_twice.data);
         trial_end(&t);
     }
+    clear_options();
 }
 END_TEST
 
@@ -315,6 +340,30 @@ START_TEST(attention_left_to_the_clock_agrees_with_the_reference) {
     }
     ck_assert_str_eq(gpu.backend->facts.warning, ""); /* what cuDNN does not serve is no news */
     leave_side();
+}
+END_TEST
+
+/* cuDNN does not serve these, even where it was chosen for the same shape without them. */
+START_TEST(sinks_and_capped_scores_use_our_attention) {
+    if (!gpu.backend->facts.is_gpu) return;
+    static const heads_case h = {2, 256, 4, 2, 128, 0, false};
+    enter_side(HY_ATTENTION_CUDNN, HY_TUNE_OFF, NULL, NULL);
+    trial plain = attention_trial(&h, 1);
+    (void)plan_here(&plain.call);
+    for (int variant = 0; variant < ATTENTION_VARIANTS; variant++) {
+        set_attention_options(variant);
+        trial f = attention_trial(&h, 1), b = attention_bwd_trial(&h, 1);
+        ck_assert_ptr_null(plan_here(&f.call));
+        ck_assert_ptr_null(plan_here(&b.call));
+        ck_assert(gpu_run_both(&f, 1) && gpu_run_both(&b, 1));
+        check_forward(&f);
+        gpu_check_to(&b, HY_ATTENTION_BWD_DQKV, backward_factor(&b), 10 * backward_factor(&b));
+        trial_end(&f);
+        trial_end(&b);
+    }
+    clear_options();
+    leave_side();
+    trial_end(&plain);
 }
 END_TEST
 
@@ -497,6 +546,20 @@ EACH_TYPE(cached_attention_agrees_with_the_reference, PURE_TYPES) {
     }
 }
 
+EACH_TYPE(cached_attention_with_sinks_and_capped_scores_agrees, PURE_TYPES) {
+    for (int i = 0; i < CASES * ATTENTION_VARIANTS; i++) {
+        heads_case h = cases[i / ATTENTION_VARIANTS];
+        h.T = i % 2 ? 1 : h.T > 100 ? 100 : h.T;
+        if (leaves_out(&h)) continue;
+        set_attention_options(i % ATTENTION_VARIANTS);
+        trial t = attention_cached_trial(&h, i % 2 ? 900 : 13, mixture);
+        ck_assert(gpu_run_both(&t, mixture));
+        gpu_check(&t, HY_ATTENTION_CACHED_OUT, heads_with.softcap > 0 ? 3 : 1);
+        trial_end(&t);
+    }
+    clear_options();
+}
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: heads");
     TCase *all = tcase_create("heads");
@@ -510,10 +573,12 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_of_any_shape_agrees_with_the_reference);
     tcase_add_test(all, attention_survives_scores_that_would_overflow);
     tcase_add_test(all, attention_backward_agrees_with_the_reference);
+    tcase_add_test(all, attention_with_sinks_and_capped_scores_agrees_with_the_reference);
     tcase_add_test(all, attention_backward_agrees_whether_gradients_of_scores_are_kept_or_not);
     tcase_add_test(all, attention_backward_has_the_same_bits_in_rounds);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
     tcase_add_test(all, attention_left_to_the_clock_agrees_with_the_reference);
+    tcase_add_test(all, sinks_and_capped_scores_use_our_attention);
     tcase_add_test(all, a_table_keeps_which_attention_was_chosen);
     tcase_add_test(all, what_a_table_says_is_what_runs);
     tcase_add_test(all, without_tuning_our_attention_is_used);
@@ -521,6 +586,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, workspace_is_the_same_before_and_after_the_choice);
     tcase_add_test(all, nothing_is_timed_while_a_graph_is_captured);
     tcase_add_test(all, cached_attention_agrees_with_the_reference);
+    tcase_add_test(all, cached_attention_with_sinks_and_capped_scores_agrees);
     suite_add_tcase(suite, all);
     return suite;
 }

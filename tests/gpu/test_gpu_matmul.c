@@ -205,9 +205,9 @@ static void reference_gelu_matmul(trial *t) {
            *pre = t->exact.t[HY_MATMUL_PRE].data;
     reference_run(&t->exact); /* knows nothing of gelu */
     for (int64_t i = 0; i < hy_tensor_count(&t->exact.t[HY_MATMUL_D]); i++) {
-        if (act) act[i] = reference_gelu(d[i]);
-        if (pre) d[i] *= reference_gelu_slope(pre[i]);
-        if (t->call.attr.matmul.is_gelu) d[i] = reference_gelu(d[i]);
+        if (act) act[i] = reference_act(HY_ACT_GELU_TANH, d[i]);
+        if (pre) d[i] *= reference_act_slope(HY_ACT_GELU_TANH, pre[i]);
+        if (t->call.attr.matmul.is_gelu) d[i] = reference_act(HY_ACT_GELU_TANH, d[i]);
     }
 }
 

@@ -81,6 +81,13 @@ typedef struct weights {
     float buffer[2][MAX_HEAD];
 } weights;
 
+/* Leaves the buffers as they are. */
+static void weights_init(weights *w, const hy_tensor *wq, const hy_tensor *wk, float offset) {
+    w->of[0] = wq, w->of[1] = wk;
+    w->offset = offset;
+    w->kept[0] = w->kept[1] = NULL;
+}
+
 static const float *weights_at(weights *w, int kind, int64_t at, int64_t n) {
     if (w->kept[kind] && w->at[kind] == at) return w->kept[kind];
     float *buffer = w->buffer[kind];
@@ -122,8 +129,9 @@ static void head_norm_rows(const hy_op_call *call, int64_t first, int64_t rows) 
     const hy_tensor *t = call->t, *qkv = &t[HY_HEAD_NORM_QKV];
     const hy_heads_attr *a = &call->attr.heads;
     int64_t P = hy_tensor_width(qkv), parts = part_count(a), values = a->kv_heads * a->head_dim;
-    weights w = {.of = {&t[HY_HEAD_NORM_WQ], &t[HY_HEAD_NORM_WK]}, .offset = a->norm_offset};
     float *rstd = t[HY_HEAD_NORM_RSTD].data;
+    weights w;
+    weights_init(&w, &t[HY_HEAD_NORM_WQ], &t[HY_HEAD_NORM_WK], a->norm_offset);
     for (int64_t row = first; row < first + rows; row++) {
         for (int64_t i = 0; i < parts; i++) {
             part p = part_of(a, i);
@@ -185,9 +193,9 @@ static void head_norm_bwd_rows(const hy_op_call *call, int64_t first, int64_t ro
     const hy_heads_attr *a = &call->attr.heads;
     int64_t P = hy_tensor_width(qkv), block = first / hy_block_rows(hy_tensor_height(qkv));
     int64_t parts = part_count(a), count = sums_of_block(call), values = a->kv_heads * a->head_dim;
-    weights w = {.of = {&t[HY_HEAD_NORM_BWD_WQ], &t[HY_HEAD_NORM_BWD_WK]},
-                 .offset = a->norm_offset};
     const float *rstd = t[HY_HEAD_NORM_BWD_RSTD].data;
+    weights w;
+    weights_init(&w, &t[HY_HEAD_NORM_BWD_WQ], &t[HY_HEAD_NORM_BWD_WK], a->norm_offset);
     double *sums = (double *)call->workspace.data + block * count;
     double *of_kind[2] = {sums, sums + hy_tensor_count(w.of[0])};
     for (int64_t i = 0; i < count; i++) sums[i] = 0;

@@ -4,6 +4,7 @@
  * attention_bwd.cu backward). fp32, other head sizes, mixed types and old cards use the plain
  * kernels of attention_generic.cu. Both directions choose in the same way. Head sizes over 256 are
  * rejected. */
+#include "kernels/attention_layout.h"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
@@ -31,9 +32,8 @@ static bool is_one_narrow_type(const hy_op_call *call) {
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     int64_t rows = (int64_t)a->batch * a->seq, heads = a->heads + 2 * (int64_t)a->kv_heads;
-    int D = a->head_dim;
-    return cuda->card.capability >= 80 && (D == 64 || D == 80 || D == 96 || D == 128 || D == 256) &&
-           is_one_narrow_type(call) && rows * heads * D / 8 <= UINT32_MAX && a->scale > 0;
+    return cuda->card.capability >= 80 && hy_attention_has_tiles(a) && is_one_narrow_type(call) &&
+           rows * heads * a->head_dim / 8 <= UINT32_MAX && a->scale > 0;
 }
 
 hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call) {
@@ -54,7 +54,8 @@ static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles
     return (int)hy_ceil_div(heads, groups > 0 ? groups : 1);
 }
 
-template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_run *run) {
+template <typename S, typename T, bool IS_CAPPED = false>
+static hy_status launch_tiles(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     hy_cuda_heads a = hy_cuda_heads_of(run->call);
     uint32_t width = (uint32_t)(a.H + 2 * a.K) * S::CHUNKS;
@@ -64,18 +65,30 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
     grid.apart = S::ROWS_APART * width;
     grid.to_values = (uint32_t)a.K * S::CHUNKS;
     grid.to_tile = S::BN * width;
-    grid.scale = a.scale * HY_LOG2E;
-    return hy_launch_with_shared(run, hy_attention_kernel<S, T>, (int64_t)grid.tiles * a.B * a.H,
-                                 S::THREADS, S::SHARED_BYTES, (const T *)t[HY_ATTENTION_QKV].data,
-                                 (T *)t[HY_ATTENTION_OUT].data, (float *)t[HY_ATTENTION_LSE].data,
-                                 a, grid);
+    grid.scale = (IS_CAPPED ? a.softcap : a.scale) * HY_LOG2E;
+    grid.inner = IS_CAPPED ? a.scale / a.softcap : 0;
+    return hy_launch_with_shared(run, hy_attention_kernel<S, T, IS_CAPPED>,
+                                 (int64_t)grid.tiles * a.B * a.H, S::THREADS, S::SHARED_BYTES,
+                                 (const T *)t[HY_ATTENTION_QKV].data, (T *)t[HY_ATTENTION_OUT].data,
+                                 (float *)t[HY_ATTENTION_LSE].data, a, grid);
 }
 
 /* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q in registers. The first of two
  * was fastest on an H200; the second allows several blocks to share the 100 KB of a smaller
- * multiprocessor. */
+ * multiprocessor. Capped scores take more registers. */
+template <typename T> static hy_status launch_capped(const hy_cuda_run *run, bool is_roomy) {
+    if (run->call->attr.heads.head_dim == 128) {
+        return is_roomy
+                   ? launch_tiles<hy_attention_shape<128, 128, 64, 32, 4, 2, 2, 0>, T, true>(run)
+                   : launch_tiles<hy_attention_shape<128, 64, 32, 32, 4, 2, 2, 8>, T, true>(run);
+    }
+    return is_roomy ? launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T, true>(run)
+                    : launch_tiles<hy_attention_shape<256, 64, 16, 16, 4, 3, 2, 16>, T, true>(run);
+}
+
 template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) {
     bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
+    if (run->call->attr.heads.softcap > 0) return launch_capped<T>(run, is_roomy);
     switch (run->call->attr.heads.head_dim) {
     case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 32, 4, 2, 3, 4>, T>(run);
     case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 5>, T>(run);

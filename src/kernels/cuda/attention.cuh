@@ -12,7 +12,10 @@ typedef struct hy_cuda_heads {
     int B, T, H, K, D;
     int window; /* visible tokens, including itself; 0: all before */
     float scale;
+    float softcap;             /* 0: none */
     const int32_t *doc_starts; /* (B T), or NULL */
+    const void *sinks;         /* (H), or NULL */
+    hy_dtype sinks_type;
 } hy_cuda_heads;
 
 /* Tensors that the forward and the backward pass have at different positions. */
@@ -25,6 +28,12 @@ static inline const hy_tensor *hy_attention_doc_starts(const hy_op_call *call) {
     return is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
 }
 
+static inline const hy_tensor *hy_attention_sinks(const hy_op_call *call) {
+    return call->kind == HY_OP_ATTENTION       ? &call->t[HY_ATTENTION_SINKS]
+           : call->kind == HY_OP_ATTENTION_BWD ? &call->t[HY_ATTENTION_BWD_SINKS]
+                                               : &call->t[HY_ATTENTION_CACHED_SINKS];
+}
+
 static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call) {
     hy_cuda_heads a = {};
     a.B = call->attr.heads.batch;
@@ -34,6 +43,9 @@ static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call) {
     a.D = call->attr.heads.head_dim;
     a.window = call->attr.heads.window;
     a.scale = call->attr.heads.scale;
+    a.softcap = call->attr.heads.softcap;
+    a.sinks = hy_attention_sinks(call)->data;
+    a.sinks_type = hy_attention_sinks(call)->dtype;
     if (call->kind == HY_OP_ATTENTION_CACHED) return a; /* it has no documents */
     a.doc_starts = (const int32_t *)hy_attention_doc_starts(call)->data;
     return a;
@@ -45,7 +57,11 @@ __device__ __forceinline__ int hy_first_key(const hy_cuda_heads &a, int b, int i
     return a.doc_starts ? max(first, min(a.doc_starts[(int64_t)b * a.T + i], i)) : first;
 }
 
-/* Whether tiles support the call: bf16 or fp16 throughout, head size 64, 80, 96, 128 or 256,
+__device__ __forceinline__ float hy_sink(const hy_cuda_heads &a, int h) {
+    return hy_load_any(a.sinks, h, a.sinks_type);
+}
+
+/* Whether tiles support the call: bf16 or fp16 throughout, a head size of hy_attention_has_tiles,
  * capability 80 or more. */
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call);
 
@@ -57,3 +73,7 @@ size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_ca
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);
+
+/* The gradient of the sinks of a backward call, if requested, from delta of its rows: (B, H) rows
+ * that are `apart` numbers from each other. */
+hy_status hy_attention_sink_gradient(const hy_cuda_run *run, const float *delta, int64_t apart);

@@ -62,15 +62,16 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     g.spans = l.spans;
     g.padded = l.padded;
     g.parts = l.parts;
-    g.scale2 = g.a.scale * HY_LOG2E;
+    g.scale2 = (g.a.softcap > 0 ? g.a.softcap : g.a.scale) * HY_LOG2E;
+    g.inner = g.a.softcap > 0 ? g.a.scale / g.a.softcap : 0;
     return g;
 }
 
-template <typename S, bool KEEPS, typename T>
+template <typename S, bool KEEPS, bool IS_CAPPED, typename T>
 static hy_status launch_dkv(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
     int64_t blocks = (int64_t)g.units * g.parts * hy_ceil_div(g.a.T, S::OWN);
-    return hy_launch_with_shared(run, hy_attention_dkv_kernel<S, T, KEEPS>, blocks, S::THREADS,
-                                 S::SHARED, g);
+    return hy_launch_with_shared(run, hy_attention_dkv_kernel<S, T, KEEPS, IS_CAPPED>, blocks,
+                                 S::THREADS, S::SHARED, g);
 }
 
 template <typename T>
@@ -86,37 +87,38 @@ static hy_status launch_delta(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
 }
 
 /* dk and dv, then dq, for some heads at a time. */
-template <typename Q, typename K, typename T>
+template <typename Q, typename K, bool IS_CAPPED, typename T>
 static hy_status launch_kept(const hy_cuda_run *run, hy_bwd_args<T> g) {
     int at_a_time = g.units, all = g.a.B * g.a.K;
     HY_TRY(launch_delta<T>(run, g));
     for (g.first_unit = 0; g.first_unit < all; g.first_unit += at_a_time) {
         g.units = at_a_time < all - g.first_unit ? at_a_time : all - g.first_unit;
         int64_t blocks = (int64_t)g.units * (g.a.H / g.a.K) * hy_ceil_div(g.a.T, Q::OWN);
-        HY_TRY((launch_dkv<K, true>(run, g)));
+        HY_TRY((launch_dkv<K, true, IS_CAPPED>(run, g)));
         HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kept_kernel<Q, T>, blocks, Q::THREADS,
                                      Q::SHARED, g));
     }
     return HY_OK;
 }
 
-template <typename Q, typename K, typename T>
+template <typename Q, typename K, bool IS_CAPPED, typename T>
 static hy_status launch_twice(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
     int64_t blocks = (int64_t)g.a.B * g.a.H * hy_ceil_div(g.a.T, Q::OWN);
-    HY_TRY(
-        hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T>, blocks, Q::THREADS, Q::SHARED, g));
-    return launch_dkv<K, false>(run, g);
+    HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T, IS_CAPPED>, blocks, Q::THREADS,
+                                 Q::SHARED, g));
+    return launch_dkv<K, false, IS_CAPPED>(run, g);
 }
 
-template <typename DQ, typename KEPT, typename DKV, typename T>
+template <typename DQ, typename KEPT, typename DKV, typename T, bool IS_CAPPED = false>
 static hy_status launch_all(const hy_cuda_run *run) {
     typedef hy_dkv_shape<DKV> K;
     hy_bwd_args<T> g = args_of<T>(run);
     if (g.kept) {
-        HY_TRY((launch_kept<hy_kept_shape<KEPT>, K>(run, g)));
+        HY_TRY((launch_kept<hy_kept_shape<KEPT>, K, IS_CAPPED>(run, g)));
     } else {
-        HY_TRY((launch_twice<hy_dq_shape<DQ>, K>(run, g)));
+        HY_TRY((launch_twice<hy_dq_shape<DQ>, K, IS_CAPPED>(run, g)));
     }
+    HY_TRY(hy_attention_sink_gradient(run, g.delta, g.padded));
     if (g.parts == 1) return HY_OK;
     int64_t fours = (int64_t)g.a.B * g.a.T * g.a.K * g.a.D / 2; /* of dk and dv together */
     hy_attention_dkv_sum_kernel<T><<<(unsigned)hy_ceil_div(fours, 256), 256, 0, run->stream>>>(g);
@@ -143,8 +145,17 @@ typedef hy_bwd_shape<96, 64, 32, 4, 64, 16, 6, 2> dkv_96;
 typedef hy_bwd_shape<128, 64, 32, 4, 64, 16, 8, 2> dkv_128;
 typedef hy_bwd_shape<256, 32, 16, 4, 32, 16, 16, 2> dkv_256;
 
+/* Capped scores take more registers. */
+typedef hy_bwd_shape<128, 128, 32, 4, 32, 16, 0, 2, true> capped_dq_128;
+typedef hy_bwd_shape<128, 32, 16, 4, 32, 16, 8, 3> capped_dkv_128;
+
 template <typename T> static hy_status launch_for_size(const hy_cuda_run *run) {
-    switch (run->call->attr.heads.head_dim) {
+    int D = run->call->attr.heads.head_dim;
+    if (run->call->attr.heads.softcap > 0) { /* as in hy_attention_has_tiles */
+        return D == 128 ? launch_all<capped_dq_128, kept_128, capped_dkv_128, T, true>(run)
+                        : launch_all<dq_256, kept_256, dkv_256, T, true>(run);
+    }
+    switch (D) {
     case 64: return launch_all<dq_64, kept_64, dkv_64, T>(run);
     case 80: return launch_all<dq_80, kept_80, dkv_80, T>(run);
     case 96: return launch_all<dq_96, kept_96, dkv_96, T>(run);

@@ -2,8 +2,8 @@
  *
  * The sums dk and dv of 32 keys would take all registers of a warp. So two warps share their rows
  * and divide the work by matmul: warp 0 computes the weights p from k and q and sums dv; warp 1
- * computes dp from v and dout, ds from it and p, and sums dk. The weights pass between them through
- * shared memory, packed as the next matmul reads them, with one slot and one named barrier for each
+ * computes dp from v and dout, ds from it and p, and sums dk. The weights (capped: times 1 - tanh^2,
+ * the slope of scores) pass between them through shared memory, packed as the next matmul reads them, with one slot and one named barrier for each
  * chunk of a tile. */
 #pragma once
 
@@ -71,6 +71,23 @@ __device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const f
     }
 }
 
+/* As above for capped scores: s becomes weights, w weights times the slope of scores. */
+template <typename S>
+__device__ __forceinline__ void hy_dkv_weigh_capped(float s[S::M][2 * S::N][4],
+                                                    float w[S::M][2 * S::N][4], const float *lse2,
+                                                    float scale, float inner) {
+    HY_EACH(n, 2 * S::N) {
+        float2 lse = *(const float2 *)&lse2[n * 8 + threadIdx.x % 4 * 2];
+        HY_EACH(m, S::M) {
+            HY_EACH(e, 4) {
+                float t = hy_tanh(s[m][n][e] * inner);
+                s[m][n][e] = hy_exp2(t * scale - (e % 2 ? lse.y : lse.x));
+                w[m][n][e] = s[m][n][e] * (1.0f - t * t);
+            }
+        }
+    }
+}
+
 /* Clears the weights of keys that a query does not see. */
 template <typename S>
 __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy_cuda_heads &a,
@@ -128,10 +145,10 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
 /* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp 1.
  * The sum of the previous chunk is interleaved with the dot products of a chunk, as far as
  * registers allow, so the tensor cores always have two independent matmuls. */
-template <typename S, typename T, int ROLE, bool KEEPS>
+template <typename S, typename T, int ROLE, bool KEEPS, bool IS_CAPPED>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
-                                            hy_dkv_warp &w, float scale2, int stage, int from,
-                                            int to) {
+                                            hy_dkv_warp &w, float scale2, float inner, int stage,
+                                            int from, int to) {
     float s[S::M][2 * S::N][4];
     uint32_t p[S::M][S::N][4], next[S::M][S::N][4];
     auto soften = [&](uint32_t result[S::M][S::N][4], int c) {
@@ -139,6 +156,12 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         if (ROLE == 1) {
             hy_dkv_receive<S, T>(result, s, w, of_chunk, c);
             if (KEEPS) hy_dkv_keep<S>(w, result);
+        } else if (IS_CAPPED) {
+            float sloped[S::M][2 * S::N][4];
+            hy_dkv_weigh_capped<S>(s, sloped, of_chunk, scale2, inner);
+            hy_bwd_pack<S, T>(result, sloped);
+            hy_dkv_send<S>(w, result, c);
+            hy_bwd_pack<S, T>(result, s);
         } else {
             hy_dkv_weigh<S>(s, of_chunk, scale2);
             hy_bwd_pack<S, T>(result, s);
@@ -148,7 +171,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
     hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
     if (ROLE == 1) hy_pair_wait(w.barrier + from);
     soften(p, from);
-    if (ROLE == 0) hy_dkv_send<S>(w, p, from);
+    if (ROLE == 0 && !IS_CAPPED) hy_dkv_send<S>(w, p, from);
 #pragma unroll 1
     for (from++; from < to; from++) {
         int c = hy_bwd_anew(from);
@@ -157,7 +180,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         hy_bwd_dot_and_add<S, T, S::ALONG>(s, operand, w.dot_at + skip, sum, p, at);
         if (ROLE == 1) hy_pair_wait(w.barrier + c);
         soften(next, c);
-        if (ROLE == 0) hy_dkv_send<S>(w, next, c);
+        if (ROLE == 0 && !IS_CAPPED) hy_dkv_send<S>(w, next, c);
         hy_bwd_add<S, T, S::ALONG>(sum, p, at);
         HY_EACH(i, S::M * S::N * 4) {
             p[i / 4 / S::N][i / 4 % S::N][i % 4] = next[i / 4 / S::N][i / 4 % S::N][i % 4];
@@ -167,7 +190,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
 }
 
 /* As above in warp 0, if some queries do not see some keys. */
-template <typename S, typename T>
+template <typename S, typename T, bool IS_CAPPED>
 __device__ __forceinline__ void
 hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const hy_dkv_warp &w,
                  const hy_bwd_args<T> &g, int stage, int b, int query, int from, int to) {
@@ -177,10 +200,19 @@ hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const 
         uint32_t p[S::M][S::N][4];
         uint32_t skip = stage * S::STAGE_BYTES + c * S::CHUNK * S::ROW_BYTES;
         hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
-        hy_dkv_weigh<S>(s, w.values + stage * 2 * S::TILE + c * S::CHUNK, g.scale2);
+        const float *lse2 = w.values + stage * 2 * S::TILE + c * S::CHUNK;
+        if (IS_CAPPED) {
+            float sloped[S::M][2 * S::N][4];
+            hy_dkv_weigh_capped<S>(s, sloped, lse2, g.scale2, g.inner);
+            hy_dkv_hide<S>(sloped, g.a, b, query + c * S::CHUNK, w.own);
+            hy_bwd_pack<S, T>(p, sloped);
+            hy_dkv_send<S>(w, p, c);
+        } else {
+            hy_dkv_weigh<S>(s, lse2, g.scale2);
+        }
         hy_dkv_hide<S>(s, g.a, b, query + c * S::CHUNK, w.own);
         hy_bwd_pack<S, T>(p, s);
-        hy_dkv_send<S>(w, p, c);
+        if (!IS_CAPPED) hy_dkv_send<S>(w, p, c);
         hy_bwd_add<S, T>(sum, p, w.add_at + skip);
     }
 }
@@ -272,7 +304,7 @@ __device__ __forceinline__ void hy_dkv_fetch(const hy_bwd_args<T> &g, uint32_t s
 
 /* Blocks of the first keys, which most queries see, go first. A block takes the query heads of its
  * part one after another. KEEPS: ds is stored for the kernel of dq. */
-template <typename S, typename T, bool KEEPS>
+template <typename S, typename T, bool KEEPS, bool IS_CAPPED>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
@@ -328,11 +360,12 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                 w.kept = g.kept + hy_bwd_kept_of(g, sequence, head) +
                          hy_bwd_piece(begin, w.own) * 32 + threadIdx.x % 32;
             }
-            hy_dkv_tile<S, T, 1, KEEPS>(sum, operand, w, g.scale2, stage, from, to);
+            hy_dkv_tile<S, T, 1, KEEPS, false>(sum, operand, w, g.scale2, 0, stage, from, to);
         } else if (is_edge) {
-            hy_dkv_edge_tile<S, T>(sum, operand, w, g, stage, sequence, query, from, to);
+            hy_dkv_edge_tile<S, T, IS_CAPPED>(sum, operand, w, g, stage, sequence, query, from, to);
         } else {
-            hy_dkv_tile<S, T, 0, false>(sum, operand, w, g.scale2, stage, from, to);
+            hy_dkv_tile<S, T, 0, false, IS_CAPPED>(sum, operand, w, g.scale2, g.inner, stage, from,
+                                                   to);
         }
     }
     hy_dkv_store<S>(g, sum);

@@ -91,11 +91,12 @@ template <typename S> struct hy_dq_warp {
 };
 
 /* One chunk of keys: ds from scores and dp, and its contribution to dq. `keys` and `values` are
- * where the chunk begins in shared memory. */
-template <typename S, typename T>
+ * where the chunk begins in shared memory. Capped, p has its factor 1 - tanh^2. */
+template <typename S, typename T, bool IS_CAPPED>
 __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_operand<S> &q,
                                             const hy_bwd_operand<S> &dout, const hy_dq_warp<S> &w,
-                                            float scale2, uint32_t keys, uint32_t values, int key) {
+                                            float scale2, float inner, uint32_t keys,
+                                            uint32_t values, int key) {
     float p[S::M][2 * S::N][4], dp[S::M][2 * S::N][4];
     uint32_t ds[S::M][S::N][4];
     hy_bwd_dot<S, T>(p, q, keys + hy_bwd_by_column<S>());
@@ -104,8 +105,12 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
         float lse2 = w.rows[i * 8];
         HY_EACH(n, 2 * S::N) {
             float *two = &p[i / 2][n][i % 2 * 2];
-            two[0] = hy_exp2(two[0] * scale2 - lse2);
-            two[1] = hy_exp2(two[1] * scale2 - lse2);
+            HY_EACH(e, 2) {
+                if (IS_CAPPED) two[e] = hy_tanh(two[e] * inner);
+                float factor = IS_CAPPED ? 1.0f - two[e] * two[e] : 1.0f;
+                two[e] = hy_exp2(two[e] * scale2 - lse2);
+                if (IS_CAPPED) two[e] *= factor;
+            }
         }
     }
     if (key + S::CHUNK - 1 > w.own || key < w.high) {
@@ -137,7 +142,7 @@ __device__ __forceinline__ void hy_dq_fetch(const hy_bwd_args<T> &g, uint32_t to
 #endif
 
 /* Blocks of the last queries, which see most keys, go first, so the last ones are short. */
-template <typename S, typename T>
+template <typename S, typename T, bool IS_CAPPED>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dq_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
@@ -195,7 +200,8 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         uint32_t keys = base + stage * S::STAGE_BYTES;
 #pragma unroll 1
         for (; key < end; key += S::CHUNK) {
-            hy_dq_chunk<S, T>(sum, q, dout, w, g.scale2, keys, keys + S::TILE_BYTES, key);
+            hy_dq_chunk<S, T, IS_CAPPED>(sum, q, dout, w, g.scale2, g.inner, keys,
+                                         keys + S::TILE_BYTES, key);
             keys += S::CHUNK * S::ROW_BYTES;
         }
     }

@@ -60,6 +60,7 @@ template <typename T> struct hy_bwd_args {
     int parts;           /* number of blocks that share the query heads of a key head */
     int first_unit, units; /* heads of k and v, of all sequences, in one launch */
     float scale2;          /* factor of scores, in units of log2 */
+    float inner;           /* capped: factor of q k before tanh; then scale2 has the cap */
 };
 
 #if HY_HAS_TILES

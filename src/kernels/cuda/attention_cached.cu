@@ -7,6 +7,7 @@
  * WARPS-th key of the block's stretch; its lanes hold the columns of a head. Each sum has one owner
  * and one order. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/tile.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, STRETCH = 128 /* minimum number of keys per block */ };
 
@@ -16,6 +17,7 @@ typedef struct cached_call {
     int group, queries; /* heads that share keys; T * group */
     int stretch;        /* keys per block */
     int stretches;      /* number of blocks over the keys */
+    float inner;        /* factor of q k; capped: before tanh */
     int64_t room;       /* rows of the cache per sequence */
     hy_tensor qkv, cache, out;
     float *partial; /* (B K, queries, stretches, D + 2): sums, then maximum and total */
@@ -56,7 +58,7 @@ __device__ __forceinline__ void take_key(float score, const float value[C], floa
 }
 
 /* Queries [query, query + R) of a group against every WARPS-th key of [from, to). */
-template <typename T, int C, int R>
+template <typename T, int C, int R, bool IS_CAPPED>
 __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, int query, int from,
                                      int to, finding<32 * C> *found) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, D = c.a.D;
@@ -75,8 +77,8 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
         HY_EACH(i, C) {
             int column = lane + 32 * i;
             sum[r][i] = 0;
-            q[r][i] = column < D ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.a.scale
-                                 : 0.0f;
+            q[r][i] =
+                column < D ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.inner : 0.0f;
         }
     }
     for (int key = from + warp; key < to; key += WARPS) {
@@ -90,7 +92,9 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
             if (key > position[r] || key < first_seen(c, position[r])) continue;
             float score = 0;
             HY_EACH(i, C) score = fmaf(q[r][i], k[i], score);
-            take_key<C>(hy_warp_sum(score), v, sum[r], high[r], total[r]);
+            score = hy_warp_sum(score);
+            if (IS_CAPPED) score = c.a.softcap * hy_tanh(score);
+            take_key<C>(score, v, sum[r], high[r], total[r]);
         }
     }
     HY_EACH(r, R) {
@@ -100,14 +104,14 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
     }
 }
 
-template <typename T, int C, int R>
+template <typename T, int C, int R, bool IS_CAPPED>
 static __global__ void __launch_bounds__(THREADS) attend(cached_call c) {
     __shared__ finding<32 * C> found[WARPS * R];
     int b = blockIdx.y / c.a.K, kv_head = blockIdx.y % c.a.K, query = blockIdx.x * R;
     int last = c.first + min(query + R - 1, c.queries - 1) / c.group;
     int from = max((int)blockIdx.z * c.stretch, first_seen(c, c.first + query / c.group));
     int to = min(((int)blockIdx.z + 1) * c.stretch, last + 1);
-    walk<T, C, R>(c, b, kv_head, query, from, to, found);
+    walk<T, C, R, IS_CAPPED>(c, b, kv_head, query, from, to, found);
     __syncthreads();
     for (int i = threadIdx.x; i < R * 32 * C; i += THREADS) {
         int r = i / (32 * C), column = i % (32 * C);
@@ -137,9 +141,11 @@ static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
     float high = -INFINITY;
     for (int s = 0; s < c.stretches; s++) high = fmaxf(high, rows[s * (D + 2) + D]);
     int64_t head = (int64_t)kv_head * c.group + query % c.group;
+    float sink = c.a.sinks ? hy_sink(c.a, (int)head) : -INFINITY;
+    high = fmaxf(high, sink);
     int64_t to = (((int64_t)b * c.a.T + query / c.group) * c.a.H + head) * D;
     for (int column = threadIdx.x; column < D; column += THREADS) {
-        float total = 0, sum = 0;
+        float total = c.a.sinks ? expf(sink - high) : 0.0f, sum = 0;
         for (int s = 0; s < c.stretches; s++) {
             const float *row = rows + s * (D + 2);
             float share = row[D + 1] > 0 ? expf(row[D] - high) : 0.0f;
@@ -158,6 +164,7 @@ static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
 static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     cached_call c = {};
     c.a = hy_cuda_heads_of(call);
+    c.inner = c.a.softcap > 0 ? c.a.scale / c.a.softcap : c.a.scale;
     c.first = call->attr.heads.first;
     c.group = c.a.H / c.a.K;
     c.queries = c.a.T * c.group;
@@ -184,7 +191,8 @@ template <typename T, int C, int R>
 static void launch(const hy_cuda_run *run, const cached_call &c) {
     dim3 grid((unsigned)hy_ceil_div(c.queries, R), (unsigned)(c.a.B * c.a.K),
               (unsigned)c.stretches);
-    attend<T, C, R><<<grid, THREADS, 0, run->stream>>>(c);
+    auto kernel = c.a.softcap > 0 ? attend<T, C, R, true> : attend<T, C, R, false>;
+    kernel<<<grid, THREADS, 0, run->stream>>>(c);
 }
 
 template <typename T> static void launch_head_size(const hy_cuda_run *run, const cached_call &c) {

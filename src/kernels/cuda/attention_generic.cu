@@ -148,19 +148,25 @@ __device__ __forceinline__ rows_of head_of(const hy_tensor &t, int64_t width, in
     return {t.data, t.dtype, row * width + head * D, width};
 }
 
+/* A score from q k. */
+template <bool IS_CAPPED>
+__device__ __forceinline__ float score_of(const hy_cuda_heads &a, float dot) {
+    return IS_CAPPED ? a.softcap * tanhf(dot * a.scale / a.softcap) : dot * a.scale;
+}
+
 /* Converts the scores of one tile of keys to weights; earlier sums are rescaled if the maximum
  * grows. */
-template <typename S>
+template <typename S, bool IS_CAPPED>
 __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], float total[S::R],
                                        float sum[S::R][S::C][4], const int first[S::R], int query,
-                                       int key, float scale) {
+                                       int key, const hy_cuda_heads &a) {
     int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
     HY_EACH(r, S::R) {
         float high = m[r], added = 0;
         HY_EACH(j, S::J) {
             int at = key + tx + TX * j;
             bool is_seen = at >= first[r] && at <= query + ty + TY * r;
-            score[r][j] = is_seen ? score[r][j] * scale : -INFINITY;
+            score[r][j] = is_seen ? score_of<IS_CAPPED>(a, score[r][j]) : -INFINITY;
             high = fmaxf(high, score[r][j]);
         }
         for (int d = 1; d < TX; d <<= 1) high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, d));
@@ -183,7 +189,7 @@ __device__ __forceinline__ int first_key_of_rows(const hy_cuda_heads &a, int b, 
     return low;
 }
 
-template <typename S>
+template <typename S, bool IS_CAPPED>
 static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *mine = shared, *theirs = mine + S::MINE * S::LD;
@@ -216,7 +222,7 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generi
         multiply<S>(score, mine, theirs, D);
         __syncthreads();
         load_rows<S, S::THEIRS>(theirs, v, key, end, D);
-        soften<S>(score, m, total, sum, first, query, key, a.scale);
+        soften<S, IS_CAPPED>(score, m, total, sum, first, query, key, a);
         __syncthreads();
         weigh<S>(sum, score, weights, theirs);
     }
@@ -224,9 +230,16 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generi
         int i = query + ty + TY * r;
         for (int d = 1; d < TX; d <<= 1) total[r] += __shfl_xor_sync(0xffffffffu, total[r], d);
         if (i >= end) continue;
-        if (tx == 0) call.lse[(int64_t)head * a.T + i] = m[r] + logf(total[r]);
-        store_row<S>(sum[r], 1 / total[r], call.out.data, call.out.dtype, ((row + i) * a.H + h) * D,
-                     D);
+        float high = m[r], shrink = 1;
+        if (a.sinks) {
+            float sink = hy_sink(a, h);
+            high = fmaxf(high, sink);
+            shrink = expf(m[r] - high);
+            total[r] = total[r] * shrink + expf(sink - high);
+        }
+        if (tx == 0) call.lse[(int64_t)head * a.T + i] = high + logf(total[r]);
+        store_row<S>(sum[r], shrink / total[r], call.out.data, call.out.dtype,
+                     ((row + i) * a.H + h) * D, D);
     }
 }
 
@@ -247,16 +260,19 @@ static __global__ void __launch_bounds__(THREADS) delta_kernel(const generic_cal
     if (threadIdx.x % 32 == 0) call.delta[(n / a.T * a.H + h) * a.T + n % a.T] = sum;
 }
 
-/* score becomes p = exp(score - lse), dp becomes ds = p (dp - delta) scale. */
+/* q k becomes p = exp(score - lse), dp becomes ds = p (dp - delta) scale, times 1 - tanh^2 if scores
+ * are capped. */
+template <bool IS_CAPPED>
 __device__ __forceinline__ void weigh_pair(float *score, float *dp, bool is_seen, float lse,
-                                           float delta, float scale) {
-    float p = is_seen ? expf(*score * scale - lse) : 0.0f;
+                                           float delta, const hy_cuda_heads &a) {
+    float z = score_of<IS_CAPPED>(a, *score), p = is_seen ? expf(z - lse) : 0.0f;
     *score = p;
-    *dp = is_seen ? p * (*dp - delta) * scale : 0.0f;
+    *dp = is_seen ? p * (*dp - delta) * a.scale : 0.0f;
+    if (IS_CAPPED) *dp *= 1.0f - (z / a.softcap) * (z / a.softcap);
 }
 
 /* dq: my queries iterate over their keys. */
-template <typename S>
+template <typename S, bool IS_CAPPED>
 static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *my_q = shared, *my_dout = my_q + S::MINE * S::LD;
@@ -297,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_cal
             HY_EACH(j, S::J) {
                 int i = query + ty + TY * r, at = key + tx + TX * j;
                 bool is_seen = i < end && at >= first[r] && at <= i;
-                weigh_pair(&score[r][j], &dp[r][j], is_seen, lse[r], delta[r], a.scale);
+                weigh_pair<IS_CAPPED>(&score[r][j], &dp[r][j], is_seen, lse[r], delta[r], a);
             }
         }
         weigh<S>(dq, dp, weights, k_tile);
@@ -311,7 +327,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_cal
 }
 
 /* dk and dv: my keys iterate over the queries that may see them, of each head that shares them. */
-template <typename S>
+template <typename S, bool IS_CAPPED>
 static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *my_k = shared, *my_v = my_k + S::MINE * S::LD;
@@ -357,7 +373,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
                 HY_EACH(r, S::R) {
                     int at = key + ty + TY * r;
                     bool is_seen = at >= first[j] && at <= i;
-                    weigh_pair(&score[r][j], &dp[r][j], is_seen, lse, delta, a.scale);
+                    weigh_pair<IS_CAPPED>(&score[r][j], &dp[r][j], is_seen, lse, delta, a);
                 }
             }
             weigh<S>(dv, score, weights, dout_tile);
@@ -373,7 +389,34 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
     }
 }
 
+/* One block per head: the weight of the sink in a row is exp(sink - lse). */
+static __global__ void __launch_bounds__(THREADS)
+    sink_kernel(hy_cuda_heads a, const float *lse, const float *delta, int64_t apart,
+                hy_tensor dsinks, bool accumulate) {
+    int h = blockIdx.x;
+    float sink = hy_sink(a, h);
+    double sum = 0;
+    for (int64_t n = threadIdx.x; n < (int64_t)a.B * a.T; n += THREADS) {
+        int64_t unit = n / a.T * a.H + h, t = n % a.T;
+        sum -= (double)expf(sink - lse[unit * a.T + t]) * (double)delta[unit * apart + t];
+    }
+    sum = hy_block_sum<WARPS>(sum);
+    if (threadIdx.x != 0) return;
+    if (accumulate) sum += (double)hy_load_any(dsinks.data, h, dsinks.dtype);
+    hy_store_any(dsinks.data, h, dsinks.dtype, (float)sum);
+}
+
 /* ---- launches -------------------------------------------------------------------------------- */
+
+hy_status hy_attention_sink_gradient(const hy_cuda_run *run, const float *delta, int64_t apart) {
+    const hy_tensor *dsinks = &run->call->t[HY_ATTENTION_BWD_DSINKS];
+    hy_cuda_heads a = hy_cuda_heads_of(run->call);
+    if (!hy_has(dsinks)) return HY_OK;
+    sink_kernel<<<(unsigned)a.H, THREADS, 0, run->stream>>>(
+        a, (const float *)run->call->t[HY_ATTENTION_BWD_LSE].data, delta, apart, *dsinks,
+        run->call->attr.accumulate);
+    return hy_cuda_launched(run);
+}
 
 /* `sides` tiles of each side: q and k, or q, dout, k and v. */
 template <typename S> static constexpr int shared_bytes(int sides) {
@@ -384,7 +427,8 @@ template <typename S> static constexpr int shared_bytes(int sides) {
 template <typename S> static hy_status forward(const hy_cuda_run *run, const generic_call &call) {
     static_assert(shared_bytes<S>(1) <= 99 * 1024, "the limit of sm_120");
     int64_t blocks = hy_ceil_div(call.a.T, S::MINE) * call.a.B * call.a.H;
-    return hy_launch_with_shared(run, forward_kernel<S>, blocks, THREADS, shared_bytes<S>(1), call);
+    auto kernel = call.a.softcap > 0 ? forward_kernel<S, true> : forward_kernel<S, false>;
+    return hy_launch_with_shared(run, kernel, blocks, THREADS, shared_bytes<S>(1), call);
 }
 
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
@@ -400,8 +444,11 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ge
     static_assert(shared_bytes<S>(2) <= 99 * 1024, "the limit of sm_120");
     int64_t tiles = hy_ceil_div(call.a.T, S::MINE) * call.a.B;
     int shared = shared_bytes<S>(2);
-    HY_TRY(hy_launch_with_shared(run, dq_kernel<S>, tiles * call.a.H, THREADS, shared, call));
-    return hy_launch_with_shared(run, dkv_kernel<S>, tiles * call.a.K, THREADS, shared, call);
+    bool is_capped = call.a.softcap > 0;
+    auto dq = is_capped ? dq_kernel<S, true> : dq_kernel<S, false>;
+    auto dkv = is_capped ? dkv_kernel<S, true> : dkv_kernel<S, false>;
+    HY_TRY(hy_launch_with_shared(run, dq, tiles * call.a.H, THREADS, shared, call));
+    return hy_launch_with_shared(run, dkv, tiles * call.a.K, THREADS, shared, call);
 }
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
@@ -413,6 +460,7 @@ hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
     delta_kernel<<<(unsigned)hy_ceil_div(rows, WARPS), THREADS, 0, run->stream>>>(call);
     HY_TRY(hy_cuda_launched(run));
+    HY_TRY(hy_attention_sink_gradient(run, call.delta, call.a.T));
     if (call.a.D <= 64) return backward<shape<64, 64, 32>>(run, call);
     if (call.a.D <= 128) return backward<shape<128, 32, 16>>(run, call);
     return backward<shape<256, 16, 8>>(run, call);

@@ -56,6 +56,7 @@ typedef struct hy_attention_grid {
     int group; /* heads that should share the L2 cache with their keys and values */
     uint32_t apart, to_values, to_tile; /* chunks to the next row copied, to v, between tiles */
     float scale;                        /* factor of scores for powers of two: scale log2(e) */
+    float inner;                        /* capped: factor of q k before tanh; then scale has cap */
 } hy_attention_grid;
 
 #if HY_HAS_TILES
@@ -197,6 +198,16 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
     }
 }
 
+/* Capped scores before their scale: tanh of q k inner. */
+template <typename S>
+__device__ __forceinline__ void hy_cap_scores(float score[S::M_TILES][S::SN / 8][4], float inner) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(n, S::SN / 8) {
+            HY_EACH(e, 4) score[mt][n][e] = hy_tanh(score[mt][n][e] * inner);
+        }
+    }
+}
+
 /* Raises m of all rows of the warp to their largest score, and rescales their sums. */
 template <typename S>
 __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
@@ -281,11 +292,12 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
     }
 }
 
-/* Divides by the sums and writes output and lse. The output passes through shared memory, each warp
+/* Divides by the sums, of which the sink is a part, and writes output and lse. The output passes through shared memory, each warp
  * its own rows, so it is written in packs of 16 bytes. */
 template <typename S, typename T>
-__device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
-                                              float *lse, int64_t width, int query, int end) {
+__device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared,
+                                              const hy_cuda_heads &a, int h, T *out, float *lse,
+                                              int64_t width, int query, int end) {
     int lane = threadIdx.x % 32, own = hy_own_rows<S>(threadIdx.x);
     HY_EACH(mt, S::M_TILES) {
         HY_EACH(r, 2) {
@@ -293,9 +305,16 @@ __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *
             float sum = rows.sum[mt][r];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            float inverse = __fdividef(1.0f, sum);
+            float m = rows.m[mt][r], shrink = 1.0f;
+            if (a.sinks) {
+                float sink = hy_sink(a, h) * HY_LOG2E;
+                m = fmaxf(m, sink);
+                shrink = hy_exp2(rows.m[mt][r] - m);
+                sum = sum * shrink + hy_exp2(sink - m);
+            }
+            float inverse = __fdividef(shrink, sum);
             if (lane % 4 == 0 && query + row < end) {
-                lse[query + row] = (rows.m[mt][r] + log2f(sum)) * 0.693147180559945309f;
+                lse[query + row] = (m + log2f(sum)) * 0.693147180559945309f;
             }
             HY_EACH(n, S::D / 8) {
                 uint32_t at = hy_chunk_at<S>(row, n) + lane % 4 * 4;
@@ -350,10 +369,10 @@ template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention
 }
 
 /* The warp's rows attend to SN keys from `key` on, if any row sees them. */
-template <typename S, typename T>
+template <typename S, typename T, bool IS_CAPPED>
 __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_first_keys<S> *first,
-                                          bool hides_before, float scale, uint32_t queries,
-                                          uint32_t keys, int own, int key) {
+                                          bool hides_before, float scale, float inner,
+                                          uint32_t queries, uint32_t keys, int own, int key) {
     if (key >= own + 16 * S::M_TILES) return; /* after every row of the warp */
     bool is_edge = key + S::SN > own + 1;
     if (hides_before) {
@@ -363,6 +382,7 @@ __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_f
     }
     float score[S::M_TILES][S::SN / 8][4];
     hy_score_keys<S, T>(score, rows, queries, keys);
+    if (IS_CAPPED) hy_cap_scores<S>(score, inner);
     if (is_edge) hy_hide_keys<S>(score, first, own, key);
     hy_meet_scores<S>(score, rows, scale);
     hy_soften<S>(score, rows, scale);
@@ -371,7 +391,7 @@ __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_f
 
 #endif
 
-template <typename S, typename T>
+template <typename S, typename T, bool IS_CAPPED>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_kernel(const T *qkv, T *out, float *lse, hy_cuda_heads a, hy_attention_grid grid) {
 #if HY_HAS_TILES
@@ -434,15 +454,16 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_copy_commit();
 #pragma unroll
         for (int part = S::BN / S::SN - 1; part >= 0; part--) {
-            hy_attend<S, T>(rows, first, hides_before, grid.scale, base + S::Q_OFFSET,
-                            keys + part * S::SN * S::ROW_BYTES, own, tile * S::BN + part * S::SN);
+            hy_attend<S, T, IS_CAPPED>(rows, first, hides_before, grid.scale, grid.inner,
+                                       base + S::Q_OFFSET, keys + part * S::SN * S::ROW_BYTES, own,
+                                       tile * S::BN + part * S::SN);
         }
         keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
     }
     hy_copy_wait<0>();
     __syncthreads();
     at = hy_attention_place_of<S>(a, grid);
-    hy_store_rows<S, T>(rows, shared, out + ((int64_t)at.b * a.T * a.H + at.h) * S::D,
+    hy_store_rows<S, T>(rows, shared, a, at.h, out + ((int64_t)at.b * a.T * a.H + at.h) * S::D,
                         lse + ((int64_t)at.b * a.H + at.h) * a.T, (int64_t)a.H * S::D, at.query,
                         min(at.query + S::BM, a.T));
 #endif
