@@ -31,7 +31,7 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     must(hy_params_layout(&rig->model->params, HY_SET_ALL, options->grad_dtype, &grads));
     const hy_batch_bytes *b = &rig->plan->bytes;
     uint64_t rows = (uint64_t)options->batch * (uint64_t)options->seq;
-    uint64_t rope = (uint64_t)options->seq * (uint64_t)rig->model->shape.head_size * 4;
+    uint64_t rope = (uint64_t)hy_shape_rope_floats(&rig->model->shape, options->seq) * 4 + 4;
     uint64_t total =
         weights.bytes + grads.bytes + b->activations + b->workspace + 16 * rows + rope + 4096;
     must(hy_arena_init(&rig->arena, rig->backend, &rig->ledger, HY_DEVICE, total, "a test"));
@@ -45,7 +45,7 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     must(hy_arena_push(&rig->arena, HY_DATA, rows * 4, (void **)&rig->losses));
     must(hy_arena_push(&rig->arena, HY_DATA, rope, (void **)&rig->rope));
     hy_batch_plan_place(rig->plan, activations, workspace);
-    hy_shape_rope_table(&rig->model->shape, options->seq, rig->rope);
+    hy_shape_rope_tables(&rig->model->shape, options->seq, rig->rope);
     for (int32_t i = 0; i < rig->model->params.count; i++) {
         const hy_param *p = &rig->model->params.list[i];
         if (options->dtype == HY_F32) {

@@ -141,7 +141,7 @@ static inline void pass_open(pass_rig *r, const pass_choice *c) {
     pass_take_state(r, c, &r->weights, HY_WEIGHTS, &layout);
     pass_take_state(r, c, &r->grads, HY_GRADS, &layout);
     pass_take_work(r, c);
-    hy_shape_rope_table(&r->model->shape, 8, r->rope);
+    hy_shape_rope_tables(&r->model->shape, 8, r->rope);
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
         hy_param_initial(p, 3, 0, p->count, hy_store_backing(&r->weights, i));

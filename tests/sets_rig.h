@@ -186,7 +186,7 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     r->dropout_seed[0] = r->dropout_seed[1] = 11;
     r->losses = sets_push(r, HY_DATA, SETS_ROWS * 4);
     r->rope = sets_push(r, HY_DATA, SETS_SEQ * 64 * 4);
-    if (r->model->shape.has_rope) hy_shape_rope_table(&r->model->shape, SETS_SEQ, r->rope);
+    if (r->model->shape.has_rope) hy_shape_rope_tables(&r->model->shape, SETS_SEQ, r->rope);
     sets_fill(r, &c);
     hy_layout_fini(&all);
 }

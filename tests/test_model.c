@@ -38,7 +38,7 @@ static hy_shape rich_shape(void) {
                       .has_qk_norm = true,
                       .norm_eps = 1e-6,
                       .rope_theta = 10000,
-                      .has_llama3_rope = true,
+                      .rope_scaling = HY_ROPE_SCALED_LLAMA3,
                       .rope_factor = 8,
                       .rope_low_freq = 1,
                       .rope_high_freq = 4,

@@ -47,7 +47,6 @@ typedef enum hy_norm_choice { HY_LAYERNORM, HY_RMSNORM } hy_norm_choice;
 typedef enum hy_positions { HY_POSITIONS_LEARNED, HY_POSITIONS_ROPE } hy_positions;
 typedef enum hy_activation { HY_ACTIVATION_GELU, HY_ACTIVATION_SWIGLU } hy_activation;
 typedef enum hy_bias_in { HY_BIAS_IN_ALL, HY_BIAS_IN_ATTENTION, HY_BIAS_IN_MLP } hy_bias_in;
-typedef enum hy_rope_scaling { HY_ROPE_PLAIN, HY_ROPE_LLAMA3 } hy_rope_scaling;
 
 /* A hy_optimizer_id with two flags in higher bits. */
 typedef enum hy_optimizer_choice {

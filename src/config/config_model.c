@@ -25,7 +25,7 @@ static bool is_sent(const char *key, const hy_shape *shape) {
     static const char scaling[] = " shape.rope_factor shape.rope_low_freq shape.rope_high_freq "
                                   "shape.rope_original_context ";
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
-    if (hy_word_is_in(scaling, key)) return shape->has_llama3_rope;
+    if (hy_word_is_in(scaling, key)) return shape->rope_scaling != HY_ROPE_UNSCALED;
     return !strncmp(key, "shape.", 6) ||
            hy_word_is_in(" train.seq_len optimizer.lr optimizer.lr_warmup_steps ", key);
 }

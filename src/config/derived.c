@@ -24,13 +24,13 @@
         COPY(vocab, vocab), COPY(context, context), COPY(norm, is_rms), COPY(positions, has_rope), \
         COPY(activation, is_gated), COPY(qkv_bias, has_qkv_bias), COPY(proj_bias, has_proj_bias),  \
         COPY(qk_norm, has_qk_norm), COPY(tied_head, has_tied_head), COPY(norm_eps, norm_eps),      \
-        COPY(rope_theta, rope_theta), COPY(rope_scaling, has_llama3_rope),                         \
+        COPY(rope_theta, rope_theta), COPY(rope_scaling, rope_scaling),                            \
         COPY(rope_factor, rope_factor), COPY(rope_low_freq, rope_low_freq),                        \
         COPY(rope_high_freq, rope_high_freq), COPY(rope_original_context, rope_original_context),  \
         COPY(sliding_window, sliding_window), COPY(init_std, init_std)
 
 _Static_assert(HY_RMSNORM == 1 && HY_POSITIONS_ROPE == 1 && HY_ACTIVATION_SWIGLU == 1 &&
-                   HY_ROPE_LLAMA3 == 1,
+                   HY_ROPE_SCALED_LLAMA3 == 1,
                "the second value of each choice sets its flag");
 
 void hy_shape_to_settings(const hy_shape *shape, hy_settings *out) {

@@ -256,7 +256,7 @@ static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes)
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "not enough memory for the rope table");
-    hy_shape_rope_table(&e->model->shape, spec->seq, table);
+    hy_shape_rope_tables(&e->model->shape, spec->seq, table);
     hy_status status =
         e->device.backend->copy(e->device.compute, e->work->buffers.rope, table, bytes);
     if (status == HY_OK) status = e->device.backend->stream_sync(e->device.compute);

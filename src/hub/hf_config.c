@@ -132,8 +132,8 @@ static hy_status read_rotations(const reader *r, hy_shape *s) {
                "%s: \"%s...\" differs from layer to layer, which is not supported", r->name,
                r->within);
     if (strcmp(kind, "default") == 0) return HY_OK;
-    s->has_llama3_rope = strcmp(kind, "llama3") == 0;
-    if (s->has_llama3_rope) {
+    if (strcmp(kind, "llama3") == 0) {
+        s->rope_scaling = HY_ROPE_SCALED_LLAMA3;
         HY_TRY(read_number(r, "factor", REQUIRED, &s->rope_factor));
         HY_TRY(read_number(r, "low_freq_factor", REQUIRED, &s->rope_low_freq));
         HY_TRY(read_number(r, "high_freq_factor", REQUIRED, &s->rope_high_freq));

@@ -11,7 +11,7 @@
 
 static void put_rope(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_double(w, "rope_theta", s->rope_theta);
-    if (!s->has_llama3_rope) {
+    if (s->rope_scaling == HY_ROPE_UNSCALED) {
         hy_json_put_null(w, "rope_scaling");
         return;
     }

@@ -52,6 +52,17 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     return t;
 }
 
+/* The rows of a rope table from the first position on. */
+static hy_tensor bind_rope(const hy_frame *f, const hy_batch_input *in, int table) {
+    const hy_shape *shape = &f->plan->model->shape;
+    int64_t seq = f->plan->size.seq, rotary = hy_shape_rotary(shape);
+    int64_t rows = in->rope_rows > 0 ? in->rope_rows : seq;
+    return (hy_tensor){.data = (float *)in->rope + (table * rows + in->rope_first) * rotary,
+                       .shape = {seq, rotary / 2, 2},
+                       .ndim = 3,
+                       .dtype = HY_F32};
+}
+
 static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     const hy_batch_size *size = &f->plan->size;
     bool has_doc_starts = f->plan->options.has_doc_starts;
@@ -76,12 +87,14 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
                             3);
     case HY_GIVEN_DROPOUT: return hy_tensor_1d((void *)in->dropout_seed, HY_I32, 2);
     case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);
-    case HY_GIVEN_ROPE:
-    default:
-        return (hy_tensor){.data = (void *)in->rope,
-                           .shape = {size->seq, f->plan->model->shape.head_size / 2, 2},
-                           .ndim = 3,
-                           .dtype = HY_F32};
+    case HY_GIVEN_ROPE: return bind_rope(f, in, slot->at);
+    case HY_GIVEN_QUERY:
+    default: {
+        hy_tensor tables = bind_rope(f, in, hy_shape_rope_count(&f->plan->model->shape));
+        int64_t rows_behind =
+            (int64_t)in->rope_first * (hy_shape_rotary(&f->plan->model->shape) - 1);
+        return hy_tensor_1d((float *)tables.data - rows_behind, HY_F32, size->seq);
+    }
     }
 }
 

@@ -50,6 +50,7 @@ typedef struct hy_low_rank {
 
 typedef struct hy_linear {
     hy_weight weight, bias;
+    float alpha; /* factor of the product */
     hy_low_rank low_rank;
     bool is_fp8;      /* the matmuls that read the weight use fp8 */
     bool is_grad_fp8; /* the matmul that computes the weight's gradient uses fp8 */
@@ -79,10 +80,11 @@ typedef struct hy_node {
             hy_slot_id rstd;
         } head_norm;
         struct {
-            hy_slot_id table;
+            hy_slot_id table, query;
         } rope;
         struct {
             hy_slot_id doc_starts, lse;
+            hy_weight sinks;
         } attention;
         struct {
             bool is_gated;
@@ -136,6 +138,9 @@ hy_slot_id hy_gradient_of(hy_builder *b, hy_slot_id of, bool *is_begun);
 /* Each takes the slot that it reads and returns the slot that it computes: `out`, or a new one if
  * `out` is HY_NO_SLOT. residual: is added to the result; HY_NO_SLOT: nothing. */
 hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in);
+/* residual + norm(in) */
+hy_slot_id hy_part_norm_onto(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_id out,
+                             hy_slot_id residual);
 void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in, hy_slot_id out,
                     hy_slot_id residual);
 /* qkv, norms of q and k, rope, attention, output projection */
@@ -145,6 +150,11 @@ void hy_part_embedding(hy_builder *b, hy_slot_id out);
 void hy_part_head(hy_builder *b, hy_slot_id in);
 /* out = mid + mlp(norm(mid)), mid = in + attention(norm(in)): most families */
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
+/* mid = in + norm(attention(in)), or with sandwich norms in + norm(attention(norm(in))) */
+void hy_post_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
+void hy_sandwich_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
+/* in + attention(norm(in)) + mlp(norm(in)) */
+void hy_parallel_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 
 /* ---- rules ------------------------------------------------------------------------------------ */
 

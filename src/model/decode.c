@@ -92,7 +92,7 @@ static void count_bytes(hy_decoder *d) {
     uint64_t width = 2 * (uint64_t)s->kv_heads * head, *bytes = d->part_bytes;
     d->layer_bytes = hy_align(context * width * hy_dtype_size(d->options.dtype));
     bytes[CACHE] = (uint64_t)s->layers * d->layer_bytes;
-    bytes[ROPE] = s->has_rope ? hy_align(context * head * sizeof(float)) : 0;
+    bytes[ROPE] = hy_align((uint64_t)hy_shape_rope_floats(s, d->options.context) * sizeof(float));
     bytes[TOKENS] = hy_align((uint64_t)d->options.rows * sizeof(int32_t));
     for (int i = 0; i < 2; i++) {
         plans[i]->bytes.workspace =
@@ -173,10 +173,11 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
     d->logits = d->one->logits;
     d->length = 0;
     if (!d->rope) return HY_OK;
-    size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
+    int32_t context = d->options.context;
+    size_t bytes = (size_t)hy_shape_rope_floats(&d->model->shape, context) * sizeof(float);
     float *table = malloc(bytes);
     HY_FAIL_IF(!table, HY_ERR_MEMORY, "not enough memory for the rope table");
-    hy_shape_rope_table(&d->model->shape, d->options.context, table);
+    hy_shape_rope_tables(&d->model->shape, context, table);
     hy_status status = d->backend->copy(stream, d->rope, table, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(stream);
     free(table);
@@ -202,7 +203,9 @@ static void adjust(const hy_frame *f, hy_op_call *call) {
 static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     const hy_shape *s = &d->model->shape;
     hy_batch_plan *plan = rows == 1 ? d->one : d->many;
-    input->rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL;
+    input->rope = d->rope;
+    input->rope_rows = d->options.context;
+    input->rope_first = d->length;
     set_rows(plan, rows);
     hy_frame f = {
         .plan = plan, .pass = HY_PASS_EVAL, .input = input, .adjust = adjust, .context = d};
@@ -256,6 +259,7 @@ hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights, h
         logits[i] = dtype == HY_F32    ? ((const float *)d->staged)[i]
                     : dtype == HY_BF16 ? hy_bf16_to_f32(narrow[i])
                                        : hy_f16_to_f32(narrow[i]);
+        logits[i] = hy_shape_logit(&d->model->shape, logits[i]);
     }
     return status;
 }

@@ -98,6 +98,7 @@ void hy_linear_forward(hy_builder *b, const hy_node *node) {
     hy_unit_op op =
         hy_matmul_op(l->is_fp8 ? l->in_codes : node->in, l->weight.value, node->out, false, true);
     op.attr.matmul.is_fast = l->is_fp8 && b->unit->traits.fp8.is_fast;
+    op.attr.matmul.alpha = l->alpha;
     op.slot[HY_MATMUL_BIAS] = l->bias.value;
     op.slot[HY_MATMUL_C] = residual;
     hy_add_op(b, op);
@@ -110,6 +111,7 @@ static void backward_params(hy_builder *b, const hy_linear *l, hy_slot_id dout, 
     hy_unit_op plain = hy_matmul_op(dout, in, l->weight.grad, true, false);
     hy_unit_op fp8 =
         hy_matmul_op(l->dout_transposed, l->in_transposed, l->weight.grad, false, true);
+    plain.attr.matmul.alpha = fp8.attr.matmul.alpha = l->alpha;
     hy_add_op(b, l->is_grad_fp8 ? fp8 : plain);
     hy_adapter_backward_params(b, &l->low_rank, dout, in);
     if (l->bias.grad == NONE) return;
@@ -126,6 +128,7 @@ static void backward_input(hy_builder *b, const hy_linear *l, hy_slot_id dout, h
                   .slot[HY_TO_FP8_TRANSPOSED] = l->weight_transposed);
         op = hy_matmul_op(l->dout_codes, l->weight_transposed, din, false, true);
     }
+    op.attr.matmul.alpha = l->alpha;
     op.slot[HY_MATMUL_C] = is_begun ? din : NONE;
     hy_add_op(b, op);
     hy_adapter_backward_input(b, &l->low_rank, din);

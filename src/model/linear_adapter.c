@@ -27,7 +27,7 @@ void hy_linear_add_adapter(hy_builder *b, hy_node *node) {
     if (pieces.adapted == 0) return;
     for (int32_t i = 0; i < pieces.count; i++) rows += pieces.rows[i];
     hy_param_kind a = hy_adapter_kind(matrix);
-    low->scale = (float)shape->adapter.scale;
+    low->scale = (float)shape->adapter.scale * node->linear.alpha;
     hy_adapter_rows all = hy_adapter_rows_before(&pieces, pieces.count, shape->adapter.rank);
     low->a = hy_add_weight(b, a, all.a, in);
     low->b = hy_add_weight(b, (hy_param_kind)(a + 1), all.b, shape->adapter.rank);

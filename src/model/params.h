@@ -30,7 +30,12 @@ typedef enum hy_param_kind {
     HY_P_DOWN_BIAS,
     HY_P_FINAL_NORM,
     HY_P_FINAL_NORM_BIAS,
-    HY_P_HEAD, /* (V,C) */
+    HY_P_HEAD,        /* (V,C) */
+    HY_P_NORM1_AFTER, /* norms of what attention and mlp add to the residual */
+    HY_P_NORM1_AFTER_BIAS,
+    HY_P_NORM2_AFTER,
+    HY_P_NORM2_AFTER_BIAS,
+    HY_P_SINKS, /* (H) */
     /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those
      * pieces, r). */
     HY_P_QKV_A,

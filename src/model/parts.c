@@ -11,17 +11,35 @@ static hy_slot_id statistics(hy_builder *b, int32_t cols, hy_keep_group group) {
     return slot;
 }
 
-hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {
+static void add_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_id out,
+                     hy_slot_id residual) {
     const hy_shape *s = b->shape;
-    hy_slot_id out = hy_add_activation(b, s->width, HY_KEEP_CHEAP);
     hy_node *node = hy_add_node(b, HY_NODE_NORM, in, out);
+    node->residual = residual;
+    node->attr.norm.offset = (float)s->more.norm_offset;
     node->attr.norm.eps = (float)s->norm_eps;
     node->attr.norm.is_rms = s->is_rms;
     node->norm.weight = hy_add_weight(b, kind, s->width, 0);
     node->norm.rstd = statistics(b, 0, HY_KEEP_RESIDUAL);
-    if (s->is_rms) return out;
+    if (s->is_rms) return;
     node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), s->width, 0);
     node->norm.mean = statistics(b, 0, HY_KEEP_RESIDUAL);
+}
+
+hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {
+    hy_slot_id out = hy_add_activation(b, b->shape->width, HY_KEEP_CHEAP);
+    add_norm(b, kind, in, out, NONE);
+    return out;
+}
+
+static hy_slot_id part_result(hy_builder *b, hy_slot_id out, hy_keep_group group) {
+    return out != NONE ? out : hy_add_activation(b, b->shape->width, group);
+}
+
+hy_slot_id hy_part_norm_onto(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_id out,
+                             hy_slot_id residual) {
+    out = part_result(b, out, HY_KEEP_RESIDUAL);
+    add_norm(b, kind, in, out, residual);
     return out;
 }
 
@@ -29,23 +47,34 @@ void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id
                     hy_slot_id residual) {
     hy_node *node = hy_add_node(b, HY_NODE_LINEAR, in, out);
     node->residual = residual;
+    node->linear.alpha = 1;
     int32_t rows = b->unit->slots[out].cols;
     node->linear.weight = hy_add_weight(b, kind, rows, b->unit->slots[in].cols);
     if (has_bias) node->linear.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), rows, 0);
 }
 
-static hy_slot_id part_result(hy_builder *b, hy_slot_id out) {
-    return out != NONE ? out : hy_add_activation(b, b->shape->width, HY_KEEP_RESIDUAL);
+/* A matrix that writes into the residual stream. */
+static void add_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in,
+                       hy_slot_id out, hy_slot_id residual) {
+    hy_part_linear(b, kind, has_bias, in, out, residual);
+    double scale = b->shape->more.residual_scale;
+    if (scale != 0) b->nodes[b->count - 1].linear.alpha = (float)scale;
 }
 
 static hy_op_attr heads_attr(const hy_builder *b) {
     const hy_shape *s = b->shape;
-    return (hy_op_attr){.heads = {.heads = s->heads,
-                                  .kv_heads = s->kv_heads,
-                                  .head_dim = s->head_size,
-                                  .window = b->unit->traits.window,
-                                  .scale = (float)(1 / sqrt(s->head_size)),
-                                  .eps = (float)s->norm_eps}};
+    return (hy_op_attr){
+        .heads = {.heads = s->heads,
+                  .kv_heads = s->kv_heads,
+                  .head_dim = s->head_size,
+                  .window = b->unit->traits.window,
+                  .rotary = hy_shape_rotary(s) < s->head_size ? hy_shape_rotary(s) : 0,
+                  .scale = (float)(s->more.attention_scale > 0 ? s->more.attention_scale
+                                                               : 1 / sqrt(s->head_size)),
+                  .softcap = (float)s->more.attention_softcap,
+                  .is_whole = s->more.has_whole_qk_norm,
+                  .norm_offset = (float)s->more.norm_offset,
+                  .eps = (float)s->norm_eps}};
 }
 
 static hy_slot_id add_head_norm(hy_builder *b, hy_slot_id in) {
@@ -53,10 +82,21 @@ static hy_slot_id add_head_norm(hy_builder *b, hy_slot_id in) {
     hy_slot_id out = hy_add_activation(b, hy_shape_qkv(s), HY_KEEP_ATTENTION);
     hy_node *node = hy_add_node(b, HY_NODE_HEAD_NORM, in, out);
     node->attr = heads_attr(b);
-    node->head_norm.rstd = statistics(b, s->heads + s->kv_heads, HY_KEEP_ATTENTION);
-    node->head_norm.q = hy_add_weight(b, HY_P_Q_NORM, s->head_size, 0);
-    node->head_norm.k = hy_add_weight(b, HY_P_K_NORM, s->head_size, 0);
+    bool is_whole = s->more.has_whole_qk_norm;
+    int32_t norms = is_whole ? 2 : s->heads + s->kv_heads;
+    node->head_norm.rstd = statistics(b, norms, HY_KEEP_ATTENTION);
+    node->head_norm.q = hy_add_weight(b, HY_P_Q_NORM, s->head_size * (is_whole ? s->heads : 1), 0);
+    node->head_norm.k =
+        hy_add_weight(b, HY_P_K_NORM, s->head_size * (is_whole ? s->kv_heads : 1), 0);
     return out;
+}
+
+static void add_rope(hy_builder *b, hy_slot_id qkv) {
+    hy_node *node = hy_add_node(b, HY_NODE_ROPE, qkv, qkv);
+    node->attr = heads_attr(b);
+    node->rope.table = hy_add_given(b, HY_GIVEN_ROPE);
+    b->unit->slots[node->rope.table].at = b->unit->traits.rope == HY_ROPE_LOCAL;
+    if (b->shape->more.rope.query_beta > 0) node->rope.query = hy_add_given(b, HY_GIVEN_QUERY);
 }
 
 hy_slot_id hy_part_attention(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual) {
@@ -64,37 +104,38 @@ hy_slot_id hy_part_attention(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_sl
     hy_slot_id qkv = hy_add_activation(b, hy_shape_qkv(s), HY_KEEP_ATTENTION);
     hy_part_linear(b, HY_P_QKV, s->has_qkv_bias, in, qkv, NONE);
     if (s->has_qk_norm) qkv = add_head_norm(b, qkv);
-    if (s->has_rope) {
-        hy_node *rope = hy_add_node(b, HY_NODE_ROPE, qkv, qkv);
-        rope->attr = heads_attr(b);
-        rope->rope.table = hy_add_given(b, HY_GIVEN_ROPE);
-    }
+    if (b->unit->traits.rope != HY_ROPE_ABSENT) add_rope(b, qkv);
     hy_slot_id attended = hy_add_activation(b, s->heads * s->head_size, HY_KEEP_ATTENTION);
     hy_node *node = hy_add_node(b, HY_NODE_ATTENTION, qkv, attended);
     node->attr = heads_attr(b);
     node->attention.lse = statistics(b, s->heads, HY_KEEP_ATTENTION);
     b->unit->slots[node->attention.lse].rows = HY_ROWS_LSE;
     node->attention.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
-    out = part_result(b, out);
-    hy_part_linear(b, HY_P_OUT, hy_shape_out_bias(s), attended, out, residual);
+    if (s->more.has_sinks) node->attention.sinks = hy_add_weight(b, HY_P_SINKS, s->heads, 0);
+    out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : HY_KEEP_ATTENTION);
+    add_output(b, HY_P_OUT, hy_shape_out_bias(s), attended, out, residual);
     return out;
 }
 
 hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id residual) {
+    static const hy_act functions[] = {HY_ACT_DEFAULT, HY_ACT_GELU_TANH, HY_ACT_GELU, HY_ACT_RELU2};
     const hy_shape *s = b->shape;
     bool has_bias = hy_shape_mlp_bias(s);
     hy_slot_id wide = hy_add_activation(b, s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
     hy_slot_id active = hy_add_activation(b, s->mlp_width, HY_KEEP_CHEAP);
     hy_part_linear(b, HY_P_UP, has_bias, in, wide, NONE);
-    hy_add_node(b, HY_NODE_ACTIVATION, wide, active)->activation.is_gated = s->is_gated;
-    out = part_result(b, out);
-    hy_part_linear(b, HY_P_DOWN, has_bias, active, out, residual);
+    hy_node *node = hy_add_node(b, HY_NODE_ACTIVATION, wide, active);
+    node->activation.is_gated = s->is_gated;
+    node->attr.act.kind = functions[s->more.function];
+    out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : HY_KEEP_MLP);
+    add_output(b, HY_P_DOWN, has_bias, active, out, residual);
     return out;
 }
 
 void hy_part_embedding(hy_builder *b, hy_slot_id out) {
     hy_node *node = hy_add_node(b, HY_NODE_EMBED, hy_add_given(b, HY_GIVEN_TOKENS), out);
     const hy_shape *s = b->shape;
+    node->attr.embed.scale = (float)s->more.embed_scale;
     node->embed.tokens = hy_add_weight(b, HY_P_TOKENS, s->vocab, s->width);
     if (s->has_rope) return;
     node->embed.positions = hy_add_weight(b, HY_P_POSITIONS, s->context, s->width);
@@ -108,6 +149,8 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
     hy_node *node = hy_add_node(b, HY_NODE_LOSS, in, NONE);
     node->attr.loss.vocab = s->vocab;
     node->attr.loss.scale = 1;
+    node->attr.loss.factor = (float)s->more.logit_scale;
+    node->attr.loss.softcap = (float)s->more.logit_softcap;
     node->loss.logits = hy_add_slot(b, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
     b->unit->slots[node->loss.logits].rows = HY_ROWS_CHUNK;
     node->loss.targets = hy_add_given(b, HY_GIVEN_TARGETS);
@@ -118,4 +161,23 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {
     hy_slot_id mid = hy_part_attention(b, hy_part_norm(b, HY_P_NORM1, in), NONE, in);
     hy_part_mlp(b, hy_part_norm(b, HY_P_NORM2, mid), out, mid);
+}
+
+void hy_sandwich_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {
+    hy_slot_id attended = hy_part_attention(b, hy_part_norm(b, HY_P_NORM1, in), NONE, NONE);
+    hy_slot_id mid = hy_part_norm_onto(b, HY_P_NORM1_AFTER, attended, NONE, in);
+    hy_slot_id mapped = hy_part_mlp(b, hy_part_norm(b, HY_P_NORM2, mid), NONE, NONE);
+    hy_part_norm_onto(b, HY_P_NORM2_AFTER, mapped, out, mid);
+}
+
+void hy_post_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {
+    hy_slot_id mid =
+        hy_part_norm_onto(b, HY_P_NORM1_AFTER, hy_part_attention(b, in, NONE, NONE), NONE, in);
+    hy_part_norm_onto(b, HY_P_NORM2_AFTER, hy_part_mlp(b, mid, NONE, NONE), out, mid);
+}
+
+void hy_parallel_block(hy_builder *b, hy_slot_id in, hy_slot_id out) {
+    hy_slot_id for_mlp = hy_part_norm(b, HY_P_NORM2, in);
+    hy_slot_id mid = hy_part_attention(b, hy_part_norm(b, HY_P_NORM1, in), NONE, in);
+    hy_part_mlp(b, for_mlp, out, mid);
 }

@@ -12,7 +12,7 @@
 /* ---- embedding -------------------------------------------------------------------------------- */
 
 static void embed_forward(hy_builder *b, const hy_node *n) {
-    HY_ADD_OP(b, HY_OP_EMBED, .slot[HY_EMBED_TOKENS] = n->in,
+    HY_ADD_OP(b, HY_OP_EMBED, .attr = n->attr, .slot[HY_EMBED_TOKENS] = n->in,
               .slot[HY_EMBED_WTE] = n->embed.tokens.value,
               .slot[HY_EMBED_WPE] = n->embed.positions.value, .slot[HY_EMBED_X] = n->out,
               .slot[HY_EMBED_DOC_STARTS] = n->embed.doc_starts);
@@ -22,11 +22,11 @@ static void embed_forward(hy_builder *b, const hy_node *n) {
 static void embed_backward(hy_builder *b, hy_node *n) {
     bool is_begun;
     hy_slot_id dx = hy_gradient_of(b, n->out, &is_begun);
-    HY_ADD_OP(b, HY_OP_EMBED_BWD, .slot[HY_EMBED_BWD_TOKENS] = n->in, .slot[HY_EMBED_BWD_DX] = dx,
-              .slot[HY_EMBED_BWD_DWTE] = n->embed.tokens.grad);
+    HY_ADD_OP(b, HY_OP_EMBED_BWD, .attr = n->attr, .slot[HY_EMBED_BWD_TOKENS] = n->in,
+              .slot[HY_EMBED_BWD_DX] = dx, .slot[HY_EMBED_BWD_DWTE] = n->embed.tokens.grad);
     if (n->embed.positions.grad == NONE) return;
-    HY_ADD_OP(b, HY_OP_EMBED_BWD, .slot[HY_EMBED_BWD_TOKENS] = n->in, .slot[HY_EMBED_BWD_DX] = dx,
-              .slot[HY_EMBED_BWD_DWPE] = n->embed.positions.grad,
+    HY_ADD_OP(b, HY_OP_EMBED_BWD, .attr = n->attr, .slot[HY_EMBED_BWD_TOKENS] = n->in,
+              .slot[HY_EMBED_BWD_DX] = dx, .slot[HY_EMBED_BWD_DWPE] = n->embed.positions.grad,
               .slot[HY_EMBED_BWD_DOC_STARTS] = n->embed.doc_starts);
 }
 
@@ -37,7 +37,7 @@ static void norm_forward(hy_builder *b, const hy_node *n) {
               .slot[HY_NORM_WEIGHT] = n->norm.weight.value,
               .slot[HY_NORM_BIAS] = n->norm.bias.value, .slot[HY_NORM_Y] = n->out,
               .slot[HY_NORM_MEAN] = n->norm.mean, .slot[HY_NORM_RSTD] = n->norm.rstd,
-              .slot[HY_NORM_LARGEST] = n->largest);
+              .slot[HY_NORM_LARGEST] = n->largest, .slot[HY_NORM_RESIDUAL] = n->residual);
 }
 
 static void norm_backward(hy_builder *b, hy_node *n) {
@@ -76,7 +76,7 @@ static void head_norm_backward(hy_builder *b, hy_node *n) {
 
 static void rope_forward(hy_builder *b, const hy_node *n) {
     HY_ADD_OP(b, HY_OP_ROPE, .attr = n->attr, .slot[HY_ROPE_QKV] = n->in,
-              .slot[HY_ROPE_TABLE] = n->rope.table);
+              .slot[HY_ROPE_TABLE] = n->rope.table, .slot[HY_ROPE_QUERY] = n->rope.query);
 }
 
 static void rope_backward(hy_builder *b, hy_node *n) {
@@ -84,13 +84,14 @@ static void rope_backward(hy_builder *b, hy_node *n) {
     hy_op_attr attr = n->attr;
     attr.heads.inverse = true;
     HY_ADD_OP(b, HY_OP_ROPE, .attr = attr, .slot[HY_ROPE_QKV] = hy_gradient_of(b, n->in, &is_begun),
-              .slot[HY_ROPE_TABLE] = n->rope.table);
+              .slot[HY_ROPE_TABLE] = n->rope.table, .slot[HY_ROPE_QUERY] = n->rope.query);
 }
 
 static void attention_forward(hy_builder *b, const hy_node *n) {
     HY_ADD_OP(b, HY_OP_ATTENTION, .attr = n->attr, .slot[HY_ATTENTION_QKV] = n->in,
               .slot[HY_ATTENTION_DOC_STARTS] = n->attention.doc_starts,
-              .slot[HY_ATTENTION_OUT] = n->out, .slot[HY_ATTENTION_LSE] = n->attention.lse);
+              .slot[HY_ATTENTION_OUT] = n->out, .slot[HY_ATTENTION_LSE] = n->attention.lse,
+              .slot[HY_ATTENTION_SINKS] = n->attention.sinks.value);
 }
 
 static void attention_backward(hy_builder *b, hy_node *n) {
@@ -102,18 +103,20 @@ static void attention_backward(hy_builder *b, hy_node *n) {
               .slot[HY_ATTENTION_BWD_QKV] = n->in,
               .slot[HY_ATTENTION_BWD_DOC_STARTS] = n->attention.doc_starts,
               .slot[HY_ATTENTION_BWD_OUT] = n->out, .slot[HY_ATTENTION_BWD_LSE] = n->attention.lse,
-              .slot[HY_ATTENTION_BWD_DQKV] = dqkv);
+              .slot[HY_ATTENTION_BWD_DQKV] = dqkv,
+              .slot[HY_ATTENTION_BWD_SINKS] = n->attention.sinks.value,
+              .slot[HY_ATTENTION_BWD_DSINKS] = n->attention.sinks.grad);
 }
 
 /* ---- activation functions --------------------------------------------------------------------- */
 
 static void activation_forward(hy_builder *b, const hy_node *n) {
     if (n->activation.is_gated) {
-        HY_ADD_OP(b, HY_OP_SWIGLU, .slot[HY_SWIGLU_GATE_UP] = n->in, .slot[HY_SWIGLU_Y] = n->out,
-                  .slot[HY_SWIGLU_LARGEST] = n->largest);
+        HY_ADD_OP(b, HY_OP_SWIGLU, .attr = n->attr, .slot[HY_SWIGLU_GATE_UP] = n->in,
+                  .slot[HY_SWIGLU_Y] = n->out, .slot[HY_SWIGLU_LARGEST] = n->largest);
     } else {
-        HY_ADD_OP(b, HY_OP_GELU, .slot[HY_GELU_X] = n->in, .slot[HY_GELU_Y] = n->out,
-                  .slot[HY_GELU_LARGEST] = n->largest);
+        HY_ADD_OP(b, HY_OP_GELU, .attr = n->attr, .slot[HY_GELU_X] = n->in,
+                  .slot[HY_GELU_Y] = n->out, .slot[HY_GELU_LARGEST] = n->largest);
     }
 }
 
@@ -129,13 +132,14 @@ void hy_activation_backward(hy_builder *b, hy_node *n, hy_slot_id active) {
     n->activation.is_done = true;
     if (n->activation.is_gated) {
         b->gradient[n->in] = n->in;
-        HY_ADD_OP(b, HY_OP_SWIGLU_BWD, .slot[HY_SWIGLU_BWD_DY] = dout,
+        HY_ADD_OP(b, HY_OP_SWIGLU_BWD, .attr = n->attr, .slot[HY_SWIGLU_BWD_DY] = dout,
                   .slot[HY_SWIGLU_BWD_GATE_UP] = n->in, .slot[HY_SWIGLU_BWD_DGATE_UP] = n->in,
                   .slot[HY_SWIGLU_BWD_ACTIVE] = active, .slot[HY_SWIGLU_BWD_LARGEST] = largest);
     } else {
         b->gradient[n->in] = dout;
-        HY_ADD_OP(b, HY_OP_GELU_BWD, .slot[HY_GELU_BWD_DY] = dout, .slot[HY_GELU_BWD_X] = n->in,
-                  .slot[HY_GELU_BWD_DX] = dout, .slot[HY_GELU_BWD_LARGEST] = largest);
+        HY_ADD_OP(b, HY_OP_GELU_BWD, .attr = n->attr, .slot[HY_GELU_BWD_DY] = dout,
+                  .slot[HY_GELU_BWD_X] = n->in, .slot[HY_GELU_BWD_DX] = dout,
+                  .slot[HY_GELU_BWD_LARGEST] = largest);
     }
 }
 

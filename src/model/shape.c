@@ -35,9 +35,16 @@ static hy_status check_heads(hy_shape *s) {
 }
 
 static hy_status check_rope_scaling(const hy_shape *s) {
-    if (!s->has_llama3_rope) return HY_OK;
+    if (s->rope_scaling == HY_ROPE_UNSCALED) return HY_OK;
     HY_FAIL_IF(!s->has_rope, HY_ERR_INPUT,
-               "shape.rope_scaling is llama3 but shape.positions is learned");
+               "shape.rope_scaling is set, but shape.positions is learned");
+    if (s->rope_scaling != HY_ROPE_SCALED_LLAMA3) {
+        HY_FAIL_IF(!(s->rope_factor > 0 && s->rope_original_context >= 1), HY_ERR_INPUT,
+                   "rope scaling needs a factor above 0 and an original context; got factor %g, "
+                   "original context %d",
+                   s->rope_factor, s->rope_original_context);
+        return HY_OK;
+    }
     HY_FAIL_IF(!(s->rope_factor >= 1 && s->rope_low_freq > 0 &&
                  s->rope_high_freq > s->rope_low_freq && s->rope_original_context >= 1),
                HY_ERR_INPUT,
@@ -98,24 +105,8 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return is_full ? 0 : s->sliding_window;
 }
 
-/* Llama-3.1's scaling of low frequencies: unchanged above high_freq turns per original context,
- * divided by the factor below low_freq turns, blended between. */
-static double scaled_frequency(const hy_shape *s, double frequency) {
-    if (!s->has_llama3_rope) return frequency;
-    double turns = s->rope_original_context * frequency / (2 * M_PI);
-    if (turns > s->rope_high_freq) return frequency;
-    if (turns < s->rope_low_freq) return frequency / s->rope_factor;
-    double blend = (turns - s->rope_low_freq) / (s->rope_high_freq - s->rope_low_freq);
-    return (1 - blend) * frequency / s->rope_factor + blend * frequency;
-}
-
-void hy_shape_rope_table(const hy_shape *s, int32_t seq, float *table) {
-    int32_t half = s->head_size / 2;
-    for (int32_t i = 0; i < half; i++) {
-        double frequency = scaled_frequency(s, pow(s->rope_theta, -2.0 * i / s->head_size));
-        for (int32_t t = 0; t < seq; t++) {
-            table[((int64_t)t * half + i) * 2] = (float)cos(t * frequency);
-            table[((int64_t)t * half + i) * 2 + 1] = (float)sin(t * frequency);
-        }
-    }
+float hy_shape_logit(const hy_shape *s, float logit) {
+    double cap = s->more.logit_softcap, scale = s->more.logit_scale;
+    if (scale != 0) logit = (float)(scale * logit);
+    return cap > 0 ? (float)(cap * tanh(logit / cap)) : logit;
 }

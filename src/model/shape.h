@@ -49,6 +49,60 @@ typedef enum hy_arch {
     HY_ARCH_COUNT
 } hy_arch;
 
+/* How the frequencies of rope follow from the length that a model was trained for. The second value
+ * is that of shape.rope_scaling. */
+typedef enum hy_rope_scaling {
+    HY_ROPE_UNSCALED,
+    HY_ROPE_SCALED_LLAMA3,
+    HY_ROPE_SCALED_LINEAR,
+    HY_ROPE_SCALED_DYNAMIC, /* depends on the length of the sequence */
+    HY_ROPE_SCALED_YARN,
+    HY_ROPE_SCALED_LONGROPE, /* depends on the length of the sequence */
+} hy_rope_scaling;
+
+#define HY_ROPE_PAIRS_MAX 128
+
+/* Options of rope. Zero: as in Llama. */
+typedef struct hy_rope_options {
+    double share;          /* of a head's elements that are rotated; 0: all */
+    double local_theta;    /* of the layers with a window; 0: as for the others */
+    bool scales_full_only; /* layers with a window are not scaled */
+    /* The layers with rope: one letter per layer, r (rope) or n (none), repeated; "": all. */
+    char layers[HY_SLIDING_LAYERS_MAX];
+    /* yarn: turns per original context between which frequencies are blended (0: 32 and 1), exact
+     * limits instead of whole pairs, and the factor of cosine and sine (0: it follows from
+     * mscale, mscale_all_dim and rope_factor); longrope uses the last. */
+    double beta_fast, beta_slow;
+    bool is_untruncated;
+    double attention_factor, mscale, mscale_all_dim;
+    /* longrope: divisors of the frequencies up to the original context, and beyond it. */
+    double short_factors[HY_ROPE_PAIRS_MAX], long_factors[HY_ROPE_PAIRS_MAX];
+    /* Queries are multiplied by 1 + query_beta log(1 + position / original context), with an
+     * integer quotient; 0: not. */
+    double query_beta;
+} hy_rope_options;
+
+/* The activation function of the mlp, or of its gate. */
+typedef enum hy_mlp_function {
+    HY_MLP_USUAL, /* silu for a gate, otherwise gelu in its tanh form */
+    HY_MLP_GELU_TANH,
+    HY_MLP_GELU,
+    HY_MLP_RELU2,
+} hy_mlp_function;
+
+/* Options of a transformer that few families use. Zero: as in Llama. */
+typedef struct hy_shape_options {
+    hy_rope_options rope;
+    hy_mlp_function function;
+    double norm_offset;       /* added to the weights of norms (Gemma: 1) */
+    bool has_whole_qk_norm;   /* qk-norm is over all heads together */
+    bool has_sinks;           /* attention: a learned logit per head without a value */
+    double attention_scale;   /* of q k; 0: 1/sqrt(D) */
+    double attention_softcap; /* of scores; 0: none */
+    double logit_softcap;
+    double embed_scale, residual_scale, logit_scale; /* factors; 0: 1 */
+} hy_shape_options;
+
 typedef struct hy_shape {
     hy_arch arch;      /* used for the export; NONE: follows from the rest */
     int32_t layers;    /* L */
@@ -67,7 +121,7 @@ typedef struct hy_shape {
     bool lacks_out_bias, lacks_mlp_bias;
     double norm_eps;
     double rope_theta;
-    bool has_llama3_rope;
+    hy_rope_scaling rope_scaling;
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
     int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
@@ -75,6 +129,7 @@ typedef struct hy_shape {
      * the layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
+    hy_shape_options more;
     hy_adapter adapter;
 } hy_shape;
 
@@ -105,6 +160,9 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
+/* The logit behind scale and cap. */
+float hy_shape_logit(const hy_shape *shape, float logit);
+
 /* The parts that exist in such a shape. If q, k and v are one module (GPT-2), all of them have
  * an adapter or none. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
@@ -112,5 +170,14 @@ static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
 }
 bool hy_shape_packs_adapter(const hy_shape *shape);
 
-/* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
-void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);
+/* Rope (rope.c). A layer uses one of the tables, or none. */
+typedef enum hy_rope_table { HY_ROPE_ABSENT, HY_ROPE_FULL, HY_ROPE_LOCAL } hy_rope_table;
+hy_rope_table hy_shape_rope(const hy_shape *shape, int32_t layer);
+/* Elements of a head that are rotated. */
+int32_t hy_shape_rotary(const hy_shape *shape);
+int hy_shape_rope_count(const hy_shape *shape); /* tables: 1, or 2 with a local one */
+/* Floats of all tables for sequences of this length; 0: no rope. */
+int64_t hy_shape_rope_floats(const hy_shape *shape, int32_t seq);
+/* Fills the tables, each (seq, R/2, 2): cosine and sine of every position and frequency; first the
+ * full one, then the local one if there is one; then the factors of queries (seq), if any. */
+void hy_shape_rope_tables(const hy_shape *shape, int32_t seq, float *tables);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/ops.h"
+#include "model/arch/arch.h"
 #include "model/builder.h"
 
 int hy_recompute_groups(hy_recompute recompute) {
@@ -17,11 +18,12 @@ int hy_recompute_groups(hy_recompute recompute) {
 }
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
-    return a->part == b->part && a->window == b->window && a->trained == b->trained &&
-           memcmp(a->stored, b->stored, sizeof a->stored) == 0 && a->in_16_bits == b->in_16_bits &&
-           a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
-           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
-           a->fp8.is_fast == b->fp8.is_fast && a->fp8.is_frozen == b->fp8.is_frozen;
+    return a->part == b->part && a->window == b->window && a->rope == b->rope &&
+           a->trained == b->trained && memcmp(a->stored, b->stored, sizeof a->stored) == 0 &&
+           a->in_16_bits == b->in_16_bits && a->passes_back == b->passes_back &&
+           a->fp8.weights == b->fp8.weights && a->fp8.grads == b->fp8.grads &&
+           a->fp8.gradient == b->fp8.gradient && a->fp8.is_fast == b->fp8.is_fast &&
+           a->fp8.is_frozen == b->fp8.is_frozen;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
@@ -35,7 +37,9 @@ hy_unit_traits hy_unit_traits_of(const hy_shape *s, int32_t unit) {
     hy_unit_traits traits = {.part = HY_PART_BLOCK, .trained = ~(uint64_t)0, .passes_back = true};
     if (unit == 0) traits.part = HY_PART_EMBEDDING;
     if (unit == s->layers + 1) traits.part = HY_PART_HEAD;
-    if (traits.part == HY_PART_BLOCK) traits.window = hy_shape_window(s, unit - 1);
+    if (traits.part != HY_PART_BLOCK) return traits;
+    traits.window = hy_shape_window(s, unit - 1);
+    traits.rope = hy_shape_rope(s, unit - 1);
     return traits;
 }
 
@@ -47,7 +51,7 @@ static void build_embedding(hy_builder *b) {
 static void build_block(hy_builder *b) {
     hy_slot_id in = hy_add_slot(b, HY_SLOT_RESIDUAL_IN, b->shape->width);
     hy_slot_id out = hy_add_slot(b, HY_SLOT_RESIDUAL_OUT, b->shape->width);
-    hy_pre_norm_block(b, in, out);
+    hy_shape_family(b->shape)->block(b, in, out);
 }
 
 static void build_head(hy_builder *b) {

@@ -32,7 +32,8 @@ typedef enum hy_given {
     HY_GIVEN_TARGETS,    /* (N) i32 */
     HY_GIVEN_DOC_STARTS, /* (N) i32, may be absent */
     HY_GIVEN_LOSSES,     /* (N) fp32 */
-    HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
+    HY_GIVEN_ROPE,       /* (context, R/2, 2) fp32, of the full or the local table */
+    HY_GIVEN_QUERY,      /* (context) fp32: factors of queries by position */
     HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
     /* (3) f64 of the unit's HY_SEEN, may be absent: statistics of the conversion to fp8 */
     HY_GIVEN_SEEN,
@@ -82,7 +83,9 @@ typedef struct hy_slot {
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
-    int8_t at; /* HY_GIVEN_LARGEST: number of the matrix; HY_GIVEN_SEEN: offset in HY_SEEN */
+    /* HY_GIVEN_LARGEST: number of the matrix; HY_GIVEN_SEEN: offset in HY_SEEN; HY_GIVEN_ROPE:
+     * number of the table */
+    int8_t at;
 } hy_slot;
 
 typedef struct hy_unit_op {
@@ -98,7 +101,8 @@ typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_
  * traits. */
 typedef struct hy_unit_traits {
     hy_unit_part part;
-    int32_t window;   /* of a block's attention; 0: none */
+    int32_t window; /* of a block's attention; 0: none */
+    hy_rope_table rope;
     uint64_t trained; /* a bit for each trained hy_param_kind: backward computes its gradient */
     hy_dtype stored[HY_LINEARS]; /* of each frozen matrix: its quantised type; otherwise fp32 */
     uint32_t in_16_bits;         /* hy_linear_bit: matrices that a group keeps out of fp8 */

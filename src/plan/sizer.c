@@ -62,8 +62,7 @@ void hy_work_add(hy_plan_work *w, const hy_batch_plan *plan) {
 void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
                      uint64_t bytes[HY_BUFFER_COUNT]) {
     const hy_shape *shape = &spec->model->shape;
-    uint64_t units = (uint64_t)spec->model->params.units,
-             rope = (uint64_t)spec->seq * sizeof(float);
+    uint64_t units = (uint64_t)spec->model->params.units;
     uint64_t array = w->rows * sizeof(int32_t);
     const uint64_t all[HY_BUFFER_COUNT] = {
         [HY_BUFFER_TOKENS] = array,
@@ -77,7 +76,7 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
         [HY_BUFFER_FP8] = hy_uses_fp8(&spec->fp8)
                               ? units * (HY_SEEN * sizeof(double) + HY_LINEARS * sizeof(float))
                               : 0,
-        [HY_BUFFER_ROPE] = shape->has_rope ? rope * (uint64_t)shape->head_size : 0,
+        [HY_BUFFER_ROPE] = (uint64_t)hy_shape_rope_floats(shape, spec->seq) * sizeof(float),
         [HY_BUFFER_SUMS] = w->sums,
     };
     memcpy(bytes, all, sizeof all);

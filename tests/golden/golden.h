@@ -77,7 +77,8 @@ static inline hy_shape shape_of(const golden *g) {
         .has_tied_head = is_word(g, "tied_head", "true"),
         .norm_eps = double_of(g, "norm_eps"),
         .rope_theta = double_of(g, "rope_theta"),
-        .has_llama3_rope = is_word(g, "rope_scaling", "llama3"),
+        .rope_scaling =
+            is_word(g, "rope_scaling", "llama3") ? HY_ROPE_SCALED_LLAMA3 : HY_ROPE_UNSCALED,
         .rope_factor = double_of(g, "rope_factor"),
         .rope_low_freq = double_of(g, "rope_low_freq"),
         .rope_high_freq = double_of(g, "rope_high_freq"),
@@ -223,7 +224,7 @@ static inline void load_batch(golden *g) {
     size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
     float *table = malloc(rope);
     ck_assert_ptr_nonnull(table);
-    hy_shape_rope_table(&g->model->shape, g->seq, table);
+    hy_shape_rope_tables(&g->model->shape, g->seq, table);
     to_device(g, g->rope, table, rope);
     free(table);
 }

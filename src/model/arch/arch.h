@@ -6,7 +6,7 @@
  * names from them: no other file contains module names. */
 #pragma once
 
-#include "model/params.h"
+#include "model/builder.h"
 
 #define HY_MODULE_PARTS 3
 
@@ -28,7 +28,8 @@ typedef struct hy_family {
     const char *base_class; /* "LlamaModel": of a folder without a head */
     /* "model.": before all names except the head's; a bare model has none */
     const char *prefix;
-    const hy_modules *modules;  /* (HY_P_KIND_COUNT) by the kind of the weight */
+    const hy_modules *modules; /* (HY_P_KIND_COUNT) by the kind of the weight */
+    void (*block)(hy_builder *b, hy_slot_id in, hy_slot_id out); /* adds the nodes of a layer */
     const char *keys;           /* of config.json for the shape, with spaces around each */
     const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
     bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
@@ -43,7 +44,8 @@ extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
 #define HY_LIKE_LLAMA(word)                                                                        \
     .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
-    .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
+    .modules = hy_llama_modules, .block = hy_pre_norm_block, .ignored = hy_llama_ignored,          \
+    .is_rotary = true
 #define HY_LLAMA_KEYS                                                                              \
     " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
     " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \

@@ -22,6 +22,7 @@ const hy_family hy_gpt2 = {
     .base_class = "GPT2Model",
     .prefix = "transformer.",
     .modules = modules,
+    .block = hy_pre_norm_block,
     .keys = " n_layer n_embd n_head n_inner n_positions n_ctx layer_norm_epsilon"
             " activation_function ",
     .ignored = ignored,
