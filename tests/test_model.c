@@ -55,6 +55,45 @@ static hy_shape mixed_shape(void) {
     return shape;
 }
 
+/* Shapes with the options of other families. Their weights are far from the usual ones, so that every
+ * option matters. */
+static hy_shape gemma_shape(void) {
+    hy_shape s = mixed_shape();
+    s.arch = HY_ARCH_GEMMA3;
+    s.has_qkv_bias = false;
+    s.rope_scaling = HY_ROPE_SCALED_LINEAR;
+    s.more = (hy_shape_options){.rope = {.local_theta = 100, .scales_full_only = true},
+                                .function = HY_MLP_GELU_TANH,
+                                .norm_offset = 1,
+                                .attention_scale = 0.5,
+                                .attention_softcap = 1.5,
+                                .logit_softcap = 2,
+                                .embed_scale = 5.6,
+                                .logit_scale = 1.3};
+    return s;
+}
+
+static hy_shape olmo_shape(void) {
+    hy_shape s = rich_shape();
+    s.arch = HY_ARCH_OLMO2;
+    s.rope_scaling = HY_ROPE_SCALED_YARN;
+    s.more = (hy_shape_options){.rope = {.share = 2.0 / 3, .query_beta = 0.3, .layers = "rn"},
+                                .has_whole_qk_norm = true,
+                                .has_sinks = true,
+                                .residual_scale = 0.7};
+    return s;
+}
+
+static hy_shape neox_shape(void) {
+    hy_shape s = gpt2_shape();
+    s.arch = HY_ARCH_NEOX;
+    s.has_rope = true;
+    s.rope_theta = 100;
+    s.has_tied_head = false;
+    s.more = (hy_shape_options){.rope = {.share = 0.5}, .function = HY_MLP_GELU};
+    return s;
+}
+
 static hy_batch_options options_of(int32_t batch, int32_t seq) {
     return (hy_batch_options){.batch = batch,
                               .seq = seq,
@@ -315,16 +354,17 @@ static double loss_along(model_rig *rig, const float *direction, double step) {
 }
 
 START_TEST(the_gradient_is_the_slope_of_the_loss) {
-    hy_shape shapes[] = {gpt2_shape(), rich_shape(), mixed_shape()};
+    hy_shape shapes[] = {gpt2_shape(),  rich_shape(), mixed_shape(),
+                         gemma_shape(), olmo_shape(), neox_shape()};
     hy_batch_options options = options_of(2, 15);
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < 6; s++) {
         model_rig rig;
         rig_open(&rig, &shapes[s], &options, 21);
         fill_tokens(&rig, 7);
         train_once(&rig, 1);
         int64_t n = rig.model->params.elements, at = 0;
         float *direction = malloc((size_t)n * sizeof *direction);
-        double slope = 0, h = 1e-3;
+        double slope = 0, h = 3e-4;
         for (int32_t i = 0; i < rig.model->params.count; i++) {
             const float *g = hy_store_backing(&rig.grads, i);
             for (int64_t k = 0; k < rig.model->params.list[i].count; k++, at++) {

@@ -84,6 +84,7 @@ static hy_status read_arch(reader *r) {
     if (!class_name && !type) return refuse(r, "architectures", "a list with one name");
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
         const hy_family *f = r->family = hy_family_of((hy_arch)i);
+        if (!f->keys) continue;
         bool is_type = !type || strcmp(type, f->name) == 0;
         bool is_class = !class_name || strcmp(class_name, f->class_name) == 0 ||
                         strcmp(class_name, f->base_class) == 0;

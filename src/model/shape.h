@@ -46,6 +46,10 @@ typedef enum hy_arch {
     HY_ARCH_MINISTRAL,
     HY_ARCH_QWEN2,
     HY_ARCH_QWEN3,
+    HY_ARCH_GEMMA2,
+    HY_ARCH_GEMMA3,
+    HY_ARCH_OLMO2,
+    HY_ARCH_NEOX,
     HY_ARCH_COUNT
 } hy_arch;
 

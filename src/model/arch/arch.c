@@ -10,6 +10,8 @@ static const hy_family *const families[HY_ARCH_COUNT] = {
     [HY_ARCH_GPT2] = &hy_gpt2,       [HY_ARCH_LLAMA] = &hy_llama,
     [HY_ARCH_MISTRAL] = &hy_mistral, [HY_ARCH_MINISTRAL] = &hy_ministral,
     [HY_ARCH_QWEN2] = &hy_qwen2,     [HY_ARCH_QWEN3] = &hy_qwen3,
+    [HY_ARCH_GEMMA2] = &hy_gemma2,   [HY_ARCH_GEMMA3] = &hy_gemma3,
+    [HY_ARCH_OLMO2] = &hy_olmo2,     [HY_ARCH_NEOX] = &hy_neox,
 };
 
 const hy_family *hy_family_of(hy_arch arch) { return families[arch]; }
@@ -28,6 +30,9 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
     unsigned biases = (s->has_qkv_bias ? HY_BIAS_QKV : 0) |
                       (hy_shape_out_bias(s) ? HY_BIAS_OUT : 0) |
                       (hy_shape_mlp_bias(s) ? HY_BIAS_MLP : 0);
+    if (f->has_options) return NULL;
+    static const hy_shape_options none;
+    if (memcmp(&s->more, &none, sizeof none) != 0) return "has none of these options";
     bool is_mixed =
         s->is_rms != f->is_rotary || s->has_rope != f->is_rotary || s->is_gated != f->is_rotary;
     if (is_mixed) return "uses a different norm, position encoding or activation";
@@ -47,6 +52,7 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
 static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
     const char *lacking = lacks(families[arch], s);
     if (lacking) return lacking;
+    if (families[arch]->has_options) return "must be named by shape.architecture";
     if (arch == HY_ARCH_LLAMA && s->width % s->heads != 0) {
         return "needs a width divisible by the number of heads";
     }

@@ -30,15 +30,18 @@ typedef struct hy_family {
     const char *prefix;
     const hy_modules *modules; /* (HY_P_KIND_COUNT) by the kind of the weight */
     void (*block)(hy_builder *b, hy_slot_id in, hy_slot_id out); /* adds the nodes of a layer */
-    const char *keys;           /* of config.json for the shape, with spaces around each */
+    /* of config.json for the shape, with spaces around each; NULL: folders are not read yet */
+    const char *keys;
     const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
     bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
+    bool has_options; /* uses hy_shape_options; only a shape that names the family has them */
     bool has_qk_norm; /* all models of the family; otherwise none */
     bool has_window;  /* sliding-window attention is possible */
     unsigned biases;  /* the possible HY_BIASES */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
+extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_neox;
 /* Of Llama and of the families that use its names. */
 extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
