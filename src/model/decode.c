@@ -52,6 +52,7 @@ static void make_cached(const hy_decoder *d, int32_t layer, int32_t first, hy_op
                     .ndim = 3,
                     .dtype = d->options.dtype};
     cached.t[HY_ATTENTION_CACHED_OUT] = call->t[HY_ATTENTION_OUT];
+    cached.t[HY_ATTENTION_CACHED_SINKS] = call->t[HY_ATTENTION_SINKS];
     cached.workspace = hy_tensor_1d(d->workspace, HY_U8, (int64_t)d->workspace_bytes);
     *call = cached;
 }

@@ -110,6 +110,7 @@ static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmu
     bool is_fp8 = unit->slots[(int)matmul->slot[HY_MATMUL_A]].fp8;
     bool is_sum = matmul->slot[HY_MATMUL_C] != HY_NO_SLOT;
     if (matmul->kind != HY_OP_MATMUL || is_fp8 || is_sum) return false;
+    if (next->attr.act.kind > HY_ACT_GELU_TANH) return false; /* only this one can be fused */
     hy_slot_id result = matmul->slot[HY_MATMUL_D];
     *out = *matmul;
     if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
