@@ -69,7 +69,7 @@ test_a_model_that_does_not_fit_gets_adapters_as_advice_with_speed_and_memory() {
     run --plan --card rtx5080 --cpu-mem 28GiB --model qwen2.5-7b
     expect_out "  --qlora: "
     expect_out "  --lora: "
-    expect_same "$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")" "  --qlora" "the fastest"
+    expect_same "$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")" "  --lora" "the fastest"
 }
 
 test_the_plan_for_a_card_in_the_help_fits_a_pc() {
@@ -140,7 +140,7 @@ test_the_list_and_the_plan_of_one_model_agree() {
 
 test_the_largest_that_fits_has_its_command() {
     list_for_a_16_gb_card --no-shuffle --set lr=1e-4 --profile aggressive
-    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --offload-folder FOLDER"
+    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --predictor none --step-tokens 65536 --offload-folder FOLDER"
     expect_out "QLoRA           up to qwen2.5-32b, 32.8B"
     expect_out "      hybrid-train --model FOLDER --data ROWS --lora --cpu-mem 32GiB --no-shuffle --set lr=1e-4 --profile aggressive"
     command=$(sed -n 's/^      hybrid-train \(.*--qlora.*\)/\1/p' "$stdout" | sed 's/FOLDER/nano/')
