@@ -136,7 +136,7 @@ static const hy_setting table[] = {
     {INTEGER(threads, "--threads", 0, 1024, "0",
              "CPU threads; 0: all cores that this process may use."),
      .is_local = true},
-    {TEXT(card, "--card", "a card name such as rtx5080, or empty", "",
+    {TEXT(card, "--card", "a card name such as rtx5080 (an unknown name lists all), or empty", "",
           "With --plan: plan for this card. It need not be in this machine.")},
 
     {INTEGER(shape.layers, "--layers", 1, 1024, "4", "Transformer blocks.")},

@@ -100,6 +100,16 @@ test_models_are_listed_when_none_is_named() {
     expect_nothing_written
 }
 
+test_a_list_names_the_device_and_the_memory_that_it_is_for() {
+    run --plan --card 4060ti --cpu-mem 60GiB
+    expect_out 'for RTX 4060 Ti 8GB, 8 GB by its data sheet (also: --card "RTX 4060 Ti 16GB")'
+    expect_out "the host has 60.0 GiB of memory"
+    run --plan --config rtx5080 --device cpu
+    expect_out "for this machine's CPU"
+    run --help card
+    expect_out "name lists all"
+}
+
 # Base and state of a way are smaller than those of the one before it: what fits, fits there too.
 test_adapters_take_less_than_full_parameter_training() {
     list_for_a_16_gb_card --json
