@@ -197,7 +197,7 @@ static bool lengthen_step(edit *e) {
 static bool use_folder(edit *e) {
     hy_settings *s = e->settings;
     if (!hy_request_streams(e->request) || s->memory.offload_folder[0]) return false;
-    if (!s->lora.lora) {
+    if (!s->lora.lora && !e->request->fixed.has_level) {
         (void)change(e, "predictor", "none");
         if (e->plan->types.of[HY_FULL] == HY_BF16) (void)use_small_types(e);
         (void)lengthen_step(e);
