@@ -112,7 +112,7 @@ typedef struct compared {
 static const compared rows[] = {
     {"held-out loss", HY_FIGURE_LOSS, OF(val_loss)},
     {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss)},
-    {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss)},
+    {"training loss, mean of the last 32 steps", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},
     {"accepted jumps", HY_FIGURE_COUNT, OF(moves)},
