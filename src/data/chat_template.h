@@ -64,6 +64,7 @@ typedef struct hy_turn {
     const char *name; /* the role's name, for templates of folders; NULL: the usual name */
     const hy_json_node *message; /* the whole message in the data; NULL: only the text */
     bool has_parts, calls_tools;
+    bool is_masked; /* an answer that does not count in the loss */
 } hy_turn;
 
 #define HY_MOST_TURNS 4096 /* in a conversation; a file with more is malformed */
@@ -150,6 +151,8 @@ hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenize
 /* Checks that the tokenizer has the tokens of this template; HY_ERR_INPUT names the missing
  * token. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);
+/* Whether the template may read this key of a message: its text has the word. */
+bool hy_chat_template_reads(const hy_chat_template *chat, const char *key);
 /* The token that ends an answer; -1: none. */
 int32_t hy_chat_template_end(const hy_chat_template *chat);
 

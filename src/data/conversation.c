@@ -113,32 +113,23 @@ static const hy_json_node *get(const hy_json_node *row, const hy_columns *column
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-static bool uses(int kind, const hy_columns *columns, const hy_json_node *row,
+bool hy_row_uses(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind,
                  const hy_json_node *value) {
-    if (kind == KINDS) return false;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         if (get(row, columns, kinds[kind].keys[k].key) == value) return true;
     }
     return kinds[kind].is_list && hy_json_get(row, "tools") == value;
 }
 
-/* Lists the keys that a kind does not use; KINDS: all keys. */
-static void list_keys(const hy_json_node *row, const hy_columns *columns, int kind, char *out,
-                      size_t size) {
+static void list_keys(const hy_json_node *row, char *out, size_t size) {
     size_t used = 0;
     out[0] = 0;
     for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
-        if (uses(kind, columns, row, n)) continue;
         bool fits = used + strlen(hy_json_key(n)) + sizeof ", , ..." < size;
         snprintf(out + used, size - used, "%s%s", used ? ", " : "", fits ? hy_json_key(n) : "...");
         used += strlen(out + used);
         if (!fits) return;
     }
-}
-
-void hy_row_ignored(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind, char *out,
-                    size_t size) {
-    list_keys(row, columns, (int)kind, out, size);
 }
 
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
@@ -154,7 +145,7 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
         if (has_all && is_asked) return HY_OK;
     }
     char keys[160] = "";
-    list_keys(row, columns, KINDS, keys, sizeof keys);
+    list_keys(row, keys, sizeof keys);
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages (--columns maps "
@@ -248,6 +239,40 @@ static hy_status read_content(hy_conversation *c, const hy_json_node *message, c
     return HY_OK;
 }
 
+/* 1 or true, 0 or false, otherwise -1. */
+static int switch_of(const hy_json_node *value) {
+    bool is_on;
+    double number;
+    if (hy_json_as_bool(value, &is_on)) return is_on;
+    if (!hy_json_as_double(value, &number) || (number != 0 && number != 1)) return -1;
+    return number == 1;
+}
+
+static bool is_switch(const char *key) { return !strcmp(key, "weight") || !strcmp(key, "train"); }
+
+const hy_json_node *hy_row_messages(const hy_json_node *row, const hy_columns *columns,
+                                    hy_row_kind kind) {
+    return kinds[kind].is_list ? get(row, columns, kinds[kind].keys[0].key) : NULL;
+}
+
+bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
+                     const hy_chat_template *chat) {
+    static const char *const usual[] = {"role", "content", "from", "value"};
+    const char *key = hy_json_key(value), *who = "";
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        if (strcmp(key, usual[i]) == 0) return true;
+    }
+    if (!is_switch(key) || chat->ignores_answers) {
+        return hy_json_get(message, "role") && hy_chat_template_reads(chat, key);
+    }
+    (void)(hy_json_as_string(hy_json_get(message, "role"), &who, NULL) ||
+           hy_json_as_string(hy_json_get(message, "from"), &who, NULL));
+    bool is_answer = false;
+    for (size_t i = 0; i < ROLES; i++)
+        is_answer |= roles[i].role == HY_ROLE_ASSISTANT && strcmp(roles[i].name, who) == 0;
+    return switch_of(value) == 0 || (is_answer && switch_of(value) == 1);
+}
+
 /* A turn has the keys "role" and "content", or ShareGPT's "from" and "value". */
 static hy_status read_message(hy_conversation *c, const hy_json_node *message, bool is_sharegpt) {
     const char *name;
@@ -262,8 +287,11 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, b
     while (i < ROLES && strcmp(roles[i].name, name) != 0) i++;
     HY_FAIL_IF(i == ROLES, HY_ERR_INPUT,
                "unknown role \"%.40s\"; expected system, user, assistant or tool", name);
-    hy_turn turn = {
-        .role = roles[i].role, .name = roles[i].usual, .message = is_message ? message : NULL};
+    hy_turn turn = {.role = roles[i].role,
+                    .name = roles[i].usual,
+                    .message = is_message ? message : NULL,
+                    .is_masked = switch_of(hy_json_get(message, "weight")) == 0 ||
+                                 switch_of(hy_json_get(message, "train")) == 0};
     HY_TRY(read_content(c, message, what, &turn));
     const hy_json_node *thought = hy_json_get(message, "reasoning_content");
     bool is_thought =
