@@ -1,7 +1,7 @@
 /* chat_template.h: how a conversation is written for a model.
  *
- * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). Six
- * templates are built in, for folders without one and for users who choose one by name:
+ * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). A folder that
+ * we wrote may name a built-in template instead, which writes rows as in training. Six templates are built in, for folders without one and for users who choose one by name:
  *     chatml   <|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n
  *     llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>...
  *     llama2   <s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s>
@@ -41,11 +41,22 @@ typedef enum hy_chat_kind {
 #define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca, lines, plain"
 
 /* How rows were written, so that a question can be asked in the same way. A run stores it in its
- * checkpoints. */
+ * checkpoints, in its adapter folder and in its model folder. */
 typedef struct hy_prompt_format {
     hy_chat_kind chat; /* HY_CHAT_OWN: the folder's; HY_CHAT_AUTO: not known, or rows are texts */
     bool is_single;    /* each row was one question and its answer, and nothing marks turns */
+    bool is_mixed;     /* other rows had another format; this is the format of the first */
 } hy_prompt_format;
+
+#define HY_FORMAT_FILE "hybrid_format.json"
+/* Reads the format that a folder stores; HY_CHAT_AUTO: none. */
+hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out);
+/* Members of a JSON object. An unknown name, of a newer program, is HY_CHAT_AUTO. */
+void hy_prompt_format_get(const hy_json_node *object, hy_prompt_format *out);
+void hy_prompt_format_put(hy_json_writer *w, hy_prompt_format format);
+/* Adds the format of further rows. */
+void hy_prompt_format_join(hy_prompt_format *all, hy_prompt_format more);
+bool hy_prompt_format_is_built_in(const hy_prompt_format *format);
 
 typedef enum hy_role {
     HY_ROLE_SYSTEM,
@@ -104,6 +115,7 @@ typedef struct hy_chat_template {
     hy_chat_kind kind;
     hy_chat_tokens tokens;
     struct hy_own_template *own; /* for HY_CHAT_OWN; copies of this struct share it */
+    bool is_of_folder;           /* the model's folder has or names it */
     char reason[512];            /* for HY_CHAT_UNKNOWN: why it cannot be rendered */
     struct tm now;               /* the date that templates may write */
     /* The caller sets these before rendering. */

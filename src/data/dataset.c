@@ -219,7 +219,7 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         if (!facts->row_format[0]) {
             hy_examples_describe(part->examples, facts->row_format, sizeof facts->row_format);
         }
-        if (facts->prompt.chat == HY_CHAT_AUTO) facts->prompt = part->examples->prompt;
+        hy_prompt_format_join(&facts->prompt, part->examples->prompt);
         add_losses(facts, part->examples);
         uint64_t disk = part->examples->tokens.size + part->examples->ends.size;
         for (int s = 0; s < 2; s++) disk += part->packs[s].members.size + part->packs[s].ends.size;

@@ -350,9 +350,8 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
 static void choose_template(hy_row_file *f, const hy_encoding *e) {
     hy_chat_kind asked = e->options->chat_template;
     bool is_pair = f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION;
-    bool has_own = e->chat.kind == HY_CHAT_OWN || e->chat.kind == HY_CHAT_UNKNOWN;
-    bool is_plain_pair =
-        is_pair && (asked == HY_CHAT_CONVERSATIONS || (asked == HY_CHAT_AUTO && !has_own));
+    bool is_plain_pair = is_pair && (asked == HY_CHAT_CONVERSATIONS ||
+                                     (asked == HY_CHAT_AUTO && !e->chat.is_of_folder));
     f->chat = e->chat;
     if (f->kind == HY_ROWS_TEXT || is_plain_pair) f->chat.kind = HY_CHAT_PLAIN;
     /* Without a template, a question and its answer are on separate lines. */
@@ -418,8 +417,10 @@ hy_status hy_examples_add(hy_examples *x, const hy_encoding *e, const hy_row_fil
     if (!x->format[0]) describe_format(f, e, x->format, sizeof x->format);
     hy_chat_kind kind = f->chat.kind;
     bool marks_turns = !hy_chat_kind_is_plain(kind) && kind != HY_CHAT_ALPACA;
-    if (x->prompt.chat == HY_CHAT_AUTO && f->kind != HY_ROWS_TEXT)
-        x->prompt = (hy_prompt_format){kind, f->kind < HY_ROWS_SHAREGPT && !marks_turns};
+    if (f->kind != HY_ROWS_TEXT)
+        hy_prompt_format_join(
+            &x->prompt,
+            (hy_prompt_format){kind, .is_single = f->kind < HY_ROWS_SHAREGPT && !marks_turns});
     return run_workers(&r);
 }
 
