@@ -276,6 +276,44 @@ START_TEST(answers_with_weight_0_or_train_false_do_not_count) {
 }
 END_TEST
 
+#define ALPACA_AFTER_SYSTEM(system) system "\n\n### Instruction:\nQ\n\n### Response:\nA"
+
+START_TEST(system_beside_other_keys_is_a_system_turn) {
+    static const char expected[] = ALPACA_AFTER_SYSTEM("S");
+    check_first("a.jsonl", "{\"question\": \"Q\", \"answer\": \"A\", \"system\": \"S\"}",
+                HY_CHAT_ALPACA, expected, "A");
+    check_first("b.jsonl", "{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}",
+                HY_CHAT_ALPACA, expected, "A");
+    check_first("c.jsonl",
+                "{\"system\": \"S\", \"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, "
+                "{\"from\": \"gpt\", \"value\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+    /* the list has its own */
+    check_first("d.jsonl",
+                "{\"system\": \"T\", \"messages\": [{\"role\": \"system\", \"content\": \"S\"}, "
+                "{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                "\"content\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+}
+END_TEST
+
+START_TEST(prompt_and_completion_may_be_messages) {
+    check_first("a.jsonl",
+                "{\"prompt\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", "
+                "\"content\": \"Q\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+                "\"A\"}]}",
+                HY_CHAT_ALPACA, ALPACA_AFTER_SYSTEM("S"), "A");
+}
+END_TEST
+
+START_TEST(answers_may_be_numbers_and_keys_in_capitals) {
+    check_first("a.jsonl", "{\"question\": \"2+2?\", \"answer\": 4.5}", HY_CHAT_AUTO, "2+2?\n4.5",
+                "4.5");
+    check_first("b.jsonl", "{\"Question\": \"so?\", \"ANSWER\": true}", HY_CHAT_AUTO, "so?\ntrue",
+                "true");
+}
+END_TEST
+
 START_TEST(keys_that_are_ignored_are_named) {
     check_format("a.jsonl",
                  "{\"question\": \"Q\", \"system\": \"S\", \"answer\": \"A\", \"id\": 3}\n", NULL,
@@ -332,7 +370,7 @@ END_TEST
 static const char *const malformed[][2] = {
     {"{\"prompt\": \"a\", \"completion\": ", "column"},
     {"{\"prompt\": \"a\"}", "\"completion\" is missing"},
-    {"{\"prompt\": 3, \"completion\": \"b\"}", "\"prompt\" is not a string"},
+    {"{\"prompt\": {}, \"completion\": \"b\"}", "\"prompt\" is not a text, a number or"},
     {"[1, 2]", "a row must be a JSON object"},
     {"{\"prompt\": \"\xC3(\", \"completion\": \"b\"}", "UTF-8"},
     {"{\"prompt\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}", "column"},
@@ -641,6 +679,9 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, every_kind_of_rows_is_recognised);
     tcase_add_test(cases, lists_of_turns_may_use_the_keys_of_the_other_kind);
     tcase_add_test(cases, keys_that_are_ignored_are_named);
+    tcase_add_test(cases, system_beside_other_keys_is_a_system_turn);
+    tcase_add_test(cases, prompt_and_completion_may_be_messages);
+    tcase_add_test(cases, answers_may_be_numbers_and_keys_in_capitals);
     tcase_add_test(cases, ignored_keys_of_all_rows_are_named_and_counted);
     tcase_add_test(cases, answers_with_weight_0_or_train_false_do_not_count);
     tcase_add_test(cases, a_row_with_an_empty_answer_is_dropped_and_counted);

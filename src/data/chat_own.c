@@ -33,6 +33,7 @@ typedef struct hy_own_template {
     hy_own_tokens tokens;          /* owned by the main template of the folder */
     const hy_tokenizer *tokenizer; /* or NULL */
     bool needs_parts, takes_parts; /* content as a list of parts: is required; is possible */
+    bool takes_system;             /* a system turn before the first question */
     bool prints_none;              /* it writes the content null as the word None */
     int32_t end;                   /* the token that ends an answer; -1: none */
     int32_t openers[MOST_OPENERS]; /* special tokens that open a turn */
@@ -392,6 +393,23 @@ static hy_status find_parts(hy_chat_template *chat) {
     return HY_OK;
 }
 
+/* Finds out whether the template writes a system turn. */
+static hy_status find_system(hy_chat_template *chat) {
+    hy_turn turns[] = {{.role = HY_ROLE_SYSTEM, .text = "system-text", .size = 11},
+                       {.role = HY_ROLE_USER, .text = "question", .size = 8}};
+    hy_conversation c = {.turns = turns, .count = 2};
+    hy_jinja_output out = {0};
+    hy_status status = render(chat, &c, 2, false, &out);
+    chat->own->takes_system =
+        status == HY_OK && strstr(hy_text_string(&out.text), "system-text") != NULL;
+    hy_jinja_output_free(&out);
+    return status == HY_ERR_INPUT ? HY_OK : status;
+}
+
+bool hy_chat_template_has_system(const hy_chat_template *chat) {
+    return chat->kind == HY_CHAT_OWN ? chat->own->takes_system : !hy_chat_kind_is_plain(chat->kind);
+}
+
 /* Finds out whether the template prints a null content, as Python prints it. Such a turn then has
  * empty content, which is what the data means. */
 static hy_status find_none(hy_chat_template *chat) {
@@ -507,6 +525,7 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
     out->own = own;
     out->kind = HY_CHAT_OWN;
     HY_TRY(find_parts(out));
+    HY_TRY(find_system(out));
     HY_TRY(find_none(out));
     HY_TRY(find_openers(out));
     return find_end_token(out);

@@ -76,6 +76,7 @@ typedef struct hy_turn {
     const hy_json_node *message; /* the whole message in the data; NULL: only the text */
     bool has_parts, calls_tools;
     bool is_masked; /* an answer that does not count in the loss */
+    bool is_owned;  /* whoever added the turn frees the text */
 } hy_turn;
 
 #define HY_MOST_TURNS 4096 /* in a conversation; a file with more is malformed */
@@ -90,7 +91,10 @@ typedef struct hy_columns {
 } hy_columns;
 
 typedef struct hy_conversation {
-    const hy_columns *columns; /* set by the caller before reading rows; NULL: the usual keys */
+    /* Set by the caller before reading rows. */
+    const hy_columns *columns; /* NULL: the usual keys */
+    bool skips_system;         /* the template has no turn for the row's "system" */
+    bool has_system;           /* the row's "system" is used */
     hy_turn *turns;
     size_t count, room;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
@@ -121,6 +125,7 @@ typedef struct hy_chat_template {
     /* The caller sets these before rendering. */
     bool skips_thinking;  /* the prompt contains empty thoughts */
     bool ignores_answers; /* the caller does not need to know which tokens are answers */
+    bool skips_system;    /* rows: "system" beside the other keys is not written */
 } hy_chat_template;
 
 typedef struct hy_rendered_piece {
@@ -163,6 +168,8 @@ hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenize
 /* Checks that the tokenizer has the tokens of this template; HY_ERR_INPUT names the missing
  * token. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);
+/* Whether the template writes a system turn and marks it as such. */
+bool hy_chat_template_has_system(const hy_chat_template *chat);
 /* Whether the template may read this key of a message: its text has the word. */
 bool hy_chat_template_reads(const hy_chat_template *chat, const char *key);
 /* The token that ends an answer; -1: none. */

@@ -2,7 +2,8 @@
  *
  * The supported kinds of rows, by their keys:
  *     text                     {"text"}: a document; every token counts in the loss
- *     prompt, completion       a question and its answer; also question, answer (on separate lines)
+ *     prompt, completion       a question and its answer; also question, answer (on separate lines);
+ *                              or two lists of messages (TRL), only the second counts in the loss
  *     instruction, output      Alpaca, with or without "input" and "system"
  *     conversations            ShareGPT: a list of {"from", "value"}
  *     messages                 a list of {"role", "content"} and other keys that the template
@@ -23,7 +24,8 @@ typedef enum hy_row_kind {
     HY_ROWS_PROMPT,
     HY_ROWS_ALPACA,
     HY_ROWS_SHAREGPT,
-    HY_ROWS_MESSAGES
+    HY_ROWS_MESSAGES,
+    HY_ROWS_TURNS
 } hy_row_kind;
 
 const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
@@ -36,12 +38,11 @@ hy_status hy_columns_parse(const char *text, hy_columns *out);
  * them. HY_ERR_INPUT names the keys of the row and the supported keys. */
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out);
 
-/* Whether rows of this kind use this value of the row. */
-bool hy_row_uses(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind,
+/* Whether the row, which was read as this conversation, uses this value. */
+bool hy_row_uses(const hy_json_node *row, const hy_conversation *conversation, hy_row_kind kind,
                  const hy_json_node *value);
-/* The list of turns of a row; NULL: rows of this kind have none. */
-const hy_json_node *hy_row_messages(const hy_json_node *row, const hy_columns *columns,
-                                    hy_row_kind kind);
+/* Whether a row of this kind has a list of turns under this value. */
+bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value);
 /* Whether this value of a message is used: by us, or by the template. */
 bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
                      const hy_chat_template *chat);

@@ -68,20 +68,17 @@ static bool is_empty(const hy_json_node *value) {
 }
 
 /* Counts the keys of a row that are not used: its own, and those of its messages. */
-static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row,
-                          const hy_columns *columns, hy_row_kind kind,
-                          const hy_chat_template *chat) {
-    if (hy_json_type_of(row) != HY_JSON_OBJECT) return;
-    const hy_json_node *list = hy_row_messages(row, columns, kind);
+static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_row_kind kind,
+                          const hy_conversation *c, const hy_chat_template *chat) {
     for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
-        bool is_used = is_empty(n) || hy_row_uses(row, columns, kind, n);
-        if (!is_used) hy_row_losses_add(&ignored[0], hy_json_key(n), 1);
-    }
-    for (const hy_json_node *m = hy_json_first(list); m; m = hy_json_next(m)) {
-        bool is_object = hy_json_type_of(m) == HY_JSON_OBJECT;
-        for (const hy_json_node *n = is_object ? hy_json_first(m) : NULL; n; n = hy_json_next(n)) {
-            bool is_used = is_empty(n) || hy_message_uses(m, n, chat);
-            if (!is_used) hy_row_losses_add(&ignored[1], hy_json_key(n), 1);
+        bool is_used = hy_row_uses(row, c, kind, n);
+        if (!is_used && !is_empty(n)) hy_row_losses_add(&ignored[0], hy_json_key(n), 1);
+        const hy_json_node *m = is_used && hy_row_has_turns(kind, n) ? hy_json_first(n) : NULL;
+        for (; m; m = hy_json_next(m)) {
+            for (const hy_json_node *v = hy_json_first(m); v; v = hy_json_next(v)) {
+                bool is_read = is_empty(v) || hy_message_uses(m, v, chat);
+                if (!is_read) hy_row_losses_add(&ignored[1], hy_json_key(v), 1);
+            }
         }
     }
 }
@@ -91,8 +88,9 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
     c->columns = &e->columns;
+    c->skips_system = chat->skips_system;
     HY_TRY(hy_conversation_read(root, kind, c));
-    count_ignored(b->ignored, root, &e->columns, kind, chat);
+    count_ignored(b->ignored, root, kind, c, chat);
     /* Runs that began before version 0.2 keep such rows. */
     bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
     HY_FAIL_IF(!keeps && has_only_empty_answers(c), HY_ERR_INPUT, "the answer is empty");
@@ -357,6 +355,7 @@ static void choose_template(hy_row_file *f, const hy_encoding *e) {
     /* Without a template, a question and its answer are on separate lines. */
     if (f->kind == HY_ROWS_QUESTION && f->chat.kind == HY_CHAT_PLAIN) f->chat.kind = HY_CHAT_LINES;
     if (f->kind == HY_ROWS_ALPACA && f->chat.kind >= HY_CHAT_UNKNOWN) f->chat.kind = HY_CHAT_ALPACA;
+    f->chat.skips_system = asked == HY_CHAT_CONVERSATIONS || !hy_chat_template_has_system(&f->chat);
 }
 
 static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
@@ -471,10 +470,15 @@ static hy_status inspect(const hy_row_file *f, const hy_encoding *e, hy_examples
            hy_rows_next(&scan, &row)) {
         x->rows++;
         hy_status status = hy_row_parse(&row, &json);
-        if (status == HY_ERR_INPUT) continue; /* the row is reported if it is shown */
-        HY_TRY(status);
-        count_ignored(x->ignored, hy_json_root(json), &e->columns, f->kind, &f->chat);
-        hy_json_free(json);
+        if (status == HY_OK) {
+            hy_conversation c = {.columns = &e->columns, .skips_system = f->chat.skips_system};
+            status = hy_conversation_read(hy_json_root(json), f->kind, &c);
+            if (status == HY_OK)
+                count_ignored(x->ignored, hy_json_root(json), f->kind, &c, &f->chat);
+            hy_conversation_free(&c);
+            hy_json_free(json);
+        }
+        if (status != HY_ERR_INPUT) HY_TRY(status); /* the row is reported if it is shown */
     }
     describe_format(f, e, x->format, sizeof x->format);
     hy_examples_describe(x, x->format, sizeof x->format);
