@@ -6,6 +6,7 @@
 #include "config/derived.h"
 #include "harness.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 #include "infer/inference.h"
 #include "model/model.h"
 #include "record/record.h"
@@ -170,6 +171,11 @@ START_TEST(a_conversation_comes_in_as_messages) {
         tokens_of(in,
                   "2<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>"
                   "tool\n4<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"));
+    /* texts of the JSON are not freed as if they were turns of a conversation */
+    static const char sharegpt[] =
+        "{\"system\": \"S\", \"messages\": [{\"from\": \"human\", \"value\": \"Q\"}]}";
+    must(hy_inference_set_messages(in, sharegpt, sizeof sharegpt - 1));
+    must(hy_inference_reset(in, NULL));
     must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT,
               "turn 1 needs a string \"role\"");
     must_fail(hy_inference_say(in, NULL, &options, NULL, NULL, &info), HY_ERR_INPUT,
@@ -317,6 +323,11 @@ START_TEST(a_run_and_its_model_are_evaluated_in_the_format_of_its_rows) {
 }
 END_TEST
 
+static void ignore_row(void *user, const hy_row_view *row) {
+    (void)user;
+    (void)row;
+}
+
 START_TEST(another_tokenizer_than_the_folders_is_named) {
     char path[300], *text, *digits;
     size_t size;
@@ -334,6 +345,14 @@ START_TEST(another_tokenizer_than_the_folders_is_named) {
     ck_assert_ptr_nonnull(strstr(warning, "tokenizer.json is not the one of the model folder"));
     ck_assert_ptr_nonnull(strstr(warning, "2 of 6"));
     free(text);
+    char data[300];
+    snprintf(data, sizeof data, "%s/rows.jsonl", folder);
+    const char *const values[][2] = {{"model", model}, {"data", data}, {"tokenizer", path}};
+    hy_config *config = CONFIG(values);
+    warning[0] = 0;
+    must(hy_show_rows(config, &(hy_observer){.on_message = keep_warning}, 1, ignore_row, NULL));
+    ck_assert_ptr_nonnull(strstr(warning, "tokenizer.json is not the one of the model folder"));
+    hy_config_destroy(config);
 }
 END_TEST
 

@@ -1,7 +1,8 @@
 /* chat_template.h: how a conversation is written for a model.
  *
- * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). A folder that
- * we wrote may name a built-in template instead, which writes rows as in training. Six templates are built in, for folders without one and for users who choose one by name:
+ * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). A folder
+ * that we wrote may name a built-in template instead, which writes rows as in training. Six
+ * templates are built in, for folders without one and for users who choose one by name:
  *     chatml   <|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n
  *     llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>...
  *     llama2   <s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s>

@@ -16,7 +16,8 @@
 #include "data/source.h"
 #include "data/spool.h"
 
-/* Why rows were dropped, or which keys were ignored, with their number. The last entry collects all further reasons. */
+/* Why rows were dropped, or which keys were ignored, with their number. The last entry collects
+ * all others. */
 #define HY_MOST_REASONS 8
 typedef struct hy_row_losses {
     struct {
