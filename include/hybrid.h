@@ -538,6 +538,7 @@ typedef struct hy_evaluation {
     char adapter[256];     /* name of the adapter; "": none */
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
+    char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and

@@ -159,6 +159,7 @@ static void render(const hy_chat_template *chat, const hy_turn *turns, size_t co
         hy_role role = turns[i].role;
         bool is_answer = role == HY_ROLE_ASSISTANT, is_system = role == HY_ROLE_SYSTEM;
         const char *const *around = is_answer ? f->answer : is_system ? f->system : f->question;
+        is_answer &= !turns[i].is_masked;
         bool is_joined = f->joins_system && i > 0 && turns[i - 1].role == HY_ROLE_SYSTEM;
         bool trims = f->trims && !(is_system && f->joins_system);
         if (!is_joined) add_format(r, &t, around[0], role, false);

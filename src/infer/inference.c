@@ -62,20 +62,6 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
 
 /* ---- the format of messages ------------------------------------------------------------------ */
 
-/* How the run wrote its rows; of a model with adapters, the run of the first adapter. */
-static hy_status find_trained(const hy_used_model *m, hy_prompt_format *out) {
-    char path[HY_PATH_MAX];
-    const char *from = m->settings.init_from;
-    *out = (hy_prompt_format){HY_CHAT_AUTO, false};
-    if (!from[0] && m->adapters.set.count > 0) from = m->adapters.set.list[0].called;
-    if (!from[0]) return HY_OK;
-    HY_TRY(hy_path_join(path, sizeof path, from, "manifest.json"));
-    if (hy_path_exists(path)) return hy_checkpoint_read_prompt(from, out);
-    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
-    bool is_run = hy_checkpoint_peek(from, path, sizeof path) == HY_OK;
-    return is_run ? hy_checkpoint_read_prompt(path, out) : HY_OK;
-}
-
 static void describe_format(hy_inference *in, bool is_trained) {
     const char *name = hy_chat_kind_name(in->chat.kind);
     bool is_own = in->chat.kind == HY_CHAT_OWN;
@@ -96,7 +82,7 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
     hy_prompt_format trained = {0};
     if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
     bool is_asked = chat != HY_CHAT_AUTO;
-    if (!is_asked) HY_TRY(find_trained(in->model, &trained));
+    if (!is_asked) HY_TRY(hy_model_read_format(in->model, folder, &trained));
     bool is_trained = trained.chat != HY_CHAT_AUTO;
     if (!is_asked) chat = is_trained ? trained.chat : in->model->settings.input.chat_template;
     if (chat == HY_CHAT_OWN) chat = HY_CHAT_AUTO;

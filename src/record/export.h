@@ -15,7 +15,7 @@ typedef struct hy_export_plan {
     const char *prefix;             /* prefix of the tensor names; NULL: as in that folder */
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
-    hy_chat_kind chat; /* how the run wrote its rows, see hy_hf_writing */
+    hy_prompt_format prompt; /* how the run wrote its rows */
 } hy_export_plan;
 
 /* Every export checks this first. HY_ERR_INPUT: the folder has no name, or exists and may not be
@@ -38,5 +38,5 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
 
 /* Writes the engine's model as a folder for transformers, or its adapters as a folder for PEFT:
  * the weights, or their average if there is one. */
-hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_chat_kind chat,
+hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);

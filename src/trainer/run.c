@@ -185,7 +185,7 @@ static hy_status write_model(hy_trainer *t) {
     hy_status status =
         t->team ? export_saved(t, folder)
                 : hy_export_engine(t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL,
-                                   hy_trainer_data(t)->prompt.chat, folder);
+                                   hy_trainer_data(t)->prompt, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;
