@@ -345,8 +345,8 @@ typedef struct hy_sample_options {
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
-/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with
- * hy_free. */
+/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each
+ * with hy_free. */
 typedef struct hy_row_answer {
     size_t size;
     char *question;  /* as the model reads it, with the chat template; NULL: no row has an answer */

@@ -1,8 +1,8 @@
 /* progress.c: shows the library's callbacks as a progress line or as plain lines.
  *
  * A progress line is written in one piece and padded to cover the line before, so it does not
- * flicker and needs no escape code. Other output first clears the line. The loss is that of the step,
- * as in metrics.jsonl. */
+ * flicker and needs no escape code. Other output first clears the line. The loss is that of the
+ * step, as in metrics.jsonl. */
 #include "cli/progress.h"
 
 #include <inttypes.h>

@@ -283,7 +283,8 @@ typedef struct hy_setting {
 } hy_setting;
 
 /* Another name for a key. With when_true: a switch for two values of the key; when_false may be
- * NULL: false changes nothing, as in "bf16: true, fp16: false". With is_removed: a former key, which is accepted and ignored; `key` is one of its group. */
+ * NULL: false changes nothing, as in "bf16: true, fp16: false". With is_removed: a former key,
+ * which is accepted and ignored; `key` is one of its group. */
 typedef struct hy_setting_alias {
     const char *name, *key;
     const char *when_true, *when_false;

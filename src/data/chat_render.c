@@ -269,8 +269,8 @@ hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenize
 
 /* Text between two special tokens is encoded in one piece, as it was when the model was trained: a
  * cut inside it would change the merges. The token at which an answer begins is found by the byte
- * lengths of the tokens. If the tokenizer changes the text (a blank before it, NFC), the border lies
- * in the changed text: where the text up to the border ends if it is encoded alone. */
+ * lengths of the tokens. If the tokenizer changes the text (a blank before it, NFC), the border
+ * lies in the changed text: where the text up to the border ends if it is encoded alone. */
 
 void hy_flags_free(hy_flags *flags) {
     free(flags->data);

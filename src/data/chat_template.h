@@ -150,9 +150,9 @@ typedef struct hy_rendered {
     size_t answers_room;
 } hy_rendered;
 
-/* `kind` is a kind with a name, HY_CHAT_AUTO or HY_CHAT_CONVERSATIONS; tokenizer and folder may be NULL. Fails if the
- * tokenizer does not have a token that the template needs (HY_CHAT_AUTO chooses another template).
- * The tokenizer must outlive the template. */
+/* `kind` is a kind with a name, HY_CHAT_AUTO or HY_CHAT_CONVERSATIONS; tokenizer and folder may be
+ * NULL. Fails if the tokenizer does not have a token that the template needs (HY_CHAT_AUTO chooses
+ * another template). The tokenizer must outlive the template. */
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out);
 void hy_chat_template_close(hy_chat_template *chat); /* accepts all zeros */

@@ -47,7 +47,8 @@ bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value);
 bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
                      const hy_chat_template *chat);
 
-/* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file and line. */
+/* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file
+ * and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);
 /* Reads only a list of messages. */
 hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out);

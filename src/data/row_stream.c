@@ -115,8 +115,8 @@ static void close_file(open_file *o) {
     o->number = NO_WINDOW;
 }
 
-/* Adds text at `offset` to the `have` bytes in the buffer, at least `least` in all, and more that is
- * already there. */
+/* Adds text at `offset` to the `have` bytes in the buffer, at least `least` in all, and more that
+ * is already there. */
 static hy_status read_more(hy_row_stream *s, uint64_t offset, size_t least, size_t *have,
                            bool *is_end) {
     open_file *o = &s->open;

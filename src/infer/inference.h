@@ -33,8 +33,8 @@ void hy_model_close(hy_used_model *m);
  * `from` becomes the path of the weights. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
-/* How the rows were written that the run, the first adapter or else the model in `folder` ("": none)
- * was trained on; HY_CHAT_AUTO: not known. */
+/* How the rows were written that the run, the first adapter or else the model in `folder` ("":
+ * none) was trained on; HY_CHAT_AUTO: not known. */
 hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out);
 
 /* ---- the handle ------------------------------------------------------------------------------ */

@@ -130,10 +130,10 @@ hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *devic
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies);
 
-/* Backed by the disk: prefetch reads a unit ahead, and the unit is written after its changes have left the
- * device. get waits on the host for the disk. A failed read or write is reported by the next calls,
- * with the folder; then the run must end. Units that were never written read as zero, except
- * resident ones. No arena counts the bytes on disk; the creator of the file does. */
+/* Backed by the disk: prefetch reads a unit ahead, and the unit is written after its changes have
+ * left the device. get waits on the host for the disk. A failed read or write is reported by the
+ * next calls, with the folder; then the run must end. Units that were never written read as zero,
+ * except resident ones. No arena counts the bytes on disk; the creator of the file does. */
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
 uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers);

@@ -58,7 +58,8 @@ typedef struct hy_linear {
     /* Likewise of the incoming gradient. */
     hy_slot_id dout_seen, dout_largest, dout_codes, dout_transposed;
     hy_slot_id weight_transposed;
-    /* The op that computes the input, or the incoming gradient, also finds its largest magnitude. */
+    /* The op that computes the input, or the incoming gradient, also finds its largest
+     * magnitude. */
     bool has_largest, has_dout_largest;
 } hy_linear;
 

@@ -413,7 +413,8 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     return HY_OK;
 }
 
-/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops after `most` sets that fit. */
+/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops
+ * after `most` sets that fit. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;

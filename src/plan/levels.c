@@ -5,9 +5,9 @@
  * Otherwise each level that the settings allow is planned in full, from the finest to the smallest:
  * types of the state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
  * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
- * wins, with two exceptions: finer types that are nearly as fast are preferred, and prediction keeps
- * its memory unless keeping it costs more than 10 % of the speed. Each level also has the changes
- * of the levels before it. */
+ * wins, with two exceptions: finer types that are nearly as fast are preferred, and prediction
+ * keeps its memory unless keeping it costs more than 10 % of the speed. Each level also has the
+ * changes of the levels before it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,8 +26,8 @@ hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choi
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
-/* Writes the folder. `writing`: everything except the values of the plan and of the model, which are
- * filled in here. */
+/* Writes the folder. `writing`: everything except the values of the plan and of the model, which
+ * are filled in here. */
 hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model, hy_hf_writing writing);
 
 /* The base model's name in an adapter: an absolute path, or the name on the hub or of a preset. */

@@ -39,7 +39,8 @@ typedef struct hy_moment {
 } hy_moment;
 
 /* A line with "event": the micro-batch, the memory status or the plan changed, a step was repeated,
- * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
+ * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the
+ * call. */
 typedef struct hy_event_line {
     const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
     const char *text;   /* one sentence of what happened */

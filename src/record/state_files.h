@@ -76,8 +76,8 @@ hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
-/* Reads the config.cfg of a checkpoint. The names of the starting model and adapter are returned separately,
- * because their files may be gone. */
+/* Reads the config.cfg of a checkpoint. The names of the starting model and adapter are returned
+ * separately, because their files may be gone. */
 typedef struct hy_saved_config {
     hy_config *config;
     char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not in the file */

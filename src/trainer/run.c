@@ -3,8 +3,9 @@
  * After a step, in this order: validation if due, the metrics line, a paired test if due, a
  * checkpoint if due. A stop request is handled between steps: save, then return. A failed save is
  * reported and the run continues: the newest checkpoint before it, if any, is still complete. No
- * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or failure still saves if
- * the last loss is finite. A run that stays there for HY_DIVERGED_STEPS steps is ended. */
+ * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or
+ * failure still saves if the last loss is finite. A run that stays there for HY_DIVERGED_STEPS
+ * steps is ended. */
 #include "trainer/run.h"
 
 #include <math.h>
