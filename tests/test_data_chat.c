@@ -108,7 +108,7 @@ START_TEST(every_template_gives_the_tokens_and_answers_of_the_reference) {
 }
 END_TEST
 
-/* ---- rows, as tests/rows/compare.py wrote them ------------------------------------------------ */
+/* ---- rows, as tests/rows/compare.py wrote them ----------------------------------------------- */
 
 /* Where a row, or a template, is written so that it is read like data of a user. */
 typedef struct place {

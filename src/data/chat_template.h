@@ -197,7 +197,7 @@ void hy_flags_free(hy_flags *flags);
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids);
 
-/* ---- the folder's own template (chat_own.c): inside the module ---- */
+/* ---- the folder's own template (chat_own.c): inside the module ------------------------------- */
 
 /* The files of a folder that define bos_token and the other special tokens; either may be NULL. */
 typedef struct hy_own_tokens {

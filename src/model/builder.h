@@ -111,7 +111,7 @@ typedef struct hy_builder {
     hy_slot_id gradient[HY_UNIT_SLOTS]; /* HY_NO_SLOT: not begun */
 } hy_builder;
 
-/* ---- slots, ops and nodes --------------------------------------------------------------------- */
+/* ---- slots, ops and nodes -------------------------------------------------------------------- */
 
 hy_slot_id hy_add_slot(hy_builder *b, hy_slot_role role, int32_t cols);
 hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group);
@@ -132,7 +132,7 @@ hy_unit_op hy_matmul_op(hy_slot_id a, hy_slot_id b, hy_slot_id d, bool trans_a, 
 /* The slot for the gradient of `of`; *is_begun: it has a sum that must be added to. */
 hy_slot_id hy_gradient_of(hy_builder *b, hy_slot_id of, bool *is_begun);
 
-/* ---- parts ------------------------------------------------------------------------------------ */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Each takes the slot that it reads and returns the slot that it computes: `out`, or a new one if
  * `out` is HY_NO_SLOT. residual: is added to the result; HY_NO_SLOT: nothing. */
@@ -147,7 +147,7 @@ void hy_part_head(hy_builder *b, hy_slot_id in);
 /* out = mid + mlp(norm(mid)), mid = in + attention(norm(in)): most families */
 void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 
-/* ---- rules ------------------------------------------------------------------------------------ */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 /* rules.c: writes the unit's lists from the nodes, and omits backward ops that no trained parameter
  * and no unit below needs. */

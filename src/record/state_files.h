@@ -64,7 +64,7 @@ int32_t hy_state_tensors(const hy_engine *e, const char *file);
 bool hy_state_find(const hy_engine *e, const hy_state_tensor *tensor, int64_t first, int64_t *count,
                    uint64_t *offset);
 
-/* ---- checkpoint_save.c, checkpoint_read.c ---- */
+/* ---- checkpoint_save.c, checkpoint_read.c ---------------------------------------------------- */
 
 /* With several ranks, one rank creates the files of the checkpoint, all write their parts, and
  * that rank completes it. */

@@ -98,7 +98,7 @@ hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
 
-/* ---- for providers outside trainer and custom, which do not include trainer.h (tests) --------- */
+/* ---- for providers outside trainer and custom, which do not include trainer.h (tests) -------- */
 
 hy_engine *hy_trainer_engine(hy_trainer *t);
 int64_t hy_trainer_next_sequence(const hy_trainer *t); /* number of the next step's first one */
