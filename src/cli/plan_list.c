@@ -383,7 +383,8 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
     snprintf(heading, sizeof heading, "what fits, profile %.30s%s%.60s",
              hy_cli_value(config, "profile"), is_part ? ", training " : "", is_part ? trained : "");
     hy_cli_section(terminal, heading);
-    show_machine(terminal, config, &plans);
+    /* --doctor has named them */
+    if (options->action != HY_CLI_IS_DOCTOR) show_machine(terminal, config, &plans);
     show_models(terminal, &plans);
     for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
         hy_dtype base = plans.base[w];
