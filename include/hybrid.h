@@ -260,6 +260,7 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
 typedef struct hy_plan_change {
     double tokens_per_second; /* 0: not known */
     uint64_t vram_bytes, host_pinned_bytes, disk_bytes;
+    bool is_adapter; /* trains adapters instead of all parameters */
 } hy_plan_change;
 
 typedef struct hy_plan_facts {
@@ -447,6 +448,7 @@ typedef struct hy_inference_facts {
     hy_place weights_place;
     uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
     const char *message_format;          /* how messages are written, for people */
+    bool is_trained_format;              /* as in the rows that the run was trained on */
 } hy_inference_facts;
 static inline void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 

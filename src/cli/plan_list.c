@@ -73,7 +73,7 @@ static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
              hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
     for (int32_t i = 0; i < facts.change_count && !facts.fits && out->change[0] == '\0'; i++) {
         /* the list plans LoRA and QLoRA as ways of their own */
-        if (strstr(facts.changes[i], "lora") == NULL)
+        if (!facts.change_costs[i].is_adapter)
             snprintf(out->change, sizeof out->change, "%s", facts.changes[i]);
     }
 }

@@ -442,7 +442,7 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         double nats;
         bool is_of_made;
     } losses[] = {
-        {"training, mean of the last 32 steps", s->final_loss, false},
+        {"training, mean of the last steps (at most 32)", s->final_loss, false},
         {"true entropy of the source", s->source_entropy, true},
         {"the source itself on the held-out text", s->val_optimum, true},
         {"5-gram model counted on the same bytes", s->ngram_loss, true},

@@ -497,12 +497,10 @@ void hy_own_tokens_free(hy_own_tokens *tokens) {
 /* Parses a template. HY_OK with own->jinja NULL: it cannot be rendered, and `reason` says why. */
 static hy_status parse(const char *text, size_t size, const char *name, own_template *own) {
     hy_status status = hy_jinja_parse(text, size, name, &own->jinja);
+    if (status != HY_OK && status != HY_ERR_INPUT) return status;
+    if (status != HY_OK) snprintf(own->reason, sizeof own->reason, "%.500s", hy_error_message());
     own->text = strndup(text, size);
-    if (status == HY_OK && !own->text)
-        return hy_fail(HY_ERR_MEMORY, "not enough memory for a chat template");
-    if (status != HY_ERR_INPUT) return status;
-    snprintf(own->reason, sizeof own->reason, "%.500s", hy_error_message());
-    return HY_OK;
+    return own->text ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a chat template");
 }
 
 hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,

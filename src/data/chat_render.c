@@ -211,6 +211,16 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
 
 /* ---- as Jinja -------------------------------------------------------------------------------- */
 
+static void add_escaped(hy_text *out, const char *text, size_t size) {
+    for (const char *c = text; c < text + size; c++) {
+        if (*c == '\'' || *c == '\\') hy_text_add(out, "\\");
+        if (*c == '\n')
+            hy_text_add(out, "\\n");
+        else
+            hy_text_add_bytes(out, c, 1);
+    }
+}
+
 /* Adds a text of a template as a string of Jinja, with `before` and `after` if it is not empty. */
 static void add_string(hy_text *out, const char *before, const char *text, const char *after,
                        const char *eos) {
@@ -219,9 +229,8 @@ static void add_string(hy_text *out, const char *before, const char *text, const
     for (const char *c = text; *c; c++) {
         bool is_role = strncmp(c, "ROLE", 4) == 0, is_eos = strncmp(c, "<eos>", 5) == 0;
         if (is_role) hy_text_add(out, "' + m['role'] + '");
-        if (is_eos) hy_text_add(out, eos);
-        if (*c == '\n') hy_text_add(out, "\\n");
-        if (!is_role && !is_eos && *c != '\n') hy_text_add_bytes(out, c, 1);
+        if (is_eos) add_escaped(out, eos, strlen(eos));
+        if (!is_role && !is_eos) add_escaped(out, c, 1);
         c += is_role ? 3 : is_eos ? 4 : 0;
     }
     hy_text_addf(out, "'%s", after);

@@ -10,9 +10,9 @@
  *     alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA, the end token
  *     lines    Q\nA, the end token; plain without the line end
  * A rendered conversation is a list of pieces: text, or special tokens by id. So the text of a user
- * can never become a special token. In plain and lines, text is encoded as in text files:
- * special tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the answer's
- * text and the token that ends it. */
+ * can never become a special token. In plain and lines, text is encoded as in text files: special
+ * tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the
+ * answer's text and the token that ends it. */
 #pragma once
 
 #include <time.h>

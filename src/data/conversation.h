@@ -3,7 +3,8 @@
  * The supported kinds of rows, by their keys:
  *     text                     {"text"}: a document; every token counts in the loss
  *     prompt, completion       a question and its answer; also question, answer (on separate
- *                              lines); or two lists of messages (TRL), only the second counts in the loss
+ *                              lines); or two lists of messages (TRL), of which only the second
+ *                              counts in the loss
  *     instruction, output      Alpaca, with or without "input" and "system"
  *     conversations            ShareGPT: a list of {"from", "value"}
  *     messages                 a list of {"role", "content"} and other keys that the template

@@ -63,6 +63,7 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
 /* ---- the format of messages ------------------------------------------------------------------ */
 
 static void describe_format(hy_inference *in, bool is_trained) {
+    in->is_trained_format = is_trained;
     const char *name = hy_chat_kind_name(in->chat.kind);
     bool is_own = in->chat.kind == HY_CHAT_OWN;
     snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training: " : "",
@@ -176,6 +177,7 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
         .message_format = in->format,
+        .is_trained_format = in->is_trained_format,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }

@@ -45,8 +45,9 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
-    bool is_single;       /* each message is asked alone, as the rows of the run were */
-    char format[160];     /* how messages are written, for people */
+    bool is_single;   /* each message is asked alone, as the rows of the run were */
+    char format[160]; /* how messages are written, for people */
+    bool is_trained_format;
     hy_end_tokens ends;   /* from the model's folder */
     int32_t vocab;        /* sampled token ids are below this */
     hy_ids known;         /* tokens that the decoder has taken */

@@ -7,8 +7,7 @@
  *
  * Gradients: a slot's gradient is written by the first node in reverse that reads the slot, and the
  * others add to it. What is added to a result (`residual`) has the gradient of the result, in the
- * same memory; so a node that reads the residual as its input must come after the node that adds
- * it in reverse, that is before it in the list, or take the result instead. */
+ * same memory. So a node that reads the residual itself must be before the node that adds it. */
 #pragma once
 
 #include "model/unit.h"
@@ -120,7 +119,7 @@ hy_slot_id hy_add_given(hy_builder *b, hy_given given);
 hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols);
 /* Its fields apart from kind, in and out are zero. */
 hy_node *hy_add_node(hy_builder *b, hy_node_kind kind, hy_slot_id in, hy_slot_id out);
-/* The last node before `end` that computes the slot; NULL: none, it enters the unit. */
+/* The last node that computes the slot; NULL: none, the slot enters the unit. */
 hy_node *hy_node_that_makes(hy_builder *b, hy_slot_id slot);
 void hy_add_op(hy_builder *b, hy_unit_op op);
 /* As above, from the op's kind and its other fields: HY_ADD_OP(b, HY_OP_GELU, .slot[HY_GELU_X] = x,

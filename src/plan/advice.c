@@ -359,12 +359,14 @@ static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost
  * dominate a step. */
 static hy_status add_changes(edit *e, const hy_rates *rates, hy_plan *found, hy_plan_facts *facts) {
     add_change(facts, hy_text_string(e->flags), e->request, found);
+    facts->change_costs[facts->change_count - 1].is_adapter = e->settings->lora.lora;
     bool is_slow = facts->change_count == 1 && waiting(found) > MUCH_WAITING;
     if (!is_slow || !lengthen_step(e)) return HY_OK;
     double before = found->cost.tokens_per_second;
     HY_TRY(plan_changed(e->request, rates, e->settings, found));
-    if (found->fits && found->cost.tokens_per_second > before)
-        add_change(facts, hy_text_string(e->flags), e->request, found);
+    if (!found->fits || found->cost.tokens_per_second <= before) return HY_OK;
+    add_change(facts, hy_text_string(e->flags), e->request, found);
+    facts->change_costs[facts->change_count - 1].is_adapter = e->settings->lora.lora;
     return HY_OK;
 }
 
@@ -439,11 +441,11 @@ static unsigned bit_of(change_maker maker) {
 #define TOO_SLOW 3
 
 static bool is_too_slow(const hy_plan_facts *facts, int32_t i) {
-    bool is_adapter = strstr(facts->changes[i], "lora"), is_slow = false;
+    const hy_plan_change *costs = facts->change_costs;
+    bool is_slow = false;
     for (int32_t k = 0; k < facts->change_count; k++) {
-        bool is_same_kind = is_adapter == (strstr(facts->changes[k], "lora") != NULL);
-        is_slow |= is_same_kind && facts->change_costs[k].tokens_per_second >
-                                       TOO_SLOW * facts->change_costs[i].tokens_per_second;
+        is_slow |= costs[k].is_adapter == costs[i].is_adapter &&
+                   costs[k].tokens_per_second > TOO_SLOW * costs[i].tokens_per_second;
     }
     return is_slow;
 }
