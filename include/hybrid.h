@@ -260,6 +260,7 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
 typedef struct hy_plan_change {
     double tokens_per_second; /* 0: not known */
     uint64_t vram_bytes, host_pinned_bytes, disk_bytes;
+    bool is_adapter; /* trains adapters instead of all parameters */
 } hy_plan_change;
 
 typedef struct hy_plan_facts {
@@ -345,8 +346,8 @@ typedef struct hy_sample_options {
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 
-/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each with
- * hy_free. */
+/* An answer to the question of a held-out row, or to a prompt. Strings are allocated; free each
+ * with hy_free. */
 typedef struct hy_row_answer {
     size_t size;
     char *question;  /* as the model reads it, with the chat template; NULL: no row has an answer */
@@ -447,6 +448,7 @@ typedef struct hy_inference_facts {
     hy_place weights_place;
     uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
     const char *message_format;          /* how messages are written, for people */
+    bool is_trained_format;              /* as in the rows that the run was trained on */
 } hy_inference_facts;
 static inline void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 
@@ -538,6 +540,7 @@ typedef struct hy_evaluation {
     char adapter[256];     /* name of the adapter; "": none */
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
+    char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and

@@ -44,7 +44,7 @@ hy_status hy_tokenize(const hy_tokenizer *tokenizer, const char *text, size_t si
 hy_status hy_untokenize(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                         char **text, size_t *size);
 
-/* ---- files to shards, on all cores ---- */
+/* ---- files to shards, on all cores ----------------------------------------------------------- */
 
 typedef struct hy_tokenize_progress {
     size_t size;
@@ -83,7 +83,7 @@ typedef struct hy_tokenize_result {
 static inline hy_status hy_tokenize_files(const hy_tokenize_options *options,
                                           hy_tokenize_result *result);
 
-/* ---- calls that pass the size of your struct: see hybrid_types.h ---- */
+/* ---- calls that pass the size of your struct: see hybrid_types.h ----------------------------- */
 
 hy_status hy_tokenize_files_sized(const hy_tokenize_options *options, hy_tokenize_result *result,
                                   size_t size);

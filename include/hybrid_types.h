@@ -105,11 +105,11 @@ typedef enum hy_memory_status {
 #define HY_CLASS_SLOTS 16
 #define HY_PLACE_SLOTS 8
 
-/* Steps are optimizer steps, counted from 1 over all sessions of a run; the step of a line, an event
- * or a checkpoint is the number of steps that were done by then. Jumps and validations are not
- * steps. A run has a budget of compute in full steps (the key `steps`), and prediction's passes and
- * paired tests use some of it. This is the number of steps at the end of the run: those done and
- * those that the rest of the budget allows. */
+/* Steps are optimizer steps, counted from 1 over all sessions of a run; the step of a line, an
+ * event or a checkpoint is the number of steps that were done by then. Jumps and validations are
+ * not steps. A run has a budget of compute in full steps (the key `steps`), and prediction's passes
+ * and paired tests use some of it. This is the number of steps at the end of the run: those done
+ * and those that the rest of the budget allows. */
 static inline int64_t hy_steps_at_end(int64_t done, double spent, int64_t budget) {
     double left = (double)budget - spent - 0.5;
     int64_t whole = left > 9e15 ? (int64_t)9e15 : left > 0 ? (int64_t)left : 0;

@@ -1,15 +1,16 @@
 /* batch_logits.h: the logits of some rows of a micro-batch.
  *
  * Training and evaluation compute logits only chunk by chunk, on the way to losses. Tests compare
- * logits with other programs and with the decoder, so this runs a forward pass that ends with them. */
+ * logits with other programs and with the decoder, so this runs a forward pass that ends with
+ * them. */
 #pragma once
 
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/visit.h"
 
-/* The logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in the plan's
- * type. At most one chunk of rows. */
+/* The logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in the
+ * plan's type. At most one chunk of rows. */
 static inline hy_status batch_logits(hy_batch_plan *plan, const hy_batch_input *input,
                                      int64_t first, int64_t rows) {
     hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};

@@ -594,16 +594,31 @@ static void describe_keys(hy_text *out) {
     }
 }
 
+static bool means_the_same(const hy_setting_alias *a, const hy_setting_alias *b) {
+    if (a->is_removed || b->is_removed) return a->is_removed == b->is_removed;
+    const char *x = a->when_true ? a->when_true : "", *y = b->when_true ? b->when_true : "";
+    return !strcmp(a->key, b->key) && !strcmp(x, y);
+}
+
+/* One row for each meaning, at the place of its first name. */
 static void describe_aliases(hy_text *out) {
-    hy_text_add(out, "| name | means |\n|---|---|\n");
+    hy_text_add(out, "| means | names |\n|---|---|\n");
     for (size_t i = 0; hy_setting_alias_at(i); i++) {
-        const hy_setting_alias *a = hy_setting_alias_at(i);
+        const hy_setting_alias *a = hy_setting_alias_at(i), *other;
+        size_t first = 0;
+        while (!means_the_same(hy_setting_alias_at(first), a)) first++;
+        if (first < i) continue;
         if (a->is_removed) {
-            hy_text_addf(out, "| `%s` | ignored: this key was removed |\n", a->name);
-            continue;
+            hy_text_add(out, "| ignored: removed |");
+        } else {
+            hy_text_addf(out, "| `%s`%s%s%s |", a->key, a->when_true ? " = `" : "",
+                         a->when_true ? a->when_true : "", a->when_true ? "`" : "");
         }
-        hy_text_addf(out, "| `%s` | `%s`%s%s%s |\n", a->name, a->key, a->when_true ? " = `" : "",
-                     a->when_true ? a->when_true : "", a->when_true ? "`" : "");
+        for (size_t k = i; (other = hy_setting_alias_at(k)); k++) {
+            if (means_the_same(a, other))
+                hy_text_addf(out, "%s`%s`", k == i ? " " : ", ", other->name);
+        }
+        hy_text_add(out, " |\n");
     }
 }
 

@@ -108,7 +108,7 @@ START_TEST(every_template_gives_the_tokens_and_answers_of_the_reference) {
 }
 END_TEST
 
-/* ---- rows, as tests/rows/compare.py wrote them ------------------------------------------------ */
+/* ---- rows, as tests/rows/compare.py wrote them ----------------------------------------------- */
 
 /* Where a row, or a template, is written so that it is read like data of a user. */
 typedef struct place {
@@ -450,6 +450,21 @@ START_TEST(a_built_in_template_in_jinja_gives_the_same_tokens) {
 }
 END_TEST
 
+START_TEST(a_quote_in_the_end_token_is_escaped_in_jinja) {
+    hy_chat_template chat;
+    hy_text text = {0};
+    hy_ids ids = {0};
+    must(hy_chat_template_open(HY_CHAT_LINES, tokenizer, NULL, &chat));
+    must(hy_encode_text(tokenizer, "'", 1, 0, &ids));
+    ck_assert_uint_eq(ids.count, 1);
+    chat.tokens.eos = ids.data[0];
+    must(hy_chat_template_jinja(&chat, tokenizer, &text));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&text), "m['content'] + '\\'' }}"));
+    hy_ids_free(&ids);
+    hy_text_free(&text);
+}
+END_TEST
+
 START_TEST(a_template_with_missing_tokens_is_refused) {
     hy_chat_template out;
     must_fail(hy_chat_template_open(HY_CHAT_CHATML, NULL, NULL, &out), HY_ERR_INPUT,
@@ -476,6 +491,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, text_that_spells_a_special_token_does_not_become_one);
     tcase_add_test(cases, turns_in_an_order_that_cannot_be_written_are_refused);
     tcase_add_test(cases, a_folder_says_its_template);
+    tcase_add_test(cases, a_quote_in_the_end_token_is_escaped_in_jinja);
     tcase_add_test(cases, a_template_with_missing_tokens_is_refused);
     tcase_add_test(cases, a_built_in_template_in_jinja_gives_the_same_tokens);
     suite_add_tcase(suite, cases);

@@ -154,6 +154,20 @@ START_TEST(a_template_may_say_itself_what_an_answer_is) {
 }
 END_TEST
 
+START_TEST(an_answer_that_is_masked_does_not_count) {
+    static const char row[] =
+        ROW(SAYS("user", "Q") "," SAYS("assistant", "B\", \"weight\": 0, \"x\": \"") "," SAYS(
+            "user", "Q2") "," SAYS("assistant", "A"));
+    use("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}[{{ m.content }}</s>"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %};{% endfor %}");
+    check(row, "Q;[B</s>;Q2;(([A</s>));");
+    use("{% for m in messages %}{{ m.content }}</s>{% endfor %}");
+    check(row, "Q</s>B</s>Q2</s>((A</s>))");
+    ck_assert(hy_chat_template_reads(&chat, "content"));
+    ck_assert(!hy_chat_template_reads(&chat, "thinking"));
+}
+END_TEST
+
 START_TEST(where_prompt_and_text_disagree_the_turn_itself_is_the_answer) {
     use("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
         "{% if add_generation_prompt %}<s>bot:{% endif %}");
@@ -360,6 +374,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_token_that_opens_a_turn_never_ends_an_answer);
     tcase_add_test(cases, it_is_found_whatever_happens_to_other_turns);
     tcase_add_test(cases, a_template_may_say_itself_what_an_answer_is);
+    tcase_add_test(cases, an_answer_that_is_masked_does_not_count);
     tcase_add_test(cases, where_prompt_and_text_disagree_the_turn_itself_is_the_answer);
     tcase_add_test(cases, a_template_that_mixes_turns_is_refused);
     tcase_add_test(cases, a_refusal_of_a_template_shows_its_own_message);

@@ -185,11 +185,11 @@ START_TEST(long_conversations_are_cut_and_counted) {
     hy_dataset_options options = options_of(write_file("long.jsonl", rows), 50);
     options.val_path = options.path;
     hy_dataset *data = open_data(options);
-    ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 2);
+    ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 1);
     ck_assert_ptr_nonnull(
-        strstr(last_warning, "cut 2 of 3 rows because they are longer than the sequence of 50"));
+        strstr(last_warning, "cut 1 of 3 rows because they are longer than the sequence of 50"));
     ck_assert_str_eq(hy_dataset_describe(data)->row_losses,
-                     "1 of 3 rows dropped (1: no answer is left after cutting), 2 cut");
+                     "1 of 3 rows dropped (1: no answer is left after cutting), 1 cut");
     ck_assert_str_eq(hy_dataset_describe(data)->row_format,
                      "prompt and completion; no chat template; loss on answers");
     /* The first is cut to 51 tokens: 49 targets after "ab"; the last has two. */
@@ -222,6 +222,97 @@ static void check_format(const char *name, const char *rows, const char *columns
     ck_assert_str_eq(hy_dataset_describe(data)->row_format, expected);
     hy_dataset_close(data);
 }
+
+START_TEST(ignored_keys_of_all_rows_are_named_and_counted) {
+    check_format("a.jsonl",
+                 "{\"question\": \"Q\", \"answer\": \"A\", \"id\": 1}\n"
+                 "{\"question\": \"Q\", \"answer\": \"A\", \"id\": 2, \"context\": \"C\"}\n"
+                 "{\"question\": \"Q\", \"answer\": \"A\", \"id\": 3, \"context\": null}\n",
+                 NULL,
+                 "question and answer; no chat template; loss on answers; ignored keys: id, "
+                 "context (1 of 3 rows)");
+    check_format("b.csv", "question,answer,context\nQ,A,\nQ,A,C\n", NULL,
+                 "question and answer; no chat template; loss on answers; ignored keys: context "
+                 "(1 of 2 rows)");
+    hy_dataset_options options =
+        options_of(write_file("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\", "
+                                         "\"name\": \"x\"}, {\"role\": \"assistant\", \"content\": "
+                                         "\"A\", \"weight\": 0.5, \"train\": true}]}\n"),
+                   512);
+    options.val_path = options.path;
+    options.chat_template = HY_CHAT_ALPACA;
+    hy_dataset *data = open_data(options);
+    ck_assert_str_eq(hy_dataset_describe(data)->row_format,
+                     "messages; chat template alpaca; loss on answers; ignored keys: name (in 1 "
+                     "message), weight (in 1 message)");
+    hy_dataset_close(data);
+}
+END_TEST
+
+START_TEST(answers_with_weight_0_or_train_false_do_not_count) {
+    static const char *const masks[] = {"\"weight\": 0", "\"train\": false"};
+    for (int i = 0; i < 4; i++) {
+        char rows[512];
+        bool is_sharegpt = i >= 2;
+        snprintf(rows, sizeof rows,
+                 is_sharegpt ? "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, "
+                               "{\"from\": \"gpt\", \"value\": \"BAD\", %s}, "
+                               "{\"from\": \"human\", \"value\": \"r\"}, "
+                               "{\"from\": \"gpt\", \"value\": \"GOOD\", \"weight\": 1}]}"
+                             : "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"BAD\", %s}, "
+                               "{\"role\": \"user\", \"content\": \"r\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"GOOD\"}]}",
+                 masks[i % 2]);
+        hy_dataset_options options = options_of(write_file("masked.jsonl", rows), 64);
+        int32_t ids[64], targets[64];
+        options.val_path = options.path;
+        options.chat_template = HY_CHAT_LINES;
+        hy_dataset *data = open_data(options);
+        ck_assert_int_eq(hy_dataset_fill(data, HY_TRAIN, 0, ids, targets, NULL), 5);
+        for (int k = 0; k < 5; k++) ck_assert_int_eq(targets[7 + k], "GOOD"[k]);
+        hy_dataset_close(data);
+    }
+}
+END_TEST
+
+#define ALPACA_AFTER_SYSTEM(system) system "\n\n### Instruction:\nQ\n\n### Response:\nA"
+
+START_TEST(system_beside_other_keys_is_a_system_turn) {
+    static const char expected[] = ALPACA_AFTER_SYSTEM("S");
+    check_first("a.jsonl", "{\"question\": \"Q\", \"answer\": \"A\", \"system\": \"S\"}",
+                HY_CHAT_ALPACA, expected, "A");
+    check_first("b.jsonl", "{\"system\": \"S\", \"prompt\": \"Q\", \"completion\": \"A\"}",
+                HY_CHAT_ALPACA, expected, "A");
+    check_first("c.jsonl",
+                "{\"system\": \"S\", \"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, "
+                "{\"from\": \"gpt\", \"value\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+    /* the list has its own */
+    check_first("d.jsonl",
+                "{\"system\": \"T\", \"messages\": [{\"role\": \"system\", \"content\": \"S\"}, "
+                "{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                "\"content\": \"A\"}]}",
+                HY_CHAT_ALPACA, expected, "A");
+}
+END_TEST
+
+START_TEST(prompt_and_completion_may_be_messages) {
+    check_first("a.jsonl",
+                "{\"prompt\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", "
+                "\"content\": \"Q\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+                "\"A\"}]}",
+                HY_CHAT_ALPACA, ALPACA_AFTER_SYSTEM("S"), "A");
+}
+END_TEST
+
+START_TEST(answers_may_be_numbers_and_keys_in_capitals) {
+    check_first("a.jsonl", "{\"question\": \"2+2?\", \"answer\": 4.5}", HY_CHAT_AUTO, "2+2?\n4.5",
+                "4.5");
+    check_first("b.jsonl", "{\"Question\": \"so?\", \"ANSWER\": true}", HY_CHAT_AUTO, "so?\ntrue",
+                "true");
+}
+END_TEST
 
 START_TEST(keys_that_are_ignored_are_named) {
     check_format("a.jsonl",
@@ -279,7 +370,7 @@ END_TEST
 static const char *const malformed[][2] = {
     {"{\"prompt\": \"a\", \"completion\": ", "column"},
     {"{\"prompt\": \"a\"}", "\"completion\" is missing"},
-    {"{\"prompt\": 3, \"completion\": \"b\"}", "\"prompt\" is not a string"},
+    {"{\"prompt\": {}, \"completion\": \"b\"}", "\"prompt\" is not a text, a number or"},
     {"[1, 2]", "a row must be a JSON object"},
     {"{\"prompt\": \"\xC3(\", \"completion\": \"b\"}", "UTF-8"},
     {"{\"prompt\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}", "column"},
@@ -588,6 +679,11 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, every_kind_of_rows_is_recognised);
     tcase_add_test(cases, lists_of_turns_may_use_the_keys_of_the_other_kind);
     tcase_add_test(cases, keys_that_are_ignored_are_named);
+    tcase_add_test(cases, system_beside_other_keys_is_a_system_turn);
+    tcase_add_test(cases, prompt_and_completion_may_be_messages);
+    tcase_add_test(cases, answers_may_be_numbers_and_keys_in_capitals);
+    tcase_add_test(cases, ignored_keys_of_all_rows_are_named_and_counted);
+    tcase_add_test(cases, answers_with_weight_0_or_train_false_do_not_count);
     tcase_add_test(cases, a_row_with_an_empty_answer_is_dropped_and_counted);
     tcase_add_test(cases, rows_in_a_text_file_cause_a_warning);
     tcase_add_test(cases, a_long_text_becomes_several_examples_that_predict_every_token_once);

@@ -6,6 +6,7 @@
 #include "config/derived.h"
 #include "harness.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 #include "infer/inference.h"
 #include "model/model.h"
 #include "record/record.h"
@@ -27,32 +28,41 @@ static hy_config *config_of(const char *const pairs[][2], size_t count) {
 #define CONFIG(pairs) config_of(pairs, sizeof(pairs) / sizeof(pairs)[0])
 
 static char warning[1024]; /* the last one */
+static char said[1024];    /* the last message about a chat template */
 
 static void keep_warning(void *user, hy_message_level level, const char *text) {
     (void)user;
     if (level == HY_WARNING) snprintf(warning, sizeof warning, "%s", text);
+    if (strstr(text, "chat template")) snprintf(said, sizeof said, "%s", text);
 }
 
 /* Trains a model for two steps on the text of a file with this name. */
-static void train(const char *from, const char *tokenizer, const char *name, const char *text,
-                  const char *run) {
+static void train_as(const char *from, const char *tokenizer, const char *name, const char *text,
+                     const char *run, const char *chat, const char *lora) {
     char data[300], out[300];
     snprintf(data, sizeof data, "%s/%s", folder, name);
     snprintf(out, sizeof out, "%s/%s", folder, run);
     must(hy_file_write_atomic(data, text, strlen(text)));
     const char *const values[][2] = {
-        {"model", from},  {"layers", "1"},       {"width", "32"},          {"heads", "4"},
-        {"vocab", "640"}, {"seq_len", "16"},     {"context", "64"},        {"batch_size", "1"},
-        {"steps", "2"},   {"data", data},        {"device", "cpu"},        {"eval_batches", "1"},
-        {"threads", "2"}, {"predictor", "none"}, {"tokenizer", tokenizer}, {"out", out}};
+        {"model", from},   {"layers", "1"},         {"width", "32"},
+        {"heads", "4"},    {"vocab", "640"},        {"seq_len", "16"},
+        {"context", "64"}, {"batch_size", "1"},     {"steps", "2"},
+        {"data", data},    {"device", "cpu"},       {"eval_batches", "1"},
+        {"threads", "2"},  {"predictor", "none"},   {"tokenizer", tokenizer},
+        {"out", out},      {"chat_template", chat}, {"lora", lora}};
     hy_config *config = CONFIG(values);
     hy_observer observer = {.on_message = keep_warning};
     hy_trainer *trainer;
-    warning[0] = 0;
+    warning[0] = said[0] = 0;
     must(hy_trainer_create(config, &observer, &trainer));
     must(hy_trainer_run(trainer));
     hy_trainer_destroy(trainer);
     hy_config_destroy(config);
+}
+
+static void train(const char *from, const char *tokenizer, const char *name, const char *text,
+                  const char *run) {
+    train_as(from, tokenizer, name, text, run, "auto", "false");
 }
 
 /* A preset, trained for two steps on text with somebody's tokenizer. */
@@ -161,6 +171,11 @@ START_TEST(a_conversation_comes_in_as_messages) {
         tokens_of(in,
                   "2<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>"
                   "tool\n4<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"));
+    /* texts of the JSON are not freed as if they were turns of a conversation */
+    static const char sharegpt[] =
+        "{\"system\": \"S\", \"messages\": [{\"from\": \"human\", \"value\": \"Q\"}]}";
+    must(hy_inference_set_messages(in, sharegpt, sizeof sharegpt - 1));
+    must(hy_inference_reset(in, NULL));
     must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT,
               "turn 1 needs a string \"role\"");
     must_fail(hy_inference_say(in, NULL, &options, NULL, NULL, &info), HY_ERR_INPUT,
@@ -202,10 +217,14 @@ START_TEST(a_model_without_a_template_gets_the_format_of_its_rows) {
     char run[300], out[300], path[400], *text;
     size_t size;
     train(model, "auto", "rows.jsonl", QUESTIONS, "tuned");
-    ck_assert_int_eq(asked_of("tuned", "lines"), asked_of("tuned/model", "its own"));
+    ck_assert_int_eq(asked_of("tuned", "lines"), asked_of("tuned/model", "lines"));
     snprintf(run, sizeof run, "%s/tuned", folder);
     snprintf(out, sizeof out, "%s/exported", folder);
     must(hy_export(run, &(hy_export_options){.out = out}, NULL));
+    asked_of("exported", "lines");
+    /* for other programs */
+    snprintf(path, sizeof path, "%s/hybrid_format.json", out);
+    must(hy_file_write_atomic(path, "{}", 2));
     asked_of("exported", "its own");
     /* a template of the folder stays */
     put("chat_template.jinja", CHATML);
@@ -216,6 +235,98 @@ START_TEST(a_model_without_a_template_gets_the_format_of_its_rows) {
     free(text);
 }
 END_TEST
+
+START_TEST(another_template_than_the_folders_becomes_the_models) {
+    char run[300], out[300], path[400], *text;
+    size_t size;
+    put("tokenizer_config.json", "{\"chat_template\": \"mine\", \"eos_token\": \"</s>\"}");
+    train_as(model, "auto", "rows.jsonl", QUESTIONS, "tuned", "lines", "false");
+    ck_assert_ptr_nonnull(strstr(said,
+                                 "tuned/model/chat_template.jinja is the format of the rows, "
+                                 "lines, instead of the chat template of the starting model"));
+    snprintf(run, sizeof run, "%s/tuned", folder);
+    snprintf(out, sizeof out, "%s/exported", folder);
+    must(hy_export(run, &(hy_export_options){.out = out}, NULL));
+    static const char *const folders[] = {"tuned/model", "exported"};
+    for (int i = 0; i < 2; i++) {
+        asked_of(folders[i], "lines");
+        snprintf(path, sizeof path, "%s/%s/tokenizer_config.json", folder, folders[i]);
+        must(hy_file_read(path, &text, &size));
+        ck_assert_ptr_null(strstr(text, "mine"));
+        ck_assert_ptr_nonnull(strstr(text, "</s>"));
+        free(text);
+        snprintf(path, sizeof path, "%s/%s/chat_template.jinja", folder, folders[i]);
+        ck_assert(hy_path_exists(path));
+    }
+    train_as(model, "auto", "rows.jsonl", QUESTIONS, "other", "mistral", "false");
+    ck_assert_ptr_nonnull(
+        strstr(warning, "other/model keeps the chat template of the starting model, but the rows "
+                        "were written as mistral"));
+    snprintf(path, sizeof path, "%s/other/model/tokenizer_config.json", folder);
+    must(hy_file_read(path, &text, &size));
+    ck_assert_ptr_nonnull(strstr(text, "mine"));
+    free(text);
+}
+END_TEST
+
+START_TEST(an_adapter_keeps_its_format_wherever_it_is) {
+    char from[300], moved[300], out[300];
+    hy_inference_facts facts;
+    hy_inference *in;
+    put("chat_template.jinja", CHATML);
+    train_as(model, "auto", "rows.jsonl", QUESTIONS, "tuned", "lines", "true");
+    snprintf(from, sizeof from, "%s/tuned/adapter", folder);
+    snprintf(moved, sizeof moved, "%s/moved", folder);
+    snprintf(out, sizeof out, "%s/merged", folder);
+    must(hy_path_rename(from, moved));
+    const char *const values[][2] = {{"model", model}, {"adapter", moved}, {"device", "cpu"}};
+    hy_config *config = CONFIG(values);
+    must(hy_inference_open(config, NULL, NULL, &in));
+    hy_inference_describe(in, &facts);
+    ck_assert_str_eq(facts.message_format, "as in training: the question and a line end; each "
+                                           "message is asked alone");
+    hy_inference_close(in);
+    hy_config_destroy(config);
+    must(hy_merge_adapter(moved, &(hy_export_options){.out = out, .base = model}, NULL));
+    asked_of("merged", "lines");
+}
+END_TEST
+
+START_TEST(a_run_and_its_model_are_evaluated_in_the_format_of_its_rows) {
+    char path[300];
+    hy_evaluation found[2];
+    static const char *const names[] = {"tuned", "tuned/model"};
+    static const char rows[] = "{\"prompt\": \"one two\", \"completion\": \"three\"}\n"
+                               "{\"prompt\": \"two three\", \"completion\": \"four\"}\n";
+    train(model, "auto", "rows.jsonl", QUESTIONS, "tuned");
+    snprintf(path, sizeof path, "%s/pairs.jsonl", folder);
+    must(hy_file_write_atomic(path, rows, sizeof rows - 1));
+    for (int i = 0; i < 2; i++) {
+        char name[300], *json;
+        hy_config *config;
+        snprintf(name, sizeof name, "%s/%s", folder, names[i]);
+        must(hy_config_create(&config));
+        must(hy_config_use_model(config, name));
+        must(hy_config_set(config, "data", path, HY_FROM_CALLER));
+        must(hy_config_set(config, "seq_len", "16", HY_FROM_CALLER));
+        must(hy_config_set(config, "device", "cpu", HY_FROM_CALLER));
+        must(hy_evaluate(config, NULL, &found[i]));
+        ck_assert_str_eq(found[i].row_format,
+                         "prompt and completion; chat template lines; loss on answers");
+        must(hy_evaluation_json(&found[i], &json));
+        ck_assert_ptr_nonnull(strstr(json, "\"row_format\": \"prompt and completion; chat"));
+        hy_free(json);
+        hy_config_destroy(config);
+    }
+    ck_assert_int_eq(found[0].tokens, found[1].tokens);
+    ck_assert_double_eq_tol(found[0].loss, found[1].loss, 1e-5);
+}
+END_TEST
+
+static void ignore_row(void *user, const hy_row_view *row) {
+    (void)user;
+    (void)row;
+}
 
 START_TEST(another_tokenizer_than_the_folders_is_named) {
     char path[300], *text, *digits;
@@ -234,6 +345,14 @@ START_TEST(another_tokenizer_than_the_folders_is_named) {
     ck_assert_ptr_nonnull(strstr(warning, "tokenizer.json is not the one of the model folder"));
     ck_assert_ptr_nonnull(strstr(warning, "2 of 6"));
     free(text);
+    char data[300];
+    snprintf(data, sizeof data, "%s/rows.jsonl", folder);
+    const char *const values[][2] = {{"model", model}, {"data", data}, {"tokenizer", path}};
+    hy_config *config = CONFIG(values);
+    warning[0] = 0;
+    must(hy_show_rows(config, &(hy_observer){.on_message = keep_warning}, 1, ignore_row, NULL));
+    ck_assert_ptr_nonnull(strstr(warning, "tokenizer.json is not the one of the model folder"));
+    hy_config_destroy(config);
 }
 END_TEST
 
@@ -305,6 +424,9 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
     tcase_add_test(cases, a_conversation_comes_in_as_messages);
     tcase_add_test(cases, a_model_without_a_template_gets_the_format_of_its_rows);
+    tcase_add_test(cases, another_template_than_the_folders_becomes_the_models);
+    tcase_add_test(cases, an_adapter_keeps_its_format_wherever_it_is);
+    tcase_add_test(cases, a_run_and_its_model_are_evaluated_in_the_format_of_its_rows);
     tcase_add_test(cases, another_tokenizer_than_the_folders_is_named);
     tcase_add_test(cases, a_blank_behind_a_skipped_special_token_is_shown);
     tcase_add_test(cases, what_a_run_keeps_of_its_model_is_whole_or_not_there);

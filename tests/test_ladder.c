@@ -82,7 +82,7 @@ START_TEST(what_fits_the_card_stays_fp32) {
 }
 END_TEST
 
-/* ---- what the table and the reasons say ------------------------------------------------------- */
+/* ---- what the table and the reasons say ------------------------------------------------------ */
 
 /* Phases that train share one area. Its type is that of the phase that needs most. */
 START_TEST(activations_have_the_type_that_their_bytes_are_for) {

@@ -246,14 +246,19 @@ START_TEST(a_given_micro_batch_is_kept_where_it_fits) {
 }
 END_TEST
 
+/* A plan of 8 sequences in one micro-batch, on a card with room for everything. */
+static void plan_with_room(rig *r, hy_plan *plan) {
+    rig_begin(r, &(rig_options){"gpt2-124m", "h200", 100 * GIB, 60 * GIB, 8192, PLAIN_STATE});
+    r->problem.keeps_batch = true;
+    r->problem.base.batch = 8;
+    r->problem.base.accum = 1;
+    must(hy_plan_choose(&r->problem, plan));
+}
+
 START_TEST(where_all_fits_nothing_is_streamed_or_recomputed) {
     rig r;
     hy_plan plan;
-    rig_begin(&r, &(rig_options){"gpt2-124m", "h200", 100 * GIB, 60 * GIB, 8192, PLAIN_STATE});
-    r.problem.keeps_batch = true;
-    r.problem.base.batch = 8;
-    r.problem.base.accum = 1;
-    must(hy_plan_choose(&r.problem, &plan));
+    plan_with_room(&r, &plan);
     ck_assert_int_eq(memcmp(&plan.choice, &r.problem.base, sizeof plan.choice), 0);
     rig_end(&r);
 }
@@ -311,11 +316,7 @@ static hy_status prepare_nothing(hy_backend *b, hy_op_call *call) {
 START_TEST(measured_ops_replace_the_estimate_of_their_time) {
     rig r;
     hy_plan plan;
-    rig_begin(&r, &(rig_options){"gpt2-124m", "h200", 100 * GIB, 60 * GIB, 8192, PLAIN_STATE});
-    r.problem.keeps_batch = true;
-    r.problem.base.batch = 8;
-    r.problem.base.accum = 1;
-    must(hy_plan_choose(&r.problem, &plan));
+    plan_with_room(&r, &plan);
     hy_plan_work work = plan.work;
     r.backend->op_seconds = one_millisecond;
     r.backend->prepare = prepare_nothing;

@@ -1,5 +1,7 @@
 /* test_planner_run.c: the planner inside a run: its choices, its figures compared with those of the
  * run, and its suggestions when nothing fits. */
+#include <math.h>
+
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -232,6 +234,8 @@ static int check_changes(const char *const *tight) {
     for (int i = 0; i < facts.change_count; i++) {
         hy_config *config = small_run(CARD_RUN, "none", tight);
         hy_trainer *again;
+        char *folder = strstr(facts.changes[i], "FOLDER");
+        if (folder) memcpy(folder, "./    ", strlen("FOLDER"));
         if (apply_change(config, facts.changes[i])) {
             must(hy_trainer_plan(config, NULL, &again));
             changed = facts_of(again);
@@ -292,6 +296,41 @@ START_TEST(adapters_are_suggested_for_a_named_model_that_does_not_fit) {
                                          "28GiB", "lora", "true"),
                                    "lora"),
                      0);
+}
+END_TEST
+
+/* The fastest change that trains all parameters. */
+static double fastest_full(const char *const *tight, const char *flags) {
+    hy_trainer *t = plan_words(CARD_RUN, tight);
+    hy_plan_facts facts = facts_of(t);
+    double fastest = 0;
+    hy_trainer_destroy(t);
+    for (int i = 0; i < facts.change_count; i++) {
+        double speed = facts.change_costs[i].tokens_per_second;
+        bool is_full =
+            strncmp(facts.changes[i], "--", 2) == 0 && strstr(facts.changes[i], "lora") == NULL;
+        if (!is_full) continue;
+        if (fastest == 0) ck_assert_str_eq(facts.changes[i], flags);
+        fastest = fmax(fastest, speed);
+        ck_assert_double_le(fastest, 3 * speed); /* no line for a way that is much slower */
+    }
+    return fastest;
+}
+
+START_TEST(the_fastest_way_to_train_all_parameters_is_suggested) {
+    ck_assert_double_gt(
+        fastest_full(PAIRS(SEVEN, "predictor", "none"),
+                     "--small-types all --step-tokens 65536 --offload-folder FOLDER"),
+        1000);
+    ck_assert_double_gt(fastest_full(PAIRS("card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem",
+                                           "60GiB", "predictor", "none"),
+                                     "--small-types all --step-tokens 65536"),
+                        1500);
+    ck_assert_double_gt(fastest_full(PAIRS(SEVEN, "profile", "aggressive"),
+                                     "--predictor none --step-tokens 65536 "
+                                     "--offload-folder FOLDER"),
+                        1000);
+    check_changes(PAIRS(SEVEN, "profile", "aggressive"));
 }
 END_TEST
 
@@ -418,6 +457,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
+    tcase_add_test(tests, the_fastest_way_to_train_all_parameters_is_suggested);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
     tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);
     tcase_add_test(tests, cards_are_found_however_they_are_written);

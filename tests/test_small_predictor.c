@@ -53,7 +53,7 @@ START_TEST(two_buffers_take_two_bytes_of_a_parameter_and_a_line_one) {
 }
 END_TEST
 
-/* ---- the numbers that it keeps ---- */
+/* ---- the numbers that it keeps --------------------------------------------------------------- */
 
 /* A tensor's codes of slow weights in the newest checkpoint, read beside the weights there. */
 static uint16_t *read_slow(const char *folder, const char *name, int64_t *count) {
@@ -119,7 +119,7 @@ START_TEST(slow_weights_are_those_at_the_start_of_the_window) {
 }
 END_TEST
 
-/* ---- what it decides ---- */
+/* ---- what it decides ------------------------------------------------------------------------- */
 
 /* The runs are one until the first jump. From there on they differ by what 8 bits leave out, and so
  * do the losses that the guard compares: little enough that no verdict is another. */
@@ -167,7 +167,7 @@ END_TEST
 START_TEST(line_in_8_bits_decides_as_in_16) { moves_alike("line"); }
 END_TEST
 
-/* ---- resuming ---- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 /* To the third step of the window that follows a jump. */
 static void go_into_a_window(hy_trainer *t) {
@@ -265,7 +265,7 @@ START_TEST(another_learning_rate_after_resuming_is_a_new_grid_with_the_next_wind
 }
 END_TEST
 
-/* ---- what it does not go with ---- */
+/* ---- what it does not go with ---------------------------------------------------------------- */
 
 static void is_refused(const char *const *pairs, const char *const *words) {
     hy_config *config = small_run(MOVING_RUN "predictor_dtype 8bit ", "none", pairs);

@@ -405,8 +405,11 @@ static void greet(const chat *it) {
     if (it->options->is_quiet) return;
     hy_inference_describe(it->model, &facts);
     if (!it->is_talking) { /* answers alone go to standard output */
-        bool is_of_run = strncmp(facts.message_format, "as in training", 14) == 0;
-        if (is_of_run) hy_cli_note("format of messages %s", facts.message_format);
+        bool has_template = strcmp(facts.chat_template, "plain") != 0;
+        if (facts.is_trained_format) hy_cli_note("format of messages %s", facts.message_format);
+        if (!facts.is_trained_format && !has_template && hy_inference_adapter_used(it->model)[0])
+            hy_cli_note("no chat template is known, so the text is continued as it is; "
+                        "--chat-template names one");
         return;
     }
     FILE *out = it->terminal.out;

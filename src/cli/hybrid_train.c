@@ -180,6 +180,7 @@ static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation 
     hy_cli_printf(out, "model           %s\n", list->model);
     if (list->frozen_dtype[0]) fprintf(out, "frozen weights  %s\n", list->frozen_dtype);
     hy_cli_printf(out, "data            %s\n", list->data);
+    if (list->row_format[0]) hy_cli_printf(out, "rows            %s\n", list->row_format);
     if (count > 1)
         print_table(terminal, list, count);
     else

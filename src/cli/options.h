@@ -69,7 +69,8 @@ typedef struct hy_cli_setting {
 
 typedef struct hy_cli_options {
     hy_cli_meaning action; /* HY_CLI_IS_KEY: train */
-    /* topic of --help, model of --download, file of --plan-shapes, count of --show-rows; NULL: none */
+    /* topic of --help, model of --download, file of --plan-shapes, count of --show-rows; NULL:
+     * none */
     const char *topic;
     bool is_quiet, is_verbose, without_colour, wants_json;
     int32_t gpus, ranks; /* number of ranks to start; 0: not set */

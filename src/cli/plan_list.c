@@ -62,12 +62,18 @@ static void read_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
                             .host_limit = facts.host_limit,
                             .predicts =
                                 summary->phases[HY_PREDICT].memory[HY_PREDICTOR].planned_bytes > 0};
+    if (summary->is_gpu)
+        snprintf(out->device, sizeof out->device, "%.80s, %.100s", summary->device,
+                 summary->matmul);
+    else
+        snprintf(out->device, sizeof out->device,
+                 "this machine's %.100s; --card NAME plans for a card", summary->device);
     describe_state(summary, out->state);
     snprintf(out->types, sizeof out->types, "%s / %s / %s", hy_dtype_name(updated->dtype),
              hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
     for (int32_t i = 0; i < facts.change_count && !facts.fits && out->change[0] == '\0'; i++) {
         /* the list plans LoRA and QLoRA as ways of their own */
-        if (strstr(facts.changes[i], "lora") == NULL)
+        if (!facts.change_costs[i].is_adapter)
             snprintf(out->change, sizeof out->change, "%s", facts.changes[i]);
     }
 }
@@ -195,6 +201,21 @@ static void add_cells(hy_cli_table *table, const hy_cli_planned *plan) {
                      plan->fits ? hy_cli_count((int64_t)plan->tokens_per_second).text : refused);
     hy_cli_table_add(table, plan->fits ? gibibytes(plan->device_bytes).text : "");
     hy_cli_table_add(table, plan->fits ? gibibytes(plan->pinned_bytes).text : "");
+}
+
+/* The device and the memory that the plans are for. */
+static void show_machine(const hy_cli_terminal *terminal, const hy_config *config,
+                         const hy_cli_plans *plans) {
+    const hy_cli_planned *first = NULL;
+    char host[HY_PLAN_TEXT];
+    for (size_t i = 0; i < plans->count * HY_CLI_WAYS && !first; i++) {
+        const hy_cli_planned *plan = &plans->plans[i / HY_CLI_WAYS][i % HY_CLI_WAYS];
+        if (plan->is_planned) first = plan;
+    }
+    if (!first) return;
+    if (!hy_cli_host_of_plan(config, first->host_limit, host, sizeof host))
+        snprintf(host, sizeof host, "%s of memory", hy_cli_bytes(first->host_limit).text);
+    hy_cli_printf(terminal->out, "  for %s\n  the host has %s\n", first->device, host);
 }
 
 static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *plans) {
@@ -362,6 +383,8 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
     snprintf(heading, sizeof heading, "what fits, profile %.30s%s%.60s",
              hy_cli_value(config, "profile"), is_part ? ", training " : "", is_part ? trained : "");
     hy_cli_section(terminal, heading);
+    /* --doctor has named them */
+    if (options->action != HY_CLI_IS_DOCTOR) show_machine(terminal, config, &plans);
     show_models(terminal, &plans);
     for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
         hy_dtype base = plans.base[w];
@@ -372,11 +395,6 @@ hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options
                 : base == HY_E4M3 ? "fp8"
                                   : hy_dtype_name(base));
     }
-    char host[HY_PLAN_TEXT];
-    uint64_t limit = 0;
-    for (size_t i = 0; i < plans.count && limit == 0; i++) limit = plans.plans[i][0].host_limit;
-    if (hy_cli_host_of_plan(config, limit, host, sizeof host))
-        fprintf(terminal->out, "  The host has %s.\n", host);
     for (int w = 0; w < HY_CLI_WAYS; w++)
         if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
     show_largest(terminal, options, config, &plans);

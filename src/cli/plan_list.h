@@ -21,6 +21,7 @@ typedef struct hy_cli_planned {
     char types[HY_CLI_STATE_TEXT]; /* updated weights / gradients / optimizer */
     char state[HY_CLI_STATE_TEXT]; /* where they are, in words */
     bool predicts;                 /* false: prediction is disabled */
+    char device[HY_PLAN_TEXT];     /* that the plan is for, in words */
     char change[HY_PLAN_TEXT];     /* a change that would make it fit; "": none was found */
 } hy_cli_planned;
 

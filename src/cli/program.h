@@ -89,5 +89,6 @@ typedef struct hy_cli_program {
  * reported. */
 int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *options);
 
-/* Prints an error message, followed by the wrong value and a hint to --help. Returns HY_EXIT_USAGE. */
+/* Prints an error message, followed by the wrong value and a hint to --help. Returns
+ * HY_EXIT_USAGE. */
 int hy_cli_wrong_usage(const char *what, const char *value);

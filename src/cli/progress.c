@@ -1,8 +1,8 @@
 /* progress.c: shows the library's callbacks as a progress line or as plain lines.
  *
  * A progress line is written in one piece and padded to cover the line before, so it does not
- * flicker and needs no escape code. Other output first clears the line. All lines show the same
- * smoothed loss. */
+ * flicker and needs no escape code. Other output first clears the line. The loss is that of the
+ * step, as in metrics.jsonl. */
 #include "cli/progress.h"
 
 #include <inttypes.h>
@@ -97,7 +97,6 @@ hy_cli_colour hy_cli_phase_colour(hy_phase phase) {
 /* ---- during a run ---------------------------------------------------------------------------- */
 
 #define REDRAW_SECONDS 0.1
-#define SMOOTHING 0.9         /* weight of earlier losses in the smoothed loss */
 #define PLAIN_SECONDS 10.0    /* plain lines: at least this many seconds apart, */
 #define PLAIN_FRACTION 0.02   /* and this share of the run, */
 #define PLAIN_SILENCE 300.0   /* but at most this many seconds apart */
@@ -134,12 +133,7 @@ static void draw(hy_cli_progress *progress, field_list *fields, double fraction,
     progress->drawn_at = now();
 }
 
-/* A step without a finite loss shows that loss, not the average of earlier losses. */
-static double shown_loss(const hy_cli_progress *progress) {
-    return isfinite(progress->step.loss) ? progress->smoothed_loss : progress->step.loss;
-}
-
-/* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate. */
+/* The line of a step: bar, step, phase, loss, speed, memory, time left, learning rate. */
 static void draw_step(hy_cli_progress *progress) {
     static const hy_cli_colour memory_colours[] = {HY_CLI_PLAIN, HY_CLI_YELLOW, HY_CLI_RED,
                                                    HY_CLI_RED};
@@ -151,7 +145,7 @@ static void draw_step(hy_cli_progress *progress) {
     add_field(&fields, HY_CLI_PLAIN, "%*" PRId64 "/%" PRId64, digits, info->step,
               info->steps_total);
     add_field(&fields, colour, "%-7s", hy_phase_name(info->phase));
-    add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(shown_loss(progress)).text);
+    add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(info->loss).text);
     add_field(&fields, HY_CLI_PLAIN, "%5s tok/s", hy_cli_short_count(info->tokens_per_second).text);
     if (info->mfu > 0)
         add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
@@ -181,7 +175,7 @@ static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     FILE *out = progress->terminal->out;
     fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
-            info->steps_total, hy_phase_name(info->phase), hy_cli_loss(shown_loss(progress)).text,
+            info->steps_total, hy_phase_name(info->phase), hy_cli_loss(info->loss).text,
             hy_cli_learning_rate(info->lr).text, hy_cli_short_count(info->tokens_per_second).text);
     if (!isnan(info->epoch)) fprintf(out, "  epoch %.2f", info->epoch);
     /* Memory use of the card, and its cost. */
@@ -270,18 +264,11 @@ static void print_expected_time(hy_cli_progress *progress) {
 static void on_step(void *user, const hy_step_info *info) {
     hy_cli_progress *progress = user;
     bool is_last = info->step >= info->steps_total;
-    bool is_known = isfinite(info->loss);
     if (!progress->has_step) progress->first_step = info->step;
     progress->has_step = true;
     progress->step = *info;
     progress->step.reason = progress->step.obstacle = "";
     progress->work[0] = '\0';
-    /* a skipped step has no loss to average */
-    if (is_known) {
-        progress->smoothed_weight = SMOOTHING * progress->smoothed_weight + (1 - SMOOTHING);
-        double share = (1 - SMOOTHING) / progress->smoothed_weight;
-        progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
-    }
     if (info->reason != NULL && info->reason[0] != '\0') print_phase(progress, info);
     /* Why there is no prediction; each reason once. Not during Warmup, which never predicts. */
     bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];

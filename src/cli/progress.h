@@ -24,7 +24,6 @@ typedef struct hy_cli_progress {
     bool has_step;
     hy_step_info step;  /* the latest step; its reason is not kept */
     int64_t first_step; /* of this session */
-    double smoothed_loss, smoothed_weight;
     bool has_shown_time;
     const char *shown[HY_CLI_SHOWN_MAX]; /* reasons for phases that were already shown */
     int shown_count;

@@ -83,8 +83,8 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
-/* "adapters  rank 16, alpha 32, in all matrices of the blocks"
- * "trained   43,646,976 of 8,234,382,336 parameters, lr up to 2e-4; the frozen blocks are in nf4" */
+/* "adapters rank 16, alpha 32, in all matrices of the blocks" "trained 43,646,976 of 8,234,382,336
+ * parameters, lr up to 2e-4; the frozen blocks are in nf4" */
 static void opening_trained(const hy_cli_terminal *terminal, const hy_config *config,
                             const hy_summary *summary) {
     if (summary->trained == summary->parameters) return;
@@ -442,7 +442,7 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         double nats;
         bool is_of_made;
     } losses[] = {
-        {"training, last steps", s->final_loss, false},
+        {"training, mean of the last steps (at most 32)", s->final_loss, false},
         {"true entropy of the source", s->source_entropy, true},
         {"the source itself on the held-out text", s->val_optimum, true},
         {"5-gram model counted on the same bytes", s->ngram_loss, true},

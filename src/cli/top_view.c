@@ -15,8 +15,6 @@
 #include "hybrid.h"
 
 #define RECENT 64        /* lines that count as recent */
-#define SMOOTHING 0.9    /* weight of earlier losses in the smoothed loss, as in progress.c */
-#define SMOOTHED 200     /* older lines have no weight */
 #define LATE_STEPS 8     /* a line is overdue after the time of this many steps, */
 #define LATE_SECONDS 10  /* but never sooner than this, because lines are written once per second */
 #define STALLED_STEPS 40 /* and a run is stalled after these */
@@ -105,15 +103,11 @@ static void count_line(hy_top_view *view, const hy_run_point *point) {
 
 static void measure_lines(hy_top_view *view) {
     size_t points = hy_run_points(view->run);
-    double weight = 0, waited = 0, worked = 0;
+    double waited = 0, worked = 0;
     for (size_t i = 0; i < points; i++) {
         const hy_run_point *point = at(view, i);
         count_line(view, point);
-        if (i + SMOOTHED >= points && isfinite(point->loss)) {
-            weight = SMOOTHING * weight + (1 - SMOOTHING);
-            if (isnan(view->loss)) view->loss = point->loss;
-            view->loss += (1 - SMOOTHING) / weight * (point->loss - view->loss);
-        }
+        if (isfinite(point->loss)) view->loss = point->loss;
         if (i < first_recent(points) || isnan(point->wait_seconds) || isnan(point->seconds))
             continue;
         waited += point->wait_seconds;

@@ -35,7 +35,7 @@ typedef struct hy_top_view {
     int64_t kept, rejected, undone;   /* jumps; undone: accepted, but undone later */
     int64_t skipped;                  /* steps without an update */
     double predicted_steps;           /* predicted steps of the accepted jumps */
-    double loss;                      /* smoothed as in hybrid-train */
+    double loss;                      /* of the latest step that has one */
     double held_out, best_held_out;   /* the latest and the lowest; NaN: none */
     int64_t held_out_step;            /* step of the latest */
     double wait_share;                /* share of recent time spent waiting for copies */

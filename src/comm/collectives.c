@@ -103,7 +103,8 @@ static hy_status add_up(void *argument) {
     return HY_OK;
 }
 
-/* The numbers pass through pinned memory and the team's link, even if NCCL moves everything else. */
+/* The numbers pass through pinned memory and the team's link, even if NCCL moves everything
+ * else. */
 hy_status hy_all_reduce(hy_exchange *net, hy_stream *stream, double *const *numbers,
                         int32_t count) {
     hy_backend *b = net->backend;

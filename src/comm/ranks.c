@@ -11,7 +11,8 @@
 #include "base/hash.h"
 #include "comm/slurm.h"
 
-/* Slurm gives step ids from here on to the batch script or a shell of salloc, which have no tasks. */
+/* Slurm gives step ids from here on to the batch script or a shell of salloc, which have no
+ * tasks. */
 #define FIRST_SPECIAL_STEP 0xfffffff0LL
 
 /* A launcher: its four variables (NULL: it does not set this one), and up to three variables that

@@ -239,8 +239,8 @@ static hy_status pays_muon(const hy_settings *s, bool *out) {
 }
 
 /* The smallest run in which jumps lowered the loss with every seed (docs/prediction.md). In runs
- * that are shorter or have smaller steps, the direction of a window is mostly noise. The length of a
- * run in epochs is not known here. */
+ * that are shorter or have smaller steps, the direction of a window is mostly noise. The length of
+ * a run in epochs is not known here. */
 #define PREDICT_STEPS 3000
 #define PREDICT_TOKENS 32768
 

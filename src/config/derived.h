@@ -57,8 +57,8 @@ hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phas
  * (docs/performance.md, "Which optimizer, which schedule"; docs/prediction.md, "By default"). From
  * scratch, Muon reaches a loss in half of AdamW's steps, which pays if its matmuls are a small part
  * of a step; a constant rate with a linear decay to zero at the end beats a cosine with either.
- * Weights that AdamW has trained continue with AdamW and a cosine. Prediction pays in long runs with
- * large steps, from scratch with AdamW. */
+ * Weights that AdamW has trained continue with AdamW and a cosine. Prediction pays in long runs
+ * with large steps, from scratch with AdamW. */
 typedef struct hy_recipe {
     const char *optimizer, *schedule, *predictor; /* names of values */
 } hy_recipe;

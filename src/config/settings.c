@@ -136,7 +136,7 @@ static const hy_setting table[] = {
     {INTEGER(threads, "--threads", 0, 1024, "0",
              "CPU threads; 0: all cores that this process may use."),
      .is_local = true},
-    {TEXT(card, "--card", "a card name such as rtx5080, or empty", "",
+    {TEXT(card, "--card", "a card name such as rtx5080 (an unknown name lists all), or empty", "",
           "With --plan: plan for this card. It need not be in this machine.")},
 
     {INTEGER(shape.layers, "--layers", 1, 1024, "4", "Transformer blocks.")},
@@ -687,9 +687,10 @@ bool hy_setting_is_same_name(const char *a, const char *b) {
 }
 
 static const hy_setting *find_key(const char *name) {
+    bool has_group = strchr(name, '.') != NULL;
     for (size_t i = 0; i < SETTINGS; i++) {
-        if (hy_setting_is_same_name(name, table[i].info.key)) return &table[i];
-        if (hy_setting_is_same_name(name, hy_setting_leaf(&table[i]))) return &table[i];
+        const char *key = has_group ? table[i].info.key : hy_setting_leaf(&table[i]);
+        if (hy_setting_is_same_name(name, key)) return &table[i];
     }
     return NULL;
 }

@@ -254,7 +254,7 @@ hy_status hy_config_print_absolute(const hy_config *config, char **out);
  * process (is_local). Origins do not count. */
 uint64_t hy_settings_agreed(const hy_settings *settings);
 
-/* ---- the table: settings.c ---- */
+/* ---- the table: settings.c ------------------------------------------------------------------- */
 
 typedef enum hy_value_type {
     HY_VALUE_INTEGER, /* int64_t */
@@ -283,7 +283,8 @@ typedef struct hy_setting {
 } hy_setting;
 
 /* Another name for a key. With when_true: a switch for two values of the key; when_false may be
- * NULL: false changes nothing, as in "bf16: true, fp16: false". With is_removed: a former key, which is accepted and ignored; `key` is one of its group. */
+ * NULL: false changes nothing, as in "bf16: true, fp16: false". With is_removed: a former key,
+ * which is accepted and ignored; `key` is one of its group. */
 typedef struct hy_setting_alias {
     const char *name, *key;
     const char *when_true, *when_false;
@@ -318,7 +319,7 @@ const char *hy_setting_group_at(size_t i);
 const char *hy_setting_word(const hy_setting *setting, const hy_setting_alias *alias,
                             const char *text);
 
-/* ---- one value: setting_value.c ---- */
+/* ---- one value: setting_value.c -------------------------------------------------------------- */
 
 /* Checks `text` against the setting and writes its canonical spelling ("10k" becomes "10000"). On
  * failure: HY_ERR_INPUT with `origin`, key, value and the accepted values. */

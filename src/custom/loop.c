@@ -296,8 +296,8 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
     return leave(loop, status);
 }
 
-/* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the caller's
- * thread has the same current device, because its weights are there. */
+/* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the
+ * caller's thread has the same current device, because its weights are there. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
     const hy_custom_side *side = &loop->custom.side;
     HY_FAIL_IF(

@@ -29,9 +29,11 @@
 
 typedef struct hy_own_template {
     hy_jinja *jinja;
+    char *text;                    /* its source */
     hy_own_tokens tokens;          /* owned by the main template of the folder */
     const hy_tokenizer *tokenizer; /* or NULL */
     bool needs_parts, takes_parts; /* content as a list of parts: is required; is possible */
+    bool takes_system;             /* a system turn before the first question */
     bool prints_none;              /* it writes the content null as the word None */
     int32_t end;                   /* the token that ends an answer; -1: none */
     int32_t openers[MOST_OPENERS]; /* special tokens that open a turn */
@@ -67,11 +69,13 @@ static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, con
 }
 
 /* Data sets use several names for the reasoning of a turn, and templates read one of them. */
+static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
+enum { THOUGHTS = sizeof thoughts / sizeof thoughts[0] };
+
 static const hy_json_node *thought_of(const hy_json_node *message) {
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const hy_json_node *found = NULL;
-    for (size_t i = 0; i < 3 && hy_json_type_of(found) == HY_JSON_NULL; i++) {
-        found = hy_json_get(message, names[i]);
+    for (size_t i = 0; i < THOUGHTS && hy_json_type_of(found) == HY_JSON_NULL; i++) {
+        found = hy_json_get(message, thoughts[i]);
     }
     return hy_json_type_of(found) == HY_JSON_NULL ? NULL : found;
 }
@@ -257,12 +261,25 @@ static hy_status find_turn(const hy_jinja_output *text, size_t turn, size_t *beg
     return HY_OK;
 }
 
+/* Removes the marks of {% generation %} from a turn that does not count. */
+static hy_status unmark(const hy_jinja_output *text, size_t turn, uint8_t *answers) {
+    size_t begin, end;
+    HY_TRY(find_turn(text, turn, &begin, &end));
+    while (begin > 0 && answers[begin - 1] && mark_of(text, begin - 1) == 0) begin--;
+    while (end < text->text.size && answers[end] && mark_of(text, end) == 0) end++;
+    memset(answers + begin, 0, end - begin);
+    return HY_OK;
+}
+
 static hy_status mark_answers(const hy_chat_template *chat, const hy_conversation *c,
                               hy_rendered *r) {
     size_t size = r->whole.text.size, done = 0;
     if (hy_jinja_has_generation(chat->own->jinja)) {
         for (size_t i = 0; i < size; i++) {
             r->answers[i] = (r->whole.marks[i] & HY_JINJA_GENERATED) != 0;
+        }
+        for (size_t i = 0; i < c->count; i++) {
+            if (c->turns[i].is_masked) HY_TRY(unmark(&r->whole, i, r->answers));
         }
         return HY_OK;
     }
@@ -275,7 +292,7 @@ static hy_status mark_answers(const hy_chat_template *chat, const hy_conversatio
         HY_TRY(find_end(chat, c, i, last, r, &end));
         HY_FAIL_IF(begin < done, HY_ERR_INPUT,
                    "the chat template writes turn %zu before the answer that precedes it", i + 1);
-        memset(r->answers + begin, 1, end - begin);
+        if (!c->turns[i].is_masked) memset(r->answers + begin, 1, end - begin);
         done = end;
     }
     return HY_OK;
@@ -376,6 +393,23 @@ static hy_status find_parts(hy_chat_template *chat) {
     return HY_OK;
 }
 
+/* Finds out whether the template writes a system turn. */
+static hy_status find_system(hy_chat_template *chat) {
+    hy_turn turns[] = {{.role = HY_ROLE_SYSTEM, .text = "system-text", .size = 11},
+                       {.role = HY_ROLE_USER, .text = "question", .size = 8}};
+    hy_conversation c = {.turns = turns, .count = 2};
+    hy_jinja_output out = {0};
+    hy_status status = render(chat, &c, 2, false, &out);
+    chat->own->takes_system =
+        status == HY_OK && strstr(hy_text_string(&out.text), "system-text") != NULL;
+    hy_jinja_output_free(&out);
+    return status == HY_ERR_INPUT ? HY_OK : status;
+}
+
+bool hy_chat_template_has_system(const hy_chat_template *chat) {
+    return chat->kind == HY_CHAT_OWN ? chat->own->takes_system : !hy_chat_kind_is_plain(chat->kind);
+}
+
 /* Finds out whether the template prints a null content, as Python prints it. Such a turn then has
  * empty content, which is what the data means. */
 static hy_status find_none(hy_chat_template *chat) {
@@ -463,9 +497,10 @@ void hy_own_tokens_free(hy_own_tokens *tokens) {
 /* Parses a template. HY_OK with own->jinja NULL: it cannot be rendered, and `reason` says why. */
 static hy_status parse(const char *text, size_t size, const char *name, own_template *own) {
     hy_status status = hy_jinja_parse(text, size, name, &own->jinja);
-    if (status != HY_ERR_INPUT) return status;
-    snprintf(own->reason, sizeof own->reason, "%.500s", hy_error_message());
-    return HY_OK;
+    if (status != HY_OK && status != HY_ERR_INPUT) return status;
+    if (status != HY_OK) snprintf(own->reason, sizeof own->reason, "%.500s", hy_error_message());
+    own->text = strndup(text, size);
+    return own->text ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a chat template");
 }
 
 hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,
@@ -488,6 +523,7 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
     out->own = own;
     out->kind = HY_CHAT_OWN;
     HY_TRY(find_parts(out));
+    HY_TRY(find_system(out));
     HY_TRY(find_none(out));
     HY_TRY(find_openers(out));
     return find_end_token(out);
@@ -514,8 +550,20 @@ void hy_own_template_close(own_template *own) {
     if (own->with_tools) own->with_tools->tokens = (hy_own_tokens){0};
     hy_own_template_close(own->with_tools);
     hy_jinja_free(own->jinja);
+    free(own->text);
     hy_own_tokens_free(&own->tokens);
     free(own);
 }
 
 int32_t hy_own_template_end(const own_template *own) { return own->end; }
+
+bool hy_chat_template_reads(const hy_chat_template *chat, const char *key) {
+    const own_template *own = chat->kind == HY_CHAT_OWN ? chat->own : NULL;
+    const own_template *other = own ? own->with_tools : NULL;
+    bool is_thought = false;
+    for (size_t i = 0; i < THOUGHTS; i++) is_thought |= strcmp(key, thoughts[i]) == 0;
+    for (size_t i = 0; own && is_thought && i < THOUGHTS; i++) {
+        if (strstr(own->text, thoughts[i])) return true;
+    }
+    return own && (strstr(own->text, key) || (other && strstr(other->text, key)));
+}

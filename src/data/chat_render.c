@@ -159,6 +159,7 @@ static void render(const hy_chat_template *chat, const hy_turn *turns, size_t co
         hy_role role = turns[i].role;
         bool is_answer = role == HY_ROLE_ASSISTANT, is_system = role == HY_ROLE_SYSTEM;
         const char *const *around = is_answer ? f->answer : is_system ? f->system : f->question;
+        is_answer &= !turns[i].is_masked;
         bool is_joined = f->joins_system && i > 0 && turns[i - 1].role == HY_ROLE_SYSTEM;
         bool trims = f->trims && !(is_system && f->joins_system);
         if (!is_joined) add_format(r, &t, around[0], role, false);
@@ -210,6 +211,16 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
 
 /* ---- as Jinja -------------------------------------------------------------------------------- */
 
+static void add_escaped(hy_text *out, const char *text, size_t size) {
+    for (const char *c = text; c < text + size; c++) {
+        if (*c == '\'' || *c == '\\') hy_text_add(out, "\\");
+        if (*c == '\n')
+            hy_text_add(out, "\\n");
+        else
+            hy_text_add_bytes(out, c, 1);
+    }
+}
+
 /* Adds a text of a template as a string of Jinja, with `before` and `after` if it is not empty. */
 static void add_string(hy_text *out, const char *before, const char *text, const char *after,
                        const char *eos) {
@@ -218,9 +229,8 @@ static void add_string(hy_text *out, const char *before, const char *text, const
     for (const char *c = text; *c; c++) {
         bool is_role = strncmp(c, "ROLE", 4) == 0, is_eos = strncmp(c, "<eos>", 5) == 0;
         if (is_role) hy_text_add(out, "' + m['role'] + '");
-        if (is_eos) hy_text_add(out, eos);
-        if (*c == '\n') hy_text_add(out, "\\n");
-        if (!is_role && !is_eos && *c != '\n') hy_text_add_bytes(out, c, 1);
+        if (is_eos) add_escaped(out, eos, strlen(eos));
+        if (!is_role && !is_eos) add_escaped(out, c, 1);
         c += is_role ? 3 : is_eos ? 4 : 0;
     }
     hy_text_addf(out, "'%s", after);
@@ -268,8 +278,8 @@ hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenize
 
 /* Text between two special tokens is encoded in one piece, as it was when the model was trained: a
  * cut inside it would change the merges. The token at which an answer begins is found by the byte
- * lengths of the tokens. If the tokenizer changes the text (a blank before it, NFC), the border lies
- * in the changed text: where the text up to the border ends if it is encoded alone. */
+ * lengths of the tokens. If the tokenizer changes the text (a blank before it, NFC), the border
+ * lies in the changed text: where the text up to the border ends if it is encoded alone. */
 
 void hy_flags_free(hy_flags *flags) {
     free(flags->data);

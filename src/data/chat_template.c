@@ -40,6 +40,54 @@ bool hy_chat_kind_is_plain(hy_chat_kind kind) {
     return kind == HY_CHAT_PLAIN || kind == HY_CHAT_LINES;
 }
 
+/* ---- the format of a run --------------------------------------------------------------------- */
+
+bool hy_prompt_format_is_built_in(const hy_prompt_format *format) {
+    return format->chat != HY_CHAT_AUTO && format->chat != HY_CHAT_OWN;
+}
+
+void hy_prompt_format_join(hy_prompt_format *all, hy_prompt_format more) {
+    bool is_other = all->chat != more.chat && more.chat != HY_CHAT_AUTO;
+    if (all->chat == HY_CHAT_AUTO)
+        *all = more;
+    else
+        all->is_mixed |= is_other || more.is_mixed;
+}
+
+void hy_prompt_format_get(const hy_json_node *object, hy_prompt_format *out) {
+    const char *name = names[HY_CHAT_AUTO];
+    *out = (hy_prompt_format){0};
+    (void)hy_json_as_string(hy_json_get(object, "prompt_format"), &name, NULL);
+    if (strcmp(name, names[HY_CHAT_OWN]) == 0)
+        out->chat = HY_CHAT_OWN;
+    else
+        (void)hy_chat_kind_parse(name, &out->chat);
+    (void)hy_json_as_bool(hy_json_get(object, "single_turn"), &out->is_single);
+    (void)hy_json_as_bool(hy_json_get(object, "mixed_formats"), &out->is_mixed);
+}
+
+void hy_prompt_format_put(hy_json_writer *w, hy_prompt_format format) {
+    if (format.chat == HY_CHAT_AUTO) return;
+    hy_json_put_string(w, "prompt_format", names[format.chat]);
+    hy_json_put_bool(w, "single_turn", format.is_single);
+    if (format.is_mixed) hy_json_put_bool(w, "mixed_formats", true);
+}
+
+static hy_status read_json(const char *folder, const char *name, hy_json **out) {
+    char path[PATH_BYTES];
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    return hy_path_exists(path) ? hy_json_read_file(path, out) : HY_OK;
+}
+
+hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out) {
+    hy_json *json = NULL;
+    *out = (hy_prompt_format){0};
+    HY_TRY(read_json(folder, HY_FORMAT_FILE, &json));
+    if (json) hy_prompt_format_get(hy_json_root(json), out);
+    hy_json_free(json);
+    return HY_OK;
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 #define NEEDS(kind) (1u << HY_CHAT_##kind)
@@ -209,12 +257,6 @@ static hy_status find_files(const char *folder, texts *t) {
     return HY_OK;
 }
 
-static hy_status read_json(const char *folder, const char *name, hy_json **out) {
-    char path[PATH_BYTES];
-    HY_TRY(hy_path_join(path, sizeof path, folder, name));
-    return hy_path_exists(path) ? hy_json_read_file(path, out) : HY_OK;
-}
-
 static hy_status read_tokens(const char *folder, hy_own_tokens *out) {
     HY_TRY(read_json(folder, "tokenizer_config.json", &out->config));
     const hy_json_node *root = out->config ? hy_json_root(out->config) : NULL;
@@ -227,6 +269,13 @@ static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
                              hy_chat_template *out) {
     hy_own_tokens tokens = {0};
     texts t = {0};
+    hy_prompt_format trained;
+    HY_TRY(hy_prompt_format_read(folder, &trained));
+    bool is_named = hy_prompt_format_is_built_in(&trained) && !trained.is_mixed &&
+                    !missing_token(out, trained.chat);
+    out->is_of_folder = is_named;
+    if (is_named) out->kind = trained.chat;
+    if (is_named) return HY_OK;
     hy_status status = read_tokens(folder, &tokens);
     if (status == HY_OK) {
         find_in_config(tokens.config, &t);
@@ -236,6 +285,7 @@ static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
         hy_own_tokens kept = tokens; /* taken over by the template even if opening it fails */
         tokens = (hy_own_tokens){0};
         status = hy_own_template_open(t.text, t.size, kept, tokenizer, out);
+        out->is_of_folder = true;
     }
     if (status == HY_OK && t.tools && out->kind == HY_CHAT_OWN) {
         status = hy_own_template_add_tools(t.tools, t.tools_size, out);

@@ -1,6 +1,7 @@
 /* chat_template.h: how a conversation is written for a model.
  *
- * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). Six
+ * A template in the model's folder is rendered unchanged (jinja/jinja.h, chat_own.c). A folder
+ * that we wrote may name a built-in template instead, which writes rows as in training. Six
  * templates are built in, for folders without one and for users who choose one by name:
  *     chatml   <|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n
  *     llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>...
@@ -9,9 +10,9 @@
  *     alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA, the end token
  *     lines    Q\nA, the end token; plain without the line end
  * A rendered conversation is a list of pieces: text, or special tokens by id. So the text of a user
- * can never become a special token. In plain and lines, text is encoded as in text files:
- * special tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the answer's
- * text and the token that ends it. */
+ * can never become a special token. In plain and lines, text is encoded as in text files: special
+ * tokens that are spelled in it are tokens. Each piece says whether it belongs to an answer: the
+ * answer's text and the token that ends it. */
 #pragma once
 
 #include <time.h>
@@ -41,11 +42,22 @@ typedef enum hy_chat_kind {
 #define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca, lines, plain"
 
 /* How rows were written, so that a question can be asked in the same way. A run stores it in its
- * checkpoints. */
+ * checkpoints, in its adapter folder and in its model folder. */
 typedef struct hy_prompt_format {
     hy_chat_kind chat; /* HY_CHAT_OWN: the folder's; HY_CHAT_AUTO: not known, or rows are texts */
     bool is_single;    /* each row was one question and its answer, and nothing marks turns */
+    bool is_mixed;     /* other rows had another format; this is the format of the first */
 } hy_prompt_format;
+
+#define HY_FORMAT_FILE "hybrid_format.json"
+/* Reads the format that a folder stores; HY_CHAT_AUTO: none. */
+hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out);
+/* Members of a JSON object. An unknown name, of a newer program, is HY_CHAT_AUTO. */
+void hy_prompt_format_get(const hy_json_node *object, hy_prompt_format *out);
+void hy_prompt_format_put(hy_json_writer *w, hy_prompt_format format);
+/* Adds the format of further rows. */
+void hy_prompt_format_join(hy_prompt_format *all, hy_prompt_format more);
+bool hy_prompt_format_is_built_in(const hy_prompt_format *format);
 
 typedef enum hy_role {
     HY_ROLE_SYSTEM,
@@ -64,6 +76,8 @@ typedef struct hy_turn {
     const char *name; /* the role's name, for templates of folders; NULL: the usual name */
     const hy_json_node *message; /* the whole message in the data; NULL: only the text */
     bool has_parts, calls_tools;
+    bool is_masked; /* an answer that does not count in the loss */
+    bool is_owned;  /* whoever added the turn frees the text */
 } hy_turn;
 
 #define HY_MOST_TURNS 4096 /* in a conversation; a file with more is malformed */
@@ -78,7 +92,10 @@ typedef struct hy_columns {
 } hy_columns;
 
 typedef struct hy_conversation {
-    const hy_columns *columns; /* set by the caller before reading rows; NULL: the usual keys */
+    /* Set by the caller before reading rows. */
+    const hy_columns *columns; /* NULL: the usual keys */
+    bool skips_system;         /* the template has no turn for the row's "system" */
+    bool has_system;           /* the row's "system" is used */
     hy_turn *turns;
     size_t count, room;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
@@ -103,11 +120,13 @@ typedef struct hy_chat_template {
     hy_chat_kind kind;
     hy_chat_tokens tokens;
     struct hy_own_template *own; /* for HY_CHAT_OWN; copies of this struct share it */
+    bool is_of_folder;           /* the model's folder has or names it */
     char reason[512];            /* for HY_CHAT_UNKNOWN: why it cannot be rendered */
     struct tm now;               /* the date that templates may write */
     /* The caller sets these before rendering. */
     bool skips_thinking;  /* the prompt contains empty thoughts */
     bool ignores_answers; /* the caller does not need to know which tokens are answers */
+    bool skips_system;    /* rows: "system" beside the other keys is not written */
 } hy_chat_template;
 
 typedef struct hy_rendered_piece {
@@ -131,9 +150,9 @@ typedef struct hy_rendered {
     size_t answers_room;
 } hy_rendered;
 
-/* `kind` is a kind with a name, HY_CHAT_AUTO or HY_CHAT_CONVERSATIONS; tokenizer and folder may be NULL. Fails if the
- * tokenizer does not have a token that the template needs (HY_CHAT_AUTO chooses another template).
- * The tokenizer must outlive the template. */
+/* `kind` is a kind with a name, HY_CHAT_AUTO or HY_CHAT_CONVERSATIONS; tokenizer and folder may be
+ * NULL. Fails if the tokenizer does not have a token that the template needs (HY_CHAT_AUTO chooses
+ * another template). The tokenizer must outlive the template. */
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out);
 void hy_chat_template_close(hy_chat_template *chat); /* accepts all zeros */
@@ -150,6 +169,10 @@ hy_status hy_chat_template_jinja(const hy_chat_template *chat, const hy_tokenize
 /* Checks that the tokenizer has the tokens of this template; HY_ERR_INPUT names the missing
  * token. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);
+/* Whether the template writes a system turn and marks it as such. */
+bool hy_chat_template_has_system(const hy_chat_template *chat);
+/* Whether the template may read this key of a message: its text has the word. */
+bool hy_chat_template_reads(const hy_chat_template *chat, const char *key);
 /* The token that ends an answer; -1: none. */
 int32_t hy_chat_template_end(const hy_chat_template *chat);
 
@@ -174,7 +197,7 @@ void hy_flags_free(hy_flags *flags);
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids);
 
-/* ---- the folder's own template (chat_own.c): inside the module ---- */
+/* ---- the folder's own template (chat_own.c): inside the module ------------------------------- */
 
 /* The files of a folder that define bos_token and the other special tokens; either may be NULL. */
 typedef struct hy_own_tokens {

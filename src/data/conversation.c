@@ -4,18 +4,18 @@
  * rows. */
 #include "data/conversation.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/array.h"
 #include "base/error.h"
 
-enum { KINDS = HY_ROWS_MESSAGES + 1, MOST_KEYS = 4 };
+enum { KINDS = HY_ROWS_TURNS + 1, MOST_KEYS = 4 };
 
-/* The keys of each kind of row: either keys with one text each, which become turns in this order,
- * or one key with a list of turns. */
+/* The keys of each kind of row, which become turns in this order: keys with one text each, or,
+ * except for "system", with a list of turns. */
 static const struct {
     struct {
         const char *key;
@@ -26,17 +26,26 @@ static const struct {
     bool is_list;
 } kinds[KINDS] = {
     [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}, "text"},
-    [HY_ROWS_PROMPT] = {{{"prompt", HY_ROLE_USER}, {"completion", HY_ROLE_ASSISTANT}},
+    [HY_ROWS_PROMPT] = {{{"system", HY_ROLE_SYSTEM, true},
+                         {"prompt", HY_ROLE_USER},
+                         {"completion", HY_ROLE_ASSISTANT}},
                         "prompt and completion"},
-    [HY_ROWS_QUESTION] = {{{"question", HY_ROLE_USER}, {"answer", HY_ROLE_ASSISTANT}},
+    [HY_ROWS_QUESTION] = {{{"system", HY_ROLE_SYSTEM, true},
+                           {"question", HY_ROLE_USER},
+                           {"answer", HY_ROLE_ASSISTANT}},
                           "question and answer"},
     [HY_ROWS_ALPACA] = {{{"system", HY_ROLE_SYSTEM, true},
                          {"instruction", HY_ROLE_USER},
                          {"input", HY_ROLE_INPUT, true},
                          {"output", HY_ROLE_ASSISTANT}},
                         "instruction and output"},
-    [HY_ROWS_SHAREGPT] = {{{"conversations"}}, "conversations", true},
-    [HY_ROWS_MESSAGES] = {{{"messages"}}, "messages", true},
+    [HY_ROWS_SHAREGPT] = {{{"system", HY_ROLE_SYSTEM, true}, {"conversations"}},
+                          "conversations",
+                          true},
+    [HY_ROWS_MESSAGES] = {{{"system", HY_ROLE_SYSTEM, true}, {"messages"}}, "messages", true},
+    [HY_ROWS_TURNS] = {{{"system", HY_ROLE_SYSTEM, true}, {"prompt"}, {"completion"}},
+                       "prompt and completion as messages",
+                       true},
 };
 
 const char *hy_row_kind_name(hy_row_kind kind) { return kinds[kind].name; }
@@ -102,43 +111,35 @@ static const char *mapped(const hy_columns *columns, const char *key) {
 static const hy_json_node *get(const hy_json_node *row, const hy_columns *columns,
                                const char *key) {
     const char *name = mapped(columns, key);
-    const hy_json_node *found = hy_json_get(row, name ? name : key);
-    if (found || !name) return found;
-    char lower[sizeof columns->list[0].name]; /* columns of CSV are read in lower case */
-    size_t i = 0;
-    for (; name[i]; i++) lower[i] = (char)tolower((unsigned char)name[i]);
-    lower[i] = 0;
-    return hy_json_get(row, lower);
+    if (!name) name = key;
+    const hy_json_node *found = hy_json_get(row, name);
+    for (const hy_json_node *n = hy_json_first(row); n && !found; n = hy_json_next(n)) {
+        if (strcasecmp(hy_json_key(n), name) == 0) found = n;
+    }
+    return found;
 }
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-static bool uses(int kind, const hy_columns *columns, const hy_json_node *row,
+bool hy_row_uses(const hy_json_node *row, const hy_conversation *c, hy_row_kind kind,
                  const hy_json_node *value) {
-    if (kind == KINDS) return false;
+    const hy_columns *columns = c->columns;
+    if (get(row, columns, "system") == value) return c->has_system;
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         if (get(row, columns, kinds[kind].keys[k].key) == value) return true;
     }
     return kinds[kind].is_list && hy_json_get(row, "tools") == value;
 }
 
-/* Lists the keys that a kind does not use; KINDS: all keys. */
-static void list_keys(const hy_json_node *row, const hy_columns *columns, int kind, char *out,
-                      size_t size) {
+static void list_keys(const hy_json_node *row, char *out, size_t size) {
     size_t used = 0;
     out[0] = 0;
     for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
-        if (uses(kind, columns, row, n)) continue;
         bool fits = used + strlen(hy_json_key(n)) + sizeof ", , ..." < size;
         snprintf(out + used, size - used, "%s%s", used ? ", " : "", fits ? hy_json_key(n) : "...");
         used += strlen(out + used);
         if (!fits) return;
     }
-}
-
-void hy_row_ignored(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind, char *out,
-                    size_t size) {
-    list_keys(row, columns, (int)kind, out, size);
 }
 
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
@@ -147,14 +148,16 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
         bool has_all = true, is_asked = !columns || columns->count == 0;
         for (int k = 0; k < MOST_KEYS && kinds[i].keys[k].key; k++) {
             const char *key = kinds[i].keys[k].key;
-            has_all &= kinds[i].keys[k].is_optional || get(row, columns, key);
+            const hy_json_node *value = get(row, columns, key);
+            bool is_turns = i != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
+            has_all &= kinds[i].keys[k].is_optional || (value && is_turns);
             is_asked |= mapped(columns, key) != NULL;
         }
         *out = (hy_row_kind)i;
         if (has_all && is_asked) return HY_OK;
     }
     char keys[160] = "";
-    list_keys(row, columns, KINDS, keys, sizeof keys);
+    list_keys(row, keys, sizeof keys);
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages (--columns maps "
@@ -168,6 +171,7 @@ static void clear(hy_conversation *c) {
     for (size_t i = 0; i < c->joined_count; i++) free(c->joined[i]);
     c->count = c->joined_count = 0;
     c->tools = NULL;
+    c->has_system = false;
 }
 
 void hy_conversation_free(hy_conversation *c) {
@@ -185,6 +189,40 @@ static hy_status add_turn(hy_conversation *c, hy_turn turn) {
     return HY_OK;
 }
 
+/* Makes the text that of a turn; the conversation owns it. */
+static hy_status keep_text(hy_conversation *c, hy_text *text, hy_turn *turn) {
+    char *kept = NULL;
+    hy_text_add(text, ""); /* makes it a string even if it is empty */
+    turn->size = text->size;
+    hy_status status = hy_array_reserve(&c->joined, &c->joined_room, c->joined_count + 1,
+                                        sizeof *c->joined, "turns");
+    if (status == HY_OK) status = hy_text_take(text, &kept);
+    if (status == HY_OK) turn->text = c->joined[c->joined_count++] = kept;
+    return status;
+}
+
+/* Numbers and booleans are written as in JSON. */
+static hy_status read_text(hy_conversation *c, const hy_json_node *node, const char *key,
+                           hy_turn *turn) {
+    hy_text text = {0};
+    int64_t integer;
+    double number;
+    bool truth;
+    if (hy_json_as_string(node, &turn->text, &turn->size)) return HY_OK;
+    if (hy_json_as_digits(node, &turn->text, &turn->size)) return HY_OK;
+    if (hy_json_as_bool(node, &truth))
+        hy_text_add(&text, truth ? "true" : "false");
+    else if (hy_json_as_int(node, &integer))
+        hy_text_addf(&text, "%lld", (long long)integer);
+    else if (hy_json_as_double(node, &number))
+        hy_text_addf(&text, "%.15g", number);
+    else
+        return hy_fail(HY_ERR_INPUT, "\"%s\" is not a text, a number or a boolean", key);
+    hy_status status = keep_text(c, &text, turn);
+    hy_text_free(&text);
+    return status;
+}
+
 /* Adds the text under a key as a turn. An optional text that is absent, null or empty adds no
  * turn. */
 static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char *key, hy_role role,
@@ -193,8 +231,7 @@ static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char
     hy_turn turn = {.role = role};
     if (hy_json_type_of(node) == HY_JSON_NULL && is_optional) return HY_OK;
     if (!node) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
-    HY_FAIL_IF(!hy_json_as_string(node, &turn.text, &turn.size), HY_ERR_INPUT,
-               "\"%s\" is not a string", key);
+    HY_TRY(read_text(c, node, key, &turn));
     return is_optional && turn.size == 0 ? HY_OK : add_turn(c, turn);
 }
 
@@ -218,17 +255,9 @@ static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_tu
             hy_text_add_bytes(&all, text, size);
         }
     }
-    if (status == HY_OK) {
-        status = hy_array_reserve(&c->joined, &c->joined_room, c->joined_count + 1,
-                                  sizeof *c->joined, "turns");
-    }
-    hy_text_add(&all, ""); /* makes it a string even if there are no parts */
-    turn->size = all.size;
-    char *text = NULL;
-    if (status == HY_OK) status = hy_text_take(&all, &text);
+    if (status == HY_OK) status = keep_text(c, &all, turn);
     hy_text_free(&all);
     HY_TRY(status);
-    turn->text = c->joined[c->joined_count++] = text;
     turn->has_parts = true;
     return HY_OK;
 }
@@ -248,6 +277,40 @@ static hy_status read_content(hy_conversation *c, const hy_json_node *message, c
     return HY_OK;
 }
 
+/* 1 or true, 0 or false, otherwise -1. */
+static int switch_of(const hy_json_node *value) {
+    bool is_on;
+    double number;
+    if (hy_json_as_bool(value, &is_on)) return is_on;
+    if (!hy_json_as_double(value, &number) || (number != 0 && number != 1)) return -1;
+    return number == 1;
+}
+
+static bool is_switch(const char *key) { return !strcmp(key, "weight") || !strcmp(key, "train"); }
+
+bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value) {
+    return kinds[kind].is_list && hy_json_type_of(value) == HY_JSON_ARRAY &&
+           strcmp(hy_json_key(value), "tools") != 0;
+}
+
+bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
+                     const hy_chat_template *chat) {
+    static const char *const usual[] = {"role", "content", "from", "value"};
+    const char *key = hy_json_key(value), *who = "";
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        if (strcmp(key, usual[i]) == 0) return true;
+    }
+    if (!is_switch(key) || chat->ignores_answers) {
+        return hy_json_get(message, "role") && hy_chat_template_reads(chat, key);
+    }
+    (void)(hy_json_as_string(hy_json_get(message, "role"), &who, NULL) ||
+           hy_json_as_string(hy_json_get(message, "from"), &who, NULL));
+    bool is_answer = false;
+    for (size_t i = 0; i < ROLES; i++)
+        is_answer |= roles[i].role == HY_ROLE_ASSISTANT && strcmp(roles[i].name, who) == 0;
+    return switch_of(value) == 0 || (is_answer && switch_of(value) == 1);
+}
+
 /* A turn has the keys "role" and "content", or ShareGPT's "from" and "value". */
 static hy_status read_message(hy_conversation *c, const hy_json_node *message, bool is_sharegpt) {
     const char *name;
@@ -262,8 +325,11 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, b
     while (i < ROLES && strcmp(roles[i].name, name) != 0) i++;
     HY_FAIL_IF(i == ROLES, HY_ERR_INPUT,
                "unknown role \"%.40s\"; expected system, user, assistant or tool", name);
-    hy_turn turn = {
-        .role = roles[i].role, .name = roles[i].usual, .message = is_message ? message : NULL};
+    hy_turn turn = {.role = roles[i].role,
+                    .name = roles[i].usual,
+                    .message = is_message ? message : NULL,
+                    .is_masked = switch_of(hy_json_get(message, "weight")) == 0 ||
+                                 switch_of(hy_json_get(message, "train")) == 0};
     HY_TRY(read_content(c, message, what, &turn));
     const hy_json_node *thought = hy_json_get(message, "reasoning_content");
     bool is_thought =
@@ -272,33 +338,55 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, b
     return add_turn(c, turn);
 }
 
-static hy_status read_list(const hy_json_node *list, hy_row_kind kind, hy_conversation *out) {
-    const char *key = kinds[kind].keys[0].key;
+static hy_status read_list(const hy_json_node *list, const char *key, bool is_sharegpt,
+                           hy_conversation *out) {
     HY_FAIL_IF(!list, HY_ERR_INPUT, "\"%s\" is missing", key);
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
                "\"%s\" is not a list of turns", key);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
-        HY_TRY(read_message(out, n, kind == HY_ROWS_SHAREGPT));
+        HY_TRY(read_message(out, n, is_sharegpt));
     }
     return HY_OK;
 }
 
 hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out) {
     clear(out);
-    return read_list(list, HY_ROWS_MESSAGES, out);
+    return read_list(list, "messages", false, out);
+}
+
+/* Reads the system text of the row, unless there is no place for it: the template has no system
+ * turn, or the list of turns begins with one. */
+static hy_status read_system(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
+    const char *name = "";
+    const hy_json_node *list =
+        kinds[kind].is_list ? get(row, out->columns, kinds[kind].keys[1].key) : NULL;
+    const hy_json_node *first = hy_json_first(list);
+    bool is_named = hy_json_as_string(hy_json_get(first, "role"), &name, NULL) ||
+                    hy_json_as_string(hy_json_get(first, "from"), &name, NULL);
+    bool begins = is_named && (!strcmp(name, "system") || !strcmp(name, "developer"));
+    if (begins || (out->skips_system && kind != HY_ROWS_ALPACA)) return HY_OK;
+    out->has_system = true;
+    return add_key(out, row, "system", HY_ROLE_SYSTEM, true);
 }
 
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     clear(out);
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
-    if (!kinds[kind].is_list) {
-        for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
-            HY_TRY(add_key(out, row, kinds[kind].keys[k].key, kinds[kind].keys[k].role,
-                           kinds[kind].keys[k].is_optional));
+    for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+        const char *key = kinds[kind].keys[k].key;
+        hy_role role = kinds[kind].keys[k].role;
+        bool is_optional = kinds[kind].keys[k].is_optional;
+        if (strcmp(key, "system") == 0) {
+            HY_TRY(read_system(row, kind, out));
+        } else if (kinds[kind].is_list) {
+            HY_TRY(read_list(get(row, out->columns, key), key, kind == HY_ROWS_SHAREGPT, out));
+        } else {
+            HY_TRY(add_key(out, row, key, role, is_optional));
         }
-        return HY_OK;
+        bool is_prompt = kind == HY_ROWS_TURNS && strcmp(key, "prompt") == 0;
+        for (size_t i = 0; is_prompt && i < out->count; i++) out->turns[i].is_masked = true;
     }
-    HY_TRY(read_list(get(row, out->columns, kinds[kind].keys[0].key), kind, out));
+    if (!kinds[kind].is_list) return HY_OK;
     out->tools = hy_json_get(row, "tools");
     if (hy_json_type_of(out->tools) == HY_JSON_NULL) out->tools = NULL;
     HY_FAIL_IF(out->tools && hy_json_type_of(out->tools) != HY_JSON_ARRAY, HY_ERR_INPUT,

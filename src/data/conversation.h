@@ -2,13 +2,16 @@
  *
  * The supported kinds of rows, by their keys:
  *     text                     {"text"}: a document; every token counts in the loss
- *     prompt, completion       a question and its answer; also question, answer (on separate lines)
+ *     prompt, completion       a question and its answer; also question, answer (on separate
+ *                              lines); or two lists of messages (TRL), of which only the second
+ *                              counts in the loss
  *     instruction, output      Alpaca, with or without "input" and "system"
  *     conversations            ShareGPT: a list of {"from", "value"}
  *     messages                 a list of {"role", "content"} and other keys that the template
  *                              reads ("tool_calls", "reasoning_content"); "tools" next to the list
  * Turns of either list may use the keys of the other. Content is a string or a list of parts
- * {"type": "text", "text"}. The first row of a file with known keys decides the kind; a row without
+ * {"type": "text", "text"}. "weight": 0 (OpenAI) or "train": false (Axolotl) in a turn keeps an
+ * answer out of the loss. The first row of a file with known keys decides the kind; a row without
  * those keys is malformed. Turns point into the parsed row and live as long as it does. */
 #pragma once
 
@@ -22,7 +25,8 @@ typedef enum hy_row_kind {
     HY_ROWS_PROMPT,
     HY_ROWS_ALPACA,
     HY_ROWS_SHAREGPT,
-    HY_ROWS_MESSAGES
+    HY_ROWS_MESSAGES,
+    HY_ROWS_TURNS
 } hy_row_kind;
 
 const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
@@ -35,11 +39,17 @@ hy_status hy_columns_parse(const char *text, hy_columns *out);
  * them. HY_ERR_INPUT names the keys of the row and the supported keys. */
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out);
 
-/* Lists the keys of a row that its kind does not use, with commas; "": it uses all. */
-void hy_row_ignored(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind, char *out,
-                    size_t size);
+/* Whether the row, which was read as this conversation, uses this value. */
+bool hy_row_uses(const hy_json_node *row, const hy_conversation *conversation, hy_row_kind kind,
+                 const hy_json_node *value);
+/* Whether a row of this kind has a list of turns under this value. */
+bool hy_row_has_turns(hy_row_kind kind, const hy_json_node *value);
+/* Whether this value of a message is used: by us, or by the template. */
+bool hy_message_uses(const hy_json_node *message, const hy_json_node *value,
+                     const hy_chat_template *chat);
 
-/* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file and line. */
+/* Reads a row, with the keys of out->columns. HY_ERR_INPUT says what is wrong with it, without file
+ * and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);
 /* Reads only a list of messages. */
 hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out);

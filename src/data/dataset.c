@@ -217,9 +217,9 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         facts->cut_rows += part->examples->cut;
         facts->dropped_rows += part->examples->bad_rows + part->examples->dropped;
         if (!facts->row_format[0]) {
-            snprintf(facts->row_format, sizeof facts->row_format, "%s", part->examples->format);
+            hy_examples_describe(part->examples, facts->row_format, sizeof facts->row_format);
         }
-        if (facts->prompt.chat == HY_CHAT_AUTO) facts->prompt = part->examples->prompt;
+        hy_prompt_format_join(&facts->prompt, part->examples->prompt);
         add_losses(facts, part->examples);
         uint64_t disk = part->examples->tokens.size + part->examples->ends.size;
         for (int s = 0; s < 2; s++) disk += part->packs[s].members.size + part->packs[s].ends.size;
@@ -230,7 +230,7 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
 static void count_all(hy_dataset *d) {
     hy_dataset_facts *facts = &d->facts;
     facts->rows = facts->bad_rows = facts->cut_rows = facts->dropped_rows = facts->disk_bytes = 0;
-    facts->row_losses[0] = 0;
+    facts->row_losses[0] = facts->row_format[0] = 0;
     count_rows(facts, &d->main);
     count_rows(facts, &d->held_out);
 }

@@ -37,12 +37,10 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     return hy_fail(status, "line %llu of the row, column %llu: %s", line, column, message + at);
 }
 
-hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out,
-                         char ignored[96]) {
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out) {
     hy_json *json;
     HY_TRY(hy_row_parse(row, &json));
     hy_status status = hy_row_recognise(hy_json_root(json), columns, out);
-    if (status == HY_OK && ignored) hy_row_ignored(hy_json_root(json), columns, *out, ignored, 96);
     hy_json_free(json);
     return status;
 }
@@ -61,12 +59,38 @@ static bool has_only_empty_answers(const hy_conversation *c) {
     return answers > 0;
 }
 
+/* An empty value says nothing, and every row of a CSV file has all columns. */
+static bool is_empty(const hy_json_node *value) {
+    const char *text;
+    size_t size = 1;
+    (void)hy_json_as_string(value, &text, &size);
+    return hy_json_type_of(value) == HY_JSON_NULL || size == 0;
+}
+
+/* Counts the keys of a row that are not used: its own, and those of its messages. */
+static void count_ignored(hy_row_losses ignored[2], const hy_json_node *row, hy_row_kind kind,
+                          const hy_conversation *c, const hy_chat_template *chat) {
+    for (const hy_json_node *n = hy_json_first(row); n; n = hy_json_next(n)) {
+        bool is_used = hy_row_uses(row, c, kind, n);
+        if (!is_used && !is_empty(n)) hy_row_losses_add(&ignored[0], hy_json_key(n), 1);
+        const hy_json_node *m = is_used && hy_row_has_turns(kind, n) ? hy_json_first(n) : NULL;
+        for (; m; m = hy_json_next(m)) {
+            for (const hy_json_node *v = hy_json_first(m); v; v = hy_json_next(v)) {
+                bool is_read = is_empty(v) || hy_message_uses(m, v, chat);
+                if (!is_read) hy_row_losses_add(&ignored[1], hy_json_key(v), 1);
+            }
+        }
+    }
+}
+
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
     c->columns = &e->columns;
+    c->skips_system = chat->skips_system;
     HY_TRY(hy_conversation_read(root, kind, c));
+    count_ignored(b->ignored, root, kind, c, chat);
     /* Runs that began before version 0.2 keep such rows. */
     bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
     HY_FAIL_IF(!keeps && has_only_empty_answers(c), HY_ERR_INPUT, "the answer is empty");
@@ -108,10 +132,10 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
         return HY_OK;
     }
     bool is_cut = count > most;
-    b->cut += is_cut;
     if (is_cut) count = most;
     bool counts_any = o->counts_all;
     for (size_t i = 1; i < count && !counts_any; i++) counts_any = b->answers.data[i];
+    b->cut += is_cut && counts_any;
     if (counts_any) return add_example(b, 0, count, o->counts_all);
     b->dropped += is_cut;
     if (is_cut) hy_row_losses_add(&b->losses, "no answer is left after cutting", 1);
@@ -125,10 +149,15 @@ void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count
     if (i == losses->count) {
         bool is_last = i == HY_MOST_REASONS - 1;
         snprintf(losses->list[i].reason, sizeof losses->list[i].reason, "%.119s",
-                 is_last ? "other reasons" : reason);
+                 is_last ? "others" : reason);
         losses->count++;
     }
     losses->list[i].count += count;
+}
+
+void hy_row_losses_join(hy_row_losses *sum, const hy_row_losses *more) {
+    for (int i = 0; i < more->count; i++)
+        hy_row_losses_add(sum, more->list[i].reason, more->list[i].count);
 }
 
 /* The reason without the position in the row, so that equal reasons are counted together. */
@@ -146,8 +175,8 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind) {
     b->tokens.count = b->lengths.count = b->bad_count = 0;
     b->cut = b->dropped = 0;
-    b->losses.count = 0;
-    memset(b->losses.list, 0, sizeof b->losses.list);
+    b->losses = (hy_row_losses){0};
+    memset(b->ignored, 0, sizeof b->ignored);
     for (size_t i = 0; i < b->row_count; i++) {
         hy_json *json;
         hy_status status = hy_row_parse(&b->rows[i], &json);
@@ -179,6 +208,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
 
 #define WARNINGS_SHOWN 5
 #define ROWS_INSPECTED 1000 /* rows to read at most to find the kind of the rows */
+#define BYTES_INSPECTED (16 << 20)
 
 /* Text of a file that is being encoded. */
 typedef struct reading {
@@ -250,9 +280,8 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     x->rows += b->row_count;
     x->cut += b->cut;
     x->dropped += b->dropped;
-    for (int i = 0; i < b->losses.count; i++) {
-        hy_row_losses_add(&x->losses, b->losses.list[i].reason, b->losses.list[i].count);
-    }
+    hy_row_losses_join(&x->losses, &b->losses);
+    for (int i = 0; i < 2; i++) hy_row_losses_join(&x->ignored[i], &b->ignored[i]);
     if (is_caller && o->on_progress) o->on_progress(o->user, "reading rows", b->share);
     return HY_OK;
 }
@@ -294,9 +323,6 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
     hy_rows_begin(&f->scan, data, size);
     if (f->file->is_csv) {
         hy_status status = hy_csv_begin(&f->scan, data, size, &e->columns, &f->csv, &f->kind);
-        scan = f->scan;
-        bool is_there = status == HY_OK && hy_rows_next(&scan, &row);
-        if (is_there) (void)hy_row_kind_of(&row, &e->columns, &f->kind, f->ignored);
         if (status == HY_OK) return HY_OK;
         return hy_fail_context(status,
                                "%s: cannot read the column names in the first line (for plain "
@@ -306,7 +332,7 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
     scan = f->scan;
     hy_error first = {0}; /* why the first row cannot be used */
     for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&scan, &row); i++) {
-        hy_status status = hy_row_kind_of(&row, &e->columns, &f->kind, f->ignored);
+        hy_status status = hy_row_kind_of(&row, &e->columns, &f->kind);
         if (status == HY_OK || status == HY_ERR_MEMORY) return status;
         status = hy_fail_context(status, "%s:%llu", path, (unsigned long long)row.line);
         if (i == 0) hy_error_save(&first, status);
@@ -322,14 +348,14 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
 static void choose_template(hy_row_file *f, const hy_encoding *e) {
     hy_chat_kind asked = e->options->chat_template;
     bool is_pair = f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION;
-    bool has_own = e->chat.kind == HY_CHAT_OWN || e->chat.kind == HY_CHAT_UNKNOWN;
-    bool is_plain_pair =
-        is_pair && (asked == HY_CHAT_CONVERSATIONS || (asked == HY_CHAT_AUTO && !has_own));
+    bool is_plain_pair = is_pair && (asked == HY_CHAT_CONVERSATIONS ||
+                                     (asked == HY_CHAT_AUTO && !e->chat.is_of_folder));
     f->chat = e->chat;
     if (f->kind == HY_ROWS_TEXT || is_plain_pair) f->chat.kind = HY_CHAT_PLAIN;
     /* Without a template, a question and its answer are on separate lines. */
     if (f->kind == HY_ROWS_QUESTION && f->chat.kind == HY_CHAT_PLAIN) f->chat.kind = HY_CHAT_LINES;
     if (f->kind == HY_ROWS_ALPACA && f->chat.kind >= HY_CHAT_UNKNOWN) f->chat.kind = HY_CHAT_ALPACA;
+    f->chat.skips_system = asked == HY_CHAT_CONVERSATIONS || !hy_chat_template_has_system(&f->chat);
 }
 
 static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
@@ -337,12 +363,31 @@ static void describe_format(const hy_row_file *f, const hy_encoding *e, char *ou
     is_plain |= f->chat.kind == HY_CHAT_LINES && f->kind == HY_ROWS_QUESTION;
     char template[64];
     snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(f->chat.kind));
-    snprintf(out, size, "%s; %s; loss on %s%s%s", hy_row_kind_name(f->kind),
+    snprintf(out, size, "%s; %s; loss on %s", hy_row_kind_name(f->kind),
              is_plain ? "no chat template"
              : is_own ? "the chat template of the model folder"
                       : template,
-             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers",
-             f->ignored[0] ? "; ignored keys: " : "", f->ignored);
+             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+}
+
+/* Example: "; ignored keys: id, system (57 of 60 rows), name (in 4 messages)". */
+void hy_examples_describe(const hy_examples *x, char *out, size_t size) {
+    hy_text text = {0};
+    hy_text_add(&text, x->format);
+    for (int k = 0; k < x->ignored[0].count + x->ignored[1].count; k++) {
+        bool is_of_row = k < x->ignored[0].count;
+        int i = is_of_row ? k : k - x->ignored[0].count;
+        unsigned long long count = x->ignored[!is_of_row].list[i].count;
+        hy_text_addf(&text, "%s%s",
+                     k ? ", " : "; ignored keys: ", x->ignored[!is_of_row].list[i].reason);
+        if (!is_of_row)
+            hy_text_addf(&text, " (in %llu message%s)", count, count == 1 ? "" : "s");
+        else if (count < x->rows)
+            hy_text_addf(&text, " (%llu of %llu rows)", count, (unsigned long long)x->rows);
+    }
+    snprintf(out, size, "%s", hy_text_string(&text));
+    if (text.size >= size) memcpy(out + size - sizeof "...", "...", sizeof "...");
+    hy_text_free(&text);
 }
 
 hy_status hy_row_file_open(const hy_input_file *file, const hy_encoding *e, const char *data,
@@ -371,8 +416,10 @@ hy_status hy_examples_add(hy_examples *x, const hy_encoding *e, const hy_row_fil
     if (!x->format[0]) describe_format(f, e, x->format, sizeof x->format);
     hy_chat_kind kind = f->chat.kind;
     bool marks_turns = !hy_chat_kind_is_plain(kind) && kind != HY_CHAT_ALPACA;
-    if (x->prompt.chat == HY_CHAT_AUTO && f->kind != HY_ROWS_TEXT)
-        x->prompt = (hy_prompt_format){kind, f->kind < HY_ROWS_SHAREGPT && !marks_turns};
+    if (f->kind != HY_ROWS_TEXT)
+        hy_prompt_format_join(
+            &x->prompt,
+            (hy_prompt_format){kind, .is_single = f->kind < HY_ROWS_SHAREGPT && !marks_turns});
     return run_workers(&r);
 }
 
@@ -414,6 +461,30 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
     return HY_OK;
 }
 
+/* Describes the rows, with the keys that are ignored in the first rows and bytes of the file. */
+static hy_status inspect(const hy_row_file *f, const hy_encoding *e, hy_examples *x) {
+    hy_row_scan scan = f->scan;
+    hy_row row;
+    hy_json *json;
+    while (x->rows < ROWS_INSPECTED && scan.at - f->scan.at < BYTES_INSPECTED &&
+           hy_rows_next(&scan, &row)) {
+        x->rows++;
+        hy_status status = hy_row_parse(&row, &json);
+        if (status == HY_OK) {
+            hy_conversation c = {.columns = &e->columns, .skips_system = f->chat.skips_system};
+            status = hy_conversation_read(hy_json_root(json), f->kind, &c);
+            if (status == HY_OK)
+                count_ignored(x->ignored, hy_json_root(json), f->kind, &c, &f->chat);
+            hy_conversation_free(&c);
+            hy_json_free(json);
+        }
+        if (status != HY_ERR_INPUT) HY_TRY(status); /* the row is reported if it is shown */
+    }
+    describe_format(f, e, x->format, sizeof x->format);
+    hy_examples_describe(x, x->format, sizeof x->format);
+    return HY_OK;
+}
+
 static hy_status show_rows(const hy_row_file *f, const hy_encoding *e, showing *s) {
     hy_encoding one = *e; /* a row per batch */
     one.buffer = 1;
@@ -428,8 +499,7 @@ static hy_status show_rows(const hy_row_file *f, const hy_encoding *e, showing *
                  .is_end = true};
     hy_batch_of_rows *b = calloc(1, sizeof *b);
     HY_FAIL_IF(!b, HY_ERR_MEMORY, "not enough memory to read %s", r.path);
-    hy_status status = HY_OK;
-    describe_format(f, e, x.format, sizeof x.format);
+    hy_status status = inspect(f, e, &x);
     for (; s->left > 0 && status == HY_OK && next_batch(&r, b); s->left--) {
         status = encode_batch(&r, b);
         if (status == HY_OK) status = show_batch(&r, b, s);

@@ -16,7 +16,8 @@
 #include "data/source.h"
 #include "data/spool.h"
 
-/* Why rows were dropped, with their number. The last entry collects all further reasons. */
+/* Why rows were dropped, or which keys were ignored, with their number. The last entry collects
+ * all others. */
 #define HY_MOST_REASONS 8
 typedef struct hy_row_losses {
     struct {
@@ -28,6 +29,7 @@ typedef struct hy_row_losses {
 /* "3: the row has no assistant turn to learn from; 1: ..." */
 void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out);
 void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count);
+void hy_row_losses_join(hy_row_losses *sum, const hy_row_losses *more);
 
 typedef struct hy_examples {
     hy_spool tokens; /* int32, see HY_COUNTS */
@@ -38,6 +40,7 @@ typedef struct hy_examples {
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
     hy_row_losses losses;
+    hy_row_losses ignored[2];    /* keys that are not used, of rows and of messages */
     char format[256];            /* example: "question and answer, the folder's chat template" */
     hy_prompt_format prompt;     /* of the first file that has answers */
     char first_reason[256 + 64]; /* why the first malformed row of a file was dropped */
@@ -48,6 +51,9 @@ typedef struct hy_examples {
 hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *encoding,
                            hy_examples *out);
 void hy_examples_close(hy_examples *examples);
+
+/* The format of the rows, and the keys that are not used. */
+void hy_examples_describe(const hy_examples *examples, char *out, size_t size);
 
 /* In parts, for streamed rows (row_stream.h): begin, add, end, and report. */
 hy_status hy_examples_begin(hy_examples *examples);
@@ -66,7 +72,6 @@ typedef struct hy_row_file {
     hy_row_kind kind;
     hy_csv csv;            /* the columns; empty for JSON */
     hy_chat_template chat; /* the template for this kind of row */
-    char ignored[96];      /* keys of the first row that are not used */
     hy_row_scan scan;      /* before the first row */
 } hy_row_file;
 
@@ -108,7 +113,7 @@ typedef struct hy_batch_of_rows {
     hy_ids lengths; /* length of each example */
     hy_bad_row bad[HY_REASONS_KEPT];
     size_t bad_count;
-    hy_row_losses losses;
+    hy_row_losses losses, ignored[2];
     uint64_t cut, dropped;
 
     hy_conversation conversation;
@@ -117,9 +122,7 @@ typedef struct hy_batch_of_rows {
     hy_flags answers;
 } hy_batch_of_rows;
 
-/* The kind of a row, and the keys that this kind ignores (NULL: not needed). HY_ERR_INPUT: it is
- * malformed or of no known kind. */
-hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out,
-                         char ignored[96]);
+/* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */
+hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out);
 /* Parses a row; HY_ERR_INPUT says why it is malformed, with the column. */
 hy_status hy_row_parse(const hy_row *row, hy_json **out);

@@ -18,9 +18,9 @@ typedef struct hy_growing hy_growing;
 /* Opens a file of rows. A plain file keeps the size that it has now. */
 hy_status hy_growing_open(const hy_input_file *file, hy_growing **out);
 void hy_growing_close(hy_growing *text); /* text may be NULL */
-/* Reads up to `size` bytes at `offset`: what is there, after waiting for `least` bytes. *got is less
- * than `least` only at the end; *is_end: the text ends after these bytes. HY_STOPPED if *is_stopped
- * becomes true while it waits. Other errors name the file. */
+/* Reads up to `size` bytes at `offset`: what is there, after waiting for `least` bytes. *got is
+ * less than `least` only at the end; *is_end: the text ends after these bytes. HY_STOPPED if
+ * *is_stopped becomes true while it waits. Other errors name the file. */
 typedef struct hy_growing_place {
     uint64_t offset;
     size_t least, size;
@@ -36,8 +36,8 @@ hy_status hy_growing_read(hy_growing *text, const hy_growing_place *place, void 
 hy_status hy_standard_input_copy(uint64_t least, uint64_t *size, bool *is_whole);
 /* The name of the copy that a run keeps. */
 const char *hy_standard_input_name(bool is_csv);
-/* Stores the copy as `path` when the input ends. Only a complete copy gets the name; from then on it is
- * read instead of the unnamed file. */
+/* Stores the copy as `path` when the input ends. Only a complete copy gets the name; from then on
+ * it is read instead of the unnamed file. */
 hy_status hy_standard_input_keep(const char *path);
 /* Adds a line if the copy could not be stored; once. */
 void hy_standard_input_report(hy_text *warnings);

@@ -47,7 +47,8 @@ hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *enc
 hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *options, hy_part *out);
 void hy_part_close(hy_part *part);
 
-/* Fills sequence number i of a split, below part->sequences[split]; streamed training sequences have
- * an endless order of their own. doc_starts may be NULL. Returns how many targets count, or -1 with an error message if a file could not be read. */
+/* Fills sequence number i of a split, below part->sequences[split]; streamed training sequences
+ * have an endless order of their own. doc_starts may be NULL. Returns how many targets count, or -1
+ * with an error message if a file could not be read. */
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts);

@@ -115,8 +115,8 @@ static void close_file(open_file *o) {
     o->number = NO_WINDOW;
 }
 
-/* Adds text at `offset` to the `have` bytes in the buffer, at least `least` in all, and more that is
- * already there. */
+/* Adds text at `offset` to the `have` bytes in the buffer, at least `least` in all, and more that
+ * is already there. */
 static hy_status read_more(hy_row_stream *s, uint64_t offset, size_t least, size_t *have,
                            bool *is_end) {
     open_file *o = &s->open;
@@ -280,8 +280,8 @@ static hy_status add_window(hy_row_stream *s, window w, const hy_examples *x, po
     w.dropped = x->dropped;
     hy_examples *sum = &s->counts.rows;
     add_counts(sum, &w);
-    for (int i = 0; i < x->losses.count; i++)
-        hy_row_losses_add(&sum->losses, x->losses.list[i].reason, x->losses.list[i].count);
+    hy_row_losses_join(&sum->losses, &x->losses);
+    for (int i = 0; i < 2; i++) hy_row_losses_join(&sum->ignored[i], &x->ignored[i]);
     if (s->count > 0) HY_TRY(hy_examples_check_dropped(sum, &silent));
     s->windows[s->count++] = w;
     s->next = next;
@@ -565,6 +565,7 @@ void hy_row_stream_count(hy_row_stream *s, hy_examples *counts, hy_text *warning
     counts->cut = sum->cut;
     counts->dropped = sum->dropped;
     counts->losses = sum->losses;
+    memcpy(counts->ignored, sum->ignored, sizeof counts->ignored);
     hy_text_add(warnings, hy_text_string(&s->counts.warnings));
     hy_text_free(&s->counts.warnings);
     pthread_mutex_unlock(&s->lock);

@@ -11,8 +11,8 @@
  * window are shuffled in each epoch. With one window, the order is that of data that is read whole.
  *
  * A checkpoint stores where the known windows begin, how many sequences each has, and a hash of its
- * text. A resumed run therefore continues at its window without reading those before it, and notices
- * if the text has changed. */
+ * text. A resumed run therefore continues at its window without reading those before it, and
+ * notices if the text has changed. */
 #pragma once
 
 #include "base/json.h"

@@ -214,7 +214,7 @@ static hy_status begin_rows(job *j) {
     if (j->file->is_csv) {
         status = hy_csv_begin(&j->scan, j->text, j->size, NULL, &j->csv, &kind);
     } else if (hy_rows_next(&j->scan, &row)) {
-        status = hy_row_kind_of(&row, NULL, &kind, NULL);
+        status = hy_row_kind_of(&row, NULL, &kind);
         hy_rows_begin(&j->scan, j->text, j->size);
     }
     if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);

@@ -5,11 +5,11 @@
  * is added to that of the earlier micro-batches. All stages do this, so the sums have the same
  * bits. If ranks keep whole gradients (stage 0), an all-gather of the sums follows.
  *
- * Weights. If passes read whole rows (stages 1 and 2), the ranks all-gather a unit as soon as
- * each has updated its part. If ranks keep parts (stage 3, also frozen weights), a unit is gathered
- * into a ring when a pass reaches the unit before it. Passes wait for either when they need the
- * unit. A pending update is applied to a unit before it is gathered. tests/long/test_ranks_overlap.c measures how much of
- * this overlaps with compute.
+ * Weights. If passes read whole rows (stages 1 and 2), the ranks all-gather a unit as soon as each
+ * has updated its part. If ranks keep parts (stage 3, also frozen weights), a unit is gathered into
+ * a ring when a pass reaches the unit before it. Passes wait for either when they need the unit. A
+ * pending update is applied to a unit before it is gathered. tests/long/test_ranks_overlap.c
+ * measures how much of this overlaps with compute.
  *
  * A caller's weights are separate tensors, so no part of a unit is contiguous: a unit is copied
  * through a buffer of HY_ROW_GATHERED. */

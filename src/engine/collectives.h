@@ -1,8 +1,8 @@
 /* collectives.h: exchanges gradients and weights between ranks during a step, unit by unit.
  *
  * The step, its hooks and all code that changes weights call these functions with any number of
- * ranks; without exchanges (hy_rank_spec.count 0) they do nothing. collectives.c explains what is exchanged when;
- * comm/collectives.h does the transfers. */
+ * ranks; without exchanges (hy_rank_spec.count 0) they do nothing. collectives.c explains what is
+ * exchanged when; comm/collectives.h does the transfers. */
 #pragma once
 
 #include "state/gather.h"

@@ -3,7 +3,8 @@
  * The engine gets a plan, a phase and batches. It does not know folders, model files, or why a
  * phase begins; settings reach it only through the plan request and set-up (src/setup). Training
  * (src/trainer), evaluation and decoding (src/infer) use it. All memory is allocated before the
- * first step, except that of paired tests. Everything that lives from step to step is a row of the state (state/rows.h). */
+ * first step, except that of paired tests. Everything that lives from step to step is a row of the
+ * state (state/rows.h). */
 #pragma once
 
 #include "base/clock.h"
@@ -119,8 +120,9 @@ hy_status hy_engine_lay_out(hy_engine *e); /* makes the rows of e->plan, without
 hy_status hy_engine_take(hy_engine *e);    /* allocates everything that e->plan needs */
 void hy_engine_release(hy_engine *e);      /* frees all memory; the device stays open */
 /* Changes to another plan for the same rows, between steps: frees the work area, moves the rows
- * that get another place or ring, and allocates the area again. HY_ERR_MEMORY: if
- * e->work->is_gone, there is no work area now; each row is complete at its old or new place, and another plan may be tried. */
+ * that get another place or ring, and allocates the area again. HY_ERR_MEMORY: if e->work->is_gone,
+ * there is no work area now; each row is complete at its old or new place, and another plan may be
+ * tried. */
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
 /* Allocates the weights for inference, which has no plan: on the device if `asked` allows it and
  * they fit with `beside` other bytes; otherwise in pinned memory, from where they stream through a
@@ -149,8 +151,8 @@ hy_status hy_engine_share_algorithms(hy_engine *e);
 /* After work failed with `status`: if memory ran out, restores a consistent state, waits a moment
  * and returns HY_OK, so that the caller repeats the work. Otherwise returns the given status. */
 hy_status hy_engine_prepare_retry(hy_engine *e, hy_status status);
-/* The two halves of hy_engine_prepare_retry, for code that repeats work with less memory: restoring the
- * state; waiting, and reporting the retry. */
+/* The two halves of hy_engine_prepare_retry, for code that repeats work with less memory: restoring
+ * the state; waiting, and reporting the retry. */
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
 void hy_engine_pause_and_report(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* repeats hy_engine_settle until it succeeds */

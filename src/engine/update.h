@@ -50,7 +50,8 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* As above, but an update may stay pending: for the pass that applies it. */
 hy_status hy_engine_weights_pending(hy_engine *e, hy_dtype dtype, hy_store **out);
-/* Call it after that, for a step in fp8: the store of the blocks' fp8 copy; NULL for other steps. */
+/* Call it after that, for a step in fp8: the store of the blocks' fp8 copy; NULL for other
+ * steps. */
 hy_status hy_engine_fp8_pending(hy_engine *e, hy_dtype dtype, hy_store **out);
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -84,9 +85,9 @@ void hy_loss_scale_adapt(hy_loss_scale *scale, bool was_skipped);
 /* Begins a step in this type. A pending update stays pending only if this step can apply it. */
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
 /* The hooks of a micro-batch's passes (hy_unit_hook in model/model.h says when each is called):
- * `ahead` and `before` apply a pending update in the first forward pass, `after` adds to the norm in
- * the last backward pass or reduces gradients, `fetch` and `await` gather weights of other ranks.
- * NULL: none is needed. */
+ * `ahead` and `before` apply a pending update in the first forward pass, `after` adds to the norm
+ * in the last backward pass or reduces gradients, `fetch` and `await` gather weights of other
+ * ranks. NULL: none is needed. */
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch);
 /* After the passes: computes norm and clip factor of the gradients times grad_scale. */
 hy_status hy_update_clip(hy_engine *e, double grad_scale);

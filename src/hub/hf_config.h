@@ -49,6 +49,9 @@ hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_jso
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
                             hy_text *out);
 
+/* Copies an object, except for this key. */
+hy_status hy_hf_json_without(const hy_json_node *source, const char *key, hy_text *out);
+
 /* A generation_config.json with these tokens. */
 hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
 

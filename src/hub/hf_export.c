@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/say.h"
+#include "hub/hf_config.h"
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
 #include "hub/peft.h"
@@ -291,27 +292,70 @@ hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_obser
     return copy_side_files(from, from, to, observer);
 }
 
-/* A model whose folder has no chat template gets the format of the rows that it was trained on, so
- * that other programs ask it in the same way. */
+static hy_status write_format(const export_job *e) {
+    hy_text text = {0};
+    hy_json_writer w;
+    if (e->w->prompt.chat == HY_CHAT_AUTO) return HY_OK;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_prompt_format_put(&w, e->w->prompt);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    return put_text(e, HY_FORMAT_FILE, HY_OK, &text);
+}
+
+/* Replaces the templates of the folder, which may be in other files too: some programs prefer
+ * those. */
+static hy_status put_template(const export_job *e, hy_text *text) {
+    char path[HY_HF_PATH_MAX];
+    hy_text config = {0};
+    hy_json *json;
+    HY_TRY(hy_path_join(path, sizeof path, e->partial, TEMPLATES));
+    HY_TRY(hy_dir_remove(path));
+    HY_TRY(hy_path_join(path, sizeof path, e->partial, "chat_template.json"));
+    hy_disk_unlink_at(AT_FDCWD, path, 0); /* if there is one */
+    HY_TRY(hy_hf_put_file(e->partial, "chat_template.jinja", text->data, text->size));
+    HY_TRY(hy_path_join(path, sizeof path, e->partial, "tokenizer_config.json"));
+    if (!hy_path_exists(path)) return HY_OK;
+    HY_TRY(hy_json_read_file(path, &json));
+    bool has_key = hy_json_get(hy_json_root(json), "chat_template");
+    hy_status status = HY_OK;
+    if (has_key) status = hy_hf_json_without(hy_json_root(json), "chat_template", &config);
+    hy_json_free(json);
+    return has_key ? put_text(e, "tokenizer_config.json", status, &config) : HY_OK;
+}
+
+/* The folder gets the format of the rows as its chat template, so that other programs ask the model
+ * in the same way. */
 static hy_status write_template(const export_job *e) {
     char path[HY_HF_PATH_MAX];
     hy_tokenizer *tokenizer;
     hy_chat_template chat = {0};
     hy_text text = {0};
-    if (e->w->chat == HY_CHAT_AUTO || e->w->chat == HY_CHAT_OWN) return HY_OK;
+    const char *name = hy_chat_kind_name(e->w->prompt.chat);
+    if (!hy_prompt_format_is_built_in(&e->w->prompt)) return HY_OK;
     HY_TRY(hy_tokenizer_file(e->partial, path, sizeof path));
-    if (!path[0]) return HY_OK; /* bytes */
+    if (!path[0]) return write_format(e); /* bytes */
     HY_TRY(hy_tokenizer_open(path, &tokenizer));
     hy_status status = hy_chat_template_open(HY_CHAT_AUTO, tokenizer, e->partial, &chat);
-    bool has_one = chat.kind == HY_CHAT_OWN || chat.kind == HY_CHAT_UNKNOWN;
-    chat.kind = e->w->chat;
-    if (status == HY_OK && !has_one) status = hy_chat_template_jinja(&chat, tokenizer, &text);
-    if (status == HY_OK && text.size > 0)
-        status = hy_hf_put_file(e->partial, "chat_template.jinja", text.data, text.size);
+    bool has_other = chat.is_of_folder && chat.kind != e->w->prompt.chat;
+    chat.kind = e->w->prompt.chat;
+    if (status == HY_OK) status = hy_chat_template_jinja(&chat, tokenizer, &text);
+    if (status == HY_OK && text.size > 0) status = put_template(e, &text);
+    if (status == HY_OK && has_other && text.size > 0)
+        hy_say_to(e->w->observer, HY_NOTE,
+                  "%s/chat_template.jinja is the format of the rows, %s, instead of the chat "
+                  "template of the starting model",
+                  e->w->folder, name);
+    if (status == HY_OK && has_other && text.size == 0)
+        hy_say_to(e->w->observer, HY_WARNING,
+                  "%s keeps the chat template of the starting model, but the rows were written as "
+                  "%s, which cannot be a chat_template.jinja: in other programs, choose %s",
+                  e->w->folder, name, name);
     hy_text_free(&text);
     hy_chat_template_close(&chat);
     hy_tokenizer_close(tokenizer);
-    return status;
+    return status == HY_OK ? write_format(e) : status;
 }
 
 /* ---- replacing the folder -------------------------------------------------------------------- */
@@ -396,6 +440,7 @@ static hy_status fill_partial(const export_job *e) {
         hy_text text = {0};
         hy_status made = hy_peft_config_write(&e->shape, e->w->params, e->w->base, &text);
         HY_TRY(put_text(e, HY_PEFT_CONFIG, made, &text));
+        HY_TRY(write_format(e));
         return write_shard(e, &e->shards[0]);
     }
     if (has_source(e)) {

@@ -20,9 +20,9 @@ typedef struct hy_hf_writing {
     const char *tokenizer; /* its file, if it is not in `source`; NULL or "": in `source` */
     const hy_shape *shape;
     const hy_params *params;
-    hy_dtype dtype;      /* fp32, bf16 or fp16 */
-    hy_chat_kind chat;   /* a built-in template that is written if `source` has none; or AUTO */
-    uint64_t shard_size; /* maximum tensor bytes per file; a larger tensor has its own file */
+    hy_dtype dtype;          /* fp32, bf16 or fp16 */
+    hy_prompt_format prompt; /* of the rows; a built-in template becomes the folder's */
+    uint64_t shard_size;     /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
     bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/chat_template.h"
 #include "hub/llama2c.h"
 
 /* ---- the hub's cache ------------------------------------------------------------------------- */
@@ -176,7 +177,7 @@ bool hy_hf_is_side_file(const char *name) {
     static const char known[] =
         " tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json"
         " vocab.txt merges.txt tokenizer.model spiece.model sentencepiece.bpe.model tekken.json"
-        " generation_config.json chat_template.json USE_POLICY.md ";
+        " generation_config.json chat_template.json " HY_FORMAT_FILE " USE_POLICY.md ";
     static const char *const beginnings[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING"};
     bool is_word = name[0] && !strchr(name, ' ');
     bool is_known = hy_has_ending(name, ".jinja") || (is_word && hy_word_is_in(known, name));

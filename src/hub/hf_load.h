@@ -78,7 +78,7 @@ const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *famil
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
-/* ---- part_read.c ---- */
+/* ---- part_read.c ----------------------------------------------------------------------------- */
 
 /* Buffers for rows of a part with this many elements, of any type. */
 typedef struct hy_part_room {

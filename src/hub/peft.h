@@ -35,9 +35,9 @@ typedef struct hy_peft_file {
 } hy_peft_file;
 hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out);
 void hy_peft_close(hy_peft_file *file);
-/* Rows [row, row + rows) of tensor i in our layout, in fp32. The tensor may be transposed in the file,
- * so reading thousands of rows at once is much faster. HY_ERR_INPUT names a tensor with a NaN or
- * an infinity. */
+/* Rows [row, row + rows) of tensor i in our layout, in fp32. The tensor may be transposed in the
+ * file, so reading thousands of rows at once is much faster. HY_ERR_INPUT names a tensor with a NaN
+ * or an infinity. */
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out);
 /* The number of rows of a good piece: about a million elements. */
 int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/json.h"
+#include "base/say.h"
 #include "base/sized.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
@@ -75,6 +76,25 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
 
 /* ---- evaluating ------------------------------------------------------------------------------ */
 
+/* Rows are written as in training, unless the user chooses another template. Rows of several
+ * formats were written by their kind, as they are now. */
+static hy_status choose_template(hy_used_model *m) {
+    char folder[HY_PATH_MAX];
+    hy_prompt_format trained;
+    hy_chat_kind *chat = &m->settings.input.chat_template;
+    HY_TRY(hy_model_folder(&m->settings, folder));
+    HY_TRY(hy_model_read_format(m, folder, &trained));
+    if (!hy_prompt_format_is_built_in(&trained) || trained.is_mixed) return HY_OK;
+    if (*chat == HY_CHAT_AUTO) *chat = trained.chat;
+    bool is_other = *chat != trained.chat && *chat != HY_CHAT_CONVERSATIONS;
+    bool is_plain = hy_chat_kind_is_plain(*chat) && hy_chat_kind_is_plain(trained.chat);
+    if (is_other && !is_plain)
+        hy_say_to(&m->observer, HY_NOTE,
+                  "rows are written with --chat-template %s, but training wrote them with %s",
+                  hy_chat_kind_name(*chat), hy_chat_kind_name(trained.chat));
+    return HY_OK;
+}
+
 /* Opens the data, loads the weights and allocates the memory of a pass. */
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
@@ -83,6 +103,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     bool is_all = !is_builtin && !m->uses_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
+    HY_TRY(choose_template(m));
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
                "there is no held-out data; name a file (--data FILE)");
@@ -136,6 +157,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                            .seconds = seconds,
                            .tokens_per_second = computed / seconds};
     snprintf(out->data, sizeof out->data, "%s", facts->description);
+    snprintf(out->row_format, sizeof out->row_format, "%s", facts->row_format);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
     snprintf(out->device, sizeof out->device, "%s", e->device.backend->facts.name);
     snprintf(out->adapter, sizeof out->adapter, "%.*s", (int)sizeof out->adapter - 1,
@@ -279,6 +301,7 @@ static hy_status write_json(const hy_evaluation *list, size_t count, size_t size
             hy_json_put_string(&w, "model", e.model);
             hy_json_put_string(&w, "frozen_dtype", e.frozen_dtype[0] ? e.frozen_dtype : NULL);
             hy_json_put_string(&w, "data", e.data);
+            if (e.row_format[0]) hy_json_put_string(&w, "row_format", e.row_format);
             hy_json_put_string(&w, "device", e.device);
             if (is_list) hy_json_open_array(&w, "results");
         }

@@ -62,21 +62,8 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
 
 /* ---- the format of messages ------------------------------------------------------------------ */
 
-/* How the run wrote its rows; of a model with adapters, the run of the first adapter. */
-static hy_status find_trained(const hy_used_model *m, hy_prompt_format *out) {
-    char path[HY_PATH_MAX];
-    const char *from = m->settings.init_from;
-    *out = (hy_prompt_format){HY_CHAT_AUTO, false};
-    if (!from[0] && m->adapters.set.count > 0) from = m->adapters.set.list[0].called;
-    if (!from[0]) return HY_OK;
-    HY_TRY(hy_path_join(path, sizeof path, from, "manifest.json"));
-    if (hy_path_exists(path)) return hy_checkpoint_read_prompt(from, out);
-    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
-    bool is_run = hy_checkpoint_peek(from, path, sizeof path) == HY_OK;
-    return is_run ? hy_checkpoint_read_prompt(path, out) : HY_OK;
-}
-
 static void describe_format(hy_inference *in, bool is_trained) {
+    in->is_trained_format = is_trained;
     const char *name = hy_chat_kind_name(in->chat.kind);
     bool is_own = in->chat.kind == HY_CHAT_OWN;
     snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training: " : "",
@@ -96,7 +83,7 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
     hy_prompt_format trained = {0};
     if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
     bool is_asked = chat != HY_CHAT_AUTO;
-    if (!is_asked) HY_TRY(find_trained(in->model, &trained));
+    if (!is_asked) HY_TRY(hy_model_read_format(in->model, folder, &trained));
     bool is_trained = trained.chat != HY_CHAT_AUTO;
     if (!is_asked) chat = is_trained ? trained.chat : in->model->settings.input.chat_template;
     if (chat == HY_CHAT_OWN) chat = HY_CHAT_AUTO;
@@ -190,6 +177,7 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
         .message_format = in->format,
+        .is_trained_format = in->is_trained_format,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }

@@ -33,6 +33,10 @@ void hy_model_close(hy_used_model *m);
  * `from` becomes the path of the weights. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
+/* How the rows were written that the run, the first adapter or else the model in `folder` ("":
+ * none) was trained on; HY_CHAT_AUTO: not known. */
+hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out);
+
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 struct hy_inference {
@@ -41,8 +45,9 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
-    bool is_single;       /* each message is asked alone, as the rows of the run were */
-    char format[160];     /* how messages are written, for people */
+    bool is_single;   /* each message is asked alone, as the rows of the run were */
+    char format[160]; /* how messages are written, for people */
+    bool is_trained_format;
     hy_end_tokens ends;   /* from the model's folder */
     int32_t vocab;        /* sampled token ids are below this */
     hy_ids known;         /* tokens that the decoder has taken */

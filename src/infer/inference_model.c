@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "formats/checkpoint.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
 #include "record/record.h"
@@ -107,6 +108,26 @@ void hy_model_close(hy_used_model *m) {
     hy_engine_destroy(m->engine);
     hy_dataset_close(m->data);
     free(m);
+}
+
+/* A run, or the run of an adapter, may say it in its newest checkpoint. */
+static hy_status read_run(const char *from, hy_prompt_format *out) {
+    char path[HY_PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, from, "manifest.json"));
+    if (hy_path_exists(path)) return hy_checkpoint_read_prompt(from, out);
+    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
+    bool is_run = hy_checkpoint_peek(from, path, sizeof path) == HY_OK;
+    return is_run ? hy_checkpoint_read_prompt(path, out) : HY_OK;
+}
+
+hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out) {
+    const char *from = m->settings.init_from;
+    const hy_peft_member *adapter = m->adapters.set.count > 0 ? m->adapters.set.list : NULL;
+    *out = (hy_prompt_format){0};
+    if (from[0]) return read_run(from, out);
+    if (!adapter) return folder[0] ? hy_prompt_format_read(folder, out) : HY_OK;
+    HY_TRY(hy_prompt_format_read(adapter->folder, out));
+    return out->chat == HY_CHAT_AUTO ? read_run(adapter->called, out) : HY_OK;
 }
 
 /* A run's weights include its own adapters, so other adapters cannot be loaded. */

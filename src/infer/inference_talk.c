@@ -28,13 +28,13 @@ static hy_status add_turn(hy_inference *in, hy_role role, const char *text, size
         free(copy);
         return status;
     }
-    c->turns[c->count++] = (hy_turn){.role = role, .text = copy, .size = size};
+    c->turns[c->count++] = (hy_turn){.role = role, .text = copy, .size = size, .is_owned = true};
     return HY_OK;
 }
 
 static void drop_turns(hy_conversation *c, size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) {
-        if (!c->turns[i].message) free((char *)c->turns[i].text);
+        if (c->turns[i].is_owned) free((char *)c->turns[i].text);
     }
     memmove(c->turns + first, c->turns + first + count,
             (c->count - first - count) * sizeof *c->turns);

@@ -76,6 +76,12 @@ static hy_status open_and_show(hy_engine *e, int64_t most, shower *s) {
     HY_TRY(hy_shape_from_settings(e->request.settings, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
     HY_TRY(hy_engine_data_request(e, false, &request));
+    const char *asked = e->request.settings->input.tokenizer;
+    hy_tokenizer *used = NULL;
+    if (request.tokenizer[0]) HY_TRY(hy_tokenizer_open(request.tokenizer, &used));
+    hy_status status = hy_model_compare_tokenizer(e, asked, request.folder, used);
+    hy_tokenizer_close(used);
+    HY_TRY(status);
     return hy_dataset_show_rows(&request.options, (uint64_t)most, show, s);
 }
 

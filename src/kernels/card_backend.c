@@ -174,6 +174,17 @@ static hy_status unknown_card(const char *name) {
     return status;
 }
 
+/* The card's memory, and the other card of a pair that was sold with two sizes. */
+static void describe_source(const hy_card *card, char *out, size_t size) {
+    char other[HY_CARD_NAME];
+    int length = snprintf(out, size, "%.0f GB by its data sheet", card->memory_mib / 1024.0);
+    for (size_t i = 0; hy_card_at(i); i++) {
+        if (hy_card_at(i) == card || strcmp(hy_card_at(i)->name, card->name) != 0) continue;
+        hy_card_describe(hy_card_at(i), other, sizeof other);
+        snprintf(out + length, size - (size_t)length, " (also: --card \"%s\")", other);
+    }
+}
+
 hy_status hy_card_backend_create(const char *name, hy_backend **out) {
     const hy_card *card = hy_card_find(name);
     *out = NULL;
@@ -200,7 +211,7 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
         .destroy = card_destroy,
     };
     hy_card_describe(card, made->backend.facts.name, sizeof made->backend.facts.name);
-    snprintf(made->backend.facts.detail, sizeof made->backend.facts.detail, "by its data sheet");
+    describe_source(card, made->backend.facts.detail, sizeof made->backend.facts.detail);
     *out = &made->backend;
     return HY_OK;
 }

@@ -159,8 +159,8 @@ static void take_results(uring *u) {
     }
 }
 
-/* The kernel has not accepted the entries from put_head on, possibly for a permanent reason, so their
- * requests fail. Earlier requests are in flight and complete by themselves. */
+/* The kernel has not accepted the entries from put_head on, possibly for a permanent reason, so
+ * their requests fail. Earlier requests are in flight and complete by themselves. */
 static void fail_unsent(uring *u, int error) {
     rings *g = &u->rings;
     uint32_t head = __atomic_load_n(g->put_head, __ATOMIC_ACQUIRE);

@@ -15,8 +15,8 @@ typedef struct hy_memory_thresholds {
 } hy_memory_thresholds;
 
 /* The status of a share alone. A share within the plan (`planned`; 0: none) is normal: all memory
- * is allocated before the first step and does not grow, so a plan that fills its budget is no reason to
- * warn. */
+ * is allocated before the first step and does not grow, so a plan that fills its budget is no
+ * reason to warn. */
 hy_memory_status hy_memory_status_of(const hy_memory_thresholds *thresholds, double share,
                                      double planned);
 

@@ -130,10 +130,10 @@ hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *devic
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies);
 
-/* Backed by the disk: prefetch reads a unit ahead, and the unit is written after its changes have left the
- * device. get waits on the host for the disk. A failed read or write is reported by the next calls,
- * with the folder; then the run must end. Units that were never written read as zero, except
- * resident ones. No arena counts the bytes on disk; the creator of the file does. */
+/* Backed by the disk: prefetch reads a unit ahead, and the unit is written after its changes have
+ * left the device. get waits on the host for the disk. A failed read or write is reported by the
+ * next calls, with the folder; then the run must end. Units that were never written read as zero,
+ * except resident ones. No arena counts the bytes on disk; the creator of the file does. */
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
 uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers);
@@ -190,7 +190,7 @@ void hy_store_forget(hy_store *store);
 /* After a walk was aborted and all streams are idle: nobody holds a unit any more. Released changes
  * are kept; units that were held count as unchanged. settle then writes back what was in flight. */
 void hy_store_abandon(hy_store *store);
-/* ---- the backing store, for the host between steps: nobody holds a unit, compute is idle ---- */
+/* ---- the backing store, for the host between steps: nobody holds a unit, compute is idle ----- */
 
 /* The bytes of a unit; one unit of a store at a time. is_new: all bytes will be overwritten, so
  * they need not be read. The host can access them if hy_store_is_host; otherwise (on a card) use
@@ -229,7 +229,7 @@ hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, c
  * store. */
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream);
 
-/* ---- addresses ---- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 /* The tensor of a parameter in this class; -1: the class does not hold it. */
 static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {

@@ -1,8 +1,8 @@
-/* adapter.c: names of the matrices that adapters belong to, and of modules that are trained whole in
- * addition to adapters. See adapter.h.
+/* adapter.c: names of the matrices that adapters belong to, and of modules that are trained whole
+ * in addition to adapters. See adapter.h.
  *
- * A module of a family's files is a weight and, if it has one, its bias. The tables of the
- * families (model/arch) map modules to our parameters. q, k and v are one matrix here, gate and up
+ * A module of a family's files is a weight and, if it has one, its bias. The tables of the families
+ * (model/arch) map modules to our parameters. q, k and v are one matrix here, gate and up
  * another. */
 #include "model/adapter.h"
 

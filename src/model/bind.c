@@ -148,7 +148,8 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
     case HY_OP_DROPOUT:
-        /* Each matrix of each unit has its own random numbers; the lower bits select the element. */
+        /* Each matrix of each unit has its own random numbers; the lower bits select the
+         * element. */
         attr->dropout.first = ((uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first) << 40;
         if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
         break;

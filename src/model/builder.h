@@ -7,8 +7,7 @@
  *
  * Gradients: a slot's gradient is written by the first node in reverse that reads the slot, and the
  * others add to it. What is added to a result (`residual`) has the gradient of the result, in the
- * same memory; so a node that reads the residual as its input must come after the node that adds
- * it in reverse, that is before it in the list, or take the result instead. */
+ * same memory. So a node that reads the residual itself must be before the node that adds it. */
 #pragma once
 
 #include "model/unit.h"
@@ -59,7 +58,8 @@ typedef struct hy_linear {
     /* Likewise of the incoming gradient. */
     hy_slot_id dout_seen, dout_largest, dout_codes, dout_transposed;
     hy_slot_id weight_transposed;
-    /* The op that computes the input, or the incoming gradient, also finds its largest magnitude. */
+    /* The op that computes the input, or the incoming gradient, also finds its largest
+     * magnitude. */
     bool has_largest, has_dout_largest;
 } hy_linear;
 
@@ -112,7 +112,7 @@ typedef struct hy_builder {
     hy_slot_id gradient[HY_UNIT_SLOTS]; /* HY_NO_SLOT: not begun */
 } hy_builder;
 
-/* ---- slots, ops and nodes --------------------------------------------------------------------- */
+/* ---- slots, ops and nodes -------------------------------------------------------------------- */
 
 hy_slot_id hy_add_slot(hy_builder *b, hy_slot_role role, int32_t cols);
 hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group);
@@ -121,7 +121,7 @@ hy_slot_id hy_add_given(hy_builder *b, hy_given given);
 hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols);
 /* Its fields apart from kind, in and out are zero. */
 hy_node *hy_add_node(hy_builder *b, hy_node_kind kind, hy_slot_id in, hy_slot_id out);
-/* The last node before `end` that computes the slot; NULL: none, it enters the unit. */
+/* The last node that computes the slot; NULL: none, the slot enters the unit. */
 hy_node *hy_node_that_makes(hy_builder *b, hy_slot_id slot);
 void hy_add_op(hy_builder *b, hy_unit_op op);
 /* As above, from the op's kind and its other fields: HY_ADD_OP(b, HY_OP_GELU, .slot[HY_GELU_X] = x,
@@ -133,7 +133,7 @@ hy_unit_op hy_matmul_op(hy_slot_id a, hy_slot_id b, hy_slot_id d, bool trans_a, 
 /* The slot for the gradient of `of`; *is_begun: it has a sum that must be added to. */
 hy_slot_id hy_gradient_of(hy_builder *b, hy_slot_id of, bool *is_begun);
 
-/* ---- parts ------------------------------------------------------------------------------------ */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Each takes the slot that it reads and returns the slot that it computes: `out`, or a new one if
  * `out` is HY_NO_SLOT. residual: is added to the result; HY_NO_SLOT: nothing. */
@@ -156,7 +156,7 @@ void hy_sandwich_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 /* in + attention(norm(in)) + mlp(norm(in)) */
 void hy_parallel_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 
-/* ---- rules ------------------------------------------------------------------------------------ */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 /* rules.c: writes the unit's lists from the nodes, and omits backward ops that no trained parameter
  * and no unit below needs. */

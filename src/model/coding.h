@@ -32,8 +32,8 @@ typedef struct hy_kept_scales {
     int32_t repeat;
 } hy_kept_scales;
 
-/* Call hy_coding_begin before the first rows, and hy_coding_end also if it fails. hy_coding_end does
- * nothing to {0}. */
+/* Call hy_coding_begin before the first rows, and hy_coding_end also if it fails. hy_coding_end
+ * does nothing to {0}. */
 hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
 void hy_coding_end(hy_coding *coding);
 

@@ -67,7 +67,7 @@ void hy_linear_add_fp8(hy_builder *b, hy_node *node) {
     }
 }
 
-/* ---- conversions to fp8 ----------------------------------------------------------------------- */
+/* ---- conversions to fp8 ---------------------------------------------------------------------- */
 
 static void add_codes(hy_builder *b, hy_slot_id seen, hy_slot_id of, hy_slot_id largest,
                       hy_slot_id codes, hy_slot_id transposed) {
@@ -82,7 +82,7 @@ static void add_largest(hy_builder *b, hy_slot_id of, hy_slot_id largest) {
     HY_ADD_OP(b, HY_OP_LARGEST, .slot[HY_LARGEST_X] = of, .slot[HY_LARGEST_OUT] = largest);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* out = in W^T + bias + residual */
 void hy_linear_forward(hy_builder *b, const hy_node *node) {
@@ -104,7 +104,7 @@ void hy_linear_forward(hy_builder *b, const hy_node *node) {
     hy_add_op(b, op);
 }
 
-/* ---- backward --------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* dW = dout^T in; db */
 static void backward_params(hy_builder *b, const hy_linear *l, hy_slot_id dout, hy_slot_id in) {

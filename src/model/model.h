@@ -85,9 +85,9 @@ typedef struct hy_unit_hook {
     /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
      * prefetched. */
     hy_status (*ahead)(void *context, int32_t unit);
-    /* This micro-batch has completed its part of the unit's gradients, which are still held. With a tied head it
-     * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has
-     * trained parameters is the last: backward ends there. */
+    /* This micro-batch has completed its part of the unit's gradients, which are still held. With a
+     * tied head it is called once for unit 0, at the embedding, where its sum ends. The lowest unit
+     * that has trained parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
     /* In every pass. fetch: the unit's weights will be needed soon. await: they are needed now; it
      * is called before the pass holds them. */
@@ -159,8 +159,8 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* If `unit` is the first of the units that share its unit plan: their number (all take the same time
- * and keep the same bytes). Otherwise 0. */
+/* If `unit` is the first of the units that share its unit plan: their number (all take the same
+ * time and keep the same bytes). Otherwise 0. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Sets the plan's memory: activations (without the ring) and workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);

@@ -20,7 +20,8 @@ static inline hy_dtype hy_params_codes(const hy_params *params, int32_t index) {
  * table shared with the head. The head, which is the most sensitive, is not quantised. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 
-/* Does a group place units of this class, and where besides the device? HY_NOWHERE: nowhere else. */
+/* Does a group place units of this class, and where besides the device? HY_NOWHERE: nowhere
+ * else. */
 bool hy_params_are_placed(const hy_params *params, int cls);
 hy_place hy_params_away(const hy_params *params, int cls);
 

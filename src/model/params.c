@@ -34,7 +34,8 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                    kind == HY_P_NORM1_AFTER || kind == HY_P_NORM2_AFTER;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM)
         param->init_mean = 1 - s->more.norm_offset;
-    /* GPT-2's rule: weights that write into the residual start smaller, because 2 L of them add up. */
+    /* GPT-2's rule: weights that write into the residual start smaller, because 2 L of them add
+     * up. */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
     const char *name = hy_param_kind_name(kind, s->is_gated);
     bool is_block = unit >= 1 && unit <= s->layers;

@@ -9,7 +9,7 @@
 
 #define NONE HY_NO_SLOT
 
-/* ---- embedding -------------------------------------------------------------------------------- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 static void embed_forward(hy_builder *b, const hy_node *n) {
     HY_ADD_OP(b, HY_OP_EMBED, .attr = n->attr, .slot[HY_EMBED_TOKENS] = n->in,
@@ -30,7 +30,7 @@ static void embed_backward(hy_builder *b, hy_node *n) {
               .slot[HY_EMBED_BWD_DOC_STARTS] = n->embed.doc_starts);
 }
 
-/* ---- norm ------------------------------------------------------------------------------------- */
+/* ---- norm ------------------------------------------------------------------------------------ */
 
 static void norm_forward(hy_builder *b, const hy_node *n) {
     HY_ADD_OP(b, HY_OP_NORM, .attr = n->attr, .slot[HY_NORM_X] = n->in,
@@ -52,7 +52,7 @@ static void norm_backward(hy_builder *b, hy_node *n) {
               .slot[HY_NORM_BWD_DBIAS] = n->norm.bias.grad);
 }
 
-/* ---- attention -------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static void head_norm_forward(hy_builder *b, const hy_node *n) {
     HY_ADD_OP(b, HY_OP_HEAD_NORM, .attr = n->attr, .slot[HY_HEAD_NORM_QKV] = n->in,
@@ -108,7 +108,7 @@ static void attention_backward(hy_builder *b, hy_node *n) {
               .slot[HY_ATTENTION_BWD_DSINKS] = n->attention.sinks.grad);
 }
 
-/* ---- activation functions --------------------------------------------------------------------- */
+/* ---- activation functions -------------------------------------------------------------------- */
 
 static void activation_forward(hy_builder *b, const hy_node *n) {
     if (n->activation.is_gated) {
@@ -147,7 +147,7 @@ static void activation_backward(hy_builder *b, hy_node *n) {
     if (!n->activation.is_done) hy_activation_backward(b, n, NONE);
 }
 
-/* ---- loss ------------------------------------------------------------------------------------- */
+/* ---- loss ------------------------------------------------------------------------------------ */
 
 static void add_chunked(hy_builder *b, hy_unit_op op) {
     op.is_chunked = true;
@@ -173,7 +173,7 @@ static void loss_backward(hy_builder *b, hy_node *n) {
     add_chunked(b, hy_matmul_op(n->loss.logits, n->loss.weight.value, din, false, false));
 }
 
-/* ---- the lists -------------------------------------------------------------------------------- */
+/* ---- the lists ------------------------------------------------------------------------------- */
 
 static const struct {
     void (*forward)(hy_builder *b, const hy_node *node);

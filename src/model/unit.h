@@ -123,10 +123,10 @@ typedef struct hy_unit {
 
 /* Of a unit of the shape, if everything is trained, in fp32. */
 hy_unit_traits hy_unit_traits_of(const hy_shape *shape, int32_t unit);
-/* Writes the lists of a kind (builder.h). The head's backward list includes its forward: logits exist only
- * chunk by chunk, so loss and gradient are computed together, and training runs only backward
- * there. Backward ops without a needed gradient are omitted: a unit with nothing trained in it
- * or below it has none. */
+/* Writes the lists of a kind (builder.h). The head's backward list includes its forward: logits
+ * exist only chunk by chunk, so loss and gradient are computed together, and training runs only
+ * backward there. Backward ops without a needed gradient are omitted: a unit with nothing trained
+ * in it or below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 

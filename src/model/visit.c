@@ -67,8 +67,8 @@ static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
 /* ---- large units ----------------------------------------------------------------------------- */
 
 /* The large unit that the pass reaches last is copied in chunks, one with each block, from the
- * second quarter of the blocks on. Before that, the large unit that the pass began with may still be
- * written back from the same buffer; uploads use one queue, so waiting for it would delay the
+ * second quarter of the blocks on. Before that, the large unit that the pass began with may still
+ * be written back from the same buffer; uploads use one queue, so waiting for it would delay the
  * blocks. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t layers = f->plan->model->shape.layers;

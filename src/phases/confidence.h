@@ -20,6 +20,6 @@ typedef struct hy_confidence {
 hy_confidence hy_confidence_prior(hy_regime regime, double from_scratch);
 double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
 
-/* Adds the result of a fork: mean gain in nats on unseen training sequences, and its standard error.
- * A gain that is not finite: the arm with jumps diverged. */
+/* Adds the result of a fork: mean gain in nats on unseen training sequences, and its standard
+ * error. A gain that is not finite: the arm with jumps diverged. */
 void hy_confidence_fork(hy_confidence *confidence, double gain, double error);

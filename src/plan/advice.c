@@ -164,8 +164,9 @@ static bool use_16_bits(edit *e) {
 
 /* The bf16 weights are the only copy, so every phase must compute with them. */
 static bool use_small_types(edit *e) {
-    static const char *const keys[] = {"precision_warmup", "precision_full", "precision_predict",
-                                       "precision_correct", NULL};
+    bool predicts = e->settings->phases.predictor != HY_PREDICTOR_NONE;
+    const char *const keys[] = {"precision_warmup", "precision_full",
+                                predicts ? "precision_predict" : NULL, "precision_correct", NULL};
     if (!change(e, "small_types", "all")) return false;
     (void)change_all(e, keys, "same");
     return true;
@@ -176,9 +177,31 @@ static bool recompute_more(edit *e) {
     return change(e, "recompute_layers", "0") || is_more;
 }
 
+/* Copies of the state cost the same time however many tokens a step has. 64 sequences of 1,024
+ * tokens are a usual step of fine-tuning. */
+#define LONG_STEP 65536
+
+static bool lengthen_step(edit *e) {
+    const hy_plan_request *r = e->request;
+    const hy_plan_choice *c = &e->plan->choice;
+    int64_t asked = e->settings->train.step_tokens, seq = e->settings->train.seq_len;
+    int64_t tokens = asked ? asked : (int64_t)c->batch * c->accum * seq;
+    char to[32];
+    snprintf(to, sizeof to, "%d", LONG_STEP);
+    bool is_open = r->is_plan && r->backend->facts.is_gpu && hy_model_has_passes(r->model);
+    return is_open && tokens <= LONG_STEP / 2 && LONG_STEP % seq == 0 &&
+           change(e, "step_tokens", to);
+}
+
+/* A disk is slow: the state must be small, be read seldom, and have nothing to predict with. */
 static bool use_folder(edit *e) {
     hy_settings *s = e->settings;
     if (!hy_request_streams(e->request) || s->memory.offload_folder[0]) return false;
+    if (!s->lora.lora && !e->request->fixed.has_level) {
+        (void)change(e, "predictor", "none");
+        if (e->plan->types.of[HY_FULL] == HY_BF16) (void)use_small_types(e);
+        (void)lengthen_step(e);
+    }
     s->memory.offload_size = INT64_MAX;
     snprintf(s->memory.offload_folder, sizeof s->memory.offload_folder, ".");
     hy_text_addf(e->flags, "%s--offload-folder FOLDER", e->flags->size ? " " : "");
@@ -281,9 +304,10 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
 
 /* ---- what would fit -------------------------------------------------------------------------- */
 
-static const change_maker fitters[] = {open_places,    open_types, use_small_types, use_16_bits,
-                                       recompute_more, use_folder, halve_sequence,  free_evaluation,
-                                       use_lora,       use_qlora};
+/* use_folder depends on the changes before it. */
+static const change_maker fitters[] = {use_lora,        use_qlora,      open_places,    open_types,
+                                       use_small_types, use_16_bits,    recompute_more, use_folder,
+                                       halve_sequence,  free_evaluation};
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
@@ -300,24 +324,50 @@ static void add_change(hy_plan_facts *facts, const char *text, const hy_plan_req
 }
 
 /* Plans the request with these settings as a run would, which fails first if the finest types
- * conflict. Adapters need a model of their own. */
+ * conflict. Adapters need a model of their own. With a new folder only the smallest types are
+ * planned, which are the fastest there, and with a longer step the types of `found`. */
 static hy_status plan_changed(const hy_plan_request *r, const hy_rates *rates,
                               const hy_settings *settings, hy_plan *found) {
     hy_plan_request other = *r;
     hy_model *model = NULL;
-    bool fits = false;
+    hy_plan smallest = *found;
     hy_status status = HY_OK;
+    bool has_folder = settings->memory.offload_folder[0] && !r->settings->memory.offload_folder[0];
     other.settings = settings;
     other.ignores_unfit = true;
     if (settings->lora.lora != r->settings->lora.lora) {
         status = r->make_model(settings, &model);
         other.model = model;
     }
-    if (status == HY_OK) status = hy_plan_can_fit(&other, rates, &fits);
+    if (status == HY_OK && !found->fits) status = hy_plan_can_fit(&other, rates, &smallest);
+    if (!r->fixed.has_level && (has_folder || found->fits)) {
+        other.fixed.has_level = true;
+        other.fixed.level = smallest.level;
+    }
     found->fits = false;
-    if (status == HY_OK && fits) status = hy_plan_fastest(&other, rates, found);
+    if (status == HY_OK && smallest.fits) status = hy_plan_fastest(&other, rates, found);
     hy_model_destroy(model);
     return status == HY_ERR_INPUT ? HY_OK : status; /* the settings conflict: no suggestion */
+}
+
+#define MUCH_WAITING 0.25 /* share of a step */
+#define LITTLE_WAITING 0.1
+
+static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
+
+/* Adds a set of changes with which the run fits; the first one also with a longer step if copies
+ * dominate a step. */
+static hy_status add_changes(edit *e, const hy_rates *rates, hy_plan *found, hy_plan_facts *facts) {
+    add_change(facts, hy_text_string(e->flags), e->request, found);
+    facts->change_costs[facts->change_count - 1].is_adapter = e->settings->lora.lora;
+    bool is_slow = facts->change_count == 1 && waiting(found) > MUCH_WAITING;
+    if (!is_slow || !lengthen_step(e)) return HY_OK;
+    double before = found->cost.tokens_per_second;
+    HY_TRY(plan_changed(e->request, rates, e->settings, found));
+    if (!found->fits || found->cost.tokens_per_second <= before) return HY_OK;
+    add_change(facts, hy_text_string(e->flags), e->request, found);
+    facts->change_costs[facts->change_count - 1].is_adapter = e->settings->lora.lora;
+    return HY_OK;
 }
 
 /* Applies a set of changes one after the other and plans them. A set with a change that changes
@@ -335,7 +385,7 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     edit e = {r, plan, settings, &unused, &made, &flags};
     for (int i = 0; i < FITTERS && is_made; i++) is_made = !(set >> i & 1) || fitters[i](&e);
     hy_status status = is_made ? plan_changed(r, rates, settings, &found) : HY_OK;
-    if (status == HY_OK && found.fits) add_change(facts, hy_text_string(&flags), r, &found);
+    if (status == HY_OK && found.fits) status = add_changes(&e, rates, &found, facts);
     hy_text_free(&flags);
     free(settings);
     return status;
@@ -365,7 +415,8 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     return HY_OK;
 }
 
-/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops after `most` sets that fit. */
+/* Tries sets of the changes `among`, the smallest first, that include all `wanted` ones. Stops
+ * after `most` sets that fit. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
@@ -385,31 +436,53 @@ static unsigned bit_of(change_maker maker) {
     return bit;
 }
 
-/* Changes of equal speed stay in the order in which they were found. */
+/* Of changes of the same kind, full-parameter training or adapters, one that is this many times
+ * slower than another is not worth a line. */
+#define TOO_SLOW 3
+
+static bool is_too_slow(const hy_plan_facts *facts, int32_t i) {
+    const hy_plan_change *costs = facts->change_costs;
+    bool is_slow = false;
+    for (int32_t k = 0; k < facts->change_count; k++) {
+        is_slow |= costs[k].is_adapter == costs[i].is_adapter &&
+                   costs[k].tokens_per_second > TOO_SLOW * costs[i].tokens_per_second;
+    }
+    return is_slow;
+}
+
+static void copy_change(hy_plan_facts *to, int32_t k, const hy_plan_facts *from, int32_t i) {
+    memcpy(to->changes[k], from->changes[i], sizeof to->changes[k]);
+    to->change_costs[k] = from->change_costs[i];
+}
+
+/* The fastest first. Changes of equal speed stay in the order in which they were found. */
 static void sort_by_speed(hy_plan_facts *facts) {
-    char text[HY_PLAN_TEXT];
-    for (int32_t i = 1; i < facts->change_count; i++) {
-        hy_plan_change *costs = facts->change_costs;
-        for (int32_t k = i; k > 0 && costs[k].tokens_per_second > costs[k - 1].tokens_per_second;
-             k--) {
-            hy_plan_change cost = costs[k];
-            costs[k] = costs[k - 1];
-            costs[k - 1] = cost;
-            memcpy(text, facts->changes[k], sizeof text);
-            memcpy(facts->changes[k], facts->changes[k - 1], sizeof text);
-            memcpy(facts->changes[k - 1], text, sizeof text);
+    hy_plan_facts found = *facts;
+    facts->change_count = 0;
+    for (int32_t i = 0; i < found.change_count; i++) {
+        double speed = found.change_costs[i].tokens_per_second;
+        int32_t k = facts->change_count;
+        if (is_too_slow(&found, i)) continue;
+        for (; k > 0 && speed > facts->change_costs[k - 1].tokens_per_second; k--) {
+            copy_change(facts, k, facts, k - 1);
         }
+        copy_change(facts, k, &found, i);
+        facts->change_count++;
     }
 }
 
+/* A folder, and shorter sequences, are tried only if nothing else fits. */
 hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts) {
     unsigned lora = bit_of(use_lora), qlora = bit_of(use_qlora), folder = bit_of(use_folder);
-    unsigned all = ((1u << FITTERS) - 1) & ~lora & ~qlora;
+    unsigned shorter = bit_of(halve_sequence), all = ((1u << FITTERS) - 1) & ~lora & ~qlora;
     bool has_adapters = may_use_adapters(r);
     facts->change_count = 0;
-    HY_TRY(find_smallest(r, plan, rates, all & ~folder, 0, has_adapters ? 2 : 3, facts));
-    HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));
+    HY_TRY(find_smallest(r, plan, rates, all & ~folder & ~shorter, 0, has_adapters ? 2 : 3, facts));
+    if (facts->change_count == 0) {
+        HY_TRY(find_smallest(r, plan, rates, all & ~folder, shorter, 1, facts));
+        HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));
+    }
     if (has_adapters) {
         HY_TRY(find_smallest(r, plan, rates, lora, lora, 1, facts));
         HY_TRY(find_smallest(r, plan, rates, all | qlora, qlora, 1, facts));
@@ -419,11 +492,6 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
 }
 
 /* ---- what would be faster -------------------------------------------------------------------- */
-
-#define MUCH_WAITING 0.25 /* share of a step */
-#define LITTLE_WAITING 0.1
-
-static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
 
 /* The same run with this many tokens in a step; types stay the same. */
 static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,

@@ -5,9 +5,9 @@
  * Otherwise each level that the settings allow is planned in full, from the finest to the smallest:
  * types of the state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
  * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). The fastest
- * wins, with two exceptions: finer types that are nearly as fast are preferred, and prediction keeps
- * its memory unless keeping it costs more than 10 % of the speed. Each level also has the changes
- * of the levels before it. */
+ * wins, with two exceptions: finer types that are nearly as fast are preferred, and prediction
+ * keeps its memory unless keeping it costs more than 10 % of the speed. Each level also has the
+ * changes of the levels before it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
 }
 
 /* Tests only the smallest level, which needs the least memory. */
-hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool *fits) {
+hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, hy_plan *out) {
     hy_plan finest, smallest;
     hy_plan_problem problem;
     HY_TRY(hy_plan_begin_finest(r, &finest));
@@ -107,9 +107,8 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
         if (hy_plan_begin(r, &level, &smallest) == HY_OK) break;
     }
     HY_TRY(hy_plan_problem_begin(&problem, r, &smallest, rates, NULL));
-    hy_status status = hy_plan_leanest(&problem, false, &smallest);
+    hy_status status = hy_plan_leanest(&problem, false, out);
     hy_plan_problem_end(&problem);
-    *fits = status == HY_OK && smallest.fits;
     return status;
 }
 

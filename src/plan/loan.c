@@ -1,13 +1,13 @@
 /* loan.c: a larger batch for Evaluate, in memory that only optimizer steps need. See sizer.h.
  *
- * Outside of training, the training area, gradients and the rings of streamed state are idle.
- * With their memory Evaluate takes several batches through each unit at a time, its slices: the
- * unit's weights come once for all of them. The computation of each slice is unchanged, so losses
- * have the same bits. Only the residuals grow with their number. Workspace and residuals borrow the two largest of these blocks: the workspace is
- * in the larger one, the residuals after it or in the other one. Optimizer state on the device is
- * borrowed only if the offload strategy may move it to the host and there would be few slices
- * without it. The plan needs no extra memory, except longer data buffers: a loan does not change
- * training. */
+ * Outside of training, the training area, gradients and the rings of streamed state are idle. With
+ * their memory Evaluate takes several batches through each unit at a time, its slices: the unit's
+ * weights come once for all of them. The computation of each slice is unchanged, so losses have the
+ * same bits. Only the residuals grow with their number. Workspace and residuals borrow the two
+ * largest of these blocks: the workspace is in the larger one, the residuals after it or in the
+ * other one. Optimizer state on the device is borrowed only if the offload strategy may move it to
+ * the host and there would be few slices without it. The plan needs no extra memory, except longer
+ * data buffers: a loan does not change training. */
 #include "plan/sizer.h"
 
 #define MOST_SLICES 32

@@ -101,8 +101,8 @@ void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-/* Writes the decisions that a resumed run must keep: the split of a step, because another split gives
- * different bits, and the decisions of group KEPT. */
+/* Writes the decisions that a resumed run must keep: the split of a step, because another split
+ * gives different bits, and the decisions of group KEPT. */
 void hy_plan_write_kept(const hy_plan_request *r, const hy_plan *plan, int64_t first_batch,
                         hy_json_writer *w) {
     hy_json_open_object(w, "split");

@@ -18,8 +18,9 @@ void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w);
  * micro-batch at the start of the run. */
 void hy_plan_write_kept(const hy_plan_request *request, const hy_plan *plan, int64_t first_batch,
                         hy_json_writer *w);
-/* Reads both into `fixed` and `chunk_budget` of a request. An old checkpoint without the
- * object `kept` used fp32 for everything; one missing key is an error. The split is ignored if a step now has another number of sequences. */
+/* Reads both into `fixed` and `chunk_budget` of a request. An old checkpoint without the object
+ * `kept` used fp32 for everything; one missing key is an error. The split is ignored if a step now
+ * has another number of sequences. */
 hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_request *request,
                             int64_t *first_batch);
 /* Reads a number type by its name. */

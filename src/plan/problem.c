@@ -76,8 +76,8 @@ static void set_places(const hy_plan_request *r, const hy_plan *basis, bool may_
         p->open.state[i] = is_there && may_stream && asked == HY_PLACE_AUTO && !away;
         p->has_places |= is_there && away;
     }
-    /* drop frees the device memory of the optimizer's state; compress stores the state in the memory
-     * of the gradients. */
+    /* drop frees the device memory of the optimizer's state; compress stores the state in the
+     * memory of the gradients. */
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;

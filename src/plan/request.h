@@ -148,15 +148,17 @@ void hy_plan_problem_end(hy_plan_problem *problem);
 
 /* levels.c: the fastest plan that fits, with reasons; if nothing fits, changes that would help. */
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
-/* Does anything fit, including smaller types? HY_ERR_INPUT: the settings conflict. */
-hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, bool *fits);
+/* The plan with the smallest types that needs the least memory: does anything fit? HY_ERR_INPUT:
+ * the settings conflict. */
+hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, hy_plan *out);
 /* As hy_plan_make, with known rates, and without reasons and advice. */
 hy_status hy_plan_fastest(const hy_plan_request *request, const hy_rates *rates, hy_plan *plan);
 /* Searches for the fastest choice that fits, with the decisions of hy_plan_begin in `plan`. passes:
  * as above. */
 hy_status hy_plan_search(const hy_plan_request *request, const hy_rates *rates,
                          hy_pass_memo *passes, hy_plan *plan);
-/* Evaluates `basis` with another choice; with nominal rates; nothing is timed or searched. `out` may be `basis`. */
+/* Evaluates `basis` with another choice; with nominal rates; nothing is timed or searched. `out`
+ * may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);
 /* Evaluates a choice at the request's fixed level (has_level must be set) and stage, with nominal

@@ -2,9 +2,9 @@
  *
  * The search is a nest of loops. From outside in, which is from the end of this file upwards: disk
  * or not, micro-batches, recomputation, place of activations, loss chunks, places of the state,
- * rings and when the update runs. As many layers as fit stay on the device. consider() counts
- * bytes and seconds of the choice and compares it with the best so far. A choice whose passes alone,
- * or copies alone, take longer than the best plan is skipped. Disk is tried only if nothing fits
+ * rings and when the update runs. As many layers as fit stay on the device. consider() counts bytes
+ * and seconds of the choice and compares it with the best so far. A choice whose passes alone, or
+ * copies alone, take longer than the best plan is skipped. Disk is tried only if nothing fits
  * without it, and so is splitting a given micro-batch. */
 #include <assert.h>
 #include <math.h>

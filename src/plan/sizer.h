@@ -30,7 +30,8 @@ typedef struct hy_pass_memo {
 typedef struct hy_plan_speed {
     hy_rates rates;
     double fp8; /* speed of fp8 matmuls relative to bf16 */
-    /* attention, forward and backward: share of the rate of matmuls; it halves at half_seq tokens */
+    /* attention, forward and backward: share of the rate of matmuls; it halves at half_seq
+     * tokens */
     double attention[2], half_seq;
     double few_tiles;  /* size of a matmul's result, in tiles, at which its rate halves */
     double op_seconds; /* seconds of an empty op */
@@ -103,8 +104,8 @@ typedef struct hy_sizer {
     hy_ring_memo rings;
 } hy_sizer;
 
-/* The caller sets spec, offload and speed in `from`; it may set passes, which stays the caller's. `rows`:
- * which rows the run has. */
+/* The caller sets spec, offload and speed in `from`; it may set passes, which stays the caller's.
+ * `rows`: which rows the run has. */
 hy_status hy_sizer_create(const hy_sizer *from, const hy_rows_spec *rows, hy_sizer **out);
 void hy_sizer_destroy(hy_sizer *z);
 /* What a choice needs: bytes and seconds of passes; bytes of the state. */

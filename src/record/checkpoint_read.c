@@ -183,18 +183,12 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
 
 hy_status hy_checkpoint_read_prompt(const char *path, hy_prompt_format *out) {
     char file[HY_PATH_MAX];
-    const char *name;
     hy_json *json;
-    *out = (hy_prompt_format){HY_CHAT_AUTO, false};
+    *out = (hy_prompt_format){0};
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     if (!hy_path_exists(file)) return HY_OK; /* weights alone */
     HY_TRY(hy_json_read_file(file, &json));
-    const hy_json_node *data = hy_json_get(hy_json_root(json), "data");
-    bool is_known = hy_json_as_string(hy_json_get(data, HY_PROMPT_FORMAT), &name, NULL);
-    bool is_own = is_known && strcmp(name, hy_chat_kind_name(HY_CHAT_OWN)) == 0;
-    if (is_own) out->chat = HY_CHAT_OWN;
-    if (is_known && !is_own) (void)hy_chat_kind_parse(name, &out->chat); /* of a newer program */
-    (void)hy_json_as_bool(hy_json_get(data, HY_PROMPT_IS_SINGLE), &out->is_single);
+    hy_prompt_format_get(hy_json_get(hy_json_root(json), "data"), out);
     hy_json_free(json);
     return HY_OK;
 }

@@ -67,7 +67,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     writing.prefix = plan->prefix;
     writing.tokenizer = plan->tokenizer;
     writing.dtype = plan->dtype;
-    writing.chat = plan->chat;
+    writing.prompt = plan->prompt;
     writing.shape = &model->shape;
     writing.params = &model->params;
     return hy_hf_write(&writing);
@@ -176,13 +176,13 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     return HY_OK;
 }
 
-hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_chat_kind chat,
+hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder) {
     int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
     const hy_settings *s = e->request.settings;
     hy_export_plan plan;
     HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->plan->types.master, &plan));
-    plan.chat = chat;
+    plan.prompt = prompt;
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
     run_reader reader = {.e = e,

@@ -15,7 +15,7 @@ typedef struct hy_export_plan {
     const char *prefix;             /* prefix of the tensor names; NULL: as in that folder */
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
-    hy_chat_kind chat; /* how the run wrote its rows, see hy_hf_writing */
+    hy_prompt_format prompt; /* how the run wrote its rows */
 } hy_export_plan;
 
 /* Every export checks this first. HY_ERR_INPUT: the folder has no name, or exists and may not be
@@ -26,8 +26,8 @@ hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choi
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
-/* Writes the folder. `writing`: everything except the values of the plan and of the model, which are
- * filled in here. */
+/* Writes the folder. `writing`: everything except the values of the plan and of the model, which
+ * are filled in here. */
 hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model, hy_hf_writing writing);
 
 /* The base model's name in an adapter: an absolute path, or the name on the hub or of a preset. */
@@ -38,5 +38,5 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
 
 /* Writes the engine's model as a folder for transformers, or its adapters as a folder for PEFT:
  * the weights, or their average if there is one. */
-hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_chat_kind chat,
+hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);

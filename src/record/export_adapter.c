@@ -97,6 +97,7 @@ static hy_status write_merged(pair *p, const hy_export_options *options,
     hy_dtype_choice dtype;
     HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
+    HY_TRY(hy_prompt_format_read(s->lora.adapter, &plan.prompt));
     hy_merge sum = hy_merge_begin(&p->model->shape, &p->model->params, read_pair, p);
     hy_status status = hy_export_write(&plan, p->model,
                                        (hy_hf_writing){.folder = options->out,

@@ -39,7 +39,8 @@ typedef struct hy_moment {
 } hy_moment;
 
 /* A line with "event": the micro-batch, the memory status or the plan changed, a step was repeated,
- * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the call. */
+ * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the
+ * call. */
 typedef struct hy_event_line {
     const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
     const char *text;   /* one sentence of what happened */
@@ -50,7 +51,7 @@ typedef struct hy_event_line {
     double utilization;                     /* memory: share of the budget */
 } hy_event_line;
 
-/* ---- folder.c ---- */
+/* ---- folder.c -------------------------------------------------------------------------------- */
 /* Sets record->out from `out` and `resume` and checks it before anything is written: a folder
  * that holds a run is an error unless it is resumed, overwritten or ours, and it must be
  * writable. An existing run is locked; it is an error if another process uses it. */
@@ -60,7 +61,7 @@ hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
 /* Writes a whole file of the folder. */
 hy_status hy_record_write(const hy_record *record, const char *name, const char *text);
 
-/* ---- origin.c ---- */
+/* ---- origin.c -------------------------------------------------------------------------------- */
 #define HY_ORIGIN_FOLDER "origin"
 #define HY_ORIGIN_PARTIAL "." HY_ORIGIN_FOLDER ".partial"
 #define HY_ORIGIN_OLD "." HY_ORIGIN_FOLDER ".old"
@@ -81,7 +82,7 @@ struct hy_model;
 hy_status hy_origin_keep(const hy_record *record, hy_settings *settings,
                          const struct hy_model *model);
 
-/* ---- metrics.c ---- */
+/* ---- metrics.c ------------------------------------------------------------------------------- */
 /* Starts a session. With start->resumed, lines after `now` are dropped from metrics.jsonl and
  * new lines are appended; else the file is new. Fills in settings, time and version of `start`. */
 hy_status hy_record_open(hy_record *record, const hy_settings *settings, hy_start_line *start,
@@ -96,13 +97,13 @@ void hy_record_flush(hy_record *record);
 hy_status hy_record_close(hy_record *record);
 void hy_record_release(hy_record *record); /* frees it, also after a failure */
 
-/* ---- tensorboard.c ---- */
+/* ---- tensorboard.c --------------------------------------------------------------------------- */
 void hy_tensorboard_open(hy_record *record, int64_t step);
 void hy_tensorboard_step(hy_record *record, const hy_step_line *line, const hy_ledger *ledger);
 void hy_tensorboard_flush(hy_record *record);
 void hy_tensorboard_close(hy_record *record);
 
-/* ---- summary_json.c, plan_json.c: *out is allocated ---- */
+/* ---- summary_json.c, plan_json.c: *out is allocated ------------------------------------------ */
 /* What summary.json says beside hy_summary. */
 typedef struct hy_summary_extras {
     const char *command;               /* "": not known */

@@ -64,7 +64,7 @@ int32_t hy_state_tensors(const hy_engine *e, const char *file);
 bool hy_state_find(const hy_engine *e, const hy_state_tensor *tensor, int64_t first, int64_t *count,
                    uint64_t *offset);
 
-/* ---- checkpoint_save.c, checkpoint_read.c ---- */
+/* ---- checkpoint_save.c, checkpoint_read.c ---------------------------------------------------- */
 
 /* With several ranks, one rank creates the files of the checkpoint, all write their parts, and
  * that rank completes it. */
@@ -76,8 +76,8 @@ hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
-/* Reads the config.cfg of a checkpoint. The names of the starting model and adapter are returned separately,
- * because their files may be gone. */
+/* Reads the config.cfg of a checkpoint. The names of the starting model and adapter are returned
+ * separately, because their files may be gone. */
 typedef struct hy_saved_config {
     hy_config *config;
     char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not in the file */
@@ -97,8 +97,6 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
 /* How the run wrote its rows. A checkpoint of an older run, or of a run without rows, does not say:
  * HY_CHAT_AUTO. */
-#define HY_PROMPT_FORMAT "prompt_format"
-#define HY_PROMPT_IS_SINGLE "single_turn"
 hy_status hy_checkpoint_read_prompt(const char *path, hy_prompt_format *out);
 /* Whether the checkpoint belongs to a run that trains adapters. */
 hy_status hy_checkpoint_has_adapters(const char *path, bool *out);

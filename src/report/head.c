@@ -85,7 +85,8 @@ static void add_cards(hy_page *page) {
     hy_text_add(html, "<dl class=\"cards\">\n");
     add_card(html, "Held-out loss", HY_FIGURE_LOSS, t->val_loss, "");
     add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
-             noted(note, "mean of the last 32 steps; began at ", HY_FIGURE_LOSS, t->first_loss));
+             noted(note, "mean of the last steps (at most 32); began at ", HY_FIGURE_LOSS,
+                   t->first_loss));
     add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
              noted(note, "of ", HY_FIGURE_COUNT, steps_at_end(t, facts)));
     add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,
@@ -112,7 +113,7 @@ typedef struct compared {
 static const compared rows[] = {
     {"held-out loss", HY_FIGURE_LOSS, OF(val_loss)},
     {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss)},
-    {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss)},
+    {"training loss, mean of the last steps (at most 32)", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},
     {"accepted jumps", HY_FIGURE_COUNT, OF(moves)},

@@ -45,10 +45,10 @@ struct hy_run {
     hy_rank_figures ranks, latest_ranks;
 };
 
-/* ---- line.c ---- */
+/* ---- line.c ---------------------------------------------------------------------------------- */
 hy_status hy_run_take_line(void *run, const char *line, size_t size); /* a sink of follow.h */
 
-/* ---- files.c ---- */
+/* ---- files.c --------------------------------------------------------------------------------- */
 /* Reads summary.json, plan.json and config.cfg if they are new, and then sets *has_changed. */
 hy_status hy_run_read_files(hy_run *run, bool *has_changed);
 void hy_run_free_files(hy_run *run);
@@ -72,11 +72,11 @@ bool hy_planned_open(const hy_run *run, bool is_summary, hy_planned *out);
 /* False: the class has no bytes in that phase. */
 bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell *out);
 
-/* ---- settings.c ---- */
+/* ---- settings.c ------------------------------------------------------------------------------ */
 /* A configuration value as printed, without quotes; false: the key is missing. */
 bool hy_run_setting(const hy_run *run, const char *key, char *value, size_t size);
 
-/* ---- run.c ---- */
+/* ---- run.c ----------------------------------------------------------------------------------- */
 /* The cost of steps on each rank. The figures are those of the current ranks: a session with
  * another number of ranks starts over. Adds what a step's line reports about ranks, if it does. */
 hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line);

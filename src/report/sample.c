@@ -57,7 +57,8 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
 
 /* ---- smoothing ------------------------------------------------------------------------------- */
 
-/* Adds values to *sum, from `from` on in steps of `by`, until there are `most`; returns how many. */
+/* Adds values to *sum, from `from` on in steps of `by`, until there are `most`; returns how
+ * many. */
 static size_t add_values(const double *column, size_t rows, size_t from, size_t by, size_t most,
                          double *sum) {
     size_t count = 0;

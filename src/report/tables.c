@@ -248,7 +248,7 @@ static void add_losses(hy_page *page, int r) {
     hy_text *html = page->html;
     double optimum = number_at(summary, "val_optimum");
     open_table(html, "Losses", columns, 1);
-    add_row(html, "training, last steps", HY_FIGURE_LOSS, t->final_loss);
+    add_row(html, "training, mean of the last steps (at most 32)", HY_FIGURE_LOSS, t->final_loss);
     add_row(html, "held-out", HY_FIGURE_LOSS, t->val_loss);
     add_row(html, "held-out, best", HY_FIGURE_LOSS, t->best_val_loss);
     add_row(html, "true entropy of the source", HY_FIGURE_LOSS,

@@ -128,6 +128,23 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
     return HY_OK;
 }
 
+/* A new model has the vocabulary that the user names: the hint names one for the tokenizer. */
+static hy_status hint_vocab(const hy_engine *e, const hy_data_request *request, hy_status status) {
+    const hy_settings *s = e->request.settings;
+    hy_error why;
+    hy_tokenizer *tokenizer;
+    if (request->folder[0] || !request->tokenizer[0] || s->save.resume[0] || s->init_from[0])
+        return status;
+    hy_error_save(&why, status);
+    bool is_open = hy_tokenizer_open(request->tokenizer, &tokenizer) == HY_OK;
+    int32_t count = is_open ? hy_tokenizer_vocab(tokenizer) : 0;
+    if (is_open) hy_tokenizer_close(tokenizer);
+    status = hy_error_restore(&why);
+    if (count <= e->model->shape.vocab) return status;
+    return hy_fail_hint(status, "%s is a new model: --vocab %d makes room for this tokenizer",
+                        s->model, count);
+}
+
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
     const hy_settings *s = e->request.settings;
     hy_data_request request;
@@ -137,10 +154,11 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
                "val_data is empty",
                (long long)s->eval.early_stop);
     HY_TRY(hy_engine_data_request(e, keeps_rest, &request));
-    HY_TRY(hy_dataset_open(&request.options, out));
+    hy_status status = hy_dataset_open(&request.options, out);
+    if (status != HY_OK) return hint_vocab(e, &request, status);
     if (s->save.resume[0]) return HY_OK; /* the run began with a warning */
-    hy_status status = hy_model_compare_tokenizer(e, s->input.tokenizer, request.folder,
-                                                  hy_dataset_tokenizer(*out));
+    status = hy_model_compare_tokenizer(e, s->input.tokenizer, request.folder,
+                                        hy_dataset_tokenizer(*out));
     if (status != HY_OK) {
         hy_dataset_close(*out);
         *out = NULL;

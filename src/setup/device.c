@@ -47,9 +47,9 @@ static void on_tuning(void *user, const char *what, int done, int total) {
 
 static hy_status open_card(hy_engine *e) {
     const hy_settings *s = e->request.settings;
-    /* With precision fp32, matmuls use true fp32. If Full computes in 16 bits, fp32 phases (Correct, in some
-     * profiles) only need a higher precision than that, and tf32 has it: 10 bits of mantissa
-     * instead of 7, without losing the speed of 16 bits. */
+    /* With precision fp32, matmuls use true fp32. If Full computes in 16 bits, fp32 phases
+     * (Correct, in some profiles) only need a higher precision than that, and tf32 has it: 10 bits
+     * of mantissa instead of 7, without losing the speed of 16 bits. */
     bool is_low = hy_settings_precision(s, HY_FULL) != HY_DTYPE_F32;
     int card = hy_device_card(s->device);
     char folder[HY_PATH_MAX];

@@ -1,11 +1,11 @@
 /* offload.c: moves the optimizer's state off the device in phases without updates, and back. See
  * state.h.
  *
- * Predict and Evaluate need no optimizer state. Depending on the strategy it stays (none), moves to the host
- * and back (cpu, pinned), is kept in 8 bits in the memory of the gradients (compress), or is
- * dropped and starts at zero again (drop). The return may start during Predict's last forward
- * passes. Each direction has its own stream, and the first update waits for an event. none, cpu
- * and pinned give the same bits. */
+ * Predict and Evaluate need no optimizer state. Depending on the strategy it stays (none), moves to
+ * the host and back (cpu, pinned), is kept in 8 bits in the memory of the gradients (compress), or
+ * is dropped and starts at zero again (drop). The return may start during Predict's last forward
+ * passes. Each direction has its own stream, and the first update waits for an event. none, cpu and
+ * pinned give the same bits. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -74,7 +74,8 @@ static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bo
 }
 
 /* Converts every array of every parameter. The gradients' memory is large enough: it has 4 bytes
- * per element, and each array needs slightly more than one (hy_offload_decide in plan/problem.c checks it). */
+ * per element, and each array needs slightly more than one (hy_offload_decide in plan/problem.c
+ * checks it). */
 static hy_status convert(hy_state *s, bool to_codes) {
     char *at = s->rows->row[HY_ROW_GRADS].store.data;
     for (int k = 0; k < s->rows->optim_count; k++) {

@@ -113,8 +113,8 @@ uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *choice);
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *choice);
 /* The ring of a row that streams. */
 hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *choice);
-/* Bytes of the ring that only steps need. Resident layers of optimizer state exist only in the ring,
- * so they are excluded. */
+/* Bytes of the ring that only steps need. Resident layers of optimizer state exist only in the
+ * ring, so they are excluded. */
 static inline uint64_t hy_row_step_ring(const hy_row *row, const hy_ring_plan *ring) {
     if (row->kind->need != HY_NEEDED_BY_STEPS) return 0;
     return ring->bytes - (row->kind->life == HY_LASTING ? ring->resident_bytes : 0);

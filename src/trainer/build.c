@@ -335,7 +335,6 @@ static hy_status find_resumed(hy_trainer *t) {
 static hy_status read_resumed_choices(hy_trainer *t) {
     if (!t->resumed[0]) return HY_OK;
     HY_TRY(hy_progress_read_choices(t));
-    HY_TRY(hy_trainer_check_adapters(t));
     return hy_checkpoint_read_algorithms(t->engine, t->resumed);
 }
 
@@ -428,9 +427,10 @@ hy_status hy_trainer_build(hy_trainer *t) {
                hy_choice_name("link", t->settings->ranks.link));
     }
     HY_TRY(hy_engine_make_model(e));
-    if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
     if (!is_plan) HY_TRY(choose_folder(t));
-    if (!is_plan) HY_TRY(find_resumed(t)); /* a resumed run keeps its steps */
+    if (!is_plan) HY_TRY(find_resumed(t));                   /* a resumed run keeps its steps */
+    if (t->resumed[0]) HY_TRY(hy_trainer_check_adapters(t)); /* before data, which takes long */
+    if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
     HY_TRY(choose_length(t));
     set_schedule(t);
     HY_TRY(hy_engine_open_device(e));

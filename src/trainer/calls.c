@@ -104,7 +104,8 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters) {
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Keeps the newest sample for the report. reference: the answer in the data; NULL: there is none. */
+/* Keeps the newest sample for the report. reference: the answer in the data; NULL: there is
+ * none. */
 static void keep_sample(const hy_trainer *t, const char *prompt, const char *sample,
                         const char *reference) {
     hy_text json = {0};

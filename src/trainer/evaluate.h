@@ -3,8 +3,8 @@
 
 #include "trainer/trainer.h"
 
-/* Measures the held-out loss. `comparable`, if not NULL, becomes the loss of the sequences that all validations of
- * the run use. */
+/* Measures the held-out loss. `comparable`, if not NULL, becomes the loss of the sequences that all
+ * validations of the run use. */
 hy_status hy_trainer_measure_held_out(hy_trainer *t, hy_eval_info *info, double *comparable);
 /* A validation of the run itself: updates best and patience, and informs observers. The loss is NaN
  * if there is no validation: the provider has none, or memory was short, which is reported. */

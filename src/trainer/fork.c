@@ -1,9 +1,9 @@
 /* fork.c: a paired test shows whether prediction helps on this run. See fork.h and
  * phases/confidence.h.
  *
- * When confidence is below its threshold and a window is complete, the run's state is copied to
- * the host and a few windows are trained with jumps. Losses are measured on training sequences
- * that neither arm has reached, and the copy is restored. The run then trains on the same data without
+ * When confidence is below its threshold and a window is complete, the run's state is copied to the
+ * host and a few windows are trained with jumps. Losses are measured on training sequences that
+ * neither arm has reached, and the copy is restored. The run then trains on the same data without
  * jumps: it is the other arm. At the same step the same sequences are measured again, and
  * confidence is updated. The discarded arm counts as compute of the run; fork_budget limits it. */
 #include "trainer/fork.h"

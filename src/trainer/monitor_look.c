@@ -45,7 +45,8 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     const hy_device_facts *facts = &t->engine->device.backend->facts;
     hy_nvml_sample sample =
         is_fresh ? hy_nvml_ask(t->engine->nvml) : hy_nvml_latest(t->engine->nvml);
-    /* The driver's library may see another card of that name, or a whole card that is partitioned. */
+    /* The driver's library may see another card of that name, or a whole card that is
+     * partitioned. */
     double total = (double)facts->memory_total;
     bool is_ours =
         sample.memory_total > 0 && fabs((double)sample.memory_total - total) <= SAME_CARD * total;

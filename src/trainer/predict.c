@@ -1,11 +1,11 @@
 /* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See predict.h.
  *
- * The guard tests proposed weights before they are written: its pass computes them unit by unit
- * in a ring. Only an accepted jump is written, after the old weights are copied to the snapshot
- * (if there is one), so that a later divergence can undo it bit for bit. Gradients and training
+ * The guard tests proposed weights before they are written: its pass computes them unit by unit in
+ * a ring. Only an accepted jump is written, after the old weights are copied to the snapshot (if
+ * there is one), so that a later divergence can undo it bit for bit. Gradients and training
  * activations are not live here; the optimizer's state is where its strategy puts it. With
- * memory.lookahead above 0 that state leaves during the guard's passes and returns during validation
- * or the next step. */
+ * memory.lookahead above 0 that state leaves during the guard's passes and returns during
+ * validation or the next step. */
 #include "trainer/predict.h"
 
 #include <math.h>
@@ -162,8 +162,9 @@ static hy_status test_proposal(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(t->engine));
     HY_TRY(hy_engine_enter_phase(t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    /* The state starts to return memory.lookahead batches before the last forward-only batch of this
-     * step. If validation borrows the state's memory, the state returns at the end of Predict. */
+    /* The state starts to return memory.lookahead batches before the last forward-only batch of
+     * this step. If validation borrows the state's memory, the state returns at the end of
+     * Predict. */
     hy_provider *provider = t->provider;
     bool is_line = t->engine->plan->predictor.kind == HY_PREDICTOR_LINE;
     int64_t batches =

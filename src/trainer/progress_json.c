@@ -254,10 +254,7 @@ static void write_data(const hy_trainer *t, hy_json_writer *w) {
     write_hash(w, "val_hash", t->data.val_hash);
     const hy_dataset_facts *facts = hy_trainer_data(t);
     hy_json_put_string(w, "description", facts->description);
-    if (facts->prompt.chat != HY_CHAT_AUTO) {
-        hy_json_put_string(w, HY_PROMPT_FORMAT, hy_chat_kind_name(facts->prompt.chat));
-        hy_json_put_bool(w, HY_PROMPT_IS_SINGLE, facts->prompt.is_single);
-    }
+    hy_prompt_format_put(w, facts->prompt);
     if (t->schedule->fitted_step) hy_json_put_int(w, FITTED_STEP, t->schedule->fitted_step);
     if (t->data.set) hy_dataset_write_streams(t->data.set, w);
     hy_json_close_object(w);

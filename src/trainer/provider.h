@@ -37,7 +37,8 @@ typedef struct hy_provider_ops {
      * out, the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
-    /* After the update, which may be pending. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
+    /* After the update, which may be pending. `loss_sum` is the engine's sum of losses. NULL:
+     * nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
     /* A step or jump is complete, with these figures; before the observer's on_step. NULL: nothing
      * to do. */
@@ -57,8 +58,8 @@ typedef struct hy_provider_ops {
 } hy_provider_ops;
 
 typedef struct hy_provider_facts {
-    /* The engine computes; micro-batch size, recomputation, activations, samples and the tokens of a
-     * step are then known from settings and plan. */
+    /* The engine computes; micro-batch size, recomputation, activations, samples and the tokens of
+     * a step are then known from settings and plan. */
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
@@ -97,7 +98,7 @@ hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
 
-/* ---- for providers outside trainer and custom, which do not include trainer.h (tests) --------- */
+/* ---- for providers outside trainer and custom, which do not include trainer.h (tests) -------- */
 
 hy_engine *hy_trainer_engine(hy_trainer *t);
 int64_t hy_trainer_next_sequence(const hy_trainer *t); /* number of the next step's first one */

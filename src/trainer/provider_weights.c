@@ -45,8 +45,8 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
                      : is_held_out        ? HY_SHOWN_AVERAGE
                                           : HY_SHOWN_CANDIDATE;
     if (shown != HY_SHOWN_AVERAGE) return probe_shown(t, shown, plan, probe);
-    /* While the average is shown, the snapshot row holds the weights. A snapshot that may still undo
-     * a jump is therefore copied before and written back afterwards. */
+    /* While the average is shown, the snapshot row holds the weights. A snapshot that may still
+     * undo a jump is therefore copied before and written back afterwards. */
     hy_arena kept = {0};
     hy_error error;
     if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(t->engine, &kept));

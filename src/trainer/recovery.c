@@ -3,8 +3,8 @@
  * Memory is allocated before the first step, except that of paired tests, so a later shortage comes
  * from outside: a driver that cannot load what it needs, another program, the machine. The failed
  * step has changed nothing yet, or knows how far its update is, so it is repeated: first unchanged,
- * then with smaller micro-batches, then with everything recomputed. After too many failures in a row the
- * run saves itself and says what to change. */
+ * then with smaller micro-batches, then with everything recomputed. After too many failures in a
+ * row the run saves itself and says what to change. */
 #include "trainer/recovery.h"
 
 #include <stdio.h>
@@ -34,8 +34,8 @@ hy_status hy_trainer_prepare_retry(hy_trainer *t, hy_status status) {
     hy_error error;
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(t->engine, status, &error));
-    /* A failed resize ends the run although retries are left: it has already tried smaller sizes, and
-     * there may be no work area to repeat the step in. */
+    /* A failed resize ends the run although retries are left: it has already tried smaller sizes,
+     * and there may be no work area to repeat the step in. */
     if (t->engine->retries.in_a_row > 1) {
         int64_t smaller = hy_smaller_batch(t);
         snprintf(how, sizeof how, "unchanged, because the run cannot reduce its memory further");

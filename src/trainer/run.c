@@ -3,8 +3,9 @@
  * After a step, in this order: validation if due, the metrics line, a paired test if due, a
  * checkpoint if due. A stop request is handled between steps: save, then return. A failed save is
  * reported and the run continues: the newest checkpoint before it, if any, is still complete. No
- * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or failure still saves if
- * the last loss is finite. A run that stays there for HY_DIVERGED_STEPS steps is ended. */
+ * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or
+ * failure still saves if the last loss is finite. A run that stays there for HY_DIVERGED_STEPS
+ * steps is ended. */
 #include "trainer/run.h"
 
 #include <math.h>
@@ -185,7 +186,7 @@ static hy_status write_model(hy_trainer *t) {
     hy_status status =
         t->team ? export_saved(t, folder)
                 : hy_export_engine(t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL,
-                                   hy_trainer_data(t)->prompt.chat, folder);
+                                   hy_trainer_data(t)->prompt, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;

@@ -128,7 +128,8 @@ typedef struct hy_run_schedule {
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
-    /* Validation or paired test after the last step is not done yet; a resumed run begins with it. */
+    /* Validation or paired test after the last step is not done yet; a resumed run begins with
+     * it. */
     bool is_rest_owed;
     bool is_closed; /* the closing validation is done */
 } hy_run_schedule;

@@ -51,7 +51,7 @@ struct hy_trainer {
     char resumed[HY_PATH_MAX]; /* the checkpoint that the run continues from; "": none */
 };
 
-/* ---- trainer.c: what any part of a run may ask about it --------------------------------------- */
+/* ---- trainer.c: what any part of a run may ask about it -------------------------------------- */
 
 /* Hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)

@@ -857,7 +857,7 @@ test_an_adapter_that_cannot_be_merged() {
         "hybrid-export $export --base nowhere|is nowhere, which is not there; name the base model's folder (--base FOLDER)" \
         "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \
         "hybrid-export --adapter $adapter --out merged|needs --merge" \
-        "hybrid-export $export --merge-onto trained|--merge-onto folder, not trained" \
+        "hybrid-export $export --merge-onto trained|accepts only \"folder\", because there is no run; got trained" \
         "hybrid-export $export --eval-batches 3|need a run"; do
         # shellcheck disable=SC2086 # words
         run_other ${case%%|*}

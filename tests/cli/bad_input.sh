@@ -213,3 +213,26 @@ test_card_that_is_not_there() {
     run_tiny --device cuda:99 --out out
     expect_refusal "device is cuda:99" "CUDA is not available"
 }
+
+# The data would be refused, too: what is cheap to check comes first.
+test_folder_adapters_and_weights_are_checked_before_data() {
+    run_tiny --out out --steps 2
+    expect_code 0
+    run_tiny --out out --data none.txt
+    expect_refusal "out already holds a run"
+    run --resume out --lora --data none.txt
+    expect_refusal "lora.lora was false when this was saved"
+    mkdir empty
+    cp out/model/config.json empty/
+    run --model empty --data none.txt --out other
+    expect_refusal "empty has no model.safetensors"
+}
+
+test_a_new_model_for_a_larger_tokenizer_names_the_vocabulary() {
+    for i in 1 2 3 4 5 6 7 8 9; do echo "The keeper of light $i is called Ole, and the sea is wide."; done > text.txt
+    run_tiny --data text.txt --tokenizer "$here/../golden/rows" --vocab 20
+    expect_refusal "the model's vocabulary has the ids 0 to 19" "--vocab "
+    vocab=$(sed -n 's/.*--vocab \([0-9]*\).*/\1/p' "$stderr")
+    run_tiny --data text.txt --tokenizer "$here/../golden/rows" --vocab "$vocab" --steps 1 --seq-len 8
+    expect_code 0
+}

@@ -24,6 +24,15 @@ test_metrics_are_one_json_object_per_step() {
     printf '%s\n' "$values" | grep -q "^6.tokens${tab}384\$" || fail "6 steps of 64 tokens are 384"
 }
 
+test_a_line_of_the_log_has_the_loss_of_its_step_in_the_metrics() {
+    run_tiny --out out
+    step=$(sed -n 's|^step \([0-9]*\)/.* loss .*|\1|p' "$stdout" | tail -n 1)
+    [ "$step" -gt 1 ] || fail "no line of a later step: $(cat "$stdout")"
+    loss=$(sed -n "s/.*\"step\": *$step,.*\"loss\": *\([0-9.]*\).*/\1/p" out/metrics.jsonl | tail -n 1)
+    expect_out "step $step/6  "
+    expect_out "  loss $(printf %.4f "$loss")  "
+}
+
 test_metrics_begin_with_the_command_and_what_it_makes() {
     run_tiny --out "a folder's name" --max-gpu-mem 1G
     expect_code 0
@@ -203,7 +212,7 @@ test_a_plan_for_a_card_says_whose_host_memory_it_uses() {
     run_tiny --plan
     ! grep "^host" "$stdout" || fail "the plan is for this machine"
     run --plan --card rtx4060
-    expect_out "as on this machine; --cpu-mem sets another size."
+    expect_out "as on this machine; --cpu-mem sets another size"
     run --plan --card rtx4060 --cpu-mem 32
     expect_refusal "memory.cpu_mem = 32 is not accepted" "did you mean 32GiB?"
 }

@@ -121,7 +121,7 @@ flags_of() { # PROGRAM
         /^--/ { print $1 } $2 == "switch" { sub(/^--/, "--no-", $1); print $1 }'
     "$bin/$1" --help 2> /dev/null | grep -oE -- '--[a-z][a-z0-9-]+'
     [ "$1" != hybrid-train ] || awk -F '`' '/aliases: begin/ { on = 1 } /aliases: end/ { on = 0 }
-        on && NF > 3 { gsub(/_/, "-", $2); print "--" $2 }' "$root/docs/configuration.md"
+        on { for (i = 2; i < NF; i += 2) { gsub(/_/, "-", $i); print "--" $i } }' "$root/docs/configuration.md"
 }
 
 # A file of flags for each program; those of measurements are looked for in their source.

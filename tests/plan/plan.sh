@@ -69,7 +69,8 @@ test_a_model_that_does_not_fit_gets_adapters_as_advice_with_speed_and_memory() {
     run --plan --card rtx5080 --cpu-mem 28GiB --model qwen2.5-7b
     expect_out "  --qlora: "
     expect_out "  --lora: "
-    expect_same "$(sed -n "/it would fit with/{n;s/: .*//p}" "$stdout")" "  --qlora" "the fastest"
+    speeds=$(sed -n "/it would fit with/,\$s/.*: \([0-9,]*\) tokens.*/\1/p" "$stdout" | tr -d ,)
+    expect_same "$speeds" "$(printf '%s\n' "$speeds" | sort -rn)" "fastest first"
 }
 
 test_the_plan_for_a_card_in_the_help_fits_a_pc() {
@@ -98,6 +99,16 @@ test_models_are_listed_when_none_is_named() {
     [ "$(awk '{ if (length > most) most = length } END { print most }' "$stdout")" -le 105 ] ||
         fail "lines are too long: $(cat "$stdout")"
     expect_nothing_written
+}
+
+test_a_list_names_the_device_and_the_memory_that_it_is_for() {
+    run --plan --card 4060ti --cpu-mem 60GiB
+    expect_out 'for RTX 4060 Ti 8GB, 8 GB by its data sheet (also: --card "RTX 4060 Ti 16GB")'
+    expect_out "the host has 60.0 GiB of memory"
+    run --plan --config rtx5080 --device cpu
+    expect_out "for this machine's CPU"
+    run --help card
+    expect_out "name lists all"
 }
 
 # Base and state of a way are smaller than those of the one before it: what fits, fits there too.
@@ -140,7 +151,7 @@ test_the_list_and_the_plan_of_one_model_agree() {
 
 test_the_largest_that_fits_has_its_command() {
     list_for_a_16_gb_card --no-shuffle --set lr=1e-4 --profile aggressive
-    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --offload-folder FOLDER"
+    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --predictor none --step-tokens 65536 --offload-folder FOLDER"
     expect_out "QLoRA           up to qwen2.5-32b, 32.8B"
     expect_out "      hybrid-train --model FOLDER --data ROWS --lora --cpu-mem 32GiB --no-shuffle --set lr=1e-4 --profile aggressive"
     command=$(sed -n 's/^      hybrid-train \(.*--qlora.*\)/\1/p' "$stdout" | sed 's/FOLDER/nano/')

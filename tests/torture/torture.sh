@@ -278,7 +278,7 @@ trial_rival() {
     wait "${pids[@]}"
     for rival in 1 2; do
         [ "$(cut -d ' ' -f 1 report.$rival)" = 2 ] || wrong "rival $rival ended with $(cat report.$rival)"
-        grep -q "in use: process $live on host $(hostname)" std.$rival ||
+        grep -q "in use by process $live on host $(hostname)" std.$rival ||
             wrong "rival $rival got the message $(tail -n 1 std.$rival)"
     done
     after=$(find out | sort | while read -r f; do [ -d "$f" ] && echo "$f" || cksum "$f"; done)

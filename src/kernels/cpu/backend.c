@@ -166,8 +166,9 @@ static double cpu_seconds(void) {
 }
 
 /* Measures the rate of the matmul op on all threads, as the best of a few matmuls of about 4 ms
- * each. The time is that of the processor, so that other programs on the same cores do not count. The first one starts the threads and does not count. They use their own stream, so the
- * threads of this measurement end with it. */
+ * each. The time is that of the processor, so that other programs on the same cores do not count.
+ * The first one starts the threads and does not count. They use their own stream, so the threads of
+ * this measurement end with it. */
 static hy_status measure_matmul(hy_cpu *cpu) {
     enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 4 };
     hy_stream_options options = {.name = "measure", .execute = execute, .context = cpu};

@@ -82,7 +82,7 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
                            embed_rows);
 }
 
-/* ---- places sorted by token, or by position ------------------------------------------------- */
+/* ---- places sorted by token, or by position -------------------------------------------------- */
 
 /* Arrays of N numbers: places, which the sort moves between two arrays, and positions as keys. */
 enum { PLACES, OTHER_PLACES, POSITIONS };

@@ -25,7 +25,7 @@ struct hy_cudnn_attention {
     size_t delta_bytes, workspace_bytes; /* row sums of the backward pass; in total */
 };
 
-/* ---- graphs --------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* The query, key or value heads of packed qkv rows. */
 static hy_cudnn_shape packed_heads(const hy_cuda_heads *a, int heads) {
@@ -124,7 +124,7 @@ static void write_backward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_t
     hy_cudnn_matmul(g, s[8], k_back, dq);
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
     return p->kind == call->kind && p->dtype == hy_attention_qkv(call)->dtype &&
@@ -248,7 +248,7 @@ size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call)
     return p ? p->workspace_bytes : 0;
 }
 
-/* ---- running -------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Tensors and numbers bound to a plan. */
 typedef struct bindings {

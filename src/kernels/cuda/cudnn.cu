@@ -42,7 +42,7 @@ enum { NOTE_NONDETERMINISTIC = 4, NOTES = 10 };
  * are known to compute attention wrongly. */
 enum { OLDEST = 91002 };
 
-/* ---- the library ---------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
     const struct {
@@ -111,7 +111,7 @@ void hy_cudnn_destroy(hy_cudnn *c) {
     free(c);
 }
 
-/* ---- writing a graph ------------------------------------------------------------------------ */
+/* ---- writing a graph ------------------------------------------------------------------------- */
 
 hy_cudnn_shape hy_cudnn_packed(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
     return {{batch, heads, rows, columns}, {heads * rows * columns, rows * columns, columns, 1}};
@@ -181,7 +181,7 @@ static void add_operation(hy_cudnn_graph *g, int kind, std::initializer_list<ope
     if (g->status == 0) g->operations[g->operation_count++] = d;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 typedef enum place { OUTSIDE, INSIDE, BY_VALUE } place;
 
@@ -215,7 +215,7 @@ hy_cudnn_descriptor hy_cudnn_inside(hy_cudnn_graph *g, hy_cudnn_type type, hy_cu
     return tensor(g, g->next_id++, type, &shape, INSIDE);
 }
 
-/* ---- operations ----------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 void hy_cudnn_matmul(hy_cudnn_graph *g, hy_cudnn_descriptor a, hy_cudnn_descriptor b,
                      hy_cudnn_descriptor c) {
@@ -280,7 +280,7 @@ void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descrip
     add_operation(g, RESHAPE_OPERATION, {{RESHAPE_X, x}, {RESHAPE_Y, y}});
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 #define CONFIGS 8
 

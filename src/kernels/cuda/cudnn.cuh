@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-/* ---- facts of cuDNN 9's C API: numbers as its headers give them ----------------------------- */
+/* ---- facts of cuDNN 9's C API: numbers as its headers give them ------------------------------ */
 
 typedef void *hy_cudnn_descriptor;
 
@@ -55,7 +55,7 @@ typedef enum hy_cudnn_mode {
 
 typedef enum hy_cudnn_reduction { HY_CUDNN_SUM = 0, HY_CUDNN_MAX = 3 } hy_cudnn_reduction;
 
-/* ---- the library ---------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 typedef struct hy_cudnn {
     void *library, *handle;
@@ -70,7 +70,7 @@ typedef struct hy_cudnn {
 hy_status hy_cudnn_create(hy_cudnn **out, char *why, size_t why_bytes);
 void hy_cudnn_destroy(hy_cudnn *cudnn);
 
-/* ---- graphs --------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 #define HY_CUDNN_DESCRIPTORS 192
 #define HY_CUDNN_OPERATIONS 48

@@ -30,7 +30,8 @@ static inline unsigned hy_quad_blocks(int64_t count, int threads) {
     return (unsigned)hy_ceil_div(count, (int64_t)threads * HY_QUAD * HY_QUADS);
 }
 
-/* Where quad k of a thread begins. The first quads of a warp are adjacent; its second quads follow. */
+/* Where quad k of a thread begins. The first quads of a warp are adjacent; its second quads
+ * follow. */
 __device__ __forceinline__ int64_t hy_quad_at(int64_t thread, int k) {
     return thread / 32 * HY_WARP_ELEMENTS + 32 * HY_QUAD * k + thread % 32 * HY_QUAD;
 }
