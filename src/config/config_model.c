@@ -64,7 +64,7 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
                                void *user) {
     hy_shape shape;
     hy_hf_quant quant;
-    char text[HY_TEXT_MAX];
+    char text[HY_VALUE_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
     HY_TRY(hy_model_files_quant(kind, path, &quant));
     if (quant != HY_HF_PLAIN) { /* quantised weights keep their type */
@@ -75,7 +75,7 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
         .train.seq_len = shape.context < USUAL_SEQUENCE ? shape.context : USUAL_SEQUENCE,
         .optimizer = {.lr = TUNING_LR, .lr_warmup_steps = TUNING_WARMUP},
     };
-    hy_shape_to_settings(&shape, &settings);
+    HY_TRY(hy_shape_to_settings(&shape, &settings));
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *setting = hy_setting_at(i);
         if (!is_sent(setting->info.key, &shape)) continue;

@@ -63,6 +63,7 @@ static void add_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot
 
 static hy_op_attr heads_attr(const hy_builder *b) {
     const hy_shape *s = b->shape;
+    double divisor = s->more.attention_divisor > 0 ? s->more.attention_divisor : s->head_size;
     return (hy_op_attr){
         .heads = {.heads = s->heads,
                   .kv_heads = s->kv_heads,
@@ -70,7 +71,7 @@ static hy_op_attr heads_attr(const hy_builder *b) {
                   .window = b->unit->traits.window,
                   .rotary = hy_shape_rotary(s) < s->head_size ? hy_shape_rotary(s) : 0,
                   .scale = (float)(s->more.attention_scale > 0 ? s->more.attention_scale
-                                                               : 1 / sqrt(s->head_size)),
+                                                               : 1 / sqrt(divisor)),
                   .softcap = (float)s->more.attention_softcap,
                   .is_whole = s->more.has_whole_qk_norm,
                   .norm_offset = (float)s->more.norm_offset,
@@ -149,7 +150,7 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
     hy_node *node = hy_add_node(b, HY_NODE_LOSS, in, NONE);
     node->attr.loss.vocab = s->vocab;
     node->attr.loss.scale = 1;
-    node->attr.loss.factor = (float)s->more.logit_scale;
+    node->attr.loss.factor = s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 0;
     node->attr.loss.softcap = (float)s->more.logit_softcap;
     node->loss.logits = hy_add_slot(b, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
     b->unit->slots[node->loss.logits].rows = HY_ROWS_CHUNK;
