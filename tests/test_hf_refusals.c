@@ -49,7 +49,7 @@ static const struct {
     {LLAMA(", \"rope_scaling\": {\"rope_type\": \"yarn\"}"), "rope_scaling.factor"},
     {LLAMA(", \"rope_scaling\": {\"rope_type\": \"longrope\"}"), "rope_scaling.short_factor"},
     {LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 4}"),
-     "rope_scaling.low_freq_factor"},
+     "rope_scaling.original_max_position_embeddings"},
     {LLAMA(", \"rope_scaling\": {\"rope_type\": \"default\"}, \"rope_parameters\": "
            "{\"rope_type\": \"default\"}"),
      "both"},
