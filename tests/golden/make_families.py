@@ -73,8 +73,8 @@ YARN = dict(factor=4.0, original_max_position_embeddings=16)
 
 CASES = {
     # ---- families that are read since long
-    "llama-llama3": case("LlamaForCausalLM", num_hidden_layers=2, grads=True, head_dim=8, attention_bias=True,
-                         mlp_bias=True,
+    "llama-llama3": case("LlamaForCausalLM", num_hidden_layers=2, grads=True, head_dim=8,
+                         attention_bias=True, mlp_bias=True,
                          rope_parameters=rope("llama3", 200.0, factor=8.0, low_freq_factor=1.0,
                                               high_freq_factor=4.0,
                                               original_max_position_embeddings=16)),
@@ -90,18 +90,18 @@ CASES = {
                          attn_logit_softcapping=1.5, final_logit_softcapping=2.5,
                          query_pre_attn_scalar=5, sliding_window=9,
                          rope_parameters=rope("default", 400.0)),
-    "gemma2-bias": gemma("Gemma2ForCausalLM", **WIDE, head_dim=8, num_hidden_layers=4,
+    "gemma2-bias": gemma("Gemma2ForCausalLM", grads=True, **WIDE, head_dim=8, num_hidden_layers=2,
                          attention_bias=True, hidden_activation="gelu", sliding_window=6,
-                         layer_types=pattern("fsff"), query_pre_attn_scalar=11,
+                         layer_types=pattern("fs"), query_pre_attn_scalar=11,
                          attn_logit_softcapping=None, final_logit_softcapping=None,
                          rope_parameters=rope("linear", 300.0, factor=2.5)),
     "gemma2-old": gemma("Gemma2ForCausalLM", is_old=True, head_dim=6, num_key_value_heads=4,
                         tie_word_embeddings=True, attn_logit_softcapping=0.9,
                         final_logit_softcapping=None, query_pre_attn_scalar=6, sliding_window=5,
                         rope_parameters=rope("default", 10000.0)),
-    "gemma3-dual": gemma("Gemma3ForCausalLM", grads=True, head_dim=8, num_hidden_layers=5,
+    "gemma3-dual": gemma("Gemma3ForCausalLM", grads=True, head_dim=8, num_hidden_layers=4,
                          tie_word_embeddings=True, query_pre_attn_scalar=5, sliding_window=7,
-                         layer_types=pattern("ssfss"),
+                         layer_types=pattern("sfss"),
                          rope_parameters={FULL: rope("linear", 5000.0, factor=4.0),
                                           SLIDING: rope("default", 100.0)}),
     "gemma3-old": gemma("Gemma3ForCausalLM", is_old=True, head_dim=6, num_hidden_layers=4,
@@ -116,7 +116,8 @@ CASES = {
                                           SLIDING: rope("default", 60.0)}),
     # ---- OLMo
     "olmo2-plain": case("Olmo2ForCausalLM", grads=True, rope_parameters=rope("default", 500.0)),
-    "olmo2-yarn": case("Olmo2ForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True, hidden_act="gelu",
+    "olmo2-yarn": case("Olmo2ForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True,
+                       hidden_act="gelu",
                        rope_parameters=rope("yarn", 150.0, factor=3.0, truncate=False,
                                             original_max_position_embeddings=16)),
     "olmo2-dynamic": case("Olmo2ForCausalLM", T=72, num_hidden_layers=2, tie_word_embeddings=True,
@@ -144,11 +145,12 @@ CASES = {
                         attention_bias=False, tie_word_embeddings=True,
                         rope_parameters=rope("linear", 300.0, factor=2.0,
                                              partial_rotary_factor=1.0)),
-    "neox-old": case("GPTNeoXForCausalLM", num_hidden_layers=2, is_old=True, num_key_value_heads="absent",
-                     hidden_size=32, num_attention_heads=2, hidden_act="gelu_new", vocab_size=71,
+    "neox-old": case("GPTNeoXForCausalLM", num_hidden_layers=2, is_old=True,
+                     num_key_value_heads="absent", hidden_size=32, num_attention_heads=2,
+                     hidden_act="gelu_new", vocab_size=71,
                      rope_parameters=rope("default", 10000.0, partial_rotary_factor=0.25)),
     # ---- Phi-3 and Phi-4-mini
-    "phi3-window": case("Phi3ForCausalLM", num_hidden_layers=2, sliding_window=7, max_position_embeddings=64,
+    "phi3-window": case("Phi3ForCausalLM", num_hidden_layers=2, sliding_window=7,
                         original_max_position_embeddings=64, num_key_value_heads=4,
                         rope_parameters=rope("default", 500.0, partial_rotary_factor=1.0)),
     "phi3-short": case("Phi3ForCausalLM", is_old=True, T=32, hidden_size=32,
@@ -165,7 +167,7 @@ CASES = {
     "smollm3-nope": case("SmolLM3ForCausalLM", grads=True, num_hidden_layers=5,
                          no_rope_layer_interval=2, tie_word_embeddings=True,
                          rope_parameters=rope("default", 300.0)),
-    "smollm3-window": case("SmolLM3ForCausalLM", **WIDE, num_hidden_layers=4,
+    "smollm3-window": case("SmolLM3ForCausalLM", num_key_value_heads=4, num_hidden_layers=4,
                            no_rope_layers=[1, 0, 0, 1], use_sliding_window=True, sliding_window=6,
                            attention_bias=True, mlp_bias=True,
                            rope_parameters=rope("yarn", 300.0, factor=2.5,
@@ -178,8 +180,9 @@ CASES = {
                             embedding_multiplier=3.5, residual_multiplier=0.4,
                             attention_multiplier=0.23, logits_scaling=1.75,
                             rope_parameters=rope("default", 300.0)),
-    "granite-bias": case("GraniteForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True, mlp_bias=True,
-                         hidden_act="relu2", embedding_multiplier=2.0, residual_multiplier=1.0,
+    "granite-bias": case("GraniteForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True,
+                         mlp_bias=True, hidden_act="relu2", embedding_multiplier=2.0,
+                         residual_multiplier=1.0,
                          attention_multiplier=0.4, logits_scaling=0.8,
                          rope_parameters=rope("linear", 300.0, factor=3.0)),
     "granite-old": case("GraniteForCausalLM", is_old=True, num_hidden_layers=2,
@@ -373,9 +376,10 @@ def run_steps(model, tokens, targets, steps):
 def greedy_of(model, prompt):
     """The tokens, and the smallest lead of the best logit over the next."""
     with torch.no_grad():
-        out = model.generate(prompt[None].long(), max_new_tokens=GREEDY, do_sample=False,
-                             eos_token_id=None, pad_token_id=0, return_dict_in_generate=True,
-                             output_logits=True)
+        ids = prompt[None].long()  # a mask, or token 0 would be taken for padding
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=GREEDY,
+                             do_sample=False, eos_token_id=None, pad_token_id=0,
+                             return_dict_in_generate=True, output_logits=True)
     best = [step[0].double().topk(2).values for step in out.logits]
     lead = min((b[0] - b[1]).item() / b[0].abs().item() for b in best)
     return out.sequences[0, len(prompt):], lead
@@ -421,8 +425,8 @@ def make(name, c):
     write_expected(folder, c, tokens, targets, exact)
     flat = [n for n, g in exact["grad"].items() if g.norm() <= FLAT and c["grads"]]
     size = sum(f.stat().st_size for f in folder.iterdir())
-    print(f"{name:22s} seed {seed:2d} {size:7d} bytes, loss {exact['losses'][0]:.3f}, largest logit "
-          f"{exact['logits'].abs().max():.1f}, fp32: "
+    print(f"{name:22s} seed {seed:2d} {size:7d} bytes, loss {exact['losses'][0]:.3f}, largest "
+          f"logit {exact['logits'].abs().max():.1f}, fp32: "
           + ", ".join(f"{k} {v:.1e}" for k, v in far.items())
           + (f"; no gradient: {' '.join(flat)}" if flat else ""), flush=True)
 
