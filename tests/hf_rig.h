@@ -6,6 +6,7 @@
 
 #include "batch_logits.h"
 #include "formats/safetensors.h"
+#include "hf_folders.h"
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
 #include "model_rig.h"
@@ -69,16 +70,6 @@ static inline hy_hf_writing writing_of(hf_rig *rig, const char *folder, hy_dtype
                            .read = read_rig,
                            .context = rig,
                            .observer = &nobody};
-}
-
-/* Checked by the files that are written. */
-static inline void shapes_are_the_same(const hy_shape *a, const hy_shape *b) {
-    hy_text one = {0}, other = {0};
-    must(hy_hf_config_write(a, HY_F32, NULL, NULL, &one));
-    must(hy_hf_config_write(b, HY_F32, NULL, NULL, &other));
-    ck_assert_str_eq(one.data, other.data);
-    hy_text_free(&one);
-    hy_text_free(&other);
 }
 
 static inline void put_file(const char *folder, const char *name, const void *data, size_t size) {

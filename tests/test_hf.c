@@ -191,28 +191,6 @@ END_TEST
 
 /* ---- out again ------------------------------------------------------------------------------- */
 
-static void tensors_are_the_same(const char *folder, const char *other) {
-    hy_hf_tensors *a, *b;
-    must(hy_hf_tensors_open(folder, &a));
-    must(hy_hf_tensors_open(other, &b));
-    ck_assert_uint_eq(hy_hf_tensors_count(a), hy_hf_tensors_count(b));
-    for (size_t i = 0; i < hy_hf_tensors_count(a); i++) {
-        hy_hf_found x = hy_hf_tensors_at(a, i), y = hy_hf_tensors_at(b, i);
-        ck_assert_str_eq(x.entry->name, y.entry->name);
-        ck_assert_int_eq(x.entry->dtype, y.entry->dtype);
-        ck_assert_int_eq(x.entry->ndim, y.entry->ndim);
-        ck_assert_mem_eq(x.entry->shape, y.entry->shape, sizeof x.entry->shape);
-        char *mine = malloc(x.entry->bytes), *theirs = malloc(x.entry->bytes);
-        must(hy_safetensors_read(x.file, x.entry, 0, mine, x.entry->bytes));
-        must(hy_safetensors_read(y.file, y.entry, 0, theirs, x.entry->bytes));
-        ck_assert_msg(memcmp(mine, theirs, x.entry->bytes) == 0, "%s differs", x.entry->name);
-        free(mine);
-        free(theirs);
-    }
-    hy_hf_tensors_close(a);
-    hy_hf_tensors_close(b);
-}
-
 static void write_and_read_again(const char *name, uint64_t shard_size, bool has_source) {
     char folder[256], out[300], golden[512];
     hf_rig rig = {0}, again = {0};

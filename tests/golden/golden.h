@@ -37,7 +37,7 @@ typedef struct golden {
     /* on the device */
     int32_t *tokens, *targets; /* (B,T) */
     float *losses;             /* (B,T) */
-    float *rope;               /* (T, D/2, 2) */
+    float *rope;               /* hy_shape_rope_tables */
     float *clip;               /* (2) */
     double *square_sum;        /* (1) */
     hy_tensor workspace;       /* of the optimizer */
@@ -183,10 +183,14 @@ static inline void *push(golden *g, hy_class cls, uint64_t bytes) {
     return data;
 }
 
+static inline size_t rope_bytes(const golden *g) {
+    return (size_t)hy_shape_rope_floats(&g->model->shape, g->seq) * sizeof(float);
+}
+
 static inline void take_memory(golden *g) {
     hy_layout layout, weights;
     size_t rows = (size_t)g->batch * (size_t)g->seq;
-    size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
+    size_t rope = rope_bytes(g);
     must(hy_params_layout(&g->model->params, HY_SET_ALL, HY_F32, &layout));
     must(hy_params_layout(&g->model->params, HY_SET_ALL, g->dtype, &weights));
     hy_optimizer optimizer = {.kind = hy_optimizer_kind_of(HY_ADAMW)};
@@ -221,7 +225,7 @@ static inline void load_batch(golden *g) {
     ck_assert_int_lt(g->counted, (int64_t)g->batch * g->seq); /* some are ignored */
     free(values);
     if (!g->model->shape.has_rope) return;
-    size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
+    size_t rope = rope_bytes(g);
     float *table = malloc(rope);
     ck_assert_ptr_nonnull(table);
     hy_shape_rope_tables(&g->model->shape, g->seq, table);

@@ -1,0 +1,511 @@
+#!/usr/bin/env python3
+"""make_families.py: small random models of many families as transformers saves them, with what
+transformers computes from them; tests/test_families.c compares.
+
+    python3 -m venv oracle
+    oracle/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
+    oracle/bin/python tests/golden/make_families.py [NAME..]   # writes families/NAME
+    oracle/bin/python tests/golden/make_families.py --counts   # parameters of published models
+
+families/NAME is config.json and model.safetensors (weights in bf16) and expected.safetensors:
+tokens, targets (B,T) i32, target -1 does not count; logits (B,T,V), loss (1), greedy (40) i32: the
+tokens that follow the first `prompt` (metadata) tokens of row 0; for some cases also grad.NAME, by
+the names of the file, and losses (20) of AdamW steps on this batch. Cases of is_old have the
+config.json of older versions of transformers, as most published folders do. A multimodal folder
+has the text model of the case that its metadata names as `text`.
+
+The authority is the model code of transformers with eager attention in float64, as in
+make_golden.py, rounded to fp32 once. The script prints the distance of fp32 transformers from it.
+"""
+import argparse
+import contextlib
+import json
+import math
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers
+import transformers.modeling_rope_utils as rope_utils
+from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig
+
+from make_golden import ADAMW, FOLDER, Float64Torch, clip_scale, distance, hf_values, mean_loss
+from make_golden import word, write_safetensors
+
+STEPS, BATCH, GREEDY = 20, 2, 40
+FLAT = 1e-9  # the norm of a gradient that is zero but for rounding
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def pattern(letters):
+    return [{"f": FULL, "s": SLIDING}[letter] for letter in letters]
+
+
+# ---- cases ---------------------------------------------------------------------------------------
+
+SIZES = dict(vocab_size=61, hidden_size=24, intermediate_size=20, num_hidden_layers=3,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+             pad_token_id=None, bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
+             use_cache=True)
+WIDE = dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1, intermediate_size=22,
+            vocab_size=67)
+
+
+def rope(kind, theta, **rest):
+    return dict(rope_type=kind, rope_theta=theta, **rest)
+
+
+def case(cls, T=26, prompt=8, seed=1, std=0.2, grads=False, is_old=False, norm_mean=1.0, **config):
+    config = dict(SIZES, **config)
+    return dict(cls=cls, T=T, prompt=prompt, seed=seed, std=std, grads=grads, is_old=is_old,
+                norm_mean=norm_mean, config={k: v for k, v in config.items() if v != "absent"})
+
+
+def gemma(cls, **rest):
+    return case(cls, norm_mean=0.1, **rest)
+
+
+SHORT, LONG = [1.0, 1.15, 1.4], [1.3, 2.5, 7.0]
+YARN = dict(factor=4.0, original_max_position_embeddings=16)
+
+CASES = {
+    # ---- families that are read since long
+    "llama-llama3": case("LlamaForCausalLM", num_hidden_layers=2, grads=True, head_dim=8,
+                         attention_bias=True, mlp_bias=True,
+                         rope_parameters=rope("llama3", 200.0, factor=8.0, low_freq_factor=1.0,
+                                              high_freq_factor=4.0,
+                                              original_max_position_embeddings=16)),
+    "llama-linear": case("LlamaForCausalLM", num_hidden_layers=2, tie_word_embeddings=True,
+                         rope_parameters=rope("linear", 500.0, factor=2.5)),
+    "llama-yarn": case("LlamaForCausalLM", is_old=True, head_dim=8,
+                       rope_parameters=rope("yarn", 700.0, beta_fast=4.0, **YARN)),
+    "qwen3-windows": case("Qwen3ForCausalLM", head_dim=8, num_hidden_layers=4,
+                          use_sliding_window=True, sliding_window=7, layer_types=pattern("sfss"),
+                          rope_parameters=rope("default", 300.0)),
+    # ---- Gemma
+    "gemma2-caps": gemma("Gemma2ForCausalLM", grads=True, head_dim=8, tie_word_embeddings=True,
+                         attn_logit_softcapping=1.5, final_logit_softcapping=2.5,
+                         query_pre_attn_scalar=5, sliding_window=9,
+                         rope_parameters=rope("default", 400.0)),
+    "gemma2-bias": gemma("Gemma2ForCausalLM", grads=True, **WIDE, head_dim=8, num_hidden_layers=2,
+                         attention_bias=True, hidden_activation="gelu", sliding_window=6,
+                         layer_types=pattern("fs"), query_pre_attn_scalar=11,
+                         attn_logit_softcapping=None, final_logit_softcapping=None,
+                         rope_parameters=rope("linear", 300.0, factor=2.5)),
+    "gemma2-old": gemma("Gemma2ForCausalLM", is_old=True, head_dim=6, num_key_value_heads=4,
+                        tie_word_embeddings=True, attn_logit_softcapping=0.9,
+                        final_logit_softcapping=None, query_pre_attn_scalar=6, sliding_window=5,
+                        rope_parameters=rope("default", 10000.0)),
+    "gemma3-dual": gemma("Gemma3ForCausalLM", grads=True, head_dim=8, num_hidden_layers=4,
+                         tie_word_embeddings=True, query_pre_attn_scalar=5, sliding_window=7,
+                         layer_types=pattern("sfss"),
+                         rope_parameters={FULL: rope("linear", 5000.0, factor=4.0),
+                                          SLIDING: rope("default", 100.0)}),
+    "gemma3-old": gemma("Gemma3ForCausalLM", is_old=True, head_dim=6, num_hidden_layers=4,
+                        tie_word_embeddings=True, query_pre_attn_scalar=6, sliding_window=9,
+                        layer_types=pattern("ssfs"), final_logit_softcapping=2.0,
+                        rope_parameters={FULL: rope("linear", 1000000.0, factor=8.0),
+                                         SLIDING: rope("default", 10000.0)}),
+    "gemma3-bias": gemma("Gemma3ForCausalLM", **WIDE, head_dim=12, attention_bias=True,
+                         hidden_activation="gelu", query_pre_attn_scalar=7, sliding_window=5,
+                         layer_types=pattern("fsf"),
+                         rope_parameters={FULL: rope("yarn", 600.0, **YARN),
+                                          SLIDING: rope("default", 60.0)}),
+    # ---- OLMo
+    "olmo2-plain": case("Olmo2ForCausalLM", grads=True, rope_parameters=rope("default", 500.0)),
+    "olmo2-yarn": case("Olmo2ForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True,
+                       hidden_act="gelu",
+                       rope_parameters=rope("yarn", 150.0, factor=3.0, truncate=False,
+                                            original_max_position_embeddings=16)),
+    "olmo2-dynamic": case("Olmo2ForCausalLM", T=72, num_hidden_layers=2, tie_word_embeddings=True,
+                          max_position_embeddings=48, num_key_value_heads=4,
+                          rope_parameters=rope("dynamic", 300.0, factor=3.0)),
+    "olmo3-yarn": case("Olmo3ForCausalLM", grads=True, num_hidden_layers=5, sliding_window=7,
+                       rope_parameters={FULL: rope("yarn", 900.0, attention_factor=1.2, **YARN),
+                                        SLIDING: rope("default", 900.0)}),
+    "olmo3-old": case("Olmo3ForCausalLM", is_old=True, **WIDE, sliding_window=8,
+                      attention_bias=True, layer_types=pattern("sfs"),
+                      rope_parameters={FULL: rope("yarn", 500000.0, factor=8.0, beta_fast=32.0,
+                                                  beta_slow=1.0,
+                                                  original_max_position_embeddings=12),
+                                       SLIDING: rope("default", 500000.0)}),
+    "olmo3-bases": case("Olmo3ForCausalLM", num_key_value_heads=4, tie_word_embeddings=True,
+                        sliding_window=5, layer_types=pattern("fsf"),
+                        rope_parameters={FULL: rope("default", 1000.0),
+                                         SLIDING: rope("default", 50.0)}),
+    # ---- GPT-NeoX
+    "neox-parallel": case("GPTNeoXForCausalLM", grads=True, num_key_value_heads="absent",
+                          num_attention_heads=2, hidden_act="gelu",
+                          rope_parameters=rope("default", 400.0, partial_rotary_factor=0.5)),
+    "neox-serial": case("GPTNeoXForCausalLM", grads=True, num_key_value_heads="absent",
+                        num_hidden_layers=2, hidden_act="relu2", use_parallel_residual=False,
+                        attention_bias=False, tie_word_embeddings=True,
+                        rope_parameters=rope("linear", 300.0, factor=2.0,
+                                             partial_rotary_factor=1.0)),
+    "neox-old": case("GPTNeoXForCausalLM", num_hidden_layers=2, is_old=True,
+                     num_key_value_heads="absent", hidden_size=32, num_attention_heads=2,
+                     hidden_act="gelu_new", vocab_size=71,
+                     rope_parameters=rope("default", 10000.0, partial_rotary_factor=0.25)),
+    # ---- Phi-3 and Phi-4-mini
+    "phi3-window": case("Phi3ForCausalLM", num_hidden_layers=2, sliding_window=7,
+                        original_max_position_embeddings=64, num_key_value_heads=4,
+                        rope_parameters=rope("default", 500.0, partial_rotary_factor=1.0)),
+    "phi3-short": case("Phi3ForCausalLM", is_old=True, T=32, hidden_size=32,
+                       tie_word_embeddings=True, max_position_embeddings=96,
+                       original_max_position_embeddings=48,
+                       rope_parameters=rope("longrope", 1000.0, partial_rotary_factor=0.75,
+                                            short_factor=SHORT, long_factor=LONG)),
+    "phi3-long": case("Phi3ForCausalLM", grads=True, T=28, prompt=24, hidden_size=32,
+                      tie_word_embeddings=True, max_position_embeddings=64,
+                      original_max_position_embeddings=16, intermediate_size=18,
+                      rope_parameters=rope("longrope", 1000.0, partial_rotary_factor=0.75,
+                                           short_factor=SHORT, long_factor=LONG)),
+    # ---- SmolLM3
+    "smollm3-nope": case("SmolLM3ForCausalLM", grads=True, num_hidden_layers=5,
+                         no_rope_layer_interval=2, tie_word_embeddings=True,
+                         rope_parameters=rope("default", 300.0)),
+    "smollm3-window": case("SmolLM3ForCausalLM", num_key_value_heads=4, num_hidden_layers=4,
+                           no_rope_layers=[1, 0, 0, 1], use_sliding_window=True, sliding_window=6,
+                           attention_bias=True, mlp_bias=True,
+                           rope_parameters=rope("yarn", 300.0, factor=2.5,
+                                                original_max_position_embeddings=16)),
+    "smollm3-old": case("SmolLM3ForCausalLM", is_old=True, num_hidden_layers=4, mlp_bias=True,
+                        tie_word_embeddings=True, no_rope_layer_interval=3,
+                        rope_parameters=rope("default", 5000000.0)),
+    # ---- Granite
+    "granite-factors": case("GraniteForCausalLM", grads=True,
+                            embedding_multiplier=3.5, residual_multiplier=0.4,
+                            attention_multiplier=0.23, logits_scaling=1.75,
+                            rope_parameters=rope("default", 300.0)),
+    "granite-bias": case("GraniteForCausalLM", num_hidden_layers=2, **WIDE, attention_bias=True,
+                         mlp_bias=True, hidden_act="relu2", embedding_multiplier=2.0,
+                         residual_multiplier=1.0,
+                         attention_multiplier=0.4, logits_scaling=0.8,
+                         rope_parameters=rope("linear", 300.0, factor=3.0)),
+    "granite-old": case("GraniteForCausalLM", is_old=True, num_hidden_layers=2,
+                        embedding_multiplier=12.0,
+                        residual_multiplier=0.22, attention_multiplier=0.0625, logits_scaling=8.0,
+                        rope_parameters=rope("default", 10000000.0)),
+    "granite4-rope": case("GraniteMoeHybridForCausalLM", grads=True, num_local_experts=0,
+                          num_experts_per_tok=0, shared_intermediate_size=28,
+                          intermediate_size=36, layer_types=pattern("fff"), mamba_n_heads=4,
+                          position_embedding_type="rope", tie_word_embeddings=True,
+                          embedding_multiplier=1.4, residual_multiplier=0.8,
+                          attention_multiplier=0.3, logits_scaling=1.5,
+                          rope_parameters=rope("default", 300.0)),
+    "granite4-nope": case("GraniteMoeHybridForCausalLM", num_hidden_layers=2, num_local_experts=0,
+                          num_experts_per_tok=0, shared_intermediate_size=26,
+                          layer_types=pattern("ff"), mamba_n_heads=4,
+                          position_embedding_type="nope", residual_multiplier=0.7,
+                          attention_multiplier=0.45),
+    "granite4-old": case("GraniteMoeHybridForCausalLM", is_old=True, num_local_experts=0,
+                         num_experts_per_tok=0, shared_intermediate_size=30,
+                         intermediate_size=30, num_hidden_layers=2, layer_types=pattern("ff"),
+                         mamba_n_heads=4, position_embedding_type="rope", attention_bias=True,
+                         embedding_multiplier=2.0, attention_multiplier=0.35, logits_scaling=3.0,
+                         rope_parameters=rope("default", 10000.0)),
+    # ---- Ministral 3
+    "ministral3-query": case("Ministral3ForCausalLM", grads=True, T=40, head_dim=8,
+                             rope_parameters=rope("yarn", 800.0, mscale=1.0, mscale_all_dim=1.0,
+                                                  beta_fast=32.0, beta_slow=1.0,
+                                                  llama_4_scaling_beta=0.3, **YARN)),
+    "ministral3-mscale": case("Ministral3ForCausalLM", num_hidden_layers=2, **WIDE, head_dim=8,
+                              tie_word_embeddings=True, sliding_window=9,
+                              rope_parameters=rope("yarn", 120.0, mscale=1.0, mscale_all_dim=0.5,
+                                                   beta_fast=6.0, beta_slow=0.5, truncate=False,
+                                                   llama_4_scaling_beta=0.1, **YARN)),
+    "ministral3-factor": case("Ministral3ForCausalLM", head_dim=12, num_key_value_heads=1,
+                              num_hidden_layers=2,
+                              rope_parameters=rope("yarn", 60.0, attention_factor=1.1,
+                                                   factor=2.0, llama_4_scaling_beta=0.2,
+                                                   original_max_position_embeddings=13)),
+}
+# Folders with a text model and a vision model: the text model of another case.
+MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query"}
+
+
+# ---- float64 -------------------------------------------------------------------------------------
+
+
+class NoFp32(TorchDispatchMode):
+    """Fails where an op of a float64 model gives a number in fp32."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else [out]:
+            assert not isinstance(t, torch.Tensor) or t.dtype != torch.float32, f"{func}: fp32"
+        return out
+
+
+@contextlib.contextmanager
+def all_float64(cls):
+    """Lifts the casts to fp32 in norms, softmax and rotary angles."""
+    modules = [sys.modules[cls.__module__], rope_utils]
+    cast = torch.Tensor.float
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.Tensor.float = torch.Tensor.double
+        for module in modules:
+            module.torch = Float64Torch()
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.Tensor.float = cast
+        for module in modules:
+            module.torch = torch
+
+
+# ---- folders -------------------------------------------------------------------------------------
+
+
+def old_config(config, layer_types):
+    """config.json as transformers 4 wrote it."""
+    config = dict(config)
+    parameters = config.pop("rope_parameters")
+    config["torch_dtype"] = config.pop("dtype")
+    kind = config["model_type"]
+    if FULL in parameters:
+        local, parameters = parameters[SLIDING], parameters[FULL]
+        if kind == "gemma3_text":
+            config["rope_local_base_freq"] = local["rope_theta"]
+    parameters = dict(parameters)
+    theta, share = parameters.pop("rope_theta"), parameters.pop("partial_rotary_factor", None)
+    if kind == "gemma3_text":
+        config.pop("layer_types")
+        config["sliding_window_pattern"] = layer_types.index(FULL) + 1
+    if kind == "gemma2":
+        config.pop("layer_types")
+    if kind == "gpt_neox":
+        config["rotary_emb_base"], config["rotary_pct"] = theta, share
+    else:
+        config["rope_theta"] = theta
+        if share is not None:
+            config["partial_rotary_factor"] = share
+    if kind == "granitemoehybrid":
+        config["layer_types"] = ["attention"] * len(layer_types)
+    if kind == "phi3":  # both at the top and not here
+        parameters.pop("original_max_position_embeddings", None)
+        parameters["type"] = parameters.pop("rope_type")
+    config["rope_scaling"] = None if parameters.get("rope_type") == "default" else parameters
+    return config
+
+
+def save_folder(name, c, seed):
+    """Random numbers that bf16 holds, saved by transformers."""
+    cls = getattr(transformers, c["cls"])
+    model = cls(cls.config_class(**c["config"]))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            value = hf_values(key, p, c["std"], generator)
+            if "norm" in key and not key.endswith("bias"):
+                value += c["norm_mean"] - 1.0
+            p.copy_(value)
+    folder = FOLDER / "families" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if c["is_old"]:
+        path = folder / "config.json"
+        config = old_config(json.loads(path.read_text()), c["config"].get("layer_types"))
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return folder
+
+
+def name_in_file(cls, name):
+    """GPT-NeoX: its class renames the head."""
+    return name.replace("lm_head.", "embed_out.") if "NeoX" in cls.__name__ else name
+
+
+def load_folder(folder, cls, dtype):
+    config = AutoConfig.from_pretrained(folder)
+    config._attn_implementation = "eager"
+    model = cls(config).to(dtype)
+    tensors = load_file(folder / "model.safetensors")
+    with torch.no_grad():
+        for name, p in model.named_parameters():  # a tied head is listed once
+            p.copy_(tensors.pop(name_in_file(cls, name)).to(dtype))
+    assert not tensors, tensors.keys()
+    return model.eval()  # no dropout is set; eval() so that nothing depends on it
+
+
+# ---- what transformers computes ------------------------------------------------------------------
+
+
+def batch_of(c, seed):
+    V, T = c["config"]["vocab_size"], c["T"]
+    stream = np.random.default_rng(seed).integers(0, V, size=(BATCH, T + 1), dtype=np.int32)
+    stream[0, 0], stream[0, 1] = 0, V - 1
+    tokens, targets = stream[:, :-1].copy(), stream[:, 1:].copy()
+    targets.reshape(-1)[[5, T - 1, T + 3, T + 4]] = -1
+    return torch.from_numpy(tokens), torch.from_numpy(targets)
+
+
+def optimizer_of(model):
+    named = list(model.parameters())
+    return torch.optim.AdamW(
+        [dict(params=[p for p in named if p.ndim >= 2], weight_decay=ADAMW["weight_decay"]),
+         dict(params=[p for p in named if p.ndim < 2], weight_decay=0.0)],
+        lr=ADAMW["lr"], betas=(ADAMW["beta1"], ADAMW["beta2"]), eps=ADAMW["eps"])
+
+
+def run_steps(model, tokens, targets, steps):
+    """Logits, loss and gradients, and the losses of AdamW steps; 1 step changes nothing that is
+    kept."""
+    optimizer, result = optimizer_of(model), dict(losses=[])
+    for step in range(steps):
+        logits = model(input_ids=tokens.long(), use_cache=False).logits
+        loss = mean_loss(logits, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        grads = {name: p.grad for name, p in model.named_parameters()}
+        if step == 0:
+            result.update(logits=logits.detach().clone(), loss=[loss.item()],
+                          grad={name: g.detach().clone() for name, g in grads.items()})
+        result["losses"].append(loss.item())
+        norm = math.sqrt(sum(g.double().square().sum().item() for g in grads.values()))
+        for g in grads.values():
+            g.mul_(clip_scale(norm))
+        optimizer.step()
+    return result
+
+
+def greedy_of(model, prompt):
+    """The tokens, and the smallest lead of the best logit over the next."""
+    with torch.no_grad():
+        ids = prompt[None].long()  # a mask, or token 0 would be taken for padding
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=GREEDY,
+                             do_sample=False, eos_token_id=None, pad_token_id=0,
+                             return_dict_in_generate=True, output_logits=True)
+    best = [step[0].double().topk(2).values for step in out.logits]
+    lead = min((b[0] - b[1]).item() / b[0].abs().item() for b in best)
+    return out.sequences[0, len(prompt):], lead
+
+
+def compute(folder, c, dtype, tokens, targets):
+    cls = getattr(transformers, c["cls"])
+    with all_float64(cls) if dtype == torch.float64 else contextlib.nullcontext():
+        greedy, lead = greedy_of(load_folder(folder, cls, dtype), tokens[0, :c["prompt"]])
+        with NoFp32() if dtype == torch.float64 else contextlib.nullcontext():
+            result = run_steps(load_folder(folder, cls, dtype), tokens, targets,
+                               STEPS if c["grads"] else 1)
+    result["grad"] = {name_in_file(cls, n): g for n, g in result["grad"].items()}
+    return dict(result, greedy=greedy, lead=lead)
+
+
+def distances(plain, exact, has_grads):
+    """Of fp32 from float64: logits over the largest, the worst gradient, the worst loss."""
+    largest = exact["logits"].abs().max()
+    far = dict(logits=((plain["logits"] - exact["logits"]).abs().max() / largest).item())
+    if has_grads:
+        far["grads"] = max(distance(plain["grad"][n], g) for n, g in exact["grad"].items()
+                           if g.norm() > FLAT)
+        far["losses"] = max(abs(a - b) / b for a, b in zip(plain["losses"], exact["losses"]))
+    return far
+
+
+def make(name, c):
+    """Other random numbers until the greedy tokens are clear and of several kinds, and gradients
+    do not suffer from rounding."""
+    for seed in range(c["seed"], c["seed"] + 50):
+        folder = save_folder(name, c, seed)
+        tokens, targets = batch_of(c, seed)
+        exact = compute(folder, c, torch.float64, tokens, targets)
+        if exact["lead"] < 2e-3 or len(set(exact["greedy"].tolist())) < 6:
+            continue
+        plain = compute(folder, c, torch.float32, tokens, targets)
+        far = distances(plain, exact, c["grads"])
+        if torch.equal(plain["greedy"], exact["greedy"]) and max(far.values()) < 4e-6:
+            break
+    else:
+        sys.exit(f"{name}: no seed gives a clear case")
+    write_expected(folder, c, tokens, targets, exact)
+    flat = [n for n, g in exact["grad"].items() if g.norm() <= FLAT and c["grads"]]
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name:22s} seed {seed:2d} {size:7d} bytes, loss {exact['losses'][0]:.3f}, largest "
+          f"logit {exact['logits'].abs().max():.1f}, fp32: "
+          + ", ".join(f"{k} {v:.1e}" for k, v in far.items())
+          + (f"; no gradient: {' '.join(flat)}" if flat else ""), flush=True)
+
+
+def write_expected(folder, c, tokens, targets, exact, **metadata):
+    tensors = dict(tokens=tokens.numpy(), targets=targets.numpy(),
+                   greedy=exact["greedy"].numpy().astype(np.int32))
+    numbers = dict(logits=exact["logits"], loss=exact["loss"])
+    if c["grads"]:
+        numbers["losses"] = exact["losses"]
+        numbers.update({f"grad.{n}": g for n, g in exact["grad"].items() if g.norm() > FLAT})
+    for key, value in numbers.items():
+        tensors[key] = torch.as_tensor(value, dtype=torch.float64).float().numpy()
+    metadata.update({key: word(value) for key, value in ADAMW.items()}, prompt=str(c["prompt"]),
+                    made_with=f"torch {torch.__version__}, transformers {transformers.__version__}")
+    write_safetensors(folder / "expected.safetensors", tensors, metadata)
+
+
+# ---- multimodal folders --------------------------------------------------------------------------
+
+
+def multimodal_config(name, text):
+    """A vision model as small as possible beside the text model."""
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                  image_size=8, patch_size=4, num_channels=1)
+    if name.startswith("gemma3"):
+        return transformers.Gemma3ForConditionalGeneration, transformers.Gemma3Config(
+            text_config=text, vision_config=dict(vision, model_type="siglip_vision_model"),
+            mm_tokens_per_image=4, boi_token_index=57, eoi_token_index=58, image_token_index=59)
+    return transformers.Mistral3ForConditionalGeneration, transformers.Mistral3Config(
+        text_config=text, vision_config=dict(vision, head_dim=4, model_type="pixtral"),
+        image_token_index=59, tie_word_embeddings=text.tie_word_embeddings)
+
+
+def make_multimodal(name, source):
+    """The text model of `source` inside; checked with transformers in fp32."""
+    c, text = CASES[source], FOLDER / "families" / source
+    folder = FOLDER / "families" / name
+    config = AutoConfig.from_pretrained(text)
+    cls, whole = multimodal_config(name, config)
+    torch.manual_seed(3)
+    model = cls(whole)
+    inside = model.model.language_model
+    tensors = load_file(text / "model.safetensors")
+    inner = {k.removeprefix("model."): t for k, t in tensors.items() if k.startswith("model.")}
+    inside.load_state_dict({k: t.float() for k, t in inner.items()})
+    if "lm_head.weight" in tensors:
+        model.lm_head.load_state_dict(dict(weight=tensors["lm_head.weight"].float()))
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    golden = load_file(text / "expected.safetensors")
+    again = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        logits = again(input_ids=golden["tokens"].long()).logits
+    far = ((logits - golden["logits"]).abs().max() / golden["logits"].abs().max()).item()
+    assert far < 1e-5, f"{name}: {far}"
+    exact = dict(logits=golden["logits"], loss=golden["loss"], greedy=golden["greedy"])
+    write_expected(folder, dict(c, grads=False), golden["tokens"], golden["targets"], exact,
+                   text=source)
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name:22s}         {size:7d} bytes, as {source}, fp32: logits {far:.1e}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--counts", action="store_true", help="parameters of published models")
+    parser.add_argument("cases", nargs="*", help="default: all")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name, c in CASES.items():
+        if not args.cases or name in args.cases:
+            make(name, c)
+    for name, source in MULTIMODAL.items():
+        if not args.cases or name in args.cases:
+            make_multimodal(name, source)
+
+
+if __name__ == "__main__":
+    main()
