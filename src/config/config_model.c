@@ -22,10 +22,11 @@
 
 /* Rope keys are passed on only for models with rope; other models keep the defaults. */
 static bool is_sent(const char *key, const hy_shape *shape) {
-    static const char scaling[] = " shape.rope_factor shape.rope_low_freq shape.rope_high_freq "
-                                  "shape.rope_original_context ";
+    static const char scaling[] = " shape.rope_factor shape.rope_original_context ";
+    static const char llama3[] = " shape.rope_low_freq shape.rope_high_freq ";
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
     if (hy_word_is_in(scaling, key)) return shape->rope_scaling != HY_ROPE_UNSCALED;
+    if (hy_word_is_in(llama3, key)) return shape->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     return !strncmp(key, "shape.", 6) ||
            hy_word_is_in(" train.seq_len optimizer.lr optimizer.lr_warmup_steps ", key);
 }

@@ -20,10 +20,13 @@ static void add_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_i
     node->attr.norm.eps = (float)s->norm_eps;
     node->attr.norm.is_rms = s->is_rms;
     node->norm.weight = hy_add_weight(b, kind, s->width, 0);
-    node->norm.rstd = statistics(b, 0, HY_KEEP_RESIDUAL);
+    /* Those of a norm that writes the unit's output are always kept: the output is not there to be
+     * written again. */
+    hy_keep_group group = residual == NONE ? HY_KEEP_RESIDUAL : (hy_keep_group)0;
+    node->norm.rstd = statistics(b, 0, group);
     if (s->is_rms) return;
     node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), s->width, 0);
-    node->norm.mean = statistics(b, 0, HY_KEEP_RESIDUAL);
+    node->norm.mean = statistics(b, 0, group);
 }
 
 hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {

@@ -67,6 +67,7 @@ static void clear_options(const hy_family *family, hy_shape *s) {
             memset(rope->short_factors, 0, sizeof rope->short_factors);
             memset(rope->long_factors, 0, sizeof rope->long_factors);
             if (hy_family_field(family, "llama_4_scaling_beta")) rope->query_beta = 0;
+            if (family->base->more.rope.scales_full_only) rope->local_theta = 0;
             break;
         default: break;
         }

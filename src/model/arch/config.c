@@ -12,6 +12,7 @@
 #include "model/arch/config_parts.h"
 
 #define LARGEST_SIZE (1 << 24)
+#define ORIGINAL "original_max_position_embeddings"
 
 /* ---- single values --------------------------------------------------------------------------- */
 
@@ -156,7 +157,12 @@ static void write_field(const hy_shape *s, const hy_family *family, const hy_con
     const void *at = (const char *)s + f->at;
     double number = 0;
     switch (f->kind) {
-    case HY_CONFIG_SIZE: hy_json_put_int(w, f->key, *(const int32_t *)at); break;
+    case HY_CONFIG_SIZE: {
+        /* dynamic rope grows from the context in the file, which a run may exceed */
+        bool is_original = f->at == HY_AT(context) && s->rope_scaling == HY_ROPE_SCALED_DYNAMIC;
+        hy_json_put_int(w, f->key, is_original ? s->rope_original_context : *(const int32_t *)at);
+        break;
+    }
     case HY_CONFIG_SWITCH: hy_json_put_bool(w, f->key, *(const bool *)at); break;
     case HY_CONFIG_NUMBER:
     case HY_CONFIG_STD:
@@ -175,6 +181,8 @@ static void write_field(const hy_shape *s, const hy_family *family, const hy_con
     case HY_CONFIG_ROPE:
         hy_json_put_double(w, f->key, s->rope_theta);
         hy_config_write_rope(s, family, w);
+        if (s->rope_scaling == HY_ROPE_SCALED_LONGROPE && hy_family_field(family, ORIGINAL))
+            hy_json_put_int(w, ORIGINAL, s->rope_original_context);
         break;
     case HY_CONFIG_ROPE_LAYERS: hy_config_write_rope_layers(s, f, w); break;
     case HY_CONFIG_WINDOW: hy_config_write_window(s, family, w); break;
@@ -251,7 +259,7 @@ void hy_arch_write_options(const hy_shape *shape, hy_text *out) {
     hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);
     for (const hy_config_field *f = family->fields; f->key; f++) {
-        bool has_rope = f->kind == HY_CONFIG_ROPE && hy_config_has_rope_options(shape);
+        bool has_rope = f->kind == HY_CONFIG_ROPE && hy_config_has_rope_options(shape, family);
         bool is_written = is_option(f) && !is_usual(shape, family, f);
         has_any |= has_rope || is_written;
         if (is_written) write_field(shape, family, f, &w);
@@ -281,7 +289,8 @@ static hy_status read_options(const hy_json_node *node, hy_shape *shape) {
                "shape.arch_options is not a JSON object such as {\"final_logit_softcapping\": 30}");
     for (const hy_json_node *m = hy_json_first(node); m; m = hy_json_next(m)) {
         const hy_config_field *f = hy_family_field(family, hy_json_key(m));
-        bool is_rope = strcmp(hy_json_key(m), "rope_scaling") == 0 && shape->has_rope;
+        bool is_rope =
+            shape->has_rope && hy_word_is_in(" rope_scaling rope_parameters ", hy_json_key(m));
         if (!is_rope && (!f || !is_option(f))) return refuse_option(family, hy_json_key(m));
     }
     for (const hy_config_field *f = family->fields; f->key; f++) {

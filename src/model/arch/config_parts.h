@@ -27,8 +27,8 @@ hy_status hy_config_word(const hy_config_reader *r, const char *key, const char 
 
 hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f);
 void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_writer *w);
-/* Does the scaling have values that only hy_shape.more has? */
-bool hy_config_has_rope_options(const hy_shape *s);
+/* Does rope have values that are only in hy_shape.more and in no field of their own? */
+bool hy_config_has_rope_options(const hy_shape *s, const hy_family *family);
 hy_status hy_config_read_positions(hy_config_reader *r, const hy_config_field *f);
 hy_status hy_config_read_rope_layers(hy_config_reader *r, const hy_config_field *f);
 void hy_config_write_rope_layers(const hy_shape *s, const hy_config_field *f, hy_json_writer *w);

@@ -2,7 +2,8 @@
  *
  * transformers 5 writes rope_parameters, with theta inside and, where layers with a window have
  * their own rope, one object for each kind of layer. Older versions write rope_theta and
- * rope_scaling. Both are read; the older form is written, which both versions read. */
+ * rope_scaling. Both are read; the older form is written, which both versions read, unless only
+ * the newer one can say it. */
 #include <string.h>
 
 #include "base/error.h"
@@ -127,7 +128,10 @@ static hy_status read_by_layer(const hy_config_reader *r, const hy_config_reader
     HY_FAIL_IF(scaling != HY_ROPE_UNSCALED, HY_ERR_INPUT,
                "%s: \"%srope_type\" is %s; only default is supported", r->name, local.within,
                scalings[scaling]);
-    return hy_config_number(&local, "rope_theta", r->shape->rope_theta, &o->local_theta);
+    HY_TRY(hy_config_number(&local, "rope_theta", r->shape->rope_theta, &o->local_theta));
+    bool is_same = o->local_theta == r->shape->rope_theta;
+    if (is_same && !hy_family_field(r->family, "rope_local_base_freq")) o->local_theta = 0;
+    return HY_OK;
 }
 
 hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f) {
@@ -141,15 +145,21 @@ hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f) {
                r->name);
     if (!hy_config_value(r, key)) return HY_OK;
     HY_TRY(enter(r, key, is_new ? "rope_parameters." : "rope_scaling.", &inside));
-    bool is_by_layer = hy_config_value(&inside, "full_attention") != NULL ||
-                       hy_config_value(&inside, "sliding_attention") != NULL;
-    return is_by_layer ? read_by_layer(&inside, r) : read_rotations(&inside, r);
+    bool has_layers = hy_config_value(&inside, "full_attention") != NULL ||
+                      hy_config_value(&inside, "sliding_attention") != NULL;
+    return has_layers ? read_by_layer(&inside, r) : read_rotations(&inside, r);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-bool hy_config_has_rope_options(const hy_shape *s) {
-    return s->rope_scaling == HY_ROPE_SCALED_YARN || s->rope_scaling == HY_ROPE_SCALED_LONGROPE;
+/* Layers with a window have their own base, which has no key of its own. */
+static bool is_by_layer(const hy_shape *s, const hy_family *family) {
+    return s->more.rope.local_theta > 0 && !hy_family_field(family, "rope_local_base_freq");
+}
+
+bool hy_config_has_rope_options(const hy_shape *s, const hy_family *family) {
+    return s->rope_scaling == HY_ROPE_SCALED_YARN || s->rope_scaling == HY_ROPE_SCALED_LONGROPE ||
+           is_by_layer(s, family);
 }
 
 static void put_if_set(hy_json_writer *w, const char *key, double value) {
@@ -163,18 +173,12 @@ static void put_factors(hy_json_writer *w, const char *key, const hy_shape *s,
     hy_json_close_array(w);
 }
 
-void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
+static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     const hy_rope_options *o = &s->more.rope;
-    if (s->rope_scaling == HY_ROPE_UNSCALED) {
-        hy_json_put_null(w, "rope_scaling");
-        return;
-    }
     bool is_long = s->rope_scaling == HY_ROPE_SCALED_LONGROPE;
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
-    if (is_long && hy_family_field(family, "original_max_position_embeddings"))
-        hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
-    hy_json_open_object(w, "rope_scaling");
     hy_json_put_string(w, "rope_type", scalings[s->rope_scaling]);
+    if (s->rope_scaling == HY_ROPE_UNSCALED) return;
     if (!is_long) hy_json_put_double(w, "factor", s->rope_factor);
     if (is_long) {
         put_factors(w, "short_factor", s, o->short_factors);
@@ -193,6 +197,27 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
     put_if_set(w, "mscale_all_dim", o->mscale_all_dim);
     put_if_set(w, "llama_4_scaling_beta", o->query_beta);
     put_if_set(w, "attention_factor", o->attention_factor);
+}
+
+void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
+    bool has_layers = is_by_layer(s, family);
+    if (s->rope_scaling == HY_ROPE_UNSCALED && !has_layers) {
+        hy_json_put_null(w, "rope_scaling");
+        return;
+    }
+    hy_json_open_object(w, has_layers ? "rope_parameters" : "rope_scaling");
+    if (has_layers) {
+        hy_json_open_object(w, "full_attention");
+        hy_json_put_double(w, "rope_theta", s->rope_theta);
+    }
+    put_scaling(s, w);
+    if (has_layers) {
+        hy_json_close_object(w);
+        hy_json_open_object(w, "sliding_attention");
+        hy_json_put_double(w, "rope_theta", s->more.rope.local_theta);
+        hy_json_put_string(w, "rope_type", scalings[HY_ROPE_UNSCALED]);
+        hy_json_close_object(w);
+    }
     hy_json_close_object(w);
 }
 
