@@ -84,7 +84,6 @@ static const struct {
     {QWEN3(""), "\"head_dim\" is missing"},
     {GPT2(", \"n_inner\": -1"), "n_inner"},
     {GPT2(", \"activation_function\": \"relu\""), "relu"},
-    {GPT2(", \"activation_function\": \"gelu\""), "gelu"},
     {GPT2(", \"scale_attn_weights\": false"), "scale_attn_weights"},
     {GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), "scale_attn_by_inverse_layer_idx"},
     {GPT2(", \"add_cross_attention\": true"), "add_cross_attention"},
