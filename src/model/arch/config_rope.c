@@ -163,13 +163,13 @@ bool hy_config_has_rope_options(const hy_shape *s, const hy_family *family) {
 }
 
 static void put_if_set(hy_json_writer *w, const char *key, double value) {
-    if (value > 0) hy_json_put_double(w, key, value);
+    if (value > 0) hy_json_put_real(w, key, value);
 }
 
 static void put_factors(hy_json_writer *w, const char *key, const hy_shape *s,
                         const double factors[PAIRS]) {
     hy_json_open_array(w, key);
-    for (int32_t i = 0; i < hy_shape_rotary(s) / 2; i++) hy_json_put_double(w, NULL, factors[i]);
+    for (int32_t i = 0; i < hy_shape_rotary(s) / 2; i++) hy_json_put_real(w, NULL, factors[i]);
     hy_json_close_array(w);
 }
 
@@ -179,7 +179,7 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     hy_json_put_string(w, "rope_type", scalings[s->rope_scaling]);
     if (s->rope_scaling == HY_ROPE_UNSCALED) return;
-    if (!is_long) hy_json_put_double(w, "factor", s->rope_factor);
+    if (!is_long) hy_json_put_real(w, "factor", s->rope_factor);
     if (is_long) {
         put_factors(w, "short_factor", s, o->short_factors);
         put_factors(w, "long_factor", s, o->long_factors);
@@ -187,8 +187,8 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     if (is_long || is_llama3 || s->rope_scaling == HY_ROPE_SCALED_YARN)
         hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
     if (is_llama3) {
-        hy_json_put_double(w, "low_freq_factor", s->rope_low_freq);
-        hy_json_put_double(w, "high_freq_factor", s->rope_high_freq);
+        hy_json_put_real(w, "low_freq_factor", s->rope_low_freq);
+        hy_json_put_real(w, "high_freq_factor", s->rope_high_freq);
     }
     put_if_set(w, "beta_fast", o->beta_fast);
     put_if_set(w, "beta_slow", o->beta_slow);
@@ -208,13 +208,13 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
     hy_json_open_object(w, has_layers ? "rope_parameters" : "rope_scaling");
     if (has_layers) {
         hy_json_open_object(w, "full_attention");
-        hy_json_put_double(w, "rope_theta", s->rope_theta);
+        hy_json_put_real(w, "rope_theta", s->rope_theta);
     }
     put_scaling(s, w);
     if (has_layers) {
         hy_json_close_object(w);
         hy_json_open_object(w, "sliding_attention");
-        hy_json_put_double(w, "rope_theta", s->more.rope.local_theta);
+        hy_json_put_real(w, "rope_theta", s->more.rope.local_theta);
         hy_json_put_string(w, "rope_type", scalings[HY_ROPE_UNSCALED]);
         hy_json_close_object(w);
     }

@@ -26,7 +26,7 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
 #define GEMMA_FIELDS                                                                               \
     HY_USUAL_FIELDS(HY_REQUIRED, 256, 1e-6, true), HY_ATTENTION_BIAS_FIELD,                        \
         HY_FUNCTION_FIELD("hidden_activation"),                                                    \
-        {"query_pre_attn_scalar", HY_CONFIG_NUMBER, HY_AT(more.attention_divisor), 256},           \
+        {"query_pre_attn_scalar", HY_CONFIG_COUNT, HY_AT(more.attention_divisor), 256},            \
         HY_WINDOW_FIELD(4096)
 
 static const hy_config_field fields2[] = {
