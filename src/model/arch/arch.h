@@ -26,7 +26,7 @@ typedef enum hy_config_kind {
     HY_CONFIG_SIZE,     /* int32_t, from 1 */
     HY_CONFIG_NUMBER,   /* double, above 0 */
     HY_CONFIG_COUNT,    /* double, above 0, which transformers wants without a point */
-    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null */
+    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null, which differs from no value here */
     HY_CONFIG_FACTOR,   /* double, above 0; 0 in the shape is 1 */
     HY_CONFIG_SWITCH,   /* bool */
     HY_CONFIG_STD,      /* double, deviation of the first weights */

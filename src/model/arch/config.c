@@ -124,8 +124,12 @@ static hy_status read_field(hy_config_reader *r, const hy_config_field *f) {
     switch (f->kind) {
     case HY_CONFIG_SIZE: return hy_config_size(r, f->key, f->fallback, at);
     case HY_CONFIG_NUMBER:
-    case HY_CONFIG_COUNT:
-    case HY_CONFIG_OPTIONAL: return hy_config_number(r, f->key, f->fallback, number);
+    case HY_CONFIG_COUNT: return hy_config_number(r, f->key, f->fallback, number);
+    case HY_CONFIG_OPTIONAL: {
+        const hy_json_node *node = hy_json_get(r->node, f->key);
+        bool is_null = node && hy_json_type_of(node) == HY_JSON_NULL;
+        return hy_config_number(r, f->key, is_null ? 0 : f->fallback, number);
+    }
     case HY_CONFIG_FACTOR:
         HY_TRY(hy_config_number(r, f->key, f->fallback, number));
         if (*number == 1) *number = 0;
@@ -307,8 +311,10 @@ static hy_status read_options(const hy_json_node *node, hy_shape *shape) {
             shape->has_rope && hy_word_is_in(" rope_scaling rope_parameters ", hy_json_key(m));
         if (!is_rope && (!f || !is_option(f))) return refuse_option(family, hy_json_key(m));
     }
+    bool has_rope = hy_json_get(node, "rope_scaling") || hy_json_get(node, "rope_parameters");
     for (const hy_config_field *f = family->fields; f->key; f++) {
-        if (is_option(f) || f->kind == HY_CONFIG_ROPE) HY_TRY(read_field(&r, f));
+        bool is_rope = f->kind == HY_CONFIG_ROPE;
+        if (is_option(f) || (is_rope && has_rope)) HY_TRY(read_field(&r, f));
     }
     return HY_OK;
 }

@@ -32,8 +32,8 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
 static const hy_config_field fields2[] = {
     GEMMA_FIELDS,
     HY_ROPE_FIELD(10000),
-    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 0},
-    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
+    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 50},
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 30},
     {0},
 };
 
