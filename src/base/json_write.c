@@ -98,8 +98,9 @@ void hy_json_put_double(hy_json_writer *w, const char *key, double value) {
 }
 
 void hy_json_put_real(hy_json_writer *w, const char *key, double value) {
+    char digits[HY_NUMBER_MAX];
     hy_json_put_double(w, key, value);
-    bool is_whole = isfinite(value) && value == floor(value) && fabs(value) < 1e15;
+    bool is_whole = isfinite(value) && !strpbrk(hy_number_format(value, digits), ".e");
     if (is_whole) hy_text_add(w->text, ".0");
 }
 
