@@ -71,7 +71,7 @@ START_TEST(fields_do_not_overlap) {
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
         bool is_text = s->type == HY_VALUE_TEXT;
-        ck_assert_msg(is_text ? s->size <= HY_TEXT_MAX : s->size == sizes[s->type],
+        ck_assert_msg(is_text ? s->size <= HY_VALUE_MAX : s->size == sizes[s->type],
                       "%s has another type than its field", s->info.key);
         for (size_t b = 0; b < s->size; b++) {
             ck_assert_msg(!used[s->offset + b]++, "%s shares its field", s->info.key);
@@ -109,7 +109,7 @@ END_TEST
 /* A value goes through its field to its text and back, whatever the type. */
 START_TEST(what_a_field_holds_is_written_as_its_canonical_text) {
     hy_settings filled = {0};
-    char text[HY_TEXT_MAX];
+    char text[HY_VALUE_MAX];
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
         hy_setting_store(s, value_of(s->info.key), &filled);

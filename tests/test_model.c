@@ -69,7 +69,7 @@ static hy_shape gemma_shape(void) {
                                 .attention_softcap = 1.5,
                                 .logit_softcap = 2,
                                 .embed_scale = 5.6,
-                                .logit_scale = 1.3};
+                                .logit_divisor = 0.77};
     return s;
 }
 

@@ -322,7 +322,7 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     const hy_setting *method = adapter_method(setting, text);
     if (method) return put(config, method->info.key, "true", rank, where, origin);
     text = hy_setting_word(setting, NULL, text);
-    char canonical[HY_TEXT_MAX];
+    char canonical[HY_VALUE_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
     if (!strcmp(setting->info.key, "lora.adapter")) hy_peft_find_folders(canonical, HY_TEXT_MAX);

@@ -22,10 +22,11 @@
 
 /* Rope keys are passed on only for models with rope; other models keep the defaults. */
 static bool is_sent(const char *key, const hy_shape *shape) {
-    static const char scaling[] = " shape.rope_factor shape.rope_low_freq shape.rope_high_freq "
-                                  "shape.rope_original_context ";
+    static const char scaling[] = " shape.rope_factor shape.rope_original_context ";
+    static const char llama3[] = " shape.rope_low_freq shape.rope_high_freq ";
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
     if (hy_word_is_in(scaling, key)) return shape->rope_scaling != HY_ROPE_UNSCALED;
+    if (hy_word_is_in(llama3, key)) return shape->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     return !strncmp(key, "shape.", 6) ||
            hy_word_is_in(" train.seq_len optimizer.lr optimizer.lr_warmup_steps ", key);
 }
@@ -64,7 +65,7 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
                                void *user) {
     hy_shape shape;
     hy_hf_quant quant;
-    char text[HY_TEXT_MAX];
+    char text[HY_VALUE_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
     HY_TRY(hy_model_files_quant(kind, path, &quant));
     if (quant != HY_HF_PLAIN) { /* quantised weights keep their type */
@@ -75,7 +76,7 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
         .train.seq_len = shape.context < USUAL_SEQUENCE ? shape.context : USUAL_SEQUENCE,
         .optimizer = {.lr = TUNING_LR, .lr_warmup_steps = TUNING_WARMUP},
     };
-    hy_shape_to_settings(&shape, &settings);
+    HY_TRY(hy_shape_to_settings(&shape, &settings));
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *setting = hy_setting_at(i);
         if (!is_sent(setting->info.key, &shape)) continue;

@@ -12,7 +12,7 @@
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
 #include "model/adapter.h"
-#include "model/arch/arch.h"
+#include "model/arch/config.h"
 #include "model/params.h"
 #include "phases/table.h"
 
@@ -33,14 +33,23 @@ _Static_assert(HY_RMSNORM == 1 && HY_POSITIONS_ROPE == 1 && HY_ACTIVATION_SWIGLU
                    HY_ROPE_SCALED_LLAMA3 == 1,
                "the second value of each choice sets its flag");
 
-void hy_shape_to_settings(const hy_shape *shape, hy_settings *out) {
+hy_status hy_shape_to_settings(const hy_shape *shape, hy_settings *out) {
+    hy_text options = {0};
 #define TO_SETTINGS(setting, field) out->shape.setting = shape->field
     EACH_SHAPE_FIELD(TO_SETTINGS);
+    hy_arch_write_options(shape, &options);
+    snprintf(out->shape.arch_options, sizeof out->shape.arch_options, "%s",
+             hy_text_string(&options));
+    bool is_short = options.size < sizeof out->shape.arch_options;
+    hy_text_free(&options);
+    HY_FAIL_IF(!is_short, HY_ERR_INPUT, "the options of the model's rope need more than %d letters",
+               HY_VALUE_MAX - 1);
     out->shape.proj_bias_in = shape->lacks_out_bias   ? HY_BIAS_IN_MLP
                               : shape->lacks_mlp_bias ? HY_BIAS_IN_ATTENTION
                                                       : HY_BIAS_IN_ALL;
     snprintf(out->shape.sliding_layers, sizeof out->shape.sliding_layers, "%s",
              shape->sliding_layers[0] ? shape->sliding_layers : "all");
+    return HY_OK;
 }
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
@@ -57,19 +66,23 @@ static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
 }
 
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
-    *out = (hy_shape){.lacks_out_bias = s->shape.proj_bias_in == HY_BIAS_IN_MLP,
-                      .lacks_mlp_bias = s->shape.proj_bias_in == HY_BIAS_IN_ATTENTION};
+    hy_arch arch = s->shape.architecture;
+    *out = arch != HY_ARCH_NONE ? *hy_family_of(arch)->base : (hy_shape){0};
+    out->lacks_out_bias = s->shape.proj_bias_in == HY_BIAS_IN_MLP;
+    out->lacks_mlp_bias = s->shape.proj_bias_in == HY_BIAS_IN_ATTENTION;
 #define FROM_SETTINGS(setting, field) out->field = s->shape.setting
     EACH_SHAPE_FIELD(FROM_SETTINGS);
+    HY_TRY(hy_arch_read_options(s->shape.arch_options, out));
+    EACH_SHAPE_FIELD(FROM_SETTINGS); /* again: the settings of rope win over its options */
     if (strcmp(s->shape.sliding_layers, "all") != 0)
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
     HY_TRY(hy_shape_complete(out));
     /* A window may be added to a loaded model; then the export uses another architecture. */
-    bool is_other = s->shape.architecture != HY_ARCH_NONE && out->arch != s->shape.architecture;
+    if (arch != HY_ARCH_NONE && hy_family_of(arch)->needs_name) HY_TRY(hy_arch_check(out));
+    bool is_other = arch != HY_ARCH_NONE && out->arch != arch;
     HY_FAIL_IF(is_other && !out->sliding_window, HY_ERR_INPUT,
                "shape.architecture = %s does not support this shape; %s%s",
-               hy_family_of(s->shape.architecture)->name,
-               out->arch ? "supported by " : "no architecture does",
+               hy_family_of(arch)->name, out->arch ? "supported by " : "no architecture does",
                out->arch ? hy_family_of(out->arch)->name : "");
     return s->lora.lora ? set_adapter(s, out) : HY_OK;
 }

@@ -14,7 +14,7 @@
 /* hy_shape_from_settings returns the completed shape; HY_ERR_INPUT if the values of the shape group
  * cannot be combined. hy_shape_to_settings writes the values that give a shape. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
-void hy_shape_to_settings(const hy_shape *shape, hy_settings *out);
+hy_status hy_shape_to_settings(const hy_shape *shape, hy_settings *out);
 
 /* The names of the trained parameters, for hy_params_select. */
 void hy_settings_trained(const hy_settings *settings, char *out, size_t size);

@@ -121,7 +121,7 @@ bool hy_choice_value(const char *key, const char *name, int *out) {
 /* ---- to text --------------------------------------------------------------------------------- */
 
 /* Bytes in the largest unit that divides them: "15GiB", "4M", "1234". */
-static void format_byte_count(int64_t bytes, char text[HY_TEXT_MAX]) {
+static void format_byte_count(int64_t bytes, char text[HY_VALUE_MAX]) {
     static const struct {
         int64_t bytes;
         const char *name;
@@ -131,7 +131,7 @@ static void format_byte_count(int64_t bytes, char text[HY_TEXT_MAX]) {
     };
     size_t i = 0;
     while (bytes ? bytes % units[i].bytes != 0 : units[i].bytes != 1) i++;
-    snprintf(text, HY_TEXT_MAX, "%" PRId64 "%s", bytes / units[i].bytes, units[i].name);
+    snprintf(text, HY_VALUE_MAX, "%" PRId64 "%s", bytes / units[i].bytes, units[i].name);
 }
 
 /* The choice for a value. A choice with a number covers all values from its own upwards. */
@@ -147,23 +147,23 @@ const char *hy_choice_name(const char *key, int value) {
 }
 
 const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
-                              char text[HY_TEXT_MAX]) {
+                              char text[HY_VALUE_MAX]) {
     const char *field = (const char *)settings + setting->offset;
     field_value v = {0};
     if (setting->type != HY_VALUE_TEXT) memcpy(&v, field, setting->size);
     switch (setting->type) {
-    case HY_VALUE_INTEGER: snprintf(text, HY_TEXT_MAX, "%" PRId64, v.whole); break;
+    case HY_VALUE_INTEGER: snprintf(text, HY_VALUE_MAX, "%" PRId64, v.whole); break;
     case HY_VALUE_BYTES: format_byte_count(v.whole, text); break;
     case HY_VALUE_NUMBER: hy_number_format(v.number, text); break;
-    case HY_VALUE_SWITCH: snprintf(text, HY_TEXT_MAX, "%s", v.is_on ? "true" : "false"); break;
+    case HY_VALUE_SWITCH: snprintf(text, HY_VALUE_MAX, "%s", v.is_on ? "true" : "false"); break;
     case HY_VALUE_CHOICE: {
         const hy_named_value *c = choice_of(setting, v.choice);
         size_t stem = numbered_stem(c->name);
-        snprintf(text, HY_TEXT_MAX, "%s", c->name);
-        if (stem) snprintf(text + stem, HY_TEXT_MAX - stem, "%d", v.choice - c->value);
+        snprintf(text, HY_VALUE_MAX, "%s", c->name);
+        if (stem) snprintf(text + stem, HY_VALUE_MAX - stem, "%d", v.choice - c->value);
         break;
     }
-    case HY_VALUE_TEXT: snprintf(text, HY_TEXT_MAX, "%s", field); break;
+    case HY_VALUE_TEXT: snprintf(text, HY_VALUE_MAX, "%s", field); break;
     }
     return text;
 }
@@ -173,7 +173,7 @@ uint64_t hy_settings_agreed(const hy_settings *settings) {
     hy_hash_init(&hash, 0);
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *setting = hy_setting_at(i);
-        char text[HY_TEXT_MAX];
+        char text[HY_VALUE_MAX];
         if (setting->is_local) continue;
         hy_setting_format(setting, settings, text);
         /* The terminating zeros count too, so that no two lists of values give the same bytes. */
@@ -215,7 +215,7 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
 }
 
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,
-                           char canonical[HY_TEXT_MAX]) {
+                           char canonical[HY_VALUE_MAX]) {
     hy_settings settings;
     if (!parse(setting, text, &settings)) return refuse(setting, text, origin);
     hy_setting_format(setting, &settings, canonical);

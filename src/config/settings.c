@@ -59,12 +59,22 @@
 #define EACH_14(M, name, value, ...) M(name, value) EACH_13(M, __VA_ARGS__)
 #define EACH_15(M, name, value, ...) M(name, value) EACH_14(M, __VA_ARGS__)
 #define EACH_16(M, name, value, ...) M(name, value) EACH_15(M, __VA_ARGS__)
+#define EACH_17(M, name, value, ...) M(name, value) EACH_16(M, __VA_ARGS__)
+#define EACH_18(M, name, value, ...) M(name, value) EACH_17(M, __VA_ARGS__)
+#define EACH_19(M, name, value, ...) M(name, value) EACH_18(M, __VA_ARGS__)
+#define EACH_20(M, name, value, ...) M(name, value) EACH_19(M, __VA_ARGS__)
+#define EACH_21(M, name, value, ...) M(name, value) EACH_20(M, __VA_ARGS__)
+#define EACH_22(M, name, value, ...) M(name, value) EACH_21(M, __VA_ARGS__)
+#define EACH_23(M, name, value, ...) M(name, value) EACH_22(M, __VA_ARGS__)
+#define EACH_24(M, name, value, ...) M(name, value) EACH_23(M, __VA_ARGS__)
 #define PAIRS(...)                                                                                 \
-    THIRTY_THIRD(__VA_ARGS__, 16, 16, 15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8,  \
-                 7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1)
-#define THIRTY_THIRD(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17,   \
-                     a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31, a32,    \
-                     count, ...)                                                                   \
+    BEHIND_ALL(__VA_ARGS__, 24, 24, 23, 23, 22, 22, 21, 21, 20, 20, 19, 19, 18, 18, 17, 17, 16,    \
+               16, 15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,   \
+               4, 4, 3, 3, 2, 2, 1, 1)
+#define BEHIND_ALL(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17,     \
+                   a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31, a32, a33, \
+                   a34, a35, a36, a37, a38, a39, a40, a41, a42, a43, a44, a45, a46, a47, a48,      \
+                   count, ...)                                                                     \
     count
 #define JOIN(a, b) JOIN_NOW(a, b)
 #define JOIN_NOW(a, b) a##b
@@ -157,8 +167,9 @@ static const hy_setting table[] = {
             "Position encoding: learned is a table, rope rotates queries and keys.", "learned",
             HY_POSITIONS_LEARNED, "rope", HY_POSITIONS_ROPE)},
     {CHOICE(shape.activation, "--activation", "swiglu",
-            "Activation function of the MLP; swiglu has a gate and needs a third matrix.", "gelu",
-            HY_ACTIVATION_GELU, "swiglu", HY_ACTIVATION_SWIGLU)},
+            "Activation function of the MLP; swiglu has a gate and needs a third matrix. Some "
+            "architectures use another function: see arch_options.",
+            "gelu", HY_ACTIVATION_GELU, "swiglu", HY_ACTIVATION_SWIGLU)},
     {SWITCH(shape.qkv_bias, "--qkv-bias", "false", "Add biases to queries, keys and values.")},
     {SWITCH(shape.proj_bias, "--proj-bias", "false",
             "Add biases to the attention output and the MLP.")},
@@ -174,10 +185,14 @@ static const hy_setting table[] = {
     {NUMBER(shape.rope_theta, "--rope-theta", 1, 1000000000000, "10000",
             "Base of the rotary frequencies (theta).")},
     {CHOICE(shape.rope_scaling, "--rope-scaling", "none",
-            "Scaling of the rotary frequencies for a longer context.", "none", HY_ROPE_UNSCALED,
-            "llama3", HY_ROPE_SCALED_LLAMA3)},
-    {NUMBER(shape.rope_factor, "--rope-factor", 1, 1024, "8",
-            "llama3 scaling: low frequencies are divided by this factor.")},
+            "Scaling of the rotary frequencies for a longer context. Further values of yarn and "
+            "longrope are in arch_options.",
+            "none", HY_ROPE_UNSCALED, "llama3", HY_ROPE_SCALED_LLAMA3, "linear",
+            HY_ROPE_SCALED_LINEAR, "dynamic", HY_ROPE_SCALED_DYNAMIC, "yarn", HY_ROPE_SCALED_YARN,
+            "longrope", HY_ROPE_SCALED_LONGROPE)},
+    {NUMBER(shape.rope_factor, "--rope-factor", 0.001, 1024, "8",
+            "Rope scaling: frequencies are divided by this factor, with llama3 and yarn only the "
+            "low ones.")},
     {NUMBER(shape.rope_low_freq, "--rope-low-freq", 0.001, 1024, "1",
             "llama3 scaling: frequencies with fewer than this many turns in the original context "
             "are divided by the whole factor.")},
@@ -185,7 +200,7 @@ static const hy_setting table[] = {
             "llama3 scaling: frequencies with more than this many turns in the original context "
             "stay unchanged.")},
     {INTEGER(shape.rope_original_context, "--rope-original-context", 1, 16777216, "8192",
-             "llama3 scaling: the original context length of the model.")},
+             "Rope scaling: the context length before scaling.")},
     {INTEGER(shape.sliding_window, "--sliding-window", 0, 16777216, "0",
              "Attention window: each token attends to this many tokens, itself included; 0: to all "
              "before it.")},
@@ -201,7 +216,14 @@ static const hy_setting table[] = {
         "Transformers architecture for the exported model. auto: the one that matches this shape.",
         "auto", HY_ARCH_NONE, "gpt2", HY_ARCH_GPT2, "llama", HY_ARCH_LLAMA, "mistral",
         HY_ARCH_MISTRAL, "ministral", HY_ARCH_MINISTRAL, "qwen2", HY_ARCH_QWEN2, "qwen3",
-        HY_ARCH_QWEN3)},
+        HY_ARCH_QWEN3, "gemma2", HY_ARCH_GEMMA2, "gemma3_text", HY_ARCH_GEMMA3, "olmo2",
+        HY_ARCH_OLMO2, "olmo3", HY_ARCH_OLMO3, "gpt_neox", HY_ARCH_NEOX, "phi3", HY_ARCH_PHI3,
+        "smollm3", HY_ARCH_SMOLLM3, "granite", HY_ARCH_GRANITE, "granitemoehybrid",
+        HY_ARCH_GRANITE4, "ministral3", HY_ARCH_MINISTRAL3)},
+    {TEXT(shape.arch_options, "--arch-options",
+          "a JSON object such as {\"attn_logit_softcapping\": 50}", "",
+          "Options of the architecture beyond these settings, with the names that config.json uses "
+          "for them.")},
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",
              "Compute budget of the run in full steps; guard passes and paired tests count too. 0: "

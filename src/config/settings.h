@@ -16,7 +16,8 @@
 #include "optim/schedule.h"
 #include "phases/predictor.h"
 
-#define HY_TEXT_MAX 512 /* size of a text or path */
+#define HY_TEXT_MAX 512   /* size of a text or path */
+#define HY_VALUE_MAX 2048 /* size of any value as text */
 
 /* What a run stores about the model that it started from (record/origin.c). */
 typedef struct hy_kept_origin {
@@ -73,6 +74,7 @@ typedef struct hy_settings {
         int64_t sliding_window;                     /* 0: none */
         char sliding_layers[HY_SLIDING_LAYERS_MAX]; /* all, or a pattern of s and f */
         hy_arch architecture;                       /* HY_ARCH_NONE: auto */
+        char arch_options[HY_VALUE_MAX];            /* of the architecture, as JSON; "": none */
         double init_std;
     } shape;
 
@@ -324,13 +326,13 @@ const char *hy_setting_word(const hy_setting *setting, const hy_setting_alias *a
 /* Checks `text` against the setting and writes its canonical spelling ("10k" becomes "10000"). On
  * failure: HY_ERR_INPUT with `origin`, key, value and the accepted values. */
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,
-                           char canonical[HY_TEXT_MAX]);
+                           char canonical[HY_VALUE_MAX]);
 
 /* hy_setting_store writes a text that passes the check to its field; hy_setting_format returns a
  * field's value as canonical text. */
 void hy_setting_store(const hy_setting *setting, const char *text, hy_settings *settings);
 const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
-                              char text[HY_TEXT_MAX]);
+                              char text[HY_VALUE_MAX]);
 
 /* The name of a choice's value, and the value of a name (false: unknown). */
 const char *hy_choice_name(const char *key, int value);

@@ -23,7 +23,8 @@ typedef struct hy_hf_config {
     hy_hf_quant quant;
     bool has_dtype; /* whether config.json names the type of the weights */
     hy_dtype dtype;
-    hy_text notes; /* messages for the user, one per line */
+    bool has_images; /* the files have more than the text model */
+    hy_text notes;   /* messages for the user, one per line */
 } hy_hf_config;
 
 /* Errors call the text `name`. Free *out after HY_OK. */

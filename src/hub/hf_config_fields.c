@@ -9,8 +9,7 @@
 #include "hub/hf_config.h"
 
 /* Read by hf_config.c or written by hf_config_write.c, in addition to the keys of the family. */
-static const char used[] = " architectures model_type torch_dtype dtype vocab_size"
-                           " tie_word_embeddings initializer_range quantization_config ";
+static const char used[] = " architectures model_type torch_dtype dtype quantization_config ";
 
 /* Names, tokens, generation, classification heads, runtime options: they do not change the
  * computation. */
@@ -57,6 +56,8 @@ static const struct {
     {.key = "no_rope_layers", .must_be_empty = true},
     {.key = "pruned_heads", .must_be_empty = true},
     {.key = "compression_config", .must_be_empty = true},
+    {.key = "use_bidirectional_attention", .value = 0},
+    {.key = "attention_chunk_size", .must_be_empty = true},
 };
 
 /* Dropout changes only training, and we train without it. */
@@ -110,8 +111,9 @@ hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, 
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         const char *key = hy_json_key(m);
         bool is_known;
+        if (hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
         HY_TRY(check_fixed(m, name, &is_known));
-        if (is_known || hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
+        if (is_known) continue;
         if (!hy_word_is_in(dropouts, key)) {
             hy_text_addf(notes, "%s: the unknown field \"%.80s\" is ignored\n", name, key);
         } else if (!is_empty(m)) {

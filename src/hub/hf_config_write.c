@@ -1,70 +1,14 @@
 /* hf_config_write.c: writes config.json for a shape. See hf_config.h.
  *
- * The file is readable by transformers 4 and 5: rope_theta and rope_scaling at the top level,
- * torch_dtype. Fields of the source that mean the same as a written field are omitted. */
+ * The file is readable by transformers 4 and 5 (torch_dtype; the shape's fields: see
+ * model/arch/config.h). Fields of the source that mean the same as a written field are omitted. */
 #include <string.h>
 
 #include "base/error.h"
 #include "hub/hf_config.h"
+#include "model/arch/config.h"
 
 /* ---- fields that follow from the shape ------------------------------------------------------- */
-
-static void put_rope(hy_json_writer *w, const hy_shape *s) {
-    hy_json_put_double(w, "rope_theta", s->rope_theta);
-    if (s->rope_scaling == HY_ROPE_UNSCALED) {
-        hy_json_put_null(w, "rope_scaling");
-        return;
-    }
-    hy_json_open_object(w, "rope_scaling");
-    hy_json_put_double(w, "factor", s->rope_factor);
-    hy_json_put_double(w, "high_freq_factor", s->rope_high_freq);
-    hy_json_put_double(w, "low_freq_factor", s->rope_low_freq);
-    hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
-    hy_json_put_string(w, "rope_type", "llama3");
-    hy_json_close_object(w);
-}
-
-static void put_window(hy_json_writer *w, const hy_family *family, const hy_shape *s) {
-    if (!family->has_window) return;
-    if (s->sliding_window && s->sliding_layers[0]) {
-        hy_json_open_array(w, "layer_types");
-        for (int32_t l = 0; l < s->layers; l++) {
-            hy_json_put_string(w, NULL,
-                               hy_shape_window(s, l) ? "sliding_attention" : "full_attention");
-        }
-        hy_json_close_array(w);
-    }
-    if (s->sliding_window) {
-        hy_json_put_int(w, "sliding_window", s->sliding_window);
-    } else {
-        hy_json_put_null(w, "sliding_window");
-    }
-    if (!hy_family_has_key(family, "use_sliding_window")) return;
-    hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    int32_t first = 0; /* the closest setting for versions of transformers without layer_types */
-    while (first < s->layers && hy_shape_window(s, first) == 0) first++;
-    hy_json_put_int(w, "max_window_layers", first);
-}
-
-static void put_llama(hy_json_writer *w, const hy_family *family, const hy_shape *s) {
-    hy_json_put_int(w, "head_dim", s->head_size);
-    hy_json_put_string(w, "hidden_act", "silu");
-    hy_json_put_int(w, "hidden_size", s->width);
-    hy_json_put_int(w, "intermediate_size", s->mlp_width);
-    hy_json_put_int(w, "max_position_embeddings", s->context);
-    hy_json_put_int(w, "num_attention_heads", s->heads);
-    hy_json_put_int(w, "num_hidden_layers", s->layers);
-    hy_json_put_int(w, "num_key_value_heads", s->kv_heads);
-    hy_json_put_double(w, "rms_norm_eps", s->norm_eps);
-    if (hy_family_has_key(family, "attention_bias")) {
-        hy_json_put_bool(w, "attention_bias", s->has_qkv_bias);
-    }
-    if (hy_family_has_key(family, "mlp_bias")) {
-        hy_json_put_bool(w, "mlp_bias", hy_shape_mlp_bias(s));
-    }
-    put_rope(w, s);
-    put_window(w, family, s);
-}
 
 static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape *s,
                       hy_dtype dtype) {
@@ -73,21 +17,7 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     hy_json_close_array(w);
     hy_json_put_string(w, "model_type", family->name);
     hy_json_put_string(w, "torch_dtype", hy_hf_dtype_word(dtype));
-    hy_json_put_int(w, "vocab_size", s->vocab);
-    hy_json_put_bool(w, "tie_word_embeddings", s->has_tied_head);
-    hy_json_put_double(w, "initializer_range", s->init_std);
-    if (family->is_rotary) {
-        put_llama(w, family, s);
-        return;
-    }
-    hy_json_put_string(w, "activation_function", "gelu_new");
-    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
-    hy_json_put_int(w, "n_ctx", s->context);
-    hy_json_put_int(w, "n_embd", s->width);
-    hy_json_put_int(w, "n_head", s->heads);
-    hy_json_put_int(w, "n_inner", s->mlp_width);
-    hy_json_put_int(w, "n_layer", s->layers);
-    hy_json_put_int(w, "n_positions", s->context);
+    hy_arch_write(s, w);
 }
 
 /* ---- fields of the source -------------------------------------------------------------------- */
@@ -101,10 +31,10 @@ static void put_node(hy_json_writer *w, const char *key, const hy_json_node *nod
         hy_json_put_bool(w, key, is_on);
     } else if (hy_json_as_string(node, &string, NULL)) {
         hy_json_put_string(w, key, string);
-    } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_int(node, &integer)) {
+    } else if (hy_json_is_integer(node) && hy_json_as_int(node, &integer)) {
         hy_json_put_int(w, key, integer);
     } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_double(node, &number)) {
-        hy_json_put_double(w, key, number);
+        hy_json_put_real(w, key, number);
     } else if (hy_json_type_of(node) == HY_JSON_ARRAY) {
         hy_json_open_array(w, key);
         for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
@@ -176,13 +106,16 @@ hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out) {
 
 hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_json_node *source,
                              const hy_hf_tokens *tokens, hy_text *out) {
-    static const char other_names[] = " rope_parameters layer_types partial_rotary_factor ";
+    static const char other_names[] = " rope_parameters layer_types partial_rotary_factor "
+                                      "sliding_window_pattern ";
     const hy_family *family = hy_shape_family(shape);
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
     put_shape(&w, family, shape, dtype);
     if (!source || tokens) put_tokens(&w, tokens);
+    if (!source)
+        hy_json_put_null(&w, "pad_token_id"); /* Phi-3's default may exceed the vocabulary */
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
         bool is_written = hy_hf_is_used(family, hy_json_key(m)) ||
                           hy_word_is_in(other_names, hy_json_key(m)) ||

@@ -73,7 +73,7 @@ static hy_status choose_names(export_job *e) {
     if (e->w->is_adapter) {
         return hy_peft_list_names(&e->shape, e->w->params, &e->names, &e->count);
     }
-    if (!prefix) prefix = family->prefix;
+    if (!prefix || prefix[0]) prefix = family->prefix; /* of images there is none */
     return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->count);
 }
 
@@ -120,10 +120,12 @@ static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_
 
 static hy_status put_plain(const export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
                            float *piece, char *made) {
-    int64_t all = name->rows * name->cols, begin = name->row * name->cols;
-    for (int64_t at = 0; at < all; at += PIECE) {
-        int64_t count = all - at < PIECE ? all - at : PIECE;
-        HY_TRY(read_finite(e, name, begin + at, count, piece));
+    int64_t all = name->rows * name->cols;
+    for (int64_t at = 0, count, run; at < all; at += count) {
+        int64_t row = at / name->cols, ours = name->row + hy_hf_row_of_ours(name, row, &run);
+        int64_t left = (row + run) * name->cols - at; /* elements in the same order */
+        count = left < PIECE ? left : PIECE;
+        HY_TRY(read_finite(e, name, ours * name->cols + at % name->cols, count, piece));
         hy_convert(piece, HY_F32, count, made, e->w->dtype);
         HY_TRY(hy_safetensors_put(out, made, (uint64_t)count * hy_dtype_size(e->w->dtype)));
     }
@@ -250,7 +252,9 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
     HY_TRY(says_the_same(e, &config, &is_same));
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
+    if (config.has_images) root = hy_json_get(root, "text_config");
+    bool is_kept = is_same && !config.has_images;
+    hy_status status = is_kept ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
                                : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
     return status;

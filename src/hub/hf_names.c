@@ -23,6 +23,36 @@ static void write_name(const char *prefix, const char *path, int32_t layer, bool
                  ending);
 }
 
+/* Older models of text and images have the head inside the text model. */
+static const char *prefix_outside(const char *prefix) {
+    return strcmp(prefix, HY_HF_OLD_TEXT_PREFIX) == 0 ? "language_model." : "";
+}
+
+void hy_hf_head_name(const hy_family *family, const char *prefix, char out[HY_HF_NAME_MAX]) {
+    write_name(prefix_outside(prefix), family->modules[HY_P_HEAD].part[0], 0, false, out);
+}
+
+/* Blocks of rows in a grid (outer, inner) are numbered as in the grid (inner, outer). */
+static int64_t swap(const hy_hf_name *name, int64_t row, int64_t inner, int64_t outer,
+                    int64_t *run) {
+    int64_t size = name->head_size, block = row / size;
+    *run = size - row % size;
+    return (block % inner * outer + block / inner) * size + row % size;
+}
+
+int64_t hy_hf_row_in_file(const hy_hf_name *name, int64_t ours, int64_t *run) {
+    *run = name->rows - ours;
+    if (!name->head_size) return ours;
+    int64_t heads = name->rows / (3 * name->head_size);
+    return swap(name, ours, heads, 3, run);
+}
+
+int64_t hy_hf_row_of_ours(const hy_hf_name *name, int64_t in_file, int64_t *run) {
+    *run = name->rows - in_file;
+    if (!name->head_size) return in_file;
+    return swap(name, in_file, 3, name->rows / (3 * name->head_size), run);
+}
+
 hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy_shape *shape,
                            const hy_params *params, hy_hf_name **out, int32_t *count) {
     hy_hf_name *list = calloc((size_t)params->count * HY_MODULE_PARTS, sizeof *list);
@@ -43,9 +73,10 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
                                  .rows = rows[i],
                                  .cols = param->ndim == 2 ? param->shape[1] : 1,
                                  .ndim = param->ndim,
-                                 .is_transposed = modules->is_transposed && param->ndim == 2};
-            write_name(modules->is_outside ? "" : prefix, modules->part[i], param->unit - 1,
-                       weight != param->kind, name->name);
+                                 .is_transposed = modules->is_transposed && param->ndim == 2,
+                                 .head_size = modules->is_by_head ? shape->head_size : 0};
+            write_name(modules->is_outside ? prefix_outside(prefix) : prefix, modules->part[i],
+                       param->unit - 1, weight != param->kind, name->name);
             row += name->rows;
         }
     }
@@ -56,5 +87,7 @@ bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
     for (const char *const *end = hy_shape_family(shape)->ignored; *end; end++) {
         if (hy_has_ending(name, *end)) return true;
     }
-    return shape->has_tied_head && strcmp(name, "lm_head.weight") == 0;
+    char head[HY_HF_NAME_MAX];
+    hy_hf_head_name(hy_shape_family(shape), "", head);
+    return shape->has_tied_head && hy_has_ending(name, head);
 }

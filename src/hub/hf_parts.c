@@ -28,14 +28,18 @@ static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_
                    name->name, hy_safetensors_type(e));
 }
 
-const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family) {
-    const char *prefix = family->prefix;
+static bool has_prefix(const hy_hf_tensors *tensors, const char *prefix) {
     for (size_t i = 0; i < hy_hf_tensors_count(tensors); i++) {
-        if (strncmp(hy_hf_tensors_at(tensors, i).entry->name, prefix, strlen(prefix)) == 0) {
-            return prefix;
-        }
+        if (strncmp(hy_hf_tensors_at(tensors, i).entry->name, prefix, strlen(prefix)) == 0)
+            return true;
     }
-    return "";
+    return false;
+}
+
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family) {
+    if (has_prefix(tensors, HY_HF_TEXT_PREFIX)) return HY_HF_TEXT_PREFIX;
+    if (has_prefix(tensors, HY_HF_OLD_TEXT_PREFIX)) return HY_HF_OLD_TEXT_PREFIX;
+    return has_prefix(tensors, family->prefix) ? family->prefix : "";
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -45,6 +49,8 @@ static int compare_names(const void *a, const void *b) {
 /* The tensor of a name; a tied table may have either name. */
 static hy_status find_tensor(const char *folder, const hy_model *model, const hy_hf_name *name,
                              const hy_hf_tensors *tensors, hy_hf_found *out) {
+    const hy_family *family = hy_shape_family(&model->shape);
+    char head_name[HY_HF_NAME_MAX];
     bool is_tied_table =
         model->params.list[name->param].kind == HY_P_TOKENS && model->shape.has_tied_head;
     *out = hy_hf_tensors_find(tensors, name->name);
@@ -52,7 +58,8 @@ static hy_status find_tensor(const char *folder, const hy_model *model, const hy
         HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, name->name);
         return HY_OK;
     }
-    hy_hf_found head = hy_hf_tensors_find(tensors, "lm_head.weight");
+    hy_hf_head_name(family, hy_hf_prefix_in(tensors, family), head_name);
+    hy_hf_found head = hy_hf_tensors_find(tensors, head_name);
     if (!out->entry) *out = head;
     HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, name->name);
     HY_TRY(check_tensor(folder, name, *out));
@@ -62,10 +69,23 @@ static hy_status find_tensor(const char *folder, const hy_model *model, const hy
     bool is_same;
     HY_TRY(hy_safetensors_compare(out->file, out->entry, head.file, head.entry, &is_same));
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s: config.json sets tie_word_embeddings, but lm_head.weight differs from %.200s; "
-               "set tie_word_embeddings to false to use both, or remove lm_head.weight",
-               folder, out->entry->name);
+               "%s: config.json sets tie_word_embeddings, but %s differs from %.200s; "
+               "set tie_word_embeddings to false to use both, or remove %s",
+               folder, head_name, out->entry->name, head_name);
     return HY_OK;
+}
+
+/* The parts of a tensor that is stored head by head: one for each head's q, k and v. */
+static void split_by_head(const hy_hf_name *name, hy_weight_files *out) {
+    hy_weight_part whole = out->parts[out->count];
+    for (int64_t row = 0, run; row < name->rows; row += run) {
+        hy_weight_part *part = &out->parts[out->count++];
+        int64_t in_file = hy_hf_row_in_file(name, row, &run);
+        *part = whole;
+        part->row = row;
+        part->rows = run;
+        part->offset += (uint64_t)in_file * hy_dtype_bytes(whole.dtype, whole.cols);
+    }
 }
 
 /* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
@@ -90,7 +110,13 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
         part->dtype = found.entry->dtype;
     }
     part->reader = hy_safetensors_place(found.file, found.entry, &part->offset);
-    out->count++;
+    HY_FAIL_IF(name->head_size && part->coded, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is quantised, which is not supported for %s", folder, name->name,
+               hy_shape_family(&model->shape)->class_name);
+    if (name->head_size)
+        split_by_head(name, out);
+    else
+        out->count++;
     return HY_OK;
 }
 
@@ -108,8 +134,13 @@ static bool has_place(const hy_weight_files *files, const char *const *known, in
     return bsearch(&key, known, (size_t)count, sizeof *known, compare_names);
 }
 
+/* All other tensors are unknown. In files of a model with images, only the text model's count. */
 static hy_status check_others(const char *folder, const hy_model *model, const hy_hf_name *names,
                               int32_t count, const hy_weight_files *files) {
+    const hy_family *family = hy_shape_family(&model->shape);
+    const char *prefix = hy_hf_prefix_in(files->tensors, family);
+    bool is_bare = prefix[0] == 0 || strcmp(prefix, family->prefix) == 0;
+    const char *text_prefix = is_bare ? "" : prefix;
     const char **known = calloc((size_t)count + 1, sizeof *known);
     if (!known) return hy_fail(HY_ERR_MEMORY, "not enough memory for %d names", count);
     for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
@@ -119,6 +150,7 @@ static hy_status check_others(const char *folder, const hy_model *model, const h
         const char *name = hy_hf_tensors_at(files->tensors, i).entry->name;
         if (has_place(files, known, count, name)) continue;
         if (hy_hf_is_ignored(&model->shape, name)) continue;
+        if (text_prefix[0] && strncmp(name, text_prefix, strlen(text_prefix)) != 0) continue;
         status =
             hy_fail(HY_ERR_INPUT,
                     "%s: tensor \"%.200s\" does not belong to the model that config.json describes",
@@ -131,8 +163,11 @@ static hy_status check_others(const char *folder, const hy_model *model, const h
 static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
                        int32_t count, hy_hf_quant quant, hy_weight_files *out) {
     bool is_coded = quant != HY_HF_PLAIN;
-    out->parts = calloc((size_t)count, sizeof *out->parts);
-    if (is_coded) out->coded = calloc((size_t)count, sizeof *out->coded);
+    size_t parts = 0;
+    for (int32_t i = 0; i < count; i++)
+        parts += names[i].head_size ? (size_t)(names[i].rows / names[i].head_size) : 1;
+    out->parts = calloc(parts, sizeof *out->parts);
+    if (is_coded) out->coded = calloc(parts, sizeof *out->coded);
     HY_FAIL_IF(!out->parts || (is_coded && !out->coded), HY_ERR_MEMORY,
                "not enough memory for a list of %d tensors", count);
     for (int32_t i = 0; i < count; i++) HY_TRY(add_part(folder, model, &names[i], out));

@@ -137,8 +137,12 @@ static hy_status add_adapter(const hy_shape *shape, const hy_params *params, con
         hy_hf_name *of_a = &list[(*count)++], *of_b = &list[(*count)++];
         *of_a = (hy_hf_name){
             .param = a, .row = row.a, .rows = rank, .cols = params->list[a].shape[1], .ndim = 2};
-        *of_b = (hy_hf_name){
-            .param = a + 1, .row = row.b, .rows = pieces.rows[i], .cols = rank, .ndim = 2};
+        *of_b = (hy_hf_name){.param = a + 1,
+                             .row = row.b,
+                             .rows = pieces.rows[i],
+                             .cols = rank,
+                             .ndim = 2,
+                             .head_size = at->head_size};
         HY_TRY(name_adapter(&at[i], true, of_a->name));
         HY_TRY(name_adapter(&at[i], false, of_b->name));
     }
@@ -160,7 +164,7 @@ static hy_status add_beside(const hy_shape *shape, const hy_params *params, cons
     HY_TRY(add_whole(at, list, count));
     if (!is_shared(shape, &params->list[at->param])) return HY_OK;
     hy_hf_name head = *at;
-    snprintf(head.name, sizeof head.name, "lm_head.weight");
+    hy_hf_head_name(hy_shape_family(shape), "", head.name);
     return add_whole(&head, list, count);
 }
 

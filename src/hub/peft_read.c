@@ -116,7 +116,12 @@ hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t
                            .order = name->is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
                            .dtype = entry->dtype};
     part.reader = hy_safetensors_place(file->tensors, entry, &part.offset);
-    HY_TRY(hy_part_read(&part, row * name->cols, rows * name->cols, out));
+    for (int64_t r = row, run; r < row + rows; r += run) {
+        int64_t in_file = hy_hf_row_in_file(name, r, &run);
+        if (run > row + rows - r) run = row + rows - r;
+        HY_TRY(hy_part_read(&part, in_file * name->cols, run * name->cols,
+                            out + (r - row) * name->cols));
+    }
     /* An adapter that diverged in training makes every answer useless. */
     for (int64_t k = 0; k < rows * name->cols; k++) {
         HY_FAIL_IF(!isfinite(out[k]), HY_ERR_INPUT,

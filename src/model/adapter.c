@@ -42,9 +42,12 @@ static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) 
     int count = 0;
     for (int m = 0; m < HY_LINEARS; m++) {
         const hy_modules *modules = &family->modules[matrices[m]];
-        bool is_stacked = modules->part[1]; /* else one module holds q, k and v */
-        int32_t first = hy_adapter_first_part(matrices[m], is_stacked);
-        int32_t parts = m == 0 && !is_stacked ? QKV : first;
+        int32_t parts = hy_adapter_first_part(matrices[m], family->base->is_gated);
+        if (hy_family_packs(family,
+                            matrices[m])) { /* one module holds q, k and v, or gate and up */
+            if (matrices[m] == HY_P_QKV) parts = QKV;
+            if (matrices[m] == HY_P_UP && family->base->is_gated) parts |= HY_ADAPT_UP;
+        }
         for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
             out[count++] = (named){hy_module_last_name(modules->part[i]), parts << i};
         }
@@ -145,8 +148,7 @@ bool hy_adapter_module_params(const char *module, size_t length, char *out, size
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
         const hy_family *family = hy_family_of((hy_arch)arch);
         if (!find_module(family, module, length, &kind, &part)) continue;
-        bool is_gated = family->modules[HY_P_UP].part[1] != NULL;
-        const char *name = hy_param_kind_name((hy_param_kind)kind, is_gated);
+        const char *name = hy_param_kind_name((hy_param_kind)kind, family->base->is_gated);
         /* "*" stands for weight and bias. */
         bool may_have_bias = (int)hy_param_weight_of((hy_param_kind)(kind + 1)) == kind;
         int stem = (int)(strlen(name) - (may_have_bias ? strlen("weight") : 0));

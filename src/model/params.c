@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "model/arch/arch.h"
 #include "model/param_names.h"
 #include "model/unit.h"
 
@@ -64,9 +65,9 @@ hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matri
     hy_adapter_pieces out = {0};
     int32_t first = hy_adapter_first_part(matrix, s->is_gated);
     out.count = hy_shape_pieces(s, matrix, out.rows);
-    if (matrix == HY_P_QKV && hy_shape_packs_adapter(s)) {
+    if (hy_family_packs(hy_shape_family(s), matrix)) {
+        for (int32_t i = 1; i < out.count; i++) out.rows[0] += out.rows[i];
         out.count = 1;
-        out.rows[0] = hy_shape_qkv(s);
     }
     for (int32_t i = 0; i < out.count && s->adapter.rank > 0; i++) {
         out.is_there[i] = (s->adapter.parts & first << i) != 0;

@@ -20,10 +20,13 @@ static void add_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_i
     node->attr.norm.eps = (float)s->norm_eps;
     node->attr.norm.is_rms = s->is_rms;
     node->norm.weight = hy_add_weight(b, kind, s->width, 0);
-    node->norm.rstd = statistics(b, 0, HY_KEEP_RESIDUAL);
+    /* Those of a norm that writes the unit's output are always kept: the output is not there to be
+     * written again. */
+    hy_keep_group group = residual == NONE ? HY_KEEP_RESIDUAL : (hy_keep_group)0;
+    node->norm.rstd = statistics(b, 0, group);
     if (s->is_rms) return;
     node->norm.bias = hy_add_weight(b, (hy_param_kind)(kind + 1), s->width, 0);
-    node->norm.mean = statistics(b, 0, HY_KEEP_RESIDUAL);
+    node->norm.mean = statistics(b, 0, group);
 }
 
 hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in) {
@@ -63,6 +66,7 @@ static void add_output(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot
 
 static hy_op_attr heads_attr(const hy_builder *b) {
     const hy_shape *s = b->shape;
+    double divisor = s->more.attention_divisor > 0 ? s->more.attention_divisor : s->head_size;
     return (hy_op_attr){
         .heads = {.heads = s->heads,
                   .kv_heads = s->kv_heads,
@@ -70,7 +74,7 @@ static hy_op_attr heads_attr(const hy_builder *b) {
                   .window = b->unit->traits.window,
                   .rotary = hy_shape_rotary(s) < s->head_size ? hy_shape_rotary(s) : 0,
                   .scale = (float)(s->more.attention_scale > 0 ? s->more.attention_scale
-                                                               : 1 / sqrt(s->head_size)),
+                                                               : 1 / sqrt(divisor)),
                   .softcap = (float)s->more.attention_softcap,
                   .is_whole = s->more.has_whole_qk_norm,
                   .norm_offset = (float)s->more.norm_offset,
@@ -149,7 +153,7 @@ void hy_part_head(hy_builder *b, hy_slot_id in) {
     hy_node *node = hy_add_node(b, HY_NODE_LOSS, in, NONE);
     node->attr.loss.vocab = s->vocab;
     node->attr.loss.scale = 1;
-    node->attr.loss.factor = (float)s->more.logit_scale;
+    node->attr.loss.factor = s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 0;
     node->attr.loss.softcap = (float)s->more.logit_softcap;
     node->loss.logits = hy_add_slot(b, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
     b->unit->slots[node->loss.logits].rows = HY_ROWS_CHUNK;

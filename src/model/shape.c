@@ -54,10 +54,6 @@ static hy_status check_rope_scaling(const hy_shape *s) {
     return HY_OK;
 }
 
-bool hy_shape_packs_adapter(const hy_shape *s) {
-    return !hy_shape_family(s)->modules[HY_P_QKV].part[1];
-}
-
 /* Removes the parts that the shape does not have. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
@@ -67,9 +63,17 @@ static hy_status check_adapter(hy_shape *s) {
                HY_ADAPTER_RANK_MAX);
     HY_FAIL_IF(!(a->dropout >= 0 && a->dropout < 1), HY_ERR_INPUT,
                "the dropout of adapters is %g; it must be 0 or more and below 1", a->dropout);
+    const hy_family *family = hy_shape_family(s);
+    static const struct {
+        hy_param_kind matrix;
+        int32_t parts;
+    } packed[] = {{HY_P_QKV, HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V},
+                  {HY_P_UP, HY_ADAPT_GATE | HY_ADAPT_UP}};
+    for (int i = 0; i < 2; i++) {
+        bool is_one = hy_family_packs(family, packed[i].matrix);
+        if (is_one && a->parts & packed[i].parts) a->parts |= packed[i].parts;
+    }
     a->parts &= hy_shape_adapter_parts(s);
-    int32_t packed = HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V;
-    if (hy_shape_packs_adapter(s) && a->parts & packed) a->parts |= packed;
     HY_FAIL_IF(a->parts == 0, HY_ERR_INPUT, "no matrix of this model gets an adapter");
     return HY_OK;
 }
@@ -95,6 +99,8 @@ hy_status hy_shape_complete(hy_shape *s) {
                "or fewer, s (sliding) or f (full)",
                s->sliding_layers, s->layers);
     HY_TRY(check_rope_scaling(s));
+    const hy_family *family = hy_family_of(s->arch);
+    if (family && family->finish) family->finish(s);
     s->arch = hy_arch_choose(s, s->arch);
     return check_adapter(s);
 }
@@ -106,7 +112,7 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
 }
 
 float hy_shape_logit(const hy_shape *s, float logit) {
-    double cap = s->more.logit_softcap, scale = s->more.logit_scale;
-    if (scale != 0) logit = (float)(scale * logit);
+    double cap = s->more.logit_softcap, divisor = s->more.logit_divisor;
+    if (divisor > 0) logit = (float)(logit / divisor);
     return cap > 0 ? (float)(cap * tanh(logit / cap)) : logit;
 }

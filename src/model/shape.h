@@ -49,7 +49,13 @@ typedef enum hy_arch {
     HY_ARCH_GEMMA2,
     HY_ARCH_GEMMA3,
     HY_ARCH_OLMO2,
+    HY_ARCH_OLMO3,
     HY_ARCH_NEOX,
+    HY_ARCH_PHI3,
+    HY_ARCH_SMOLLM3,
+    HY_ARCH_GRANITE,
+    HY_ARCH_GRANITE4,
+    HY_ARCH_MINISTRAL3,
     HY_ARCH_COUNT
 } hy_arch;
 
@@ -101,10 +107,13 @@ typedef struct hy_shape_options {
     double norm_offset;       /* added to the weights of norms (Gemma: 1) */
     bool has_whole_qk_norm;   /* qk-norm is over all heads together */
     bool has_sinks;           /* attention: a learned logit per head without a value */
-    double attention_scale;   /* of q k; 0: 1/sqrt(D) */
+    bool is_parallel;         /* attention and mlp have the same input (GPT-NeoX) */
+    double attention_scale;   /* of q k; 0: 1/sqrt(attention_divisor) */
+    double attention_divisor; /* 0: D */
     double attention_softcap; /* of scores; 0: none */
     double logit_softcap;
-    double embed_scale, residual_scale, logit_scale; /* factors; 0: 1 */
+    double embed_scale, residual_scale; /* factors; 0: 1 */
+    double logit_divisor;               /* 0: 1 */
 } hy_shape_options;
 
 typedef struct hy_shape {
@@ -167,12 +176,11 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
 /* The logit behind scale and cap. */
 float hy_shape_logit(const hy_shape *shape, float logit);
 
-/* The parts that exist in such a shape. If q, k and v are one module (GPT-2), all of them have
- * an adapter or none. */
+/* The parts that exist in such a shape. Those of one module have one adapter: q, k and v of GPT-2,
+ * gate and up of Phi-3. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
     return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;
 }
-bool hy_shape_packs_adapter(const hy_shape *shape);
 
 /* Rope (rope.c). A layer uses one of the tables, or none. */
 typedef enum hy_rope_table { HY_ROPE_ABSENT, HY_ROPE_FULL, HY_ROPE_LOCAL } hy_rope_table;

@@ -46,7 +46,7 @@ static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
 
 /* Changes a setting, and reports the change as above. */
 static bool change(edit *e, const char *key, const char *to) {
-    char from[HY_TEXT_MAX];
+    char from[HY_VALUE_MAX];
     const hy_setting *setting = hy_setting_find(key, NULL);
     hy_setting_format(setting, e->settings, from);
     hy_setting_store(setting, to, e->settings);

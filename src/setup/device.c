@@ -83,7 +83,7 @@ static hy_status open_backend(hy_engine *e) {
         hy_status status = open_card(e);
         if (status == HY_OK || (is_named && status != HY_ERR_DEVICE)) return status;
         if (is_named) {
-            char asked[HY_TEXT_MAX];
+            char asked[HY_VALUE_MAX];
             hy_setting_format(hy_setting_find("device", NULL), s, asked);
             return hy_fail_context(HY_ERR_INPUT, "device is %s, but CUDA is not available", asked);
         }

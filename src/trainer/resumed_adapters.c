@@ -24,7 +24,7 @@ static hy_status refuse(const hy_trainer *t, const char *key, const char *then, 
 static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_settings *then,
                                 const hy_settings *now) {
     const hy_setting *setting = hy_setting_find(key, NULL);
-    char was[HY_TEXT_MAX], is[HY_TEXT_MAX];
+    char was[HY_VALUE_MAX], is[HY_VALUE_MAX];
     return refuse(t, key, hy_setting_format(setting, then, was),
                   hy_setting_format(setting, now, is));
 }

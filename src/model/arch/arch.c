@@ -7,11 +7,14 @@
 #include "base/text.h"
 
 static const hy_family *const families[HY_ARCH_COUNT] = {
-    [HY_ARCH_GPT2] = &hy_gpt2,       [HY_ARCH_LLAMA] = &hy_llama,
-    [HY_ARCH_MISTRAL] = &hy_mistral, [HY_ARCH_MINISTRAL] = &hy_ministral,
-    [HY_ARCH_QWEN2] = &hy_qwen2,     [HY_ARCH_QWEN3] = &hy_qwen3,
-    [HY_ARCH_GEMMA2] = &hy_gemma2,   [HY_ARCH_GEMMA3] = &hy_gemma3,
-    [HY_ARCH_OLMO2] = &hy_olmo2,     [HY_ARCH_NEOX] = &hy_neox,
+    [HY_ARCH_GPT2] = &hy_gpt2,         [HY_ARCH_LLAMA] = &hy_llama,
+    [HY_ARCH_MISTRAL] = &hy_mistral,   [HY_ARCH_MINISTRAL] = &hy_ministral,
+    [HY_ARCH_QWEN2] = &hy_qwen2,       [HY_ARCH_QWEN3] = &hy_qwen3,
+    [HY_ARCH_GEMMA2] = &hy_gemma2,     [HY_ARCH_GEMMA3] = &hy_gemma3,
+    [HY_ARCH_OLMO2] = &hy_olmo2,       [HY_ARCH_OLMO3] = &hy_olmo3,
+    [HY_ARCH_NEOX] = &hy_neox,         [HY_ARCH_PHI3] = &hy_phi3,
+    [HY_ARCH_SMOLLM3] = &hy_smollm3,   [HY_ARCH_GRANITE] = &hy_granite,
+    [HY_ARCH_GRANITE4] = &hy_granite4, [HY_ARCH_MINISTRAL3] = &hy_ministral3,
 };
 
 const hy_family *hy_family_of(hy_arch arch) { return families[arch]; }
@@ -21,28 +24,90 @@ const hy_family *hy_shape_family(const hy_shape *s) {
     return s->has_rope ? &hy_llama : &hy_gpt2;
 }
 
+const hy_config_field *hy_family_field(const hy_family *family, const char *key) {
+    for (const hy_config_field *f = family->fields; f->key; f++) {
+        if (strcmp(f->key, key) == 0) return f;
+    }
+    return NULL;
+}
+
+static bool has_kind(const hy_family *family, hy_config_kind kind) {
+    for (const hy_config_field *f = family->fields; f->key; f++) {
+        if (f->kind == kind) return true;
+    }
+    return false;
+}
+
 bool hy_family_has_key(const hy_family *family, const char *key) {
-    return hy_word_is_in(family->keys, key);
+    static const char of_rope[] = " rope_theta rope_scaling rope_parameters ";
+    if (hy_family_field(family, key)) return true;
+    if (has_kind(family, HY_CONFIG_WINDOW) && strcmp(key, "layer_types") == 0) return true;
+    return has_kind(family, HY_CONFIG_ROPE) && hy_word_is_in(of_rope, key);
+}
+
+/* ---- which shapes a family supports ---------------------------------------------------------- */
+
+/* Sets the options that the family's config.json has to zero. */
+static void clear_options(const hy_family *family, hy_shape *s) {
+    hy_rope_options *rope = &s->more.rope;
+    for (const hy_config_field *f = family->fields; f->key; f++) {
+        char *at = (char *)s + f->at;
+        switch (f->kind) {
+        case HY_CONFIG_NUMBER:
+        case HY_CONFIG_COUNT:
+        case HY_CONFIG_OPTIONAL:
+        case HY_CONFIG_FACTOR: memset(at, 0, sizeof(double)); break;
+        case HY_CONFIG_SWITCH: memset(at, 0, sizeof(bool)); break;
+        case HY_CONFIG_FUNCTION: s->more.function = HY_MLP_USUAL; break;
+        case HY_CONFIG_ROPE_LAYERS:
+        case HY_CONFIG_POSITIONS: memset(rope->layers, 0, sizeof rope->layers); break;
+        case HY_CONFIG_ROPE:
+            rope->beta_fast = rope->beta_slow = rope->attention_factor = 0;
+            rope->mscale = rope->mscale_all_dim = 0;
+            rope->is_untruncated = false;
+            memset(rope->short_factors, 0, sizeof rope->short_factors);
+            memset(rope->long_factors, 0, sizeof rope->long_factors);
+            if (hy_family_field(family, "llama_4_scaling_beta")) rope->query_beta = 0;
+            if (family->base->more.rope.scales_full_only) rope->local_theta = 0;
+            break;
+        default: break;
+        }
+    }
+}
+
+static bool has_these_options(const hy_family *family, const hy_shape *s) {
+    hy_shape mine = *s, base = *s;
+    base.more = family->base->more;
+    if (family->finish) family->finish(&base);
+    clear_options(family, &mine);
+    clear_options(family, &base);
+    return memcmp(&mine.more, &base.more, sizeof base.more) == 0;
+}
+
+static bool has_these_biases(const hy_family *family, const hy_shape *s) {
+    const hy_shape *base = family->base;
+    bool is_free = has_kind(family, HY_CONFIG_ATTENTION_BIAS);
+    bool attention = is_free ? s->has_qkv_bias == hy_shape_out_bias(s)
+                             : s->has_qkv_bias == base->has_qkv_bias &&
+                                   hy_shape_out_bias(s) == hy_shape_out_bias(base);
+    return attention && (has_kind(family, HY_CONFIG_MLP_BIAS) ||
+                         hy_shape_mlp_bias(s) == hy_shape_mlp_bias(base));
 }
 
 /* Why the architecture does not support a shape, as the end of a sentence; NULL: it does. */
 static const char *lacks(const hy_family *f, const hy_shape *s) {
-    unsigned biases = (s->has_qkv_bias ? HY_BIAS_QKV : 0) |
-                      (hy_shape_out_bias(s) ? HY_BIAS_OUT : 0) |
-                      (hy_shape_mlp_bias(s) ? HY_BIAS_MLP : 0);
-    if (f->has_options) return NULL;
-    static const hy_shape_options none;
-    if (memcmp(&s->more, &none, sizeof none) != 0) return "has none of these options";
+    const hy_shape *base = f->base;
     bool is_mixed =
-        s->is_rms != f->is_rotary || s->has_rope != f->is_rotary || s->is_gated != f->is_rotary;
+        s->is_rms != base->is_rms || s->has_rope != base->has_rope || s->is_gated != base->is_gated;
     if (is_mixed) return "uses a different norm, position encoding or activation";
-    if (s->has_qk_norm != f->has_qk_norm)
+    if (!has_these_options(f, s)) return "does not have these options";
+    if (s->has_qk_norm != base->has_qk_norm)
         return s->has_qk_norm ? "has no qk-norm" : "needs qk-norm";
-    if (!(f->biases & HY_BIASES(biases))) return "uses different biases";
-    if (s->sliding_window && !f->has_window) return "has no sliding window";
-    if (!f->is_rotary && (s->kv_heads != s->heads || s->head_size * s->heads != s->width)) {
+    if (!has_these_biases(f, s)) return "uses different biases";
+    if (s->sliding_window && !has_kind(f, HY_CONFIG_WINDOW)) return "has no sliding window";
+    bool is_grouped = s->kv_heads != s->heads || s->head_size * s->heads != s->width;
+    if (is_grouped && !hy_family_field(f, "head_dim"))
         return "supports neither grouped heads nor other head sizes";
-    }
     return NULL;
 }
 
@@ -52,7 +117,7 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
 static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
     const char *lacking = lacks(families[arch], s);
     if (lacking) return lacking;
-    if (families[arch]->has_options) return "must be named by shape.architecture";
+    if (families[arch]->needs_name) return "must be named by shape.architecture";
     if (arch == HY_ARCH_LLAMA && s->width % s->heads != 0) {
         return "needs a width divisible by the number of heads";
     }
@@ -61,7 +126,10 @@ static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
 }
 
 hy_arch hy_arch_choose(const hy_shape *s, hy_arch wanted) {
-    if (wanted != HY_ARCH_NONE && !lacks(families[wanted], s)) return wanted;
+    bool is_wanted = wanted != HY_ARCH_NONE;
+    /* its layers are not those of another family */
+    if (is_wanted && families[wanted]->needs_name) return wanted;
+    if (is_wanted && !lacks(families[wanted], s)) return wanted;
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
         if (!lacks_for_new((hy_arch)arch, s)) return (hy_arch)arch;
     }
@@ -70,6 +138,9 @@ hy_arch hy_arch_choose(const hy_shape *s, hy_arch wanted) {
 
 hy_status hy_arch_check(const hy_shape *s) {
     hy_text text = {0};
+    const hy_family *named = hy_family_of(s->arch);
+    const char *lacking = named && named->needs_name ? lacks(named, s) : NULL;
+    HY_FAIL_IF(lacking, HY_ERR_INPUT, "%s %s", named->name, lacking);
     if (hy_arch_choose(s, s->arch) != HY_ARCH_NONE) return HY_OK;
     for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
         hy_text_addf(&text, "%s%s %s", text.size ? "; " : "", families[arch]->name,

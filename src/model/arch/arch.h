@@ -1,10 +1,12 @@
-/* arch.h: the transformers architectures of our models: their names, their module names, and the
- * shapes that they support.
+/* arch.h: the transformers architectures of our models: their names, their module names, their
+ * fields of config.json, and the layers that they are built of.
  *
  * Each is one const hy_family in a file of this folder; families with the same names share a
  * table. hub reads and writes model folders by these tables, and adapters take their module
- * names from them: no other file contains module names. */
+ * names from them: no other file contains module names. config.h reads and writes the fields. */
 #pragma once
+
+#include <stddef.h>
 
 #include "model/builder.h"
 
@@ -16,11 +18,43 @@ typedef struct hy_modules {
     const char *part[HY_MODULE_PARTS]; /* NULL after the last */
     bool is_transposed;                /* files store it as (in, out) */
     bool is_outside;                   /* its path has no family prefix */
+    bool is_by_head; /* files store the rows of q, k and v together for each head */
 } hy_modules;
 
-/* A set of biases as bits, and a list of such sets as bits. */
-enum { HY_BIAS_QKV = 1, HY_BIAS_OUT = 2, HY_BIAS_MLP = 4 };
-#define HY_BIASES(set) (1u << (set))
+/* How a field of config.json is stored in a shape, and what is accepted. null counts as absent. */
+typedef enum hy_config_kind {
+    HY_CONFIG_SIZE,     /* int32_t, from 1 */
+    HY_CONFIG_NUMBER,   /* double, above 0 */
+    HY_CONFIG_COUNT,    /* double, above 0, which transformers wants without a point */
+    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null */
+    HY_CONFIG_FACTOR,   /* double, above 0; 0 in the shape is 1 */
+    HY_CONFIG_SWITCH,   /* bool */
+    HY_CONFIG_STD,      /* double, deviation of the first weights */
+    HY_CONFIG_FUNCTION, /* hy_mlp_function */
+    HY_CONFIG_ATTENTION_BIAS,
+    HY_CONFIG_MLP_BIAS,
+    HY_CONFIG_ROPE,        /* the base of the frequencies, with rope_scaling or rope_parameters */
+    HY_CONFIG_ROPE_LAYERS, /* SmolLM3's no_rope_layers: 1 is a layer with rope */
+    HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
+    HY_CONFIG_POSITIONS,   /* Granite's position_embedding_type: rope or nope */
+    HY_CONFIG_ATTENTIONS,  /* Granite's layer_types: attention in all layers */
+    HY_CONFIG_FIXED,       /* a whole number that must be given, and must be `fallback` */
+    HY_CONFIG_UNUSED,      /* not read; written as `fallback`, because transformers checks it */
+    HY_CONFIG_PART         /* read and written with another field */
+} hy_config_kind;
+
+#define HY_REQUIRED (-1)
+
+typedef struct hy_config_field {
+    const char *key;
+    hy_config_kind kind;
+    uint32_t at; /* of the member in hy_shape */
+    /* If the file has no value: that of the transformers class, 0 (the shape's own default), or
+     * HY_REQUIRED. */
+    double fallback;
+} hy_config_field;
+
+#define HY_AT(member) offsetof(hy_shape, member)
 
 typedef struct hy_family {
     const char *name;       /* "llama": model_type in config.json, and shape.architecture */
@@ -30,35 +64,63 @@ typedef struct hy_family {
     const char *prefix;
     const hy_modules *modules; /* (HY_P_KIND_COUNT) by the kind of the weight */
     void (*block)(hy_builder *b, hy_slot_id in, hy_slot_id out); /* adds the nodes of a layer */
-    /* of config.json for the shape, with spaces around each; NULL: folders are not read yet */
-    const char *keys;
-    const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
-    bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
-    bool has_options; /* uses hy_shape_options; only a shape that names the family has them */
-    bool has_qk_norm; /* all models of the family; otherwise none */
-    bool has_window;  /* sliding-window attention is possible */
-    unsigned biases;  /* the possible HY_BIASES */
+    const hy_config_field *fields;   /* of config.json, in the order of reading; ends with {0} */
+    const hy_shape *base;            /* what all models of the family have */
+    void (*finish)(hy_shape *shape); /* sets what follows from other values; NULL: nothing does */
+    const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
+    int32_t
+        window_period; /* without layer_types, every so many layers one has no window; 0: none */
+    bool needs_name;   /* only a shape that names the family belongs to it */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
-extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_neox;
+extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
+extern const hy_family hy_granite, hy_granite4, hy_ministral3;
 /* Of Llama and of the families that use its names. */
 extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
-#define HY_LIKE_LLAMA(word)                                                                        \
+extern const hy_shape hy_llama_base;
+#define HY_NAMED_AS_LLAMA(word)                                                                    \
     .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
-    .modules = hy_llama_modules, .block = hy_pre_norm_block, .ignored = hy_llama_ignored,          \
-    .is_rotary = true
-#define HY_LLAMA_KEYS                                                                              \
-    " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
-    " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \
-    " rope_parameters hidden_act layer_types "
+    .modules = hy_llama_modules, .block = hy_pre_norm_block, .ignored = hy_llama_ignored
+#define HY_LIKE_LLAMA(word) HY_NAMED_AS_LLAMA(word), .base = &hy_llama_base
+/* The fields of most families. The defaults that differ: kv_heads, head size, epsilon, tied head. */
+#define HY_USUAL_FIELDS(kv_heads_, head_size_, eps_, is_tied_)                                     \
+    {"vocab_size", HY_CONFIG_SIZE, HY_AT(vocab), HY_REQUIRED},                                     \
+        {"initializer_range", HY_CONFIG_STD, HY_AT(init_std), 0.02},                               \
+        {"num_hidden_layers", HY_CONFIG_SIZE, HY_AT(layers), HY_REQUIRED},                         \
+        {"hidden_size", HY_CONFIG_SIZE, HY_AT(width), HY_REQUIRED},                                \
+        {"num_attention_heads", HY_CONFIG_SIZE, HY_AT(heads), HY_REQUIRED},                        \
+        {"num_key_value_heads", HY_CONFIG_SIZE, HY_AT(kv_heads), kv_heads_},                       \
+        {"head_dim", HY_CONFIG_SIZE, HY_AT(head_size), head_size_},                                \
+        {"intermediate_size", HY_CONFIG_SIZE, HY_AT(mlp_width), HY_REQUIRED},                      \
+        {"max_position_embeddings", HY_CONFIG_SIZE, HY_AT(context), HY_REQUIRED},                  \
+        {"rms_norm_eps", HY_CONFIG_NUMBER, HY_AT(norm_eps), eps_}, {                               \
+        "tie_word_embeddings", HY_CONFIG_SWITCH, HY_AT(has_tied_head), is_tied_                    \
+    }
+#define HY_FUNCTION_FIELD(key)                                                                     \
+    { key, HY_CONFIG_FUNCTION, HY_AT(more.function), 0 }
+#define HY_ROPE_FIELD(theta)                                                                       \
+    { "rope_theta", HY_CONFIG_ROPE, HY_AT(rope_theta), theta }
+#define HY_WINDOW_FIELD(fallback)                                                                  \
+    { "sliding_window", HY_CONFIG_WINDOW, HY_AT(sliding_window), fallback }
+#define HY_ATTENTION_BIAS_FIELD                                                                    \
+    { "attention_bias", HY_CONFIG_ATTENTION_BIAS, 0, 0 }
+#define HY_MLP_BIAS_FIELD                                                                          \
+    { "mlp_bias", HY_CONFIG_MLP_BIAS, 0, 0 }
 
 const hy_family *hy_family_of(hy_arch arch); /* NULL: HY_ARCH_NONE */
 /* The family that names the modules of a shape. A shape without an architecture uses the closest
  * one. */
 const hy_family *hy_shape_family(const hy_shape *shape);
-/* Does config.json of a family have this key for the shape? */
+/* Is this matrix one module in the family's files? */
+static inline bool hy_family_packs(const hy_family *family, hy_param_kind matrix) {
+    return family->modules[matrix].part[1] == NULL;
+}
+/* The field of config.json with this key; NULL: none. */
+const hy_config_field *hy_family_field(const hy_family *family, const char *key);
+/* Does config.json of a family have this key for the shape? Also those that are read with
+ * another. */
 bool hy_family_has_key(const hy_family *family, const char *key);
 
 /* The architecture for this shape: `wanted` if it supports it, else the first that does;

@@ -1,5 +1,7 @@
 /* gemma.c: Gemma 2 and the text model of Gemma 3: norms before and after attention and mlp, whose
  * weights are stored less 1, a scaled embedding, and windows in most layers. See arch.h. */
+#include <math.h>
+
 #include "model/arch/arch.h"
 
 #define ATTENTION(what) "layers.%d.self_attn." what
@@ -21,11 +23,45 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
     [HY_P_HEAD] = {{"lm_head"}, .is_outside = true},
 };
 
+#define GEMMA_FIELDS                                                                               \
+    HY_USUAL_FIELDS(HY_REQUIRED, 256, 1e-6, true), HY_ATTENTION_BIAS_FIELD,                        \
+        HY_FUNCTION_FIELD("hidden_activation"),                                                    \
+        {"query_pre_attn_scalar", HY_CONFIG_COUNT, HY_AT(more.attention_divisor), 256},            \
+        HY_WINDOW_FIELD(4096)
+
+static const hy_config_field fields2[] = {
+    GEMMA_FIELDS,
+    HY_ROPE_FIELD(10000),
+    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 0},
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
+    {0},
+};
+
+static const hy_config_field fields3[] = {
+    {"rope_local_base_freq", HY_CONFIG_NUMBER, HY_AT(more.rope.local_theta), 10000},
+    {"sliding_window_pattern", HY_CONFIG_PART, 0, 0},
+    GEMMA_FIELDS,
+    HY_ROPE_FIELD(1000000),
+    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 0},
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
+    {0},
+};
+
+#define GEMMA_BASE                                                                                 \
+    .is_rms = true, .has_rope = true, .is_gated = true, .more.norm_offset = 1,                     \
+    .more.function = HY_MLP_GELU_TANH
+
+static const hy_shape base2 = {GEMMA_BASE};
+static const hy_shape base3 = {GEMMA_BASE, .has_qk_norm = true, .more.rope.scales_full_only = true};
+
+static void finish(hy_shape *s) { s->more.embed_scale = sqrt(s->width); }
+
 #define GEMMA(word)                                                                                \
     .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
     .modules = modules, .ignored = hy_llama_ignored, .block = hy_sandwich_norm_block,              \
-    .is_rotary = true, .has_options = true, .has_window = true,                                    \
-    .biases = HY_BIASES(0) | HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT)
+    .finish = finish, .needs_name = true
 
-const hy_family hy_gemma2 = {.name = "gemma2", GEMMA("Gemma2")};
-const hy_family hy_gemma3 = {.name = "gemma3_text", GEMMA("Gemma3"), .has_qk_norm = true};
+const hy_family hy_gemma2 = {
+    .name = "gemma2", GEMMA("Gemma2"), .fields = fields2, .base = &base2, .window_period = 2};
+const hy_family hy_gemma3 = {
+    .name = "gemma3_text", GEMMA("Gemma3"), .fields = fields3, .base = &base3, .window_period = 6};

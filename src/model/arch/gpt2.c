@@ -16,6 +16,23 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
 
 static const char *const ignored[] = {".attn.bias", ".attn.masked_bias", NULL}; /* masks */
 
+static const hy_config_field fields[] = {
+    {"vocab_size", HY_CONFIG_SIZE, HY_AT(vocab), HY_REQUIRED},
+    {"initializer_range", HY_CONFIG_STD, HY_AT(init_std), 0.02},
+    {"n_layer", HY_CONFIG_SIZE, HY_AT(layers), HY_REQUIRED},
+    {"n_embd", HY_CONFIG_SIZE, HY_AT(width), HY_REQUIRED},
+    {"n_head", HY_CONFIG_SIZE, HY_AT(heads), HY_REQUIRED},
+    {"n_inner", HY_CONFIG_SIZE, HY_AT(mlp_width), 0},
+    {"n_ctx", HY_CONFIG_SIZE, HY_AT(context), 0}, /* an older name of the next one */
+    {"n_positions", HY_CONFIG_SIZE, HY_AT(context), HY_REQUIRED},
+    {"layer_norm_epsilon", HY_CONFIG_NUMBER, HY_AT(norm_eps), 1e-5},
+    {"tie_word_embeddings", HY_CONFIG_SWITCH, HY_AT(has_tied_head), true},
+    HY_FUNCTION_FIELD("activation_function"),
+    {0},
+};
+
+static const hy_shape base = {.has_qkv_bias = true, .has_proj_bias = true};
+
 const hy_family hy_gpt2 = {
     .name = "gpt2",
     .class_name = "GPT2LMHeadModel",
@@ -23,8 +40,7 @@ const hy_family hy_gpt2 = {
     .prefix = "transformer.",
     .modules = modules,
     .block = hy_pre_norm_block,
-    .keys = " n_layer n_embd n_head n_inner n_positions n_ctx layer_norm_epsilon"
-            " activation_function ",
+    .fields = fields,
+    .base = &base,
     .ignored = ignored,
-    .biases = HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT | HY_BIAS_MLP),
 };

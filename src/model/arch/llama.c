@@ -21,10 +21,15 @@ const hy_modules hy_llama_modules[HY_P_KIND_COUNT] = {
 const char *const hy_llama_ignored[] = {".rotary_emb.inv_freq", ".rotary_emb.cos_cached",
                                         ".rotary_emb.sin_cached", NULL};
 
-const hy_family hy_llama = {
-    .name = "llama",
-    HY_LIKE_LLAMA("Llama"),
-    .keys = HY_LLAMA_KEYS "attention_bias mlp_bias ",
-    .biases = HY_BIASES(0) | HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT) | HY_BIASES(HY_BIAS_MLP) |
-              HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT | HY_BIAS_MLP),
+const hy_shape hy_llama_base = {.is_rms = true, .has_rope = true, .is_gated = true};
+
+static const hy_config_field fields[] = {
+    HY_USUAL_FIELDS(0, 0, 1e-6, false),
+    HY_ATTENTION_BIAS_FIELD,
+    HY_MLP_BIAS_FIELD,
+    HY_ROPE_FIELD(10000),
+    HY_FUNCTION_FIELD("hidden_act"),
+    {0},
 };
+
+const hy_family hy_llama = {.name = "llama", HY_LIKE_LLAMA("Llama"), .fields = fields};

@@ -1,18 +1,25 @@
-/* mistral.c: Mistral, and Ministral, which has a window in some layers. See arch.h. */
+/* mistral.c: Mistral; Ministral, which has a window in some layers; and Ministral 3, which scales
+ * its queries beyond the original context. See arch.h. */
 #include "model/arch/arch.h"
 
-const hy_family hy_mistral = {
-    .name = "mistral",
-    HY_LIKE_LLAMA("Mistral"),
-    .keys = HY_LLAMA_KEYS "sliding_window ",
-    .has_window = true,
-    .biases = HY_BIASES(0),
+static const hy_config_field fields[] = {
+    HY_USUAL_FIELDS(HY_REQUIRED, 0, 1e-6, false),
+    HY_ROPE_FIELD(10000),
+    HY_WINDOW_FIELD(4096),
+    HY_FUNCTION_FIELD("hidden_act"),
+    {0},
 };
 
-const hy_family hy_ministral = {
-    .name = "ministral",
-    HY_LIKE_LLAMA("Ministral"),
-    .keys = HY_LLAMA_KEYS "sliding_window ",
-    .has_window = true,
-    .biases = HY_BIASES(0),
+static const hy_config_field fields3[] = {
+    HY_USUAL_FIELDS(HY_REQUIRED, 0, 1e-5, false),
+    HY_ROPE_FIELD(1000000),
+    {"llama_4_scaling_beta", HY_CONFIG_PART, HY_AT(more.rope.query_beta), 0}, /* inside rope's */
+    HY_WINDOW_FIELD(0),
+    HY_FUNCTION_FIELD("hidden_act"),
+    {0},
 };
+
+const hy_family hy_mistral = {.name = "mistral", HY_LIKE_LLAMA("Mistral"), .fields = fields};
+const hy_family hy_ministral = {.name = "ministral", HY_LIKE_LLAMA("Ministral"), .fields = fields};
+const hy_family hy_ministral3 = {
+    .name = "ministral3", HY_LIKE_LLAMA("Ministral3"), .fields = fields3, .needs_name = true};
