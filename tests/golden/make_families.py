@@ -6,6 +6,7 @@ transformers computes from them; tests/test_families.c compares.
     oracle/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
     oracle/bin/python tests/golden/make_families.py [NAME..]   # writes families/NAME
     oracle/bin/python tests/golden/make_families.py --counts   # parameters of published models
+    oracle/bin/python tests/golden/make_families.py --defaults # of configs with sizes alone
 
 families/NAME is config.json and model.safetensors (weights in bf16) and expected.safetensors:
 tokens, targets (B,T) i32, target -1 does not count; logits (B,T,V), loss (1), greedy (40) i32: the
@@ -706,9 +707,28 @@ def print_counts():
     (FOLDER / "published.txt").write_text("".join(lines))
 
 
+def write_defaults():
+    """Writes defaults.txt for tests/test_families.c: in each line a config.json with sizes alone,
+    and after a tab the same with the defaults of transformers."""
+    lines = []
+    for cls in sorted({c["cls"] for c in CASES.values()}):
+        kind = getattr(transformers, cls).config_class.model_type
+        sparse = dict(model_type=kind, architectures=[cls], vocab_size=100, hidden_size=256,
+                      intermediate_size=96, num_hidden_layers=7, num_attention_heads=32,
+                      num_key_value_heads=8, max_position_embeddings=64)
+        if kind == "granitemoehybrid":
+            sparse.update(layer_types=["attention"] * 7, num_local_experts=0, mamba_n_heads=16)
+        whole = AutoConfig.for_model(**sparse).to_dict()
+        for key in ("time_step_limit", "transformers_version", "_name_or_path", "dtype"):
+            whole.pop(key, None)
+        lines.append(f"{json.dumps(sparse)}\t{json.dumps(dict(whole, architectures=[cls]))}\n")
+    (FOLDER / "defaults.txt").write_text("".join(lines))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--counts", action="store_true", help="parameters of published models")
+    parser.add_argument("--defaults", action="store_true", help="configs with sizes alone")
     parser.add_argument("cases", nargs="*", help="default: all")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -716,6 +736,8 @@ def main():
     transformers.logging.disable_progress_bar()
     if args.counts:
         return print_counts()
+    if args.defaults:
+        return write_defaults()
     for name, c in CASES.items():
         if not args.cases or name in args.cases:
             make(name, c)
