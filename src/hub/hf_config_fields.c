@@ -28,6 +28,10 @@ static const char harmless[] =
     " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores"
     " return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values"
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
+    " hidden_act attention_bias mlp_bias max_window_layers num_experts_per_tok"
+    " cache_implementation mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_state mamba_expand"
+    " mamba_n_groups mamba_proj_bias time_step_limit"
+    " normalization_function router_aux_loss_coef output_router_logits"
     " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length ";
 
 /* Accepted with this value (or null); another value would change the result. */
@@ -57,6 +61,9 @@ static const struct {
     {.key = "pruned_heads", .must_be_empty = true},
     {.key = "compression_config", .must_be_empty = true},
     {.key = "use_bidirectional_attention", .value = 0},
+    {.key = "lm_head_bias", .value = 0},
+    {.key = "full_attn_mod", .value = 1},
+    {.key = "interpolate_factor", .value = 1},
     {.key = "attention_chunk_size", .must_be_empty = true},
 };
 

@@ -45,7 +45,7 @@ static hy_status read_yarn(const hy_config_reader *r, hy_shape *s) {
     HY_TRY(hy_config_number(r, "beta_fast", 0, &o->beta_fast));
     HY_TRY(hy_config_number(r, "beta_slow", 0, &o->beta_slow));
     HY_TRY(hy_config_switch(r, "truncate", true, &is_truncated));
-    o->is_untruncated = !is_truncated;
+    o->is_untruncated = !is_truncated && !o->scales_full_only; /* as transformers reads it */
     HY_TRY(hy_config_number(r, "mscale", 0, &o->mscale));
     HY_TRY(hy_config_number(r, "mscale_all_dim", 0, &o->mscale_all_dim));
     if (hy_family_field(r->family, "llama_4_scaling_beta"))

@@ -27,16 +27,12 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
     HY_ATTENTION_BIAS_FIELD, HY_FUNCTION_FIELD("hidden_activation"),                               \
         {"query_pre_attn_scalar", HY_CONFIG_COUNT, HY_AT(more.attention_divisor), 256},            \
         HY_WINDOW_FIELD(4096)
-#define CAPS(attention, logits)                                                                    \
-    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), attention}, {    \
-        "final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), logits           \
-    }
-
 static const hy_config_field fields2[] = {
     HY_USUAL_FIELDS(HY_REQUIRED, 256, 1e-6, true),
     GEMMA_FIELDS,
     HY_ROPE_FIELD(10000),
-    CAPS(50, 30),
+    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 50},
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 30},
     {0},
 };
 
@@ -57,7 +53,7 @@ static const hy_config_field fields3[] = {
     {"sliding_window_pattern", HY_CONFIG_PART, 0, 0},
     GEMMA_FIELDS,
     HY_ROPE_FIELD(1000000),
-    CAPS(0, 0),
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
     {0},
 };
 
