@@ -801,6 +801,11 @@ hy_status hy_config_get(const hy_config *config, const char *key, const char **t
     return HY_OK;
 }
 
+hy_origin hy_config_origin(const hy_config *config, const char *key) {
+    bool is_key = key && hy_setting_find(key, NULL);
+    return is_key ? (hy_origin)hy_config_raw_rank(config, key) : HY_FROM_DEFAULT;
+}
+
 const hy_settings *hy_config_settings(const hy_config *config) { return &config->settings; }
 
 const hy_config_key_info *hy_config_key(size_t i) {
