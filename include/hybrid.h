@@ -115,6 +115,10 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *value, h
 hy_status hy_config_get(const hy_config *config, const char *key, const char **value,
                         const char **origin);
 
+/* The strongest origin that sets a key; HY_FROM_FLAG for a caller, too. HY_FROM_DEFAULT: none does,
+ * or there is no such key. A value that is not set may still follow from other values. */
+hy_origin hy_config_origin(const hy_config *config, const char *key);
+
 /* Prepares a configuration for a custom model or loop (section 6): the values of the model preset
  * and the profile's grad_accum_steps are removed, and lr_warmup_steps is 0 unless it or
  * lr_warmup_ratio is set. Values from files and calls stay. The functions of section 6 do this on a

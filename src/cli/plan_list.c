@@ -134,10 +134,7 @@ static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
 
 /* Set by a flag, a file or --set. Values of presets change from model to model. */
 static bool is_set_by_user(const hy_config *config, const char *key) {
-    const char *origin = "";
-    (void)hy_config_get(config, key, NULL, &origin);
-    return hy_cli_is_set(config, key) && strncmp(origin, "preset ", 7) != 0 &&
-           strncmp(origin, "profile ", 8) != 0;
+    return hy_config_origin(config, key) >= HY_FROM_FILE;
 }
 
 static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,

@@ -431,14 +431,15 @@ static const hy_setting table[] = {
              "step, up to 64.")},
     {TEXT(input.tokenizer, "--tokenizer", "auto, none, or a tokenizer.json or its folder", "auto",
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
-    {CHOICE(input.chat_template, "--chat-template", "auto",
-            "Chat template for rows. auto: the template in the model folder; a prompt and its "
-            "completion are plain if it has none. plain: no template. lines: a line end between "
-            "question and answer. conversations: as auto, but a prompt and its completion are "
-            "plain.",
-            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
-            HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
-            HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
+    {CHOICE(
+        input.chat_template, "--chat-template", "auto",
+        "Chat template for rows; with an adapter or init_from, its template is the default. auto: "
+        "the template in the model folder; a prompt and its completion are plain if it has "
+        "none. plain: no template. lines: a line end between question and answer. "
+        "conversations: as auto, but a prompt and its completion are plain.",
+        "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
+        HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
+        HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",
             "Rows: which tokens are trained, only the assistant's turns or all.", "answers",
             HY_LOSS_ON_ANSWERS, "all", HY_LOSS_ON_ALL)},

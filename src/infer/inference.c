@@ -103,6 +103,7 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
                   folder, in->chat.reason, offer);
     }
     describe_format(in, is_trained);
+    if (!is_asked) hy_model_compare_formats(in->model, in->chat.kind);
     return HY_OK;
 }
 

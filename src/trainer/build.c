@@ -27,21 +27,6 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
-/* The configuration that the run stores gets the chosen step, so that a resumed run has it too. */
-static hy_status store_step_tokens(hy_trainer *t) {
-    static const char line[] = "\n  step_tokens = 0;";
-    char **text = &t->record->config_text;
-    const char *at = strstr(*text, line), *end = at ? strchr(at + 1, '\n') : NULL;
-    HY_FAIL_IF(!end, HY_ERR_INTERNAL, "the printed configuration has no step_tokens");
-    hy_text changed = {0};
-    hy_text_add_bytes(&changed, *text, (size_t)(at - *text));
-    hy_text_addf(&changed, "\n  step_tokens = %lld;  # chosen for few rows%s",
-                 (long long)t->settings->train.step_tokens, end);
-    HY_TRY(hy_text_status(&changed));
-    free(*text);
-    return hy_text_take(&changed, text);
-}
-
 /* Packing puts a small file of rows into few sequences, and a default step would take all of them
  * at once. Unless the user sets the size or the number of steps, an epoch has at least this many
  * steps, as long as there are enough sequences. */
@@ -71,7 +56,7 @@ static hy_status fit_step_to_rows(hy_trainer *t) {
                sequences >= EPOCH_STEPS * ranks ? ""
                : s->input.packing == HY_OFF     ? "; --epochs N gives more steps"
                                                 : "; --packing off or --epochs N gives more steps");
-    return store_step_tokens(t);
+    return HY_OK;
 }
 
 /* The length of the run in steps: from steps, tokens or epochs, in this order. */

@@ -309,6 +309,24 @@ test_cut_and_dropped_rows_are_counted_in_log_summary_and_report() {
     grep -q 'no answer is left after cutting), 4 cut' out/report.html || fail "the report does not count them"
 }
 
+# The size is in the checkpoint; the run's configuration has what the user set.
+test_a_step_that_was_fitted_to_few_rows_is_the_same_after_resume() {
+    rows 60 > sums.jsonl
+    run --model nano --layers 1 --width 32 --heads 2 --seq-len 32 --sample-tokens 0 --threads 1 --device cpu \
+        --data sums.jsonl --epochs 1 --save-every 4 --keep 9 --out whole
+    expect_code 0
+    expect_out "steps of 32 tokens instead of 64, because the rows fill only"
+    grep -q "^  step_tokens = 0; " whole/config.cfg || fail "config.cfg has a step that nobody set"
+    cp -R whole cut
+    steps=$(steps_of whole)
+    for checkpoint in cut/checkpoint-*; do [ $checkpoint = cut/checkpoint-4 ] || rm -r $checkpoint; done
+    [ -d cut/checkpoint-4 ] && [ "$steps" -gt 4 ] || fail "the run has $steps steps"
+    run --resume cut --sample-tokens 0
+    expect_code 0
+    expect_same "$(steps_of cut)" "$steps" "steps"
+    expect_same "$(losses cut)" "$(losses whole)" "losses"
+}
+
 test_more_than_a_tenth_dropped_is_said() {
     { rows 36; for _ in 1 2 3 4; do echo '{"question": "no answer"}'; done; } > sums.jsonl
     run_tiny --data sums.jsonl --out out
