@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tokenizer/tokenizer_llama2c.h"
 #include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PATH_MAX_BYTES 4096
@@ -44,6 +45,7 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     hy_added_set_fini(&t->normalized);
     hy_added_set_fini(&t->special);
     hy_merges_fini(&t->merges);
+    hy_unigram_fini(&t->unigram);
     hy_vocab_fini(&t->vocab);
     hy_ids_free(&t->before);
     hy_ids_free(&t->after);
@@ -129,10 +131,13 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     hy_file_map map = {0};
     hy_text json = {0};
     hy_tokenizer *t = NULL;
-    bool is_converted = hy_vocab_files_are_named(path);
+    int32_t ends[2] = {-1, -1};
+    bool has_pieces = hy_sentencepiece_is_named(path);
+    bool is_converted = has_pieces || hy_vocab_files_are_named(path);
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
-    hy_status status =
-        is_converted ? hy_vocab_files_json(path, &json) : hy_file_map_open(path, &map);
+    hy_status status = has_pieces     ? hy_sentencepiece_json(path, &json, ends)
+                       : is_converted ? hy_vocab_files_json(path, &json)
+                                      : hy_file_map_open(path, &map);
     const char *text = is_converted ? json.data : (const char *)map.data;
     if (status == HY_OK) {
         status =
@@ -141,6 +146,7 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     }
     hy_text_free(&json);
     HY_TRY(status);
+    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = ends[i];
     status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);
