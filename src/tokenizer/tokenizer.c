@@ -1,7 +1,7 @@
 /* tokenizer.c: opens and closes a tokenizer, and answers simple queries.
  *
  * tokenizer.json does not define bos and eos. tokenizer_config.json or special_tokens_map.json next
- * to it names them; otherwise the special tokens are searched for the names that well-known models
+ * to it names them, or the SentencePiece file itself; otherwise the special tokens are searched for the names that well-known models
  * use. */
 #include "tokenizer/tokenizer.h"
 
@@ -124,7 +124,7 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
         HY_TRY(hy_tokenizer_file(path, file, sizeof file));
-        HY_FAIL_IF(!file[0], HY_ERR_INPUT, "%s: this folder has no tokenizer.json", path);
+        HY_FAIL_IF(!file[0], HY_ERR_INPUT, "%s: this folder has no tokenizer.json and no tokenizer.model", path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);

@@ -158,10 +158,12 @@ hy_status hy_tokenizer_read_scores(hy_tokenizer *t, const hy_json_node *model) {
 
 /* A position in the text: the best path to it, and its last token. */
 typedef struct position {
-    float score;
+    union {
+        float score;
+        uint32_t next; /* when the best path is known: the end of the token that begins here */
+    };
     int32_t id;
     uint32_t start; /* of the last token; NO_START: no path yet */
-    uint32_t next;  /* the end of the token that begins here */
 } position;
 
 #define NO_START UINT32_MAX
