@@ -124,7 +124,8 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
         HY_TRY(hy_tokenizer_file(path, file, sizeof file));
-        HY_FAIL_IF(!file[0], HY_ERR_INPUT, "%s: this folder has no tokenizer.json and no tokenizer.model", path);
+        HY_FAIL_IF(!file[0], HY_ERR_INPUT,
+                   "%s: this folder has no tokenizer.json and no tokenizer.model", path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
