@@ -15,10 +15,9 @@
 static const char *const role_keys[ROLES] = {"unk_token",  "bos_token", "eos_token", "pad_token",
                                              "mask_token", "sep_token", "cls_token"};
 
+/* A class, and the tokens that it has where the configuration does not name them. */
 typedef struct piece_class {
-    const char *name;
-    const char
-        *roles[ROLES]; /* tokens that the class has if the configuration does not name them */
+    const char *name, *roles[ROLES];
 } piece_class;
 
 static const piece_class classes[] = {
@@ -75,7 +74,7 @@ static hy_status read_beside(const hy_pieces *m, const char *folder, beside *b) 
                "with %s pieces; without a tokenizer.json, only LlamaTokenizer and GemmaTokenizer "
                "with BPE pieces are supported (without a tokenizer_class, the file means what the "
                "sentencepiece library makes of it)",
-               m->name, name, m->type == HY_PIECES_BPE ? "BPE" : "other");
+               m->name, name, m->type == HY_PIECES_BPE ? "BPE" : "Unigram or character");
     find_extras(b);
     find_roles(b);
     return HY_OK;
