@@ -421,8 +421,8 @@ typedef struct hy_inference hy_inference;
 
 typedef struct hy_inference_options {
     int32_t context; /* tokens of context; 0: as many as the model allows, or as fit */
-    /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one in the model's folder,
-     * else bytes. */
+    /* tokenizer.json, a .model file, or their folder; "none": tokens are bytes; NULL: the one in
+     * the model's folder, else bytes. */
     const char *tokenizer;
     /* chatml, llama2, llama3, mistral, alpaca; "lines": a line end after each question; "plain":
      * texts follow each other. NULL or "auto": as in the rows that the run was trained on, else the

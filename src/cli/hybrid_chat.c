@@ -72,7 +72,8 @@ static const hy_cli_row rows[] = {
      "Context length in tokens. Default: the model's context, at most 8192.",
      "whole numbers from 1 to 2147483647", 1, INT32_MAX},
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(inference.tokenizer),
-     "A tokenizer.json or its folder; none: tokens are bytes. Default: the one in the model "
+     "A tokenizer.json or tokenizer.model, or its folder; none: tokens are bytes. Default: the one "
+     "in the model "
      "folder, else bytes."},
     {"--chat-template", "NAME", HY_CLI_TEXT, AT(inference.chat_template),
      "Format of a conversation. auto: as in the rows that a run was trained on, or the template in "

@@ -429,7 +429,8 @@ static const hy_setting table[] = {
     {INTEGER(input.prefetch, "--prefetch", 0, 4096, "2",
              "Micro-batches to read ahead, beyond one step; on a GPU at least those of the next "
              "step, up to 64.")},
-    {TEXT(input.tokenizer, "--tokenizer", "auto, none, or a tokenizer.json or its folder", "auto",
+    {TEXT(input.tokenizer, "--tokenizer",
+          "auto, none, a tokenizer.json or tokenizer.model, or a folder", "auto",
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(
         input.chat_template, "--chat-template", "auto",

@@ -210,10 +210,47 @@ test_vocab_json_and_merges_txt_are_a_tokenizer() {
     expect_same "$(shown_ids --model base)" "4 3 4 10 *2 *5 *6" "ids"
 }
 
+bin=$(dirname "$program")
+pieces=$here/../golden/sentencepiece
+
+test_a_sentencepiece_file_is_a_tokenizer_from_training_to_chat() {
+    make_base
+    words 20 > words.jsonl
+    cp "$pieces/llama.model" base/tokenizer.model
+    set -- --data words.jsonl --seq-len 32 --batch-size 2 --steps 2 --sample-tokens 0 --threads 1 --device cpu
+    run --model base "$@" --out out
+    expect_code 0
+    cmp "$pieces/llama.model" out/model/tokenizer.model || fail "the model's tokenizer is another"
+    cp "$pieces/gemma.model" other.model
+    run --model base "$@" --tokenizer other.model --out named
+    expect_code 0
+    rm other.model
+    run --resume named --steps 4
+    expect_code 0
+    cmp "$pieces/gemma.model" named/model/tokenizer.model || fail "the named tokenizer is not kept"
+    for model in out named/model; do
+        "$bin/hybrid-chat" --model $model --prompt "ab" --max-tokens 4 --quiet > "$stdout" 2> "$stderr" ||
+            fail "no chat with $model: $(cat "$stderr")"
+    done
+    echo ab ab | "$bin/hybrid-tokenize" --tokenizer base --ids > ids || fail "no ids"
+    "$bin/hybrid-tokenize" --tokenizer base/tokenizer.model --decode < ids > back || fail "no text"
+    expect_same "$(cat back)" "ab ab" "text"
+}
+
+test_weights_of_pytorch_are_refused_with_the_line_that_converts_them() {
+    make_base
+    words 20 > words.jsonl
+    cp "$pieces/llama.model" base/tokenizer.model
+    mv base/model.safetensors base/pytorch_model.bin
+    run --model base --data words.jsonl --out out
+    expect_refusal "base has its weights in pytorch_model.bin" \
+        "M.from_pretrained('base', torch_dtype='auto').save_pretrained('base')"
+}
+
 test_tokenizer_files_that_are_not_supported_are_refused_by_name() {
     make_base
     words 20 > words.jsonl
-    for name in tokenizer.model spiece.model tekken.json vocab.txt vocab.json; do
+    for name in sentencepiece.bpe.model tekken.json vocab.txt vocab.json; do
         echo x > "base/$name"
         run --model base --data words.jsonl --out out
         expect_refusal "base has the tokenizer file $name" "save_pretrained"
