@@ -28,7 +28,8 @@ static const char harmless[] =
     " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores"
     " return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values"
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
-    " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length ";
+    " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length"
+    " _sliding_window_pattern ";
 
 /* Accepted with this value (or null); another value would change the result. */
 static const struct {
