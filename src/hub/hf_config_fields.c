@@ -29,7 +29,18 @@ static const char harmless[] =
     " return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values"
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
     " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length"
-    " _sliding_window_pattern ";
+    " _sliding_window_pattern classifier_dropout ";
+
+/* Granite 4 describes Mamba layers and experts even if it has none; layers of these kinds are
+ * refused. */
+static const char of_other_layers[] =
+    " num_experts_per_tok output_router_logits router_aux_loss_coef time_step_limit"
+    " time_step_min time_step_max ";
+
+static bool is_harmless(const char *key) {
+    return hy_word_is_in(harmless, key) || hy_word_is_in(of_other_layers, key) ||
+           strncmp(key, "mamba_", 6) == 0;
+}
 
 /* Accepted with this value (or null); another value would change the result. */
 static const struct {
@@ -112,7 +123,7 @@ hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, 
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         const char *key = hy_json_key(m);
         bool is_known;
-        if (hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
+        if (hy_hf_is_used(family, key) || is_harmless(key)) continue;
         HY_TRY(check_fixed(m, name, &is_known));
         if (is_known) continue;
         if (!hy_word_is_in(dropouts, key)) {
