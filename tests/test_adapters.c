@@ -401,26 +401,39 @@ START_TEST(names_mean_the_matrices_of_the_family) {
 END_TEST
 
 START_TEST(modules_have_names_of_ours) {
-    static const char *const names[][2] = {
-        {"embed", "embed.tokens.weight"},
-        {"model.embed_tokens", "embed.tokens.weight"},
-        {"lm_head", "head.weight"},
-        {"model.norm", "final_norm.*"},
-        {"input_layernorm", "blocks.*.norm1.*"},
-        {"model.layers.13.post_attention_layernorm", "blocks.13.norm2.*"},
-        {"transformer.h.2.ln_1", "blocks.2.norm1.*"},
-        {"transformer.ln_f", "final_norm.*"},
-        {"k_proj", "blocks.*.attn.qkv.*"},
-        {"model.layers.7.mlp.up_proj", "blocks.7.mlp.gate_up.*"},
-        {"attn.c_proj", "blocks.*.attn.out.*"},
-        {"transformer.h.11.mlp.c_proj", "blocks.11.mlp.down.*"}};
+    static const struct {
+        hy_arch arch;
+        const char *module, *ours;
+    } names[] = {
+        {HY_ARCH_NONE, "embed", "embed.tokens.weight"},
+        {HY_ARCH_NONE, "model.embed_tokens", "embed.tokens.weight"},
+        {HY_ARCH_NONE, "lm_head", "head.weight"},
+        {HY_ARCH_NONE, "model.norm", "final_norm.*"},
+        {HY_ARCH_NONE, "input_layernorm", "blocks.*.norm1.*"},
+        {HY_ARCH_NONE, "model.layers.13.post_attention_layernorm", "blocks.13.norm2.*"},
+        {HY_ARCH_NONE, "transformer.h.2.ln_1", "blocks.2.norm1.*"},
+        {HY_ARCH_NONE, "transformer.ln_f", "final_norm.*"},
+        {HY_ARCH_NONE, "k_proj", "blocks.*.attn.qkv.*"},
+        {HY_ARCH_NONE, "model.layers.7.mlp.up_proj", "blocks.7.mlp.gate_up.*"},
+        {HY_ARCH_NONE, "attn.c_proj", "blocks.*.attn.out.*"},
+        {HY_ARCH_NONE, "transformer.h.11.mlp.c_proj", "blocks.11.mlp.down.*"},
+        {HY_ARCH_OLMO2, "post_attention_layernorm", "blocks.*.norm1_after.*"},
+        {HY_ARCH_GEMMA3, "model.layers.2.post_attention_layernorm", "blocks.2.norm1_after.*"},
+        {HY_ARCH_GEMMA3, "pre_feedforward_layernorm", "blocks.*.norm2.*"},
+        {HY_ARCH_GRANITE4, "post_attention_layernorm", "blocks.*.norm2.*"},
+        {HY_ARCH_GRANITE4, "shared_mlp.input_linear", "blocks.*.mlp.gate_up.*"},
+        {HY_ARCH_PHI3, "qkv_proj", "blocks.*.attn.qkv.*"},
+        {HY_ARCH_NEOX, "norm", "final_norm.*"}};
     char out[64];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        ck_assert(hy_adapter_module_params(names[i][0], strlen(names[i][0]), out, sizeof out));
-        ck_assert_str_eq(out, names[i][1]);
+        const char *module = names[i].module;
+        ck_assert(hy_adapter_module_params(names[i].arch, module, strlen(module), out, sizeof out));
+        ck_assert_str_eq(out, names[i].ours);
     }
-    ck_assert(!hy_adapter_module_params("blocks.1.norm1.weight", 21, out, sizeof out));
-    ck_assert(!hy_adapter_module_params("c_proj", 6, out, sizeof out)); /* of attention or mlp? */
+    ck_assert(
+        !hy_adapter_module_params(HY_ARCH_NONE, "blocks.1.norm1.weight", 21, out, sizeof out));
+    /* of attention or mlp? */
+    ck_assert(!hy_adapter_module_params(HY_ARCH_NONE, "c_proj", 6, out, sizeof out));
 }
 END_TEST
 

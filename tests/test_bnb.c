@@ -11,7 +11,8 @@
 #include "small_run.h"
 
 static const char *const cases[] = {"llama-double",  "llama-single",      "gpt2-double",
-                                    "qwen2-skipped", "qwen3-long-blocks", "llama-some"};
+                                    "qwen2-skipped", "qwen3-long-blocks", "llama-some",
+                                    "phi3-double",   "gemma3-double",     "granite4-double"};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const char *case_folder(const char *name) {

@@ -512,6 +512,26 @@ START_TEST(an_optimizer_brings_its_rate_unless_somebody_says_otherwise) {
 }
 END_TEST
 
+START_TEST(an_architecture_brings_what_its_models_have_unless_somebody_says_otherwise) {
+    is_value("qk_norm", "false");
+    set("architecture", "gpt_neox", HY_FROM_FLAG);
+    is_value("norm", "layernorm");
+    is_origin("norm", "set by architecture");
+    is_value("positions", "rope");
+    is_value("activation", "gelu");
+    is_value("qkv_bias", "true");
+    is_value("proj_bias", "true");
+    set("architecture", "olmo2", HY_FROM_FLAG);
+    is_value("qk_norm", "true");
+    is_value("norm", "rmsnorm");
+    is_value("qkv_bias", "false");
+    set("qk_norm", "false", HY_FROM_FLAG);
+    is_value("qk_norm", "false");
+    set("architecture", "auto", HY_FROM_FLAG);
+    is_origin("norm", "preset nano");
+}
+END_TEST
+
 /* From scratch: muon where its matmuls are a small part of a step, at four times AdamW's rate. */
 START_TEST(auto_is_muon_where_that_pays) {
     is_value("schedule", "cosine"); /* nano says so */
@@ -853,6 +873,8 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, another_profile_or_model_replaces_what_the_first_one_brought);
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
+    tcase_add_test(tests,
+                   an_architecture_brings_what_its_models_have_unless_somebody_says_otherwise);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
     tcase_add_test(tests, auto_is_muon_where_that_pays);
     tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);

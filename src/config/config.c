@@ -24,6 +24,7 @@
 #include "config/settings.h"
 #include "hub/peft_set.h"
 #include "kernels/card_list.h"
+#include "model/arch/arch.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 
@@ -228,6 +229,34 @@ static const char *resolved_warmup(const hy_config *config, size_t setting) {
     return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_set ? "-1" : NULL;
 }
 
+/* An architecture that a file or flag names brings what all its models have, in place of what a
+ * preset without an architecture says. Biases are added, never removed: some architectures may have
+ * them. NULL: this key keeps its value. */
+static const char *architecture_default(const hy_config *config, size_t setting) {
+    static const struct {
+        const char *key, *without, *with;
+        size_t at; /* of the bool in hy_shape */
+    } own[] = {{"shape.norm", "layernorm", "rmsnorm", HY_AT(is_rms)},
+               {"shape.positions", "learned", "rope", HY_AT(has_rope)},
+               {"shape.activation", "gelu", "swiglu", HY_AT(is_gated)},
+               {"shape.qk_norm", "false", "true", HY_AT(has_qk_norm)},
+               {"shape.qkv_bias", NULL, "true", HY_AT(has_qkv_bias)},
+               {"shape.proj_bias", NULL, "true", HY_AT(has_proj_bias)}};
+    const char *key = hy_setting_at(setting)->info.key, *name = "shape.architecture";
+    size_t i = 0;
+    while (i < sizeof own / sizeof own[0] && strcmp(key, own[i].key)) i++;
+    if (i == sizeof own / sizeof own[0] || winning_rank(config, setting) >= HY_FROM_FILE)
+        return NULL;
+    int arch = HY_ARCH_NONE;
+    bool is_of_model =
+        value_at(config, hy_setting_index(hy_setting_find(name, NULL)), HY_FROM_PRESET)->text;
+    if (is_of_model || hy_config_raw_rank(config, name) < HY_FROM_FILE) return NULL;
+    hy_choice_value(name, hy_config_raw(config, name), &arch);
+    if (arch == HY_ARCH_NONE) return NULL;
+    const char *base = (const char *)hy_family_of((hy_arch)arch)->base;
+    return *(const bool *)(base + own[i].at) ? own[i].with : own[i].without;
+}
+
 /* The resulting text of a key, and its origin. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
@@ -239,6 +268,7 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
         {resolved_recipe(config, key), "auto"},
         {schedule_default(config, setting), "default of the schedule"},
         {hy_config_adapter_default(config, key), "set by lora or qlora"},
+        {architecture_default(config, setting), "set by architecture"},
         {resolved_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
         {resolved_warmup(config, setting),
          "set by the other one of lr_warmup_steps and lr_warmup_ratio"},

@@ -98,7 +98,8 @@ void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
         char full[64];
         size_t letters = length;
         while (letters > 0 && at[letters - 1] == ' ') letters--;
-        bool is_module = hy_adapter_module_params(at, letters, full, sizeof full);
+        bool is_module =
+            hy_adapter_module_params(s->shape.architecture, at, letters, full, sizeof full);
         bool is_table = is_module && s->shape.tied_head && strcmp(full, "head.weight") == 0;
         if (is_table) snprintf(full, sizeof full, "embed.tokens.weight");
         used += snprintf(out + used, size - (size_t)used, ",%.*s",

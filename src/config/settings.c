@@ -213,7 +213,8 @@ static const hy_setting table[] = {
         "MLP is divided by sqrt(2 x layers).")},
     {CHOICE(
         shape.architecture, "--architecture", "auto",
-        "Transformers architecture for the exported model. auto: the one that matches this shape.",
+        "Transformers architecture of the model. It sets norm, positions, activation, qk_norm and "
+        "biases, unless a file or flag does. auto: the one that matches this shape.",
         "auto", HY_ARCH_NONE, "gpt2", HY_ARCH_GPT2, "llama", HY_ARCH_LLAMA, "mistral",
         HY_ARCH_MISTRAL, "ministral", HY_ARCH_MINISTRAL, "qwen2", HY_ARCH_QWEN2, "qwen3",
         HY_ARCH_QWEN3, "gemma2", HY_ARCH_GEMMA2, "gemma3_text", HY_ARCH_GEMMA3, "olmo2",

@@ -28,11 +28,20 @@ static const char harmless[] =
     " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores"
     " return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values"
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
-    " hidden_act attention_bias mlp_bias max_window_layers num_experts_per_tok"
-    " cache_implementation mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_state mamba_expand"
-    " mamba_n_groups mamba_proj_bias time_step_limit"
-    " normalization_function router_aux_loss_coef output_router_logits"
-    " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length ";
+    " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length"
+    " _sliding_window_pattern classifier_dropout cache_implementation hidden_act attention_bias"
+    " mlp_bias max_window_layers normalization_function ";
+
+/* Granite 4 describes Mamba layers and experts even if it has none; layers of these kinds are
+ * refused. */
+static const char of_other_layers[] =
+    " num_experts_per_tok output_router_logits router_aux_loss_coef time_step_limit"
+    " time_step_min time_step_max ";
+
+static bool is_harmless(const char *key) {
+    return hy_word_is_in(harmless, key) || hy_word_is_in(of_other_layers, key) ||
+           strncmp(key, "mamba_", 6) == 0;
+}
 
 /* Accepted with this value (or null); another value would change the result. */
 static const struct {
@@ -118,7 +127,7 @@ hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, 
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         const char *key = hy_json_key(m);
         bool is_known;
-        if (hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
+        if (hy_hf_is_used(family, key) || is_harmless(key)) continue;
         HY_TRY(check_fixed(m, name, &is_known));
         if (is_known) continue;
         if (!hy_word_is_in(dropouts, key)) {

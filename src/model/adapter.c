@@ -141,13 +141,14 @@ static bool find_module(const hy_family *family, const char *module, size_t leng
     return false;
 }
 
-bool hy_adapter_module_params(const char *module, size_t length, char *out, size_t size) {
+bool hy_adapter_module_params(hy_arch own, const char *module, size_t length, char *out,
+                              size_t size) {
     const char *layer = "";
     size_t digits = find_layer(module, length, &layer);
     int kind, part;
-    for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT; arch++) {
-        const hy_family *family = hy_family_of((hy_arch)arch);
-        if (!find_module(family, module, length, &kind, &part)) continue;
+    for (int arch = HY_ARCH_NONE; arch < HY_ARCH_COUNT; arch++) { /* NONE: the model's own first */
+        const hy_family *family = hy_family_of(arch == HY_ARCH_NONE ? own : (hy_arch)arch);
+        if (!family || !find_module(family, module, length, &kind, &part)) continue;
         const char *name = hy_param_kind_name((hy_param_kind)kind, family->base->is_gated);
         /* "*" stands for weight and bias. */
         bool may_have_bias = (int)hy_param_weight_of((hy_param_kind)(kind + 1)) == kind;

@@ -18,8 +18,11 @@ void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY
 
 /* Our name pattern for a module that is trained whole: "lm_head", "model.norm",
  * "model.layers.3.input_layernorm" or "q_proj", or the words embed and head; without a layer, in
- * all layers. False: it is none of these. */
-bool hy_adapter_module_params(const char *module, size_t length, char *out, size_t size);
+ * all layers. A name means what it does in the model's own family, else in the first other one
+ * that has it: post_attention_layernorm is before the mlp in Llama, after attention in Gemma.
+ * False: it is none of these. */
+bool hy_adapter_module_params(hy_arch own, const char *module, size_t length, char *out,
+                              size_t size);
 /* Modules that share one matrix here (q_proj, k_proj, v_proj; gate_proj, up_proj) are trained
  * together: HY_ERR_INPUT names those that the list lacks. */
 hy_status hy_adapter_check_modules(const char *names);

@@ -14,10 +14,11 @@ static hy_slot_id fp8_slot(hy_builder *b, hy_slot_role role, hy_slot_rows rows, 
 }
 
 /* The op that computes the input also finds its largest magnitude, for the first linear in fp8 that
- * reads it. */
+ * reads it. A norm that adds a residual cannot. */
 static void ask_for_largest(hy_builder *b, hy_linear *l, hy_slot_id in) {
     hy_node *made = hy_node_that_makes(b, in);
-    bool is_able = made && (made->kind == HY_NODE_NORM || made->kind == HY_NODE_ACTIVATION);
+    bool is_able = made && made->residual == NONE &&
+                   (made->kind == HY_NODE_NORM || made->kind == HY_NODE_ACTIVATION);
     if (!is_able || made->largest != NONE) return;
     made->largest = l->largest;
     l->has_largest = true;

@@ -22,8 +22,10 @@ import tempfile
 import bitsandbytes.functional as bnb
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, BitsAndBytesConfig, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+from transformers import (AutoModelForCausalLM, BitsAndBytesConfig, Gemma3ForCausalLM,
+                          Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GraniteMoeHybridConfig,
+                          GraniteMoeHybridForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM)
 
 TOKENS, VOCAB = 10, 96
@@ -45,6 +47,8 @@ def gpt2(width, inner, layers=1):
 
 LLAMA, QWEN2, QWEN3 = (LlamaForCausalLM, LlamaConfig), (Qwen2ForCausalLM, Qwen2Config), (
     Qwen3ForCausalLM, Qwen3Config)
+PHI3, GEMMA3, GRANITE4 = (Phi3ForCausalLM, Phi3Config), (Gemma3ForCausalLM, Gemma3TextConfig), (
+    GraniteMoeHybridForCausalLM, GraniteMoeHybridConfig)
 SKIPPED = ["lm_head", "q_proj"]
 SOME = ["lm_head", "model.layers.0.mlp", "model.layers.1.self_attn.o_proj"]
 
@@ -57,6 +61,12 @@ CASES = {
     "qwen3-long-blocks": (rope(*QWEN3, 64, 64, head=8), torch.bfloat16, True, torch.uint8, None,
                           256),
     "llama-some": (rope(*LLAMA, 64, 64, layers=2), torch.float32, True, torch.uint8, SOME, 64),
+    "phi3-double": (rope(*PHI3, 64, 64, pad_token_id=0), torch.bfloat16, True, torch.uint8, None,
+                    64),
+    "gemma3-double": (rope(*GEMMA3, 64, 64), torch.bfloat16, True, torch.uint8, None, 64),
+    "granite4-double": (rope(*GRANITE4, 64, 64, num_local_experts=0, shared_intermediate_size=64,
+                             layer_types=["attention"]), torch.bfloat16, True, torch.uint8, None,
+                        64),
 }
 
 

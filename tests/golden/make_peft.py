@@ -3,7 +3,8 @@
 
     make_peft.py [NAME..]     writes tests/golden/peft/NAME, all of them or those named
 
-A case is an adapter beside a folder of tests/golden/hf (make_hf.py), saved by PEFT's save_pretrained, and
+A case is an adapter beside a folder of tests/golden/hf (make_hf.py) or tests/golden/families
+(make_families.py), saved by PEFT's save_pretrained, and
 expected.safetensors: a batch with its logits, the gradient of every tensor of the adapter under the name it
 has in the file, and the losses of fifty AdamW steps. All of it is computed by PEFT and transformers in float64
 from the numbers as saved, and rounded to fp32 once. The script prints how far PEFT in fp32 is from that. Needs
@@ -22,9 +23,9 @@ from make_curves import BATCHES, SHIFT, STEPS, moved
 from make_golden import FOLDER, all_float64
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
-BATCH, SEQ, VOCAB = 2, 9, 96
+BATCH, SEQ = 2, 9
 ADAMW = dict(lr=2e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 GRAD_CLIP = 1.0
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -51,6 +52,24 @@ CASES = {
     "qwen3": ("qwen3", torch.float32, dict(r=3, lora_alpha=3, target_modules="all-linear")),
     "qwen3-one": ("qwen3-bias", torch.float32,
                   dict(r=1, lora_alpha=0.75, target_modules=["o_proj", "up_proj", "k_proj"])),
+    "phi3": ("../families/phi3-window", torch.float32,
+             dict(r=3, lora_alpha=6, target_modules=["qkv_proj", "gate_up_proj", "down_proj"])),
+    "neox": ("../families/neox-parallel", torch.float32,
+             dict(r=2, lora_alpha=4, target_modules=["query_key_value", "dense", "dense_h_to_4h"],
+                  modules_to_save=["final_layer_norm", "post_attention_layernorm"])),
+    "neox-whole": ("../families/neox-serial", torch.float32,
+                   dict(r=2, lora_alpha=3, target_modules=["dense_4h_to_h"],
+                        modules_to_save=["query_key_value"])),
+    "gemma3": ("../families/gemma3-dual", torch.float32,
+               dict(r=2, lora_alpha=4, target_modules="all-linear",
+                    modules_to_save=["post_attention_layernorm", "q_norm"])),
+    "granite4": ("../families/granite4-rope", torch.float32,
+                 dict(r=3, lora_alpha=5, use_rslora=True,
+                      target_modules=["q_proj", "input_linear", "output_linear"],
+                      modules_to_save=["post_attention_layernorm"])),
+    "olmo2": ("../families/olmo2-plain", torch.float32,
+              dict(r=2, lora_alpha=4, target_modules=["v_proj", "o_proj", "gate_proj"],
+                   modules_to_save=["post_attention_layernorm", "k_norm"])),
 }
 
 
@@ -100,7 +119,8 @@ def load(folder, name, dtype):
 
 
 def loss_of(model, batch, step):
-    tokens, targets = (moved(t.long(), SHIFT * (step % BATCHES), VOCAB) for t in batch)
+    tokens, targets = (moved(t.long(), SHIFT * (step % BATCHES), model.config.vocab_size)
+                       for t in batch)
     logits = model(tokens).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(),
                                              ignore_index=-1)
@@ -111,7 +131,8 @@ def compute(folder, name, batch, dtype):
     model, params = load(folder, name, dtype)
     out = {}
     once = list({id(p): p for p in params.values()}.values())
-    optimizer = torch.optim.AdamW(once, **ADAMW)
+    vectors = dict(params=[p for p in once if p.dim() == 1], weight_decay=0)
+    optimizer = torch.optim.AdamW([dict(params=[p for p in once if p.dim() > 1]), vectors], **ADAMW)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -130,8 +151,9 @@ def compute(folder, name, batch, dtype):
 
 
 def batch_of(name):
+    vocab = AutoConfig.from_pretrained(CASES[name][0]).vocab_size
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-    tokens, targets = (torch.randint(0, VOCAB, (BATCH, SEQ), dtype=torch.int32, generator=generator)
+    tokens, targets = (torch.randint(0, vocab, (BATCH, SEQ), dtype=torch.int32, generator=generator)
                        for _ in range(2))
     targets[0, 0] = targets[1, 4] = -1
     return tokens, targets

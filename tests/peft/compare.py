@@ -1,6 +1,6 @@
 """compare.py: our programs and PEFT on the same adapters; started by run.sh, in an empty folder.
 
-    compare.py GOLDEN     tests/golden, whose hf/ has small models and peft/ adapters that PEFT saved
+    compare.py GOLDEN     tests/golden: hf/ and families/ have small models, peft/ adapters that PEFT saved
 
 Everything is fp32. A check is a function and a case; the last line is "N passed, N failed".
 """
@@ -24,14 +24,14 @@ from transformers import AutoModelForCausalLM
 
 GOLDEN = pathlib.Path(sys.argv[1]).resolve()
 BIN = pathlib.Path(os.environ["HYBRID_BIN"]).resolve()
-SEQ, VOCAB, STEPS = 8, 96, 10
+SEQ, VOCAB, STEPS = 8, 61, 10  # the smallest vocabulary
 ADAMW = dict(lr=5e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 HERE = ["--device", "cpu", "--threads", "1", "--precision", "fp32", "--seq-len", str(SEQ), "--grad-accum-steps", "1"]
 PLAIN = ["--optimizer", "adamw", "--lr", "5e-3", "--beta1", "0.9", "--beta2", "0.95", "--adam-eps", "1e-8",
          "--weight-decay", "0.1", "--grad-clip", "1", "--schedule", "constant", "--lr-warmup-steps", "0",
          "--predictor", "none"]
 
-# What our programs train; the base is a folder of hf/.
+# What our programs train; the base is a folder of hf/ or families/.
 RUNS = {
     "gpt2": ["--lora-targets", "c_attn,c_proj,c_fc", "--lora-rank", "3"],
     "llama": ["--lora-targets", "all", "--lora-modules", "embed,head"],
@@ -39,9 +39,16 @@ RUNS = {
     "qwen2": ["--lora-targets", "attention", "--lora-modules", "embed", "--lora-rank", "2"],
     "qwen3": ["--lora-targets", "mlp", "--lora-dropout", "0.1", "--lora-modules", "final_norm.*,*.norm1.*,blocks.1.attn.*"],
     "gpt2-untied": ["--lora-targets", "c_attn", "--lora-modules", "ln_f,wpe,head,mlp.c_proj", "--lora-rank", "1"],
+    "phi3-window": ["--lora-targets", "all", "--lora-modules", "norm"],
+    "neox-parallel": ["--lora-targets", "all", "--lora-modules", "final_layer_norm,embed"],
+    "neox-serial": ["--lora-targets", "mlp", "--lora-modules", "query_key_value"],
+    "gemma3-dual": ["--lora-targets", "attention", "--lora-modules", "post_feedforward_layernorm,k_norm"],
+    "granite4-rope": ["--lora-targets", "q_proj,mlp", "--lora-modules", "o_proj"],
+    "olmo2-plain": ["--lora-targets", "q_proj,down_proj", "--lora-modules", "post_attention_layernorm,q_norm"],
 }
 FIVE = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]  # adapters of PEFT's, one of each architecture
-MORE = ["gpt2-untied-wte", "llama-whole", "qwen2-tied", "qwen3-one"]
+MORE = ["gpt2-untied-wte", "llama-whole", "qwen2-tied", "qwen3-one", "phi3", "neox", "neox-whole", "gemma3", "granite4",
+        "olmo2"]
 
 
 def program(name, *args):
@@ -64,7 +71,7 @@ def sequences(tokens):
 
 
 def base_folder(name):
-    return GOLDEN / "hf" / name
+    return next(GOLDEN / folder / name for folder in ("hf", "families") if (GOLDEN / folder / name).exists())
 
 
 def base_of(adapter):
@@ -165,7 +172,8 @@ def peft_goes_on(name):
     """Losses of AdamW steps on one sequence, and the adapter after them."""
     model = load_adapted(base_of(name), GOLDEN / "peft" / name, is_trainable=True)
     params = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(params, **ADAMW)
+    vectors = dict(params=[p for p in params if p.dim() == 1], weight_decay=0)
+    optimizer = torch.optim.AdamW([dict(params=[p for p in params if p.dim() > 1]), vectors], **ADAMW)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()

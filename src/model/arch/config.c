@@ -265,7 +265,7 @@ static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config
         return number == (f->kind == HY_CONFIG_FACTOR && f->fallback == 1 ? 0 : f->fallback);
     case HY_CONFIG_SWITCH: return *(const bool *)at == (f->fallback != 0);
     case HY_CONFIG_FUNCTION: return s->more.function == family->base->more.function;
-    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] == 0;
+    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] != 0;
     default: return false;
     }
 }

@@ -237,7 +237,7 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
 
 hy_status hy_config_read_positions(hy_config_reader *r, const hy_config_field *f) {
     const char *word;
-    HY_TRY(hy_config_word(r, f->key, "rope", &word));
+    HY_TRY(hy_config_word(r, f->key, "nope", &word)); /* null, too, means no rope */
     bool is_absent = strcmp(word, "nope") == 0;
     HY_FAIL_IF(!is_absent && strcmp(word, "rope") != 0, HY_ERR_INPUT,
                "%s: \"%s\" %.40s is not supported; supported: rope, nope", r->name, f->key, word);
