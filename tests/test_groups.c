@@ -451,7 +451,7 @@ END_TEST
 START_TEST(places_and_types_that_the_run_cannot_have_are_refused) {
     static const char *const wrong[][6] = {
         {"optim_place", "pinned", "optim_place disk",
-         "group 1 places the optim of blocks.0.norm1.weight disk, but the run places them pinned"},
+         "group 1 sets optim_place disk for blocks.0.norm1.weight, but optim_place of the run is pinned"},
         {"optimizer", "adafactor", "optim_dtype 8bit", "adafactor is always fp32; accepted: fp32"},
         {"precision", "fp32", "precision bf16", "but the run computes in fp32"},
         {"precision", "bf16", "precision fp8", "no matmul of the run uses fp8; accepted: bf16"},
