@@ -99,7 +99,7 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
         hy_chat_template_offer(&in->chat, offer);
         hy_say_to(&in->model->observer, HY_WARNING,
                   "the chat template in %s is not supported: %s; messages are joined without a "
-                  "template; choose one of %s if one of them matches",
+                  "template; if one of these matches, choose it with --chat-template: %s",
                   folder, in->chat.reason, offer);
     }
     describe_format(in, is_trained);
