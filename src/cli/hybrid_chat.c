@@ -1,9 +1,9 @@
 /* hybrid_chat.c: the program hybrid-chat: a conversation with a model in the terminal, or one
  * answer.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to
- * standard output; a file or pipe gets them byte for byte. Everything else goes to standard error.
- * The program uses only hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite, 75
+ * stopped by a signal. Answers go to standard output; a file or pipe gets them byte for byte.
+ * Everything else goes to standard error. The program uses only hybrid.h. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>

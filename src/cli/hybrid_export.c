@@ -1,6 +1,7 @@
 /* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or input. The program uses only hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite. The program
+ * uses only hybrid.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

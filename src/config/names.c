@@ -1,7 +1,7 @@
 /* names.c: names that users of other trainers type: keys, values, and hints.
  *
- * A name with the same meaning is accepted everywhere (flags, files, --set). A name without an
- * equal here gets a hint. '-' equals '_' in all of them. The names come from transformers, TRL,
+ * A name with the same meaning is accepted everywhere (flags, files, --set). A name without a
+ * counterpart here gets a hint. '-' equals '_' in all of them. The names come from transformers, TRL,
  * PEFT, Axolotl, Unsloth, LLaMA-Factory, torchtune, DeepSpeed, llama.cpp and nanoGPT. */
 #include <assert.h>
 #include <fnmatch.h>

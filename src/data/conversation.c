@@ -1,7 +1,7 @@
 /* conversation.c: recognises rows by their keys and reads their turns. See conversation.h.
  *
- * Other keys of a row are ignored and named: data sets have ids, sources and scores in their
- * rows. */
+ * Other keys of a row are ignored, and the run lists them: data sets have ids, sources and scores
+ * in their rows. */
 #include "data/conversation.h"
 
 #include <stdio.h>
