@@ -2,8 +2,9 @@
  * returns the exit code.
  *
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped by a signal
- * after saving. Output for people goes to standard output (to standard error with --json), errors
- * and warnings to standard error. The program uses only hybrid.h and hybrid_tools.h. */
+ * (and saved, if the run has a folder). Output for people goes to standard output (to standard
+ * error with --json), errors and warnings to standard error. The program uses only hybrid.h and
+ * hybrid_tools.h. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

@@ -63,7 +63,7 @@ static const hy_cli_flag own_flags[] = {
      .type = "action"},
     {"--selftest", HY_CLI_IS_SELFTEST,
      "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With --gpus or "
-     "--ranks: also test their communication; --out FOLDER writes the report.",
+     "--ranks: test their communication and training instead; --out FOLDER writes the report.",
      .type = "action"},
     {"--list-models", HY_CLI_IS_LIST_MODELS,
      "Show the built-in models with parameters and shape, then exit.", .type = "action"},

@@ -27,8 +27,10 @@ static hy_status check_adapter(const hy_config *config) {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *origin;
         HY_TRY(hy_config_get(config, keys[i], NULL, &origin));
-        HY_FAIL_IF(!strcmp(origin, "flag --adapter"), HY_ERR_INPUT,
-                   "adapter %s was not found; expected a folder saved by PEFT", keys[i] + 5);
+        HY_FAIL_IF(
+            !strcmp(origin, "flag --adapter"), HY_ERR_INPUT,
+            "adapter %s was not found; expected a folder saved by PEFT, or a run with adapters",
+            keys[i] + 5);
     }
     return HY_OK;
 }
@@ -148,8 +150,8 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
     HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
     HY_TRY(hy_checkpoint_has_adapters(from, &has_own));
     HY_FAIL_IF(has_own && m->adapters.set.count > 0, HY_ERR_INPUT,
-               "%s holds adapters; name their base model (--model), and add its folder \"adapter\" "
-               "to the adapters (--adapter)",
+               "%s holds adapters; name their base model (--model), and add the run's folder "
+               "\"adapter\" to --adapter",
                m->settings.init_from);
     HY_TRY(hy_engine_initialise_adapters(e));
     HY_TRY(hy_checkpoint_lacks_base(from, &e->base_is_named));

@@ -203,7 +203,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     return hy_fail(
         HY_ERR_INPUT,
         "%s is a checkpoint of another model: it has %zu tensors, this model has %zu%s%s", path,
-        hy_safetensors_count(st), expected, other ? "; one of them is " : "", other ? other : "");
+        hy_safetensors_count(st), expected, other ? "; this model does not have " : "",
+        other ? other : "");
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

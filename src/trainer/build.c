@@ -84,9 +84,9 @@ static hy_status choose_length(hy_trainer *t) {
         if (per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t))
             hy_say(t, HY_WARNING,
                    "a step takes %.0f sequences, but %g epoch%s of this data %s only %.0f: the run "
-                   "is one step that repeats the data; --step-tokens %lld makes smaller steps",
+                   "is one step that repeats the data; --step-tokens %lld makes the smallest steps",
                    per_step, epochs, epochs == 1 ? "" : "s", epochs == 1 ? "has" : "have",
-                   epochs * sequences, (long long)s->train.seq_len);
+                   epochs * sequences, (long long)s->train.seq_len * hy_engine_ranks(t->engine));
     }
     HY_FAIL_IF(steps < 1 || steps > 1e12, HY_ERR_INPUT,
                "the run would have %g steps; check steps, tokens and epochs", steps);
@@ -118,7 +118,8 @@ static void report_disabled(const hy_trainer *t) {
     }
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
-        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
+        hy_say(t, HY_NOTE, "%s; the run has only the phases Warmup and Full",
+               t->facts->no_prediction);
     } else if (is_asked_for && plan->choice.prediction_awaits_test) {
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->schedule->regime == HY_FINE_TUNING
@@ -182,12 +183,13 @@ static void report_optimizer(const hy_trainer *t) {
                "to lose what the model knows: --optimizer adamw is the safe choice");
     }
     if (share > most) {
+        double times = ceil(2 * share / most); /* half of the largest share or less */
+        long long all = (long long)tokens * hy_engine_ranks(t->engine);
         hy_say(t, HY_WARNING,
                "muon's matmuls take %.0f %% of the compute of forward and backward with %lld "
                "tokens per step, which is more than muon gains; they take %.0f %% with %lld tokens "
                "(--step-tokens), and --optimizer adamw avoids them",
-               100 * share, (long long)tokens, 50 * most,
-               (long long)ceil(2 * share * (double)tokens / most));
+               100 * share, all, 100 * share / times, (long long)times * all);
     }
 }
 
@@ -381,8 +383,8 @@ static hy_status check_early_stop(const hy_trainer *t) {
         "set eval_every",
         patience);
     hy_say(t, HY_WARNING,
-           "early_stop has no effect: this short run has no validation before its end; add "
-           "--eval-every N");
+           "early_stop has no effect: without eval_every, this run has no validation before its "
+           "end; add --eval-every N");
     return HY_OK;
 }
 

@@ -300,10 +300,10 @@ test_the_first_lines_say_what_is_trained() {
 # A preset has no folder that frozen weights could be read from again.
 test_a_checkpoint_with_frozen_weights_says_so() {
     run_tiny --lora --steps 1 --out drawn
-    grep -qE 'checkpoint size: [0-9.]+ KiB, [0-9.]+ KiB of it frozen weights, which a run with --model FOLDER' \
+    grep -qE 'checkpoint size: [0-9.]+ KiB, [0-9.]+ KiB of it frozen weights; a run with --model FOLDER' \
         "$stdout" || fail "$(head "$stdout")"
     run --plan --model tiny-llama --qlora --card rtx4060
-    grep -qE '^checkpoint size: [0-9.]+ MiB, [0-9.]+ [KM]iB of it frozen weights, which a run with --model FOLDER' \
+    grep -qE '^checkpoint size: [0-9.]+ MiB, [0-9.]+ [KM]iB of it frozen weights; a run with --model FOLDER' \
         "$stdout" || fail "$(grep checkpoint "$stdout")"
     run --model drawn --lora --data builtin --builtin-bytes 60000 --steps 1 --seq-len 32 --out tuned --device cpu
     expect_refusal "drawn has no config.json"
