@@ -111,7 +111,7 @@ wrong_usage_is_reported() {
 unreadable_lines_are_reported() {
     mkdir -p broken
     { cat going/metrics.jsonl; printf '\nnonsense\n'; } > broken/metrics.jsonl
-    expect_code 0 report broken && grep -q '2 lines could not be read' err
+    expect_code 0 report broken && grep -q 'skipped 2 lines of metrics.jsonl that could not be read' err
 }
 
 # ---- the page in a browser --------------------------------------------------------------------------
