@@ -190,7 +190,7 @@ START_TEST(a_step_without_a_micro_batch_in_the_limits_is_refused) {
                                   PAIRS("card", "rtx5080", "model", "gpt2-124m", "step_tokens",
                                         "130048", "min_batch_size", "2"));
     must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT,
-              "change step_tokens, min_batch_size or max_batch_size");
+              "change the size of a step, min_batch_size or max_batch_size");
     hy_config_destroy(config);
     t = plan_words(CARD_RUN, PAIRS("card", "rtx5080", "model", "gpt2-124m", "step_tokens", "204800",
                                    "min_batch_size", "100", "recompute", "all"));

@@ -112,8 +112,8 @@ static const hy_cli_program program = {
              "In a conversation: /reset starts over, /adapter NAME switches the adapter, /help\n"
              "lists all commands, /exit (or Ctrl-D) ends the program. Ctrl-C stops an answer.\n"
              "A line that ends in \\ continues on the next line.\n"
-             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite,\n"
-             "75 stopped by a signal.\n",
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not\n"
+             "finite, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };

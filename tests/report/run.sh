@@ -103,7 +103,7 @@ wrong_usage_is_reported() {
         expect_code 2 report nowhere && grep -q 'nowhere' err &&
         expect_code 2 report run --fast && grep -q -- '--fast' err &&
         expect_code 2 report run --out && grep -q 'needs a value: FILE' err &&
-        mkdir -p empty && expect_code 2 report empty && grep -q 'no lines in metrics.jsonl' err &&
+        mkdir -p empty && expect_code 2 report empty && grep -q 'no readable line in metrics.jsonl' err &&
         expect_code 2 report run --out nowhere/page.html && [ ! -e nowhere ] &&
         expect_code 0 report --help && grep -q 'Usage' out && expect_code 0 report --version
 }
@@ -111,7 +111,7 @@ wrong_usage_is_reported() {
 unreadable_lines_are_reported() {
     mkdir -p broken
     { cat going/metrics.jsonl; printf '\nnonsense\n'; } > broken/metrics.jsonl
-    expect_code 0 report broken && grep -q '2 lines could not be read' err
+    expect_code 0 report broken && grep -q 'skipped 2 lines of metrics.jsonl that could not be read' err
 }
 
 # ---- the page in a browser --------------------------------------------------------------------------
