@@ -7,7 +7,7 @@
 #include "hub/hf_tensors.h"
 
 /* Names, types, shapes and bytes of all tensors. */
-static inline void tensors_are_the_same(const char *folder, const char *other) {
+static inline void models_are_the_same(const char *folder, const char *other) {
     hy_hf_tensors *a, *b;
     must(hy_hf_tensors_open(folder, &a));
     must(hy_hf_tensors_open(other, &b));

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "config/builtin.h"
+#include "config/derived.h"
 #include "config_fixture.h"
 
 /* ---- models ------------------------------------------------------------------------------------
@@ -55,21 +56,15 @@ START_TEST(wrong_models_are_refused) {
 }
 END_TEST
 
-/* What a shape holds, counted here from the definition of the architecture. */
 static int64_t parameters(const hy_settings *s) {
-    int64_t W = s->shape.width, V = s->shape.vocab;
-    int64_t kv = s->shape.kv_heads ? s->shape.kv_heads : s->shape.heads;
-    int64_t D = s->shape.head_size ? s->shape.head_size : W / s->shape.heads;
-    int64_t q_size = s->shape.heads * D, kv_size = kv * D;
-    int64_t M = s->shape.mlp_width ? s->shape.mlp_width : 4 * W;
-    int64_t norm = s->shape.norm != HY_LAYERNORM ? W : 2 * W;
-    int64_t ups = s->shape.activation != HY_ACTIVATION_SWIGLU ? 1 : 2; /* matrices from W to M */
-    int64_t block = 2 * norm + W * (q_size + 2 * kv_size) + q_size * W + (ups + 1) * W * M;
-    if (s->shape.qkv_bias) block += q_size + 2 * kv_size;
-    if (s->shape.proj_bias) block += W + ups * M + W;
-    if (s->shape.qk_norm) block += 2 * D;
-    int64_t positions = s->shape.positions != HY_POSITIONS_LEARNED ? 0 : s->shape.context * W;
-    return V * W * (s->shape.tied_head ? 1 : 2) + positions + s->shape.layers * block + norm;
+    hy_shape shape;
+    hy_params params;
+    int64_t count = 0;
+    must(hy_shape_from_settings(s, &shape));
+    must(hy_params_init(&params, &shape));
+    for (int32_t i = 0; i < params.count; i++) count += params.list[i].stored;
+    hy_params_fini(&params);
+    return count;
 }
 
 START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
@@ -77,16 +72,30 @@ START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
         const char *name;
         int64_t count;
     } known[] = {
-        {"gpt2-124m", 124439808},     {"gpt2-350m", 354823168},
-        {"gpt2-774m", 774030080},     {"gpt2-1558m", 1557611200},
-        {"llama-3.2-1b", 1235814400}, {"qwen2.5-0.5b", 494032768},
-        {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},
-        {"qwen2.5-7b", 7615616512},   {"llama-2-7b", 6738415616},
-        {"llama-3.1-8b", 8030261248}, {"qwen3-0.6b", 596049920},
-        {"qwen3-8b", 8190735360},     {"qwen2.5-32b", 32763876352},
-        {"mistral-7b", 7241732096},   {"nano", 787584},
-        {"tiny-llama", 5869824},      {"tiny-gpt2", 6646272},
-        {"llama-2-13b", 13015864320}, {"qwen2.5-14b", 14770033664},
+        {"gpt2-124m", 124439808},       {"gpt2-350m", 354823168},
+        {"gpt2-774m", 774030080},       {"gpt2-1558m", 1557611200},
+        {"llama-3.2-1b", 1235814400},   {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
+        {"qwen2.5-7b", 7615616512},     {"llama-2-7b", 6738415616},
+        {"llama-3.1-8b", 8030261248},   {"qwen3-0.6b", 596049920},
+        {"qwen3-8b", 8190735360},       {"qwen2.5-32b", 32763876352},
+        {"mistral-7b", 7241732096},     {"nano", 787584},
+        {"tiny-llama", 5869824},        {"tiny-gpt2", 6646272},
+        {"llama-2-13b", 13015864320},   {"qwen2.5-14b", 14770033664},
+        {"gemma-2-2b", 2614341888},     {"gemma-2-9b", 9241705984},
+        {"gemma-3-270m", 268098176},    {"gemma-3-1b", 999885952},
+        {"gemma-3-4b", 3880263168},     {"gemma-3-12b", 11766034176},
+        {"phi-3-mini-4k", 3821079552},  {"phi-4", 14659507200},
+        {"phi-4-mini", 3836021760},     {"olmo-2-1b", 1484916736},
+        {"olmo-2-7b", 7298617344},      {"olmo-3-7b", 7298011136},
+        {"smollm3-3b", 3075098624},     {"granite-3.3-2b", 2533539840},
+        {"granite-3.3-8b", 8170864640}, {"granite-4.0-350m", 352379904},
+        {"granite-4.0-1b", 1631750144}, {"granite-4.0-micro", 3402836480},
+        {"ministral-3-3b", 3429006336}, {"ministral-3-8b", 8489553920},
+        {"pythia-70m", 70426624},       {"pythia-160m", 162322944},
+        {"pythia-410m", 405334016},     {"pythia-1b", 1011781632},
+        {"pythia-1.4b", 1414647808},    {"pythia-2.8b", 2775208960},
+        {"pythia-6.9b", 6857302016},
     };
     size_t count = sizeof known / sizeof known[0];
     for (size_t i = 0; i < count; i++) {

@@ -5,73 +5,16 @@
  * steps and greedy tokens are compared in fp32; then it is written and compared with the original.
  * A new folder needs no code. HYBRID_EXPORTS=DIR keeps what is written in DIR, for
  * golden/check_exports.py; HYBRID_SHOW_DISTANCES=1 prints distances. */
-#include "config/derived.h"
-#include "golden/compare.h"
-#include "hf_folders.h"
-#include "hub/hf_export.h"
-#include "hub/hf_load.h"
-#include "model/decode.h"
+#include "golden/families.h"
 
 #define BOUND 1e-5
-enum { GREEDY = 40, STEPS = 20 };
-
-static char **cases;
-static size_t case_count;
-
-static const char *folder_of(const char *name) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/tests/golden/families/%s", HY_SOURCE_DIR, name);
-    return path;
-}
+enum { STEPS = 20 };
 
 static void show(const golden *g, const char *what, double far) {
     if (getenv("HYBRID_SHOW_DISTANCES")) printf("%s: %s %.1e\n", g->name, what, far);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-/* The shape through the settings, as a run finds it. A run may set a longer context. */
-static hy_status find_shape(const char *folder, int32_t seq, hy_shape *shape) {
-    hy_config *config;
-    must(hy_config_create(&config));
-    hy_status status = hy_config_set(config, "model", folder, HY_FROM_CALLER);
-    if (status == HY_OK) status = hy_shape_from_settings(hy_config_settings(config), shape);
-    if (status == HY_OK && shape->context < seq) shape->context = seq;
-    hy_config_destroy(config);
-    return status;
-}
-
-static void open_expected(golden *g, const char *name) {
-    char path[600];
-    *g = (golden){.name = name, .dtype = HY_F32, .owns_backend = true};
-    snprintf(path, sizeof path, "%s/expected.safetensors", folder_of(name));
-    must(hy_safetensors_open(path, &g->file));
-    g->batch = (int32_t)entry_of(g, "tokens")->shape[0];
-    g->seq = (int32_t)entry_of(g, "tokens")->shape[1];
-}
-
-static void open_family(golden *g, const char *name, const char *folder) {
-    hy_shape shape;
-    open_expected(g, name);
-    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &g->backend));
-    must(g->backend->stream_create(g->backend, "families", &g->stream));
-    must(find_shape(folder, g->seq, &shape));
-    must(hy_model_create(&shape, &g->model));
-    take_memory(g);
-    load_batch(g);
-    spoil(g, g->weights.data, g->weights.layout.bytes);
-    must(hy_hf_load_weights(folder, g->model, &g->weights, g->stream, &(hy_load_options){0}));
-}
-
 /* ---- computing ------------------------------------------------------------------------------- */
-
-static double logits_far(golden *g) {
-    trial t;
-    open_trial(&t, g, 0, 1, false);
-    double far = logits_distance(&t);
-    close_trial(&t);
-    return far;
-}
 
 START_TEST(logits_are_those_of_transformers) {
     golden g;
@@ -82,65 +25,6 @@ START_TEST(logits_are_those_of_transformers) {
     close_golden(&g);
 }
 END_TEST
-
-static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
-                            float *out) {
-    const float *values = hy_store_backing(context, param);
-    memcpy(out, values + first, (size_t)count * sizeof *out);
-    return HY_OK;
-}
-
-/* Writes a store as a model folder: so tensors have the names and the layout of the family. */
-static hy_status write_store(const golden *g, hy_store *store, const char *source, hy_dtype dtype,
-                             const char *folder) {
-    static const hy_observer nobody = {0};
-    return hy_hf_write(&(hy_hf_writing){.folder = folder,
-                                        .source = source,
-                                        .shape = &g->model->shape,
-                                        .params = &g->model->params,
-                                        .dtype = dtype,
-                                        .shard_size = 1u << 30,
-                                        .read = read_store,
-                                        .context = store,
-                                        .observer = &nobody});
-}
-
-static void *read_found(hy_hf_found found) {
-    void *data = malloc(found.entry->bytes);
-    ck_assert_ptr_nonnull(data);
-    must(hy_safetensors_read(found.file, found.entry, 0, data, found.entry->bytes));
-    return data;
-}
-
-/* The worst gradient: each tensor of the folder that PyTorch has a gradient of. */
-static double gradients_far(const golden *g, const char *folder, char worst[HY_HF_NAME_MAX]) {
-    hy_hf_tensors *ours;
-    double far = 0;
-    size_t compared = 0, expected = 0;
-    must(hy_hf_tensors_open(folder, &ours));
-    for (size_t i = 0; i < hy_safetensors_count(g->file); i++) {
-        expected += strncmp(hy_safetensors_at(g->file, i)->name, "grad.", 5) == 0;
-    }
-    for (size_t i = 0; i < hy_hf_tensors_count(ours); i++) {
-        hy_hf_found found = hy_hf_tensors_at(ours, i);
-        char name[HY_HF_NAME_MAX + 8];
-        snprintf(name, sizeof name, "grad.%s", found.entry->name);
-        const hy_safetensors_entry *entry = hy_safetensors_find(g->file, name);
-        if (!entry) continue; /* zero but for rounding */
-        ck_assert_uint_eq(entry->bytes, found.entry->bytes);
-        float *a = read_found(found), *b = bytes_of(g, entry);
-        double here = distance(a, b, (int64_t)(entry->bytes / sizeof *a));
-        if (here >= far) snprintf(worst, HY_HF_NAME_MAX, "%s", found.entry->name);
-        far = fmax(far, here);
-        compared++;
-        free(a);
-        free(b);
-    }
-    ck_assert_msg(compared == expected, "%s: %zu of %zu gradients have a tensor", g->name, compared,
-                  expected);
-    hy_hf_tensors_close(ours);
-    return far;
-}
 
 START_TEST(loss_and_gradients_are_those_of_pytorch) {
     golden g;
@@ -193,45 +77,10 @@ END_TEST
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-static int32_t best_of(const float *logits, int32_t vocab) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < vocab; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
-static void check_greedy(golden *g, hy_decoder *decoder) {
-    int32_t prompt = int_of(g, "prompt"), vocab = g->model->shape.vocab, next;
-    int32_t *tokens = bytes_of(g, entry_of(g, "tokens"));
-    int32_t *expected = bytes_of(g, entry_of(g, "greedy"));
-    float *logits = malloc((size_t)vocab * sizeof *logits);
-    ck_assert_uint_eq(entry_of(g, "greedy")->bytes, GREEDY * sizeof *expected);
-    must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, tokens, prompt, logits));
-    for (int i = 0; i < GREEDY; i++) {
-        next = best_of(logits, vocab);
-        ck_assert_msg(next == expected[i], "%s: token %d is %d, transformers has %d", g->name, i,
-                      next, expected[i]);
-        must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, &next, 1, logits));
-    }
-    free(tokens);
-    free(expected);
-    free(logits);
-}
-
 START_TEST(greedy_tokens_are_those_of_transformers) {
     golden g;
-    hy_decoder *decoder;
-    void *memory;
     open_family(&g, cases[_i], folder_of(cases[_i]));
-    hy_decoder_options options = {.context = int_of(&g, "prompt") + GREEDY, .dtype = HY_F32};
-    must(hy_decoder_create(g.model, g.backend, &options, &decoder));
-    must(g.backend->alloc(g.backend, HY_DEVICE, decoder->bytes, &memory));
-    memset(memory, 0xff, decoder->bytes);
-    must(hy_decoder_place(decoder, g.stream, memory));
-    check_greedy(&g, decoder);
-    hy_decoder_destroy(decoder);
-    g.backend->release(g.backend, HY_DEVICE, memory, 0);
+    check_greedy(&g);
     close_golden(&g);
 }
 END_TEST
@@ -295,7 +144,7 @@ static void check_written(golden *g, const char *source, const char *original, c
     hy_hf_config config;
     must(hy_hf_config_look(original, &config));
     must(write_store(g, &g->weights, source, config.dtype, out));
-    tensors_are_the_same(original, out);
+    models_are_the_same(original, out);
     if (source == original) configs_are_the_same(original, out);
     open_family(&again, g->name, out);
     shapes_are_the_same(&g->model->shape, &again.model->shape);
@@ -324,6 +173,70 @@ START_TEST(what_is_written_is_what_was_read) {
 }
 END_TEST
 
+/* ---- published models ------------------------------------------------------------------------ */
+
+static void check_count(const char *name, long long parameters, const char *json) {
+    hy_hf_config config;
+    hy_model *model;
+    must(hy_hf_config_parse(json, strlen(json), name, &config));
+    ck_assert_msg(config.has_images || config.notes.size == 0, "%s", config.notes.data);
+    must(hy_model_create(&config.shape, &model));
+    int64_t stored = 0; /* without padding */
+    for (int32_t i = 0; i < model->params.count; i++) stored += model->params.list[i].stored;
+    ck_assert_msg(stored == parameters, "%s has %lld parameters, published are %lld", name,
+                  (long long)stored, parameters);
+    hy_model_destroy(model);
+    hy_hf_config_free(&config);
+}
+
+START_TEST(published_configs_have_the_published_number_of_parameters) {
+    char *text, name[64];
+    size_t size;
+    int count = 0, json;
+    long long parameters;
+    must(hy_file_read(HY_SOURCE_DIR "/tests/golden/published.txt", &text, &size));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), count++) {
+        ck_assert_int_eq(sscanf(line, "%63s %lld %n", name, &parameters, &json), 2);
+        check_count(name, parameters, line + json);
+    }
+    ck_assert_int_ge(count, 30);
+    free(text);
+}
+END_TEST
+
+/* A sparse config.json is refused, or it has the shape of the whole one. */
+static void check_defaults(const char *sparse, const char *whole) {
+    hy_hf_config a, b;
+    hy_text one = {0}, other = {0};
+    must(hy_hf_config_parse(whole, strlen(whole), "whole", &b));
+    if (hy_hf_config_parse(sparse, strlen(sparse), "sparse", &a) == HY_OK) {
+        must(hy_hf_config_write(&a.shape, HY_F32, NULL, NULL, &one));
+        must(hy_hf_config_write(&b.shape, HY_F32, NULL, NULL, &other));
+        bool is_same = strcmp(one.data, other.data) == 0;
+        ck_assert_msg(is_same, "%s: read as %s, transformers reads %s", sparse, one.data,
+                      other.data);
+        hy_hf_config_free(&a);
+    }
+    hy_hf_config_free(&b);
+    hy_text_free(&one);
+    hy_text_free(&other);
+}
+
+START_TEST(fields_left_out_have_the_defaults_of_transformers) {
+    char *text, *tab;
+    size_t size;
+    int count = 0;
+    must(hy_file_read(HY_SOURCE_DIR "/tests/golden/defaults.txt", &text, &size));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), count++) {
+        ck_assert_ptr_nonnull(tab = strchr(line, '\t'));
+        *tab = 0;
+        check_defaults(line, tab + 1);
+    }
+    ck_assert_int_ge(count, 10);
+    free(text);
+}
+END_TEST
+
 static Suite *families_suite(void) {
     Suite *suite = suite_create("families");
     TCase *tc = tcase_create("transformers");
@@ -334,6 +247,8 @@ static Suite *families_suite(void) {
     tcase_add_loop_test(tc, twenty_adamw_steps_follow_pytorch, 0, (int)case_count);
     tcase_add_loop_test(tc, greedy_tokens_are_those_of_transformers, 0, (int)case_count);
     tcase_add_loop_test(tc, what_is_written_is_what_was_read, 0, (int)case_count);
+    tcase_add_test(tc, fields_left_out_have_the_defaults_of_transformers);
+    tcase_add_test(tc, published_configs_have_the_published_number_of_parameters);
     suite_add_tcase(suite, tc);
     return suite;
 }

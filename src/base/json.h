@@ -78,6 +78,8 @@ void hy_json_close_array(hy_json_writer *w);
 void hy_json_put_int(hy_json_writer *w, const char *key, int64_t value);
 /* NaN and infinities become null; every other value reads back to the same bits. */
 void hy_json_put_double(hy_json_writer *w, const char *key, double value);
+/* As above, with a point in whole numbers too: 2.0. */
+void hy_json_put_real(hy_json_writer *w, const char *key, double value);
 void hy_json_put_bool(hy_json_writer *w, const char *key, bool value);
 /* NULL becomes null; invalid UTF-8 bytes become U+FFFD. */
 void hy_json_put_string(hy_json_writer *w, const char *key, const char *value);

@@ -97,6 +97,13 @@ void hy_json_put_double(hy_json_writer *w, const char *key, double value) {
     hy_text_add(w->text, isfinite(value) ? hy_number_format(value, digits) : "null");
 }
 
+void hy_json_put_real(hy_json_writer *w, const char *key, double value) {
+    char digits[HY_NUMBER_MAX];
+    hy_json_put_double(w, key, value);
+    bool is_whole = isfinite(value) && !strpbrk(hy_number_format(value, digits), ".e");
+    if (is_whole) hy_text_add(w->text, ".0");
+}
+
 void hy_json_put_bool(hy_json_writer *w, const char *key, bool value) {
     begin_value(w, key);
     hy_text_add(w->text, value ? "true" : "false");

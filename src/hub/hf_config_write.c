@@ -31,10 +31,10 @@ static void put_node(hy_json_writer *w, const char *key, const hy_json_node *nod
         hy_json_put_bool(w, key, is_on);
     } else if (hy_json_as_string(node, &string, NULL)) {
         hy_json_put_string(w, key, string);
-    } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_int(node, &integer)) {
+    } else if (hy_json_is_integer(node) && hy_json_as_int(node, &integer)) {
         hy_json_put_int(w, key, integer);
     } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_double(node, &number)) {
-        hy_json_put_double(w, key, number);
+        hy_json_put_real(w, key, number);
     } else if (hy_json_type_of(node) == HY_JSON_ARRAY) {
         hy_json_open_array(w, key);
         for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
@@ -114,6 +114,8 @@ hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_jso
     hy_json_open_object(&w, NULL);
     put_shape(&w, family, shape, dtype);
     if (!source || tokens) put_tokens(&w, tokens);
+    if (!source)
+        hy_json_put_null(&w, "pad_token_id"); /* Phi-3's default may exceed the vocabulary */
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
         bool is_written = hy_hf_is_used(family, hy_json_key(m)) ||
                           hy_word_is_in(other_names, hy_json_key(m)) ||

@@ -6,6 +6,7 @@ transformers computes from them; tests/test_families.c compares.
     oracle/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
     oracle/bin/python tests/golden/make_families.py [NAME..]   # writes families/NAME
     oracle/bin/python tests/golden/make_families.py --counts   # parameters of published models
+    oracle/bin/python tests/golden/make_families.py --defaults # of configs with sizes alone
 
 families/NAME is config.json and model.safetensors (weights in bf16) and expected.safetensors:
 tokens, targets (B,T) i32, target -1 does not count; logits (B,T,V), loss (1), greedy (40) i32: the
@@ -21,8 +22,10 @@ import argparse
 import contextlib
 import json
 import math
+import pathlib
 import shutil
 import sys
+import tempfile
 
 import numpy as np
 import torch
@@ -30,7 +33,7 @@ import transformers
 import transformers.modeling_rope_utils as rope_utils
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from make_golden import ADAMW, FOLDER, Float64Torch, clip_scale, distance, hf_values, mean_loss
 from make_golden import word, write_safetensors
@@ -491,14 +494,250 @@ def make_multimodal(name, source):
     print(f"{name:22s}         {size:7d} bytes, as {source}, fp32: logits {far:.1e}", flush=True)
 
 
+# ---- published models ----------------------------------------------------------------------------
+
+
+def published(kind, cls, layers, width, mlp, heads, kv_heads, vocab, **rest):
+    return dict(model_type=kind, architectures=[cls], num_hidden_layers=layers, hidden_size=width,
+                intermediate_size=mlp, num_attention_heads=heads, num_key_value_heads=kv_heads,
+                vocab_size=vocab, torch_dtype="bfloat16", **rest)
+
+
+def gemma2(layers, width, mlp, heads, kv_heads, head_dim, scalar):
+    return published("gemma2", "Gemma2ForCausalLM", layers, width, mlp, heads, kv_heads, 256000,
+                     head_dim=head_dim, query_pre_attn_scalar=scalar, attn_logit_softcapping=50.0,
+                     final_logit_softcapping=30.0, sliding_window=4096, rope_theta=10000.0,
+                     max_position_embeddings=8192, rms_norm_eps=1e-6, attention_bias=False,
+                     hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh",
+                     cache_implementation="hybrid")
+
+
+def gemma3_small(layers, width, mlp):
+    return published("gemma3_text", "Gemma3ForCausalLM", layers, width, mlp, 4, 1, 262144,
+                     head_dim=256, query_pre_attn_scalar=256, attn_logit_softcapping=None,
+                     final_logit_softcapping=None, sliding_window=512, sliding_window_pattern=6,
+                     rope_theta=1000000, rope_local_base_freq=10000, rope_scaling=None,
+                     max_position_embeddings=32768, rms_norm_eps=1e-6, attention_bias=False,
+                     hidden_activation="gelu_pytorch_tanh")
+
+
+def gemma3_large(**text):
+    """As published: what is not said has the class's default, 8 heads or 262,208 tokens too."""
+    text.update(model_type="gemma3_text", sliding_window=1024,
+                rope_scaling=dict(factor=8.0, rope_type="linear"))
+    vision = dict(model_type="siglip_vision_model", hidden_size=1152, intermediate_size=4304,
+                  num_hidden_layers=27, num_attention_heads=16, image_size=896, patch_size=14,
+                  vision_use_head=False)
+    return dict(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3",
+                boi_token_index=255999, eoi_token_index=256000, image_token_index=262144,
+                mm_tokens_per_image=256, text_config=text, vision_config=vision,
+                torch_dtype="bfloat16")
+
+
+def phi3(layers, width, mlp, heads, kv_heads, vocab, **rest):
+    return published("phi3", "Phi3ForCausalLM", layers, width, mlp, heads, kv_heads, vocab,
+                     rms_norm_eps=1e-5, attention_bias=False, hidden_act="silu", resid_pdrop=0.0,
+                     embd_pdrop=0.0, **rest)
+
+
+def phi4_mini():
+    long_factor = [
+        1, 1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897, 1.956131817,
+        2.187582649, 2.446418898, 2.735880826, 3.059592084, 3.421605075, 3.826451687, 4.279200023,
+        4.785517845, 5.351743533, 5.984965424, 6.693110555, 7.485043894, 8.370679318, 9.36110372,
+        10.4687158, 11.70738129, 13.09260651, 14.64173252, 16.37415215, 18.31155283, 20.47818807,
+        22.90118105, 25.61086418, 28.64115884, 32.03, 32.1, 32.13, 32.23, 32.6, 32.61, 32.64,
+        32.66, 32.7, 32.71, 32.93, 32.97, 33.28, 33.49, 33.5, 44.16, 47.77]
+    return phi3(32, 3072, 8192, 24, 8, 200064, tie_word_embeddings=True, rope_theta=10000.0,
+                rope_scaling=dict(type="longrope", long_factor=long_factor,
+                                  short_factor=[1.0] * 48),
+                partial_rotary_factor=0.75, max_position_embeddings=131072,
+                original_max_position_embeddings=4096, sliding_window=262144, mlp_bias=False,
+                lm_head_bias=False, full_attn_mod=1, interpolate_factor=1)
+
+
+def olmo(kind, layers, width, mlp, heads, kv_heads, vocab, context, **rest):
+    return published(kind.lower(), f"{kind}ForCausalLM", layers, width, mlp, heads, kv_heads,
+                     vocab, tie_word_embeddings=False, rope_theta=500000, rms_norm_eps=1e-6,
+                     max_position_embeddings=context, attention_bias=False, hidden_act="silu",
+                     **rest)
+
+
+def olmo3(layers, width, mlp, heads, kv_heads):
+    yarn = dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=8192,
+                beta_fast=32.0, beta_slow=1.0, attention_factor=1.2079441541679836)
+    return olmo("Olmo3", layers, width, mlp, heads, kv_heads, 100278, 65536, rope_scaling=yarn,
+                sliding_window=4096, layer_types=pattern("sssf" * (layers // 4)))
+
+
+def smollm3():
+    return published("smollm3", "SmolLM3ForCausalLM", 36, 2048, 11008, 16, 4, 128256,
+                     tie_word_embeddings=True, rope_theta=5000000.0, rope_scaling=None,
+                     max_position_embeddings=65536, rms_norm_eps=1e-6, attention_bias=False,
+                     mlp_bias=False, hidden_act="silu", no_rope_layer_interval=4,
+                     no_rope_layers=[1, 1, 1, 0] * 9, sliding_window=None,
+                     use_sliding_window=False, max_window_layers=28, pretraining_tp=1)
+
+
+def granite(layers, width, mlp, heads, kv_heads, vocab, residual, attention, logits, **rest):
+    kind = rest.pop("kind", ("granite", "GraniteForCausalLM"))
+    return published(*kind, layers, width, mlp, heads, kv_heads, vocab, tie_word_embeddings=True,
+                     embedding_multiplier=12.0, residual_multiplier=residual,
+                     attention_multiplier=attention, logits_scaling=logits, rope_theta=1e7,
+                     rope_scaling=None, max_position_embeddings=131072, rms_norm_eps=1e-5,
+                     attention_bias=False, hidden_act="silu", **rest)
+
+
+def granite4(layers, width, mlp, heads, kv_heads, *factors):
+    return granite(layers, width, mlp, heads, kv_heads, 100352, *factors,
+                   kind=("granitemoehybrid", "GraniteMoeHybridForCausalLM"),
+                   shared_intermediate_size=mlp, num_local_experts=0, num_experts_per_tok=0,
+                   layer_types=["attention"] * layers, position_embedding_type="rope",
+                   mamba_n_heads=16, mamba_d_head="auto", normalization_function="rmsnorm")
+
+
+def ministral3(layers, width, mlp, tied, theta):
+    yarn = dict(type="yarn", rope_type="yarn", rope_theta=theta, factor=16.0, beta_fast=32.0,
+                original_max_position_embeddings=16384, beta_slow=1.0, mscale=1.0,
+                mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+    text = published("ministral3", "Ministral3ForCausalLM", layers, width, mlp, 32, 8, 131072,
+                     head_dim=128, rope_parameters=yarn, max_position_embeddings=262144,
+                     rms_norm_eps=1e-5, sliding_window=None, hidden_act="silu",
+                     tie_word_embeddings=tied)
+    vision = dict(model_type="pixtral", hidden_size=1024, intermediate_size=4096, head_dim=64,
+                  num_hidden_layers=24, num_attention_heads=16, image_size=1540, patch_size=14)
+    return dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3",
+                text_config=text, vision_config=vision, spatial_merge_size=2,
+                image_token_index=10, dtype="bfloat16", tie_word_embeddings=tied)
+
+
+def pythia(layers, width, heads, vocab=50304):
+    config = published("gpt_neox", "GPTNeoXForCausalLM", layers, width, 4 * width, heads, None,
+                       vocab, rotary_pct=0.25, rotary_emb_base=10000, layer_norm_eps=1e-5,
+                       max_position_embeddings=2048, hidden_act="gelu", tie_word_embeddings=False,
+                       use_parallel_residual=True)
+    del config["num_key_value_heads"]
+    return config
+
+
+# config.json with the fields that matter, and the number of parameters that others report for the
+# published files; None: not found.
+PUBLISHED = {
+    "llama-3.2-1b": (published("llama", "LlamaForCausalLM", 16, 2048, 8192, 32, 8, 128256,
+                               head_dim=64, tie_word_embeddings=True, rope_theta=500000.0,
+                               rope_scaling=dict(rope_type="llama3", factor=32.0,
+                                                 low_freq_factor=1.0, high_freq_factor=4.0,
+                                                 original_max_position_embeddings=8192),
+                               max_position_embeddings=131072, rms_norm_eps=1e-5), 1235814400),
+    "gemma-2-2b": (gemma2(26, 2304, 9216, 8, 4, 256, 256), 2614341888),
+    "gemma-2-9b": (gemma2(42, 3584, 14336, 16, 8, 256, 256), 9241705984),
+    "gemma-2-27b": (gemma2(46, 4608, 36864, 32, 16, 128, 144), 27227128320),
+    "gemma-3-270m": (gemma3_small(18, 640, 2048), 268098176),
+    "gemma-3-1b": (gemma3_small(26, 1152, 6912), 999885952),
+    "gemma-3-4b": (gemma3_large(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34),
+                   3880263168),
+    "gemma-3-12b": (gemma3_large(hidden_size=3840, intermediate_size=15360, num_hidden_layers=48,
+                                 num_attention_heads=16, num_key_value_heads=8), 11766034176),
+    "gemma-3-27b": (gemma3_large(hidden_size=5376, intermediate_size=21504, num_hidden_layers=62,
+                                 num_attention_heads=32, num_key_value_heads=16, head_dim=128,
+                                 query_pre_attn_scalar=168), 27009346304),
+    "phi-3-mini-4k": (phi3(32, 3072, 8192, 32, 32, 32064, tie_word_embeddings=False,
+                           rope_theta=10000.0, rope_scaling=None, sliding_window=2047,
+                           max_position_embeddings=4096, original_max_position_embeddings=4096),
+                      3821079552),
+    "phi-4": (phi3(40, 5120, 17920, 40, 10, 100352, tie_word_embeddings=False, rope_theta=250000,
+                   rope_scaling=None, sliding_window=None, max_position_embeddings=16384,
+                   original_max_position_embeddings=16384), 14659507200),
+    "phi-4-mini": (phi4_mini(), 3836021760),
+    "olmo-2-1b": (olmo("Olmo2", 16, 2048, 8192, 16, 16, 100352, 4096), 1484916736),
+    "olmo-2-7b": (olmo("Olmo2", 32, 4096, 11008, 32, 32, 100352, 4096), 7298617344),
+    "olmo-2-13b": (olmo("Olmo2", 40, 5120, 13824, 40, 40, 100352, 4096), 13716198400),
+    "olmo-3-7b": (olmo3(32, 4096, 11008, 32, 32), 7298011136),
+    "olmo-3-32b": (olmo3(64, 5120, 27648, 40, 8), 32233522176),
+    "smollm3-3b": (smollm3(), 3075098624),
+    "granite-3.3-2b": (granite(40, 2048, 8192, 32, 8, 49159, 0.22, 0.015625, 8.0), 2533539840),
+    "granite-3.3-8b": (granite(40, 4096, 12800, 32, 8, 49159, 0.22, 0.0078125, 16.0), 8170864640),
+    "granite-4.0-350m": (granite4(28, 1024, 2048, 16, 4, 0.263, 0.015625, 4.0), 352379904),
+    "granite-4.0-1b": (granite4(40, 2048, 4096, 16, 4, 0.22, 0.0078125, 8.0), 1631750144),
+    "granite-4.0-micro": (granite4(40, 2560, 8192, 40, 8, 0.22, 0.015625, 10.0), 3402836480),
+    "ministral-3-3b": (ministral3(26, 3072, 9216, True, 1e6), 3429006336),
+    "ministral-3-8b": (ministral3(34, 4096, 14336, False, 1e6), None),
+    "ministral-3-14b": (ministral3(40, 5120, 16384, False, 1e9), None),
+    "pythia-70m": (pythia(6, 512, 8), 70426624),
+    "pythia-160m": (pythia(12, 768, 12), 162322944),
+    "pythia-410m": (pythia(24, 1024, 16), 405334016),
+    "pythia-1b": (pythia(16, 2048, 8), 1011781632),
+    "pythia-1.4b": (pythia(24, 2048, 16), 1414647808),
+    "pythia-2.8b": (pythia(32, 2560, 32), 2775208960),
+    "pythia-6.9b": (pythia(32, 4096, 32, 50432), 6857302016),
+    "pythia-12b": (pythia(36, 5120, 40, 50688), 11846072320),
+}
+
+
+def count_parameters(folder, config):
+    """Of the text model, read from config.json as transformers reads it."""
+    (folder / "config.json").write_text(json.dumps(config))
+    text = AutoConfig.from_pretrained(folder).get_text_config()
+    text.pad_token_id = None
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(text)
+    model.tie_weights()
+    return text, sum(p.numel() for p in model.parameters())
+
+
+def print_counts():
+    """Prints the table, and writes published.txt for tests/test_families.c: in each line a name,
+    the number of parameters and config.json."""
+    lines = []
+    print("| model | layers | width | heads | kv_heads | head_size | mlp_width | vocab |"
+          " tied_head | parameters | reported |\n" + "|---" * 11 + "|")
+    for name, (config, reported) in PUBLISHED.items():
+        with tempfile.TemporaryDirectory() as folder:
+            text, count = count_parameters(pathlib.Path(folder), config)
+        if reported not in (None, count):
+            sys.exit(f"{name}: transformers counts {count}, others report {reported}")
+        heads = text.num_attention_heads
+        row = [name, text.num_hidden_layers, text.hidden_size, heads,
+               getattr(text, "num_key_value_heads", heads),
+               getattr(text, "head_dim", None) or text.hidden_size // heads,
+               text.intermediate_size, text.vocab_size, word(text.tie_word_embeddings),
+               f"{count:,}", "equal" if reported else "not found"]
+        print("| " + " | ".join(map(str, row)) + " |")
+        lines.append(f"{name} {count} {json.dumps(config)}\n")
+    (FOLDER / "published.txt").write_text("".join(lines))
+
+
+def write_defaults():
+    """Writes defaults.txt for tests/test_families.c: in each line a config.json with sizes alone,
+    and after a tab the same with the defaults of transformers."""
+    lines = []
+    for cls in sorted({c["cls"] for c in CASES.values()}):
+        kind = getattr(transformers, cls).config_class.model_type
+        sparse = dict(model_type=kind, architectures=[cls], vocab_size=100, hidden_size=256,
+                      intermediate_size=96, num_hidden_layers=7, num_attention_heads=32,
+                      num_key_value_heads=8, max_position_embeddings=64)
+        if kind == "granitemoehybrid":
+            sparse.update(layer_types=["attention"] * 7, num_local_experts=0, mamba_n_heads=16)
+        whole = AutoConfig.for_model(**sparse).to_dict()
+        for key in ("time_step_limit", "transformers_version", "_name_or_path", "dtype"):
+            whole.pop(key, None)
+        lines.append(f"{json.dumps(sparse)}\t{json.dumps(dict(whole, architectures=[cls]))}\n")
+    (FOLDER / "defaults.txt").write_text("".join(lines))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--counts", action="store_true", help="parameters of published models")
+    parser.add_argument("--defaults", action="store_true", help="configs with sizes alone")
     parser.add_argument("cases", nargs="*", help="default: all")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    if args.counts:
+        return print_counts()
+    if args.defaults:
+        return write_defaults()
     for name, c in CASES.items():
         if not args.cases or name in args.cases:
             make(name, c)

@@ -54,6 +54,7 @@ static void clear_options(const hy_family *family, hy_shape *s) {
         char *at = (char *)s + f->at;
         switch (f->kind) {
         case HY_CONFIG_NUMBER:
+        case HY_CONFIG_COUNT:
         case HY_CONFIG_OPTIONAL:
         case HY_CONFIG_FACTOR: memset(at, 0, sizeof(double)); break;
         case HY_CONFIG_SWITCH: memset(at, 0, sizeof(bool)); break;

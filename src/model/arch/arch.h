@@ -25,7 +25,8 @@ typedef struct hy_modules {
 typedef enum hy_config_kind {
     HY_CONFIG_SIZE,     /* int32_t, from 1 */
     HY_CONFIG_NUMBER,   /* double, above 0 */
-    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null */
+    HY_CONFIG_COUNT,    /* double, above 0, which transformers wants without a point */
+    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null, which differs from no value here */
     HY_CONFIG_FACTOR,   /* double, above 0; 0 in the shape is 1 */
     HY_CONFIG_SWITCH,   /* bool */
     HY_CONFIG_STD,      /* double, deviation of the first weights */
@@ -37,6 +38,8 @@ typedef enum hy_config_kind {
     HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
     HY_CONFIG_POSITIONS,   /* Granite's position_embedding_type: rope or nope */
     HY_CONFIG_ATTENTIONS,  /* Granite's layer_types: attention in all layers */
+    HY_CONFIG_FIXED,       /* a whole number that must be given, and must be `fallback` */
+    HY_CONFIG_UNUSED,      /* not read; written as `fallback`, because transformers checks it */
     HY_CONFIG_PART         /* read and written with another field */
 } hy_config_kind;
 

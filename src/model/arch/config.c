@@ -124,7 +124,12 @@ static hy_status read_field(hy_config_reader *r, const hy_config_field *f) {
     switch (f->kind) {
     case HY_CONFIG_SIZE: return hy_config_size(r, f->key, f->fallback, at);
     case HY_CONFIG_NUMBER:
-    case HY_CONFIG_OPTIONAL: return hy_config_number(r, f->key, f->fallback, number);
+    case HY_CONFIG_COUNT: return hy_config_number(r, f->key, f->fallback, number);
+    case HY_CONFIG_OPTIONAL: {
+        const hy_json_node *node = hy_json_get(r->node, f->key);
+        bool is_null = node && hy_json_type_of(node) == HY_JSON_NULL;
+        return hy_config_number(r, f->key, is_null ? 0 : f->fallback, number);
+    }
     case HY_CONFIG_FACTOR:
         HY_TRY(hy_config_number(r, f->key, f->fallback, number));
         if (*number == 1) *number = 0;
@@ -147,6 +152,12 @@ static hy_status read_field(hy_config_reader *r, const hy_config_field *f) {
     case HY_CONFIG_WINDOW: return hy_config_read_window(r, f);
     case HY_CONFIG_POSITIONS: return hy_config_read_positions(r, f);
     case HY_CONFIG_ATTENTIONS: return hy_config_read_attentions(r, f);
+    case HY_CONFIG_FIXED: {
+        int64_t value;
+        bool is_it = hy_json_as_int(hy_config_value(r, f->key), &value) && value == f->fallback;
+        return is_it ? HY_OK : hy_config_refuse(r, f->key, "0, which alone is supported");
+    }
+    case HY_CONFIG_UNUSED:
     case HY_CONFIG_PART: return HY_OK;
     }
     return HY_OK;
@@ -173,13 +184,17 @@ static void write_field(const hy_shape *s, const hy_family *family, const hy_con
         if (f->kind == HY_CONFIG_OPTIONAL && number == 0)
             hy_json_put_null(w, f->key);
         else
-            hy_json_put_double(w, f->key, number);
+            hy_json_put_real(w, f->key, number);
+        break;
+    case HY_CONFIG_COUNT:
+        memcpy(&number, at, sizeof number);
+        hy_json_put_double(w, f->key, number);
         break;
     case HY_CONFIG_FUNCTION: write_function(s, f->key, w); break;
     case HY_CONFIG_ATTENTION_BIAS: hy_json_put_bool(w, f->key, s->has_qkv_bias); break;
     case HY_CONFIG_MLP_BIAS: hy_json_put_bool(w, f->key, hy_shape_mlp_bias(s)); break;
     case HY_CONFIG_ROPE:
-        hy_json_put_double(w, f->key, s->rope_theta);
+        hy_json_put_real(w, f->key, s->rope_theta);
         hy_config_write_rope(s, family, w);
         if (s->rope_scaling == HY_ROPE_SCALED_LONGROPE && hy_family_field(family, ORIGINAL))
             hy_json_put_int(w, ORIGINAL, s->rope_original_context);
@@ -194,6 +209,8 @@ static void write_field(const hy_shape *s, const hy_family *family, const hy_con
         for (int32_t l = 0; l < s->layers; l++) hy_json_put_string(w, NULL, "attention");
         hy_json_close_array(w);
         break;
+    case HY_CONFIG_FIXED:
+    case HY_CONFIG_UNUSED: hy_json_put_int(w, f->key, (int64_t)f->fallback); break;
     case HY_CONFIG_PART: break;
     }
 }
@@ -241,13 +258,14 @@ static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config
     double number;
     switch (f->kind) {
     case HY_CONFIG_NUMBER:
+    case HY_CONFIG_COUNT:
     case HY_CONFIG_OPTIONAL:
     case HY_CONFIG_FACTOR:
         memcpy(&number, at, sizeof number);
         return number == (f->kind == HY_CONFIG_FACTOR && f->fallback == 1 ? 0 : f->fallback);
     case HY_CONFIG_SWITCH: return *(const bool *)at == (f->fallback != 0);
     case HY_CONFIG_FUNCTION: return s->more.function == family->base->more.function;
-    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] != 0;
+    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] == 0;
     default: return false;
     }
 }
@@ -293,8 +311,12 @@ static hy_status read_options(const hy_json_node *node, hy_shape *shape) {
             shape->has_rope && hy_word_is_in(" rope_scaling rope_parameters ", hy_json_key(m));
         if (!is_rope && (!f || !is_option(f))) return refuse_option(family, hy_json_key(m));
     }
+    bool has_rope = hy_json_get(node, "rope_scaling") || hy_json_get(node, "rope_parameters");
     for (const hy_config_field *f = family->fields; f->key; f++) {
-        if (is_option(f) || f->kind == HY_CONFIG_ROPE) HY_TRY(read_field(&r, f));
+        bool is_rope = f->kind == HY_CONFIG_ROPE;
+        /* the key positions says rope; only config.json without the field means none */
+        if (f->kind == HY_CONFIG_POSITIONS && !hy_json_get(node, f->key)) continue;
+        if (is_option(f) || (is_rope && has_rope)) HY_TRY(read_field(&r, f));
     }
     return HY_OK;
 }

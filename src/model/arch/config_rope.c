@@ -17,6 +17,11 @@ static const char *const scalings[] = {
     [HY_ROPE_SCALED_YARN] = "yarn",     [HY_ROPE_SCALED_LONGROPE] = "longrope"};
 enum { SCALINGS = sizeof scalings / sizeof scalings[0] };
 
+/* Ministral 3 is scaled unless its file says that it is not. */
+static bool must_say_unscaled(const hy_family *family) {
+    return hy_family_field(family, "llama_4_scaling_beta") != NULL;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static hy_status read_kind(const hy_config_reader *r, hy_rope_scaling *out) {
@@ -40,7 +45,7 @@ static hy_status read_yarn(const hy_config_reader *r, hy_shape *s) {
     HY_TRY(hy_config_number(r, "beta_fast", 0, &o->beta_fast));
     HY_TRY(hy_config_number(r, "beta_slow", 0, &o->beta_slow));
     HY_TRY(hy_config_switch(r, "truncate", true, &is_truncated));
-    o->is_untruncated = !is_truncated;
+    o->is_untruncated = !is_truncated && !o->scales_full_only; /* as transformers reads it */
     HY_TRY(hy_config_number(r, "mscale", 0, &o->mscale));
     HY_TRY(hy_config_number(r, "mscale_all_dim", 0, &o->mscale_all_dim));
     if (hy_family_field(r->family, "llama_4_scaling_beta"))
@@ -143,6 +148,8 @@ hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f) {
     HY_FAIL_IF(is_new && hy_config_value(r, "rope_scaling"), HY_ERR_INPUT,
                "%s: both \"rope_parameters\" and \"rope_scaling\" are given; expected one",
                r->name);
+    if (!hy_config_value(r, key) && must_say_unscaled(r->family))
+        return hy_config_refuse(r, "rope_parameters", "an object");
     if (!hy_config_value(r, key)) return HY_OK;
     HY_TRY(enter(r, key, is_new ? "rope_parameters." : "rope_scaling.", &inside));
     bool has_layers = hy_config_value(&inside, "full_attention") != NULL ||
@@ -152,9 +159,13 @@ hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Layers with a window have their own base, which has no key of its own. */
+/* Do layers with a window have a base of their own, without a key of its own? transformers 5 also
+ * gives those of OLMo 3 the default base, whatever rope_theta is. */
 static bool is_by_layer(const hy_shape *s, const hy_family *family) {
-    return s->more.rope.local_theta > 0 && !hy_family_field(family, "rope_local_base_freq");
+    const hy_config_field *theta = hy_family_field(family, "rope_theta");
+    bool has_key = hy_family_field(family, "rope_local_base_freq") != NULL;
+    if (has_key || !s->more.rope.scales_full_only || !theta) return false;
+    return s->more.rope.local_theta > 0 || s->rope_theta != theta->fallback;
 }
 
 bool hy_config_has_rope_options(const hy_shape *s, const hy_family *family) {
@@ -163,13 +174,13 @@ bool hy_config_has_rope_options(const hy_shape *s, const hy_family *family) {
 }
 
 static void put_if_set(hy_json_writer *w, const char *key, double value) {
-    if (value > 0) hy_json_put_double(w, key, value);
+    if (value > 0) hy_json_put_real(w, key, value);
 }
 
 static void put_factors(hy_json_writer *w, const char *key, const hy_shape *s,
                         const double factors[PAIRS]) {
     hy_json_open_array(w, key);
-    for (int32_t i = 0; i < hy_shape_rotary(s) / 2; i++) hy_json_put_double(w, NULL, factors[i]);
+    for (int32_t i = 0; i < hy_shape_rotary(s) / 2; i++) hy_json_put_real(w, NULL, factors[i]);
     hy_json_close_array(w);
 }
 
@@ -179,7 +190,7 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     hy_json_put_string(w, "rope_type", scalings[s->rope_scaling]);
     if (s->rope_scaling == HY_ROPE_UNSCALED) return;
-    if (!is_long) hy_json_put_double(w, "factor", s->rope_factor);
+    if (!is_long) hy_json_put_real(w, "factor", s->rope_factor);
     if (is_long) {
         put_factors(w, "short_factor", s, o->short_factors);
         put_factors(w, "long_factor", s, o->long_factors);
@@ -187,8 +198,8 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     if (is_long || is_llama3 || s->rope_scaling == HY_ROPE_SCALED_YARN)
         hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
     if (is_llama3) {
-        hy_json_put_double(w, "low_freq_factor", s->rope_low_freq);
-        hy_json_put_double(w, "high_freq_factor", s->rope_high_freq);
+        hy_json_put_real(w, "low_freq_factor", s->rope_low_freq);
+        hy_json_put_real(w, "high_freq_factor", s->rope_high_freq);
     }
     put_if_set(w, "beta_fast", o->beta_fast);
     put_if_set(w, "beta_slow", o->beta_slow);
@@ -201,20 +212,21 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
 
 void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
     bool has_layers = is_by_layer(s, family);
-    if (s->rope_scaling == HY_ROPE_UNSCALED && !has_layers) {
+    if (s->rope_scaling == HY_ROPE_UNSCALED && !has_layers && !must_say_unscaled(family)) {
         hy_json_put_null(w, "rope_scaling");
         return;
     }
     hy_json_open_object(w, has_layers ? "rope_parameters" : "rope_scaling");
+    double local = s->more.rope.local_theta > 0 ? s->more.rope.local_theta : s->rope_theta;
     if (has_layers) {
         hy_json_open_object(w, "full_attention");
-        hy_json_put_double(w, "rope_theta", s->rope_theta);
+        hy_json_put_real(w, "rope_theta", s->rope_theta);
     }
     put_scaling(s, w);
     if (has_layers) {
         hy_json_close_object(w);
         hy_json_open_object(w, "sliding_attention");
-        hy_json_put_double(w, "rope_theta", s->more.rope.local_theta);
+        hy_json_put_real(w, "rope_theta", local);
         hy_json_put_string(w, "rope_type", scalings[HY_ROPE_UNSCALED]);
         hy_json_close_object(w);
     }

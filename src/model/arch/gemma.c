@@ -24,25 +24,35 @@ static const hy_modules modules[HY_P_KIND_COUNT] = {
 };
 
 #define GEMMA_FIELDS                                                                               \
-    HY_USUAL_FIELDS(HY_REQUIRED, 256, 1e-6, true), HY_ATTENTION_BIAS_FIELD,                        \
-        HY_FUNCTION_FIELD("hidden_activation"),                                                    \
-        {"query_pre_attn_scalar", HY_CONFIG_NUMBER, HY_AT(more.attention_divisor), 256},           \
+    HY_ATTENTION_BIAS_FIELD, HY_FUNCTION_FIELD("hidden_activation"),                               \
+        {"query_pre_attn_scalar", HY_CONFIG_COUNT, HY_AT(more.attention_divisor), 256},            \
         HY_WINDOW_FIELD(4096)
-
 static const hy_config_field fields2[] = {
+    HY_USUAL_FIELDS(HY_REQUIRED, 256, 1e-6, true),
     GEMMA_FIELDS,
     HY_ROPE_FIELD(10000),
-    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 0},
-    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
+    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 50},
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 30},
     {0},
 };
 
+/* The files of the larger models leave out what the class has as its default. */
 static const hy_config_field fields3[] = {
+    {"vocab_size", HY_CONFIG_SIZE, HY_AT(vocab), 262208},
+    {"initializer_range", HY_CONFIG_STD, HY_AT(init_std), 0.02},
+    {"num_hidden_layers", HY_CONFIG_SIZE, HY_AT(layers), HY_REQUIRED},
+    {"hidden_size", HY_CONFIG_SIZE, HY_AT(width), HY_REQUIRED},
+    {"num_attention_heads", HY_CONFIG_SIZE, HY_AT(heads), 8},
+    {"num_key_value_heads", HY_CONFIG_SIZE, HY_AT(kv_heads), 4},
+    {"head_dim", HY_CONFIG_SIZE, HY_AT(head_size), 256},
+    {"intermediate_size", HY_CONFIG_SIZE, HY_AT(mlp_width), HY_REQUIRED},
+    {"max_position_embeddings", HY_CONFIG_SIZE, HY_AT(context), 131072},
+    {"rms_norm_eps", HY_CONFIG_NUMBER, HY_AT(norm_eps), 1e-6},
+    {"tie_word_embeddings", HY_CONFIG_SWITCH, HY_AT(has_tied_head), true},
     {"rope_local_base_freq", HY_CONFIG_NUMBER, HY_AT(more.rope.local_theta), 10000},
     {"sliding_window_pattern", HY_CONFIG_PART, 0, 0},
     GEMMA_FIELDS,
     HY_ROPE_FIELD(1000000),
-    {"attn_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.attention_softcap), 0},
     {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0},
     {0},
 };

@@ -36,6 +36,9 @@ static const hy_config_field fields4[] = {
     {"shared_intermediate_size", HY_CONFIG_SIZE, HY_AT(mlp_width), 1024},
     GRANITE_FIELDS,
     {"layer_types", HY_CONFIG_ATTENTIONS, 0, 0},
+    {"num_local_experts", HY_CONFIG_FIXED, 0, 0},
+    {"mamba_n_heads", HY_CONFIG_UNUSED, 0, 1},
+    {"mamba_d_head", HY_CONFIG_PART, 0, 0},
     {"position_embedding_type", HY_CONFIG_POSITIONS, HY_AT(more.rope.layers), 0},
     {0},
 };

@@ -11,7 +11,7 @@ static const hy_config_field fields[] = {
 };
 
 static const hy_config_field fields3[] = {
-    HY_USUAL_FIELDS(HY_REQUIRED, 0, 1e-5, false),
+    HY_USUAL_FIELDS(HY_REQUIRED, 128, 1e-5, false),
     HY_ROPE_FIELD(1000000),
     {"llama_4_scaling_beta", HY_CONFIG_PART, HY_AT(more.rope.query_beta), 0}, /* inside rope's */
     HY_WINDOW_FIELD(0),

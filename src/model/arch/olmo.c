@@ -30,7 +30,7 @@ static const hy_config_field fields2[] = {
 static const hy_config_field fields3[] = {
     HY_USUAL_FIELDS(0, 0, 1e-5, false),
     HY_ATTENTION_BIAS_FIELD,
-    HY_ROPE_FIELD(10000),
+    HY_ROPE_FIELD(500000),
     HY_WINDOW_FIELD(4096),
     HY_FUNCTION_FIELD("hidden_act"),
     {0},

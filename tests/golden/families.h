@@ -1,0 +1,180 @@
+/* families.h: folders of every model family (tests/golden/families), opened as a run opens them on
+ * any backend, and compared with what transformers makes of them. */
+#ifndef HY_TESTS_GOLDEN_FAMILIES_H
+#define HY_TESTS_GOLDEN_FAMILIES_H
+
+#include "config/derived.h"
+#include "golden/compare.h"
+#include "hf_folders.h"
+#include "hub/hf_export.h"
+#include "hub/hf_load.h"
+#include "model/decode.h"
+
+enum { GREEDY = 40 };
+
+static char **cases;
+static size_t case_count;
+
+static inline const char *folder_of(const char *name) {
+    static char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden/families/%s", HY_SOURCE_DIR, name);
+    return path;
+}
+
+/* The shape through the settings, as a run finds it. A run may set a longer context. */
+static inline hy_status find_shape(const char *folder, int32_t seq, hy_shape *shape) {
+    hy_config *config;
+    must(hy_config_create(&config));
+    hy_status status = hy_config_set(config, "model", folder, HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_shape_from_settings(hy_config_settings(config), shape);
+    if (status == HY_OK && shape->context < seq) shape->context = seq;
+    hy_config_destroy(config);
+    return status;
+}
+
+static inline void open_expected(golden *g, const char *name) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/expected.safetensors", folder_of(name));
+    must(hy_safetensors_open(path, &g->file));
+    g->batch = (int32_t)entry_of(g, "tokens")->shape[0];
+    g->seq = (int32_t)entry_of(g, "tokens")->shape[1];
+}
+
+static inline void open_family_on(golden *g, const char *name, const char *folder,
+                                  hy_backend *backend, hy_dtype dtype) {
+    hy_shape shape;
+    *g = (golden){.name = name, .backend = backend, .dtype = dtype};
+    open_expected(g, name);
+    must(g->backend->stream_create(g->backend, "families", &g->stream));
+    must(find_shape(folder, g->seq, &shape));
+    must(hy_model_create(&shape, &g->model));
+    take_memory(g);
+    load_batch(g);
+    spoil(g, g->weights.data, g->weights.layout.bytes);
+    must(hy_hf_load_weights(folder, g->model, &g->weights, g->stream, &(hy_load_options){0}));
+}
+
+static inline void open_family(golden *g, const char *name, const char *folder) {
+    hy_backend *backend;
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &backend));
+    open_family_on(g, name, folder, backend, HY_F32);
+    g->owns_backend = true;
+}
+
+static inline double logits_far(golden *g) {
+    trial t;
+    open_trial(&t, g, 0, 1, false);
+    double far = logits_distance(&t);
+    close_trial(&t);
+    return far;
+}
+
+typedef struct store_of {
+    const golden *g;
+    hy_store *store; /* in fp32 */
+} store_of;
+
+static inline hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
+                                   float *out) {
+    const store_of *of = context;
+    const float *values = (const float *)hy_store_backing(of->store, param) + first;
+    float *read = from_device(of->g, values, (size_t)count * sizeof *out);
+    memcpy(out, read, (size_t)count * sizeof *out);
+    free(read);
+    return HY_OK;
+}
+
+/* Writes a store as a model folder: so tensors have the names and the layout of the family. */
+static inline hy_status write_store(const golden *g, hy_store *store, const char *source,
+                                    hy_dtype dtype, const char *folder) {
+    static const hy_observer nobody = {0};
+    store_of of = {g, store};
+    return hy_hf_write(&(hy_hf_writing){.folder = folder,
+                                        .source = source,
+                                        .shape = &g->model->shape,
+                                        .params = &g->model->params,
+                                        .dtype = dtype,
+                                        .shard_size = 1u << 30,
+                                        .read = read_store,
+                                        .context = &of,
+                                        .observer = &nobody});
+}
+
+static inline void *read_found(hy_hf_found found) {
+    void *data = malloc(found.entry->bytes);
+    ck_assert_ptr_nonnull(data);
+    must(hy_safetensors_read(found.file, found.entry, 0, data, found.entry->bytes));
+    return data;
+}
+
+/* The worst gradient: each tensor of the folder that PyTorch has a gradient of. */
+static inline double gradients_far(const golden *g, const char *folder,
+                                   char worst[HY_HF_NAME_MAX]) {
+    hy_hf_tensors *ours;
+    double far = 0;
+    size_t compared = 0, expected = 0;
+    must(hy_hf_tensors_open(folder, &ours));
+    for (size_t i = 0; i < hy_safetensors_count(g->file); i++) {
+        expected += strncmp(hy_safetensors_at(g->file, i)->name, "grad.", 5) == 0;
+    }
+    for (size_t i = 0; i < hy_hf_tensors_count(ours); i++) {
+        hy_hf_found found = hy_hf_tensors_at(ours, i);
+        char name[HY_HF_NAME_MAX + 8];
+        snprintf(name, sizeof name, "grad.%s", found.entry->name);
+        const hy_safetensors_entry *entry = hy_safetensors_find(g->file, name);
+        if (!entry) continue; /* zero but for rounding */
+        ck_assert_uint_eq(entry->bytes, found.entry->bytes);
+        float *a = read_found(found), *b = bytes_of(g, entry);
+        double here = distance(a, b, (int64_t)(entry->bytes / sizeof *a));
+        if (here >= far) snprintf(worst, HY_HF_NAME_MAX, "%s", found.entry->name);
+        far = fmax(far, here);
+        compared++;
+        free(a);
+        free(b);
+    }
+    ck_assert_msg(compared == expected, "%s: %zu of %zu gradients have a tensor", g->name, compared,
+                  expected);
+    hy_hf_tensors_close(ours);
+    return far;
+}
+
+static inline int32_t best_of(const float *logits, int32_t vocab) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < vocab; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+static inline void take_greedy(golden *g, hy_decoder *decoder) {
+    int32_t prompt = int_of(g, "prompt"), vocab = g->model->shape.vocab, next;
+    int32_t *tokens = bytes_of(g, entry_of(g, "tokens"));
+    int32_t *expected = bytes_of(g, entry_of(g, "greedy"));
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    ck_assert_uint_eq(entry_of(g, "greedy")->bytes, GREEDY * sizeof *expected);
+    must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, tokens, prompt, logits));
+    for (int i = 0; i < GREEDY; i++) {
+        next = best_of(logits, vocab);
+        ck_assert_msg(next == expected[i], "%s: token %d is %d, transformers has %d", g->name, i,
+                      next, expected[i]);
+        must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, &next, 1, logits));
+    }
+    free(tokens);
+    free(expected);
+    free(logits);
+}
+
+static inline void check_greedy(golden *g) {
+    hy_decoder *decoder;
+    void *memory;
+    hy_decoder_options options = {.context = int_of(g, "prompt") + GREEDY, .dtype = HY_F32};
+    must(hy_decoder_create(g->model, g->backend, &options, &decoder));
+    must(g->backend->alloc(g->backend, HY_DEVICE, decoder->bytes, &memory));
+    spoil(g, memory, decoder->bytes);
+    must(hy_decoder_place(decoder, g->stream, memory));
+    take_greedy(g, decoder);
+    hy_decoder_destroy(decoder);
+    g->backend->release(g->backend, HY_DEVICE, memory, 0);
+}
+
+#endif
