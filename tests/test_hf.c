@@ -621,6 +621,7 @@ START_TEST(the_named_architecture_is_kept_where_it_can_have_the_shape) {
     must(hy_shape_from_settings(hy_config_settings(config), &shape));
     ck_assert_int_eq(shape.arch, HY_ARCH_MISTRAL);
     must(hy_config_set(config, "shape.architecture", "qwen3", HY_FROM_CALLER));
+    must(hy_config_set(config, "shape.qk_norm", "false", HY_FROM_CALLER));
     must_fail(hy_shape_from_settings(hy_config_settings(config), &shape), HY_ERR_INPUT,
               "shape.architecture = qwen3 does not support this shape; supported by llama");
     must(hy_config_set(config, "shape.qk_norm", "true", HY_FROM_CALLER));

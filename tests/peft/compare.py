@@ -206,10 +206,10 @@ def a_run_that_began_with_it_needs_it_no_more(name):
             "--val-data", "val.bin", "--batch-size", "2", "--steps", "3", "--out", "began")
     theirs = eval_loss("--model", base_of(name), "--adapter", "began/adapter")
     assert abs(theirs - eval_loss("--model", base_of(name), "--adapter", "given")) > 1e-3
-    assert eval_loss("--model", "began") == theirs
+    is_near(torch.tensor(eval_loss("--model", "began")), torch.tensor(theirs), 1e-6)
     assert str(pathlib.Path("given").resolve()) in pathlib.Path("began/config.cfg").read_text()
     shutil.rmtree("given")
-    assert eval_loss("--model", "began") == theirs
+    is_near(torch.tensor(eval_loss("--model", "began")), torch.tensor(theirs), 1e-6)
     program("hybrid-export", "began", "--merge", "--dtype", "fp32", "--out", "merged-began")
     is_near(torch.tensor(eval_loss("--model", "merged-began")), torch.tensor(theirs))
     program("hybrid-train", "--resume", "began", "--steps", "5", "--data", "train.bin", "--val-data", "val.bin")

@@ -265,7 +265,7 @@ static bool is_usual(const hy_shape *s, const hy_family *family, const hy_config
         return number == (f->kind == HY_CONFIG_FACTOR && f->fallback == 1 ? 0 : f->fallback);
     case HY_CONFIG_SWITCH: return *(const bool *)at == (f->fallback != 0);
     case HY_CONFIG_FUNCTION: return s->more.function == family->base->more.function;
-    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] != 0;
+    case HY_CONFIG_POSITIONS: return s->more.rope.layers[0] == 0;
     default: return false;
     }
 }
@@ -314,6 +314,8 @@ static hy_status read_options(const hy_json_node *node, hy_shape *shape) {
     bool has_rope = hy_json_get(node, "rope_scaling") || hy_json_get(node, "rope_parameters");
     for (const hy_config_field *f = family->fields; f->key; f++) {
         bool is_rope = f->kind == HY_CONFIG_ROPE;
+        /* the key positions says rope; only config.json without the field means none */
+        if (f->kind == HY_CONFIG_POSITIONS && !hy_json_get(node, f->key)) continue;
         if (is_option(f) || (is_rope && has_rope)) HY_TRY(read_field(&r, f));
     }
     return HY_OK;
