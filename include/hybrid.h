@@ -115,6 +115,10 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *value, h
 hy_status hy_config_get(const hy_config *config, const char *key, const char **value,
                         const char **origin);
 
+/* The strongest origin that sets a key; HY_FROM_FLAG for a caller, too. HY_FROM_DEFAULT: none does,
+ * or there is no such key. A value that is not set may still follow from other values. */
+hy_origin hy_config_origin(const hy_config *config, const char *key);
+
 /* Prepares a configuration for a custom model or loop (section 6): the values of the model preset
  * and the profile's grad_accum_steps are removed, and lr_warmup_steps is 0 unless it or
  * lr_warmup_ratio is set. Values from files and calls stay. The functions of section 6 do this on a
@@ -417,8 +421,8 @@ typedef struct hy_inference hy_inference;
 
 typedef struct hy_inference_options {
     int32_t context; /* tokens of context; 0: as many as the model allows, or as fit */
-    /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one in the model's folder,
-     * else bytes. */
+    /* tokenizer.json, a .model file, or their folder; "none": tokens are bytes; NULL: the one in
+     * the model's folder, else bytes. */
     const char *tokenizer;
     /* chatml, llama2, llama3, mistral, alpaca; "lines": a line end after each question; "plain":
      * texts follow each other. NULL or "auto": as in the rows that the run was trained on, else the

@@ -1,8 +1,10 @@
-/* hybrid_tokenizer.h: converts text to token ids and back, by a model's tokenizer.json. Part of
+/* hybrid_tokenizer.h: converts text to token ids and back, by a model's tokenizer. Part of
  * hybrid.h.
  *
  * Supported are byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte
- * fallback (Llama 2, Mistral). Ids equal those of Hugging Face's tokenizers. A file with an
+ * fallback (Llama 2, Mistral) in a tokenizer.json, and SentencePiece files (tokenizer.model) with
+ * BPE, Unigram or single characters. Ids equal those of Hugging Face's tokenizers, or those of
+ * sentencepiece where no tokenizer_config.json names a class. A file with an
  * unsupported feature that would change ids is refused, and the message names the feature. Text
  * need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never changes,
  * so several threads may use it. */
@@ -28,7 +30,7 @@ enum {
     HY_TOKENS_INSIDE = 8        /* encode: the text continues another, so add no text prefix */
 };
 
-/* Opens a tokenizer.json, or the one in a folder; tokenizer_config.json beside it names bos, eos
+/* Opens a tokenizer.json or a .model file, or the one in a folder; tokenizer_config.json beside it names bos, eos
  * and pad. Errors are HY_ERR_INPUT and name the file and the entry. */
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out);
 void hy_tokenizer_close(hy_tokenizer *tokenizer); /* NULL is allowed */

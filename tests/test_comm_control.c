@@ -155,8 +155,8 @@ END_TEST
 
 START_TEST(another_count_is_refused) {
     rig it = open_with(&(misfit){.count = 4});
-    must_mention(&it, 0, "says that it is rank 2 of 4, but rank 0 expects 3 ranks");
-    must_mention(&it, 2, "says that it is rank 2 of 4, but rank 0 expects 3 ranks");
+    must_mention(&it, 0, "says that it is rank 2 of 4, but rank 0 expects ranks 1 to 2 of 3");
+    must_mention(&it, 2, "says that it is rank 2 of 4, but rank 0 expects ranks 1 to 2 of 3");
     rig_free(&it);
 }
 END_TEST

@@ -375,6 +375,9 @@ START_TEST(the_stronger_origin_wins_whatever_the_order) {
                 must(hy_config_set(c, "keep", second == strong ? "8" : "7", (hy_origin)second));
                 must(hy_config_get(c, "keep", &text, NULL));
                 ck_assert_msg(!strcmp(text, "8"), "%d over %d", strong, weak);
+                ck_assert_int_eq(hy_config_origin(c, "keep"),
+                                 strong == HY_FROM_CALLER ? HY_FROM_FLAG : strong);
+                ck_assert_int_eq(hy_config_origin(c, "keeper"), HY_FROM_DEFAULT);
                 hy_config_destroy(c);
             }
         }

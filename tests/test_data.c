@@ -494,7 +494,7 @@ START_TEST(missing_empty_and_unreadable_files_are_named) {
 END_TEST
 
 START_TEST(a_folder_without_usable_files_is_named) {
-    must_refuse(options_of(folder, 8), "contains no text and no token shards (0 other");
+    must_refuse(options_of(folder, 8), "contains no text, rows or token shards (0 other");
     write_text(".hidden", "text that does not count");
     write_bytes("picture", "a\0b", 3);
     must_refuse(options_of(folder, 8), "(2 other files were skipped)");

@@ -419,7 +419,7 @@ START_TEST(files_without_a_usable_row_are_refused) {
         write_file("f.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
     must_refuse(options, "the sequence of 32 tokens is too short");
     options.seq = 200;
-    must_refuse(options, "no assistant turn");
+    must_refuse(options, "no answer to learn from");
     options = options_of(write_file("g.jsonl", "{\"text\": \"\xC3\xA9t\xC3\xA9 abc\"}\n"), 32);
     options.val_path = options.path;
     options.vocab = 100;

@@ -209,12 +209,15 @@ END_TEST
 START_TEST(places_are_for_whole_layers) {
     static const char *const wrong[][2] = {
         {"*.attn.*: place pinned",
-         "group 1: blocks.0.attn.qkv.weight is placed (pinned), but blocks.0.mlp.gate_up.weight of "
-         "the same layer is not, and a layer moves as one piece; accepted: names of whole layers"},
-        {"blocks.0.*: place disk; *.mlp.*: optim_place device", "group 2: blocks.0.mlp.gate_up"},
+         "group 1: weights_place of blocks.0.attn.qkv.weight is pinned, but that of "
+         "blocks.0.mlp.gate_up.weight in the same layer is not set, and a layer moves as one "
+         "piece; accepted: names of whole layers"},
+        {"blocks.0.*: place disk; *.mlp.*: optim_place device",
+         "group 2: optim_place of blocks.0.mlp.gate_up.weight is device, but that of "
+         "blocks.0.attn.qkv.weight in the same layer is disk"},
         {"embed.*: place disk; *: frozen false; blocks.0.*: weights_place cpu",
-         "group 3: blocks.0.norm1.weight is placed pinned, but group 1 places "
-         "embed.tokens.weight disk: the weights have one place besides the device"},
+         "group 3: weights_place of blocks.0.norm1.weight is pinned, but group 1 sets disk for "
+         "embed.tokens.weight, and only one place besides the device is possible"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         hy_params params = small_params();
@@ -451,7 +454,8 @@ END_TEST
 START_TEST(places_and_types_that_the_run_cannot_have_are_refused) {
     static const char *const wrong[][6] = {
         {"optim_place", "pinned", "optim_place disk",
-         "group 1 places the optim of blocks.0.norm1.weight disk, but the run places them pinned"},
+         "group 1 sets optim_place disk for blocks.0.norm1.weight, but optim_place of the run is "
+         "pinned"},
         {"optimizer", "adafactor", "optim_dtype 8bit", "adafactor is always fp32; accepted: fp32"},
         {"precision", "fp32", "precision bf16", "but the run computes in fp32"},
         {"precision", "bf16", "precision fp8", "no matmul of the run uses fp8; accepted: bf16"},

@@ -283,7 +283,7 @@ START_TEST(an_adapter_keeps_its_format_wherever_it_is) {
     hy_config *config = CONFIG(values);
     must(hy_inference_open(config, NULL, NULL, &in));
     hy_inference_describe(in, &facts);
-    ck_assert_str_eq(facts.message_format, "as in training: the question and a line end; each "
+    ck_assert_str_eq(facts.message_format, "as in training, the question and a line end; each "
                                            "message is asked alone");
     hy_inference_close(in);
     hy_config_destroy(config);

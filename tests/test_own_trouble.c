@@ -544,7 +544,7 @@ START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
                                            "the shape of b is (5), in this model (6)",
                                            "the shape of a is (2, 3, 4), in this model (2, 3, 2)",
                                            "it has no tensor d",
-                                           "one of them is c",
+                                           "this model does not have c",
                                            "for optimizer sgd",
                                            "the shape of a is (2, 3, 4), in this model (6, 4)"};
     hy_parameter list[4];

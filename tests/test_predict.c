@@ -189,6 +189,26 @@ START_TEST(a_rejected_move_writes_nothing) {
 }
 END_TEST
 
+static void note_rejected(void *user, hy_message_level level, const char *text) {
+    double *losses = user;
+    const char *at = strstr(text, "the loss would go from");
+    (void)level;
+    if (at)
+        ck_assert_int_eq(sscanf(at, "the loss would go from %lf to %lf", losses, losses + 1), 2);
+}
+
+/* The shortest of the tested lengths changes the loss least. */
+START_TEST(a_rejected_jump_along_a_line_reports_the_loss_that_it_would_have) {
+    double losses[2] = {0};
+    hy_observer observer = {.user = losses, .on_message = note_rejected};
+    hy_trainer *t = open_trainer("none", PAIRS("predictor", "line", "lr", "0.1"), &observer);
+    must(hy_trainer_run(t));
+    hy_trainer_destroy(t);
+    ck_assert_double_gt(losses[0], 0);
+    ck_assert_double_gt(losses[1], 0.5 * losses[0]);
+}
+END_TEST
+
 #define ON_CARD "device", "cuda", "precision", "fp32", "tune_cache", "none"
 
 START_TEST(a_divergence_in_correct_restores_the_weights_bit_for_bit) {
@@ -620,6 +640,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
     tcase_add_test(tests, windows_of_one_step_jump_before_every_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
+    tcase_add_test(tests, a_rejected_jump_along_a_line_reports_the_loss_that_it_would_have);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, strategies_that_move_state_are_exact);
     tcase_add_test(tests, lossy_strategies_stay_close);

@@ -269,10 +269,10 @@ START_TEST(events_are_one_sentence_at_their_position) {
         const char *kind, *text;
         size_t before;
     } expected[] = {{"start", "hybrid-train --out x", 0},
-                    {"batch", "micro-batch 8 x 4 became 6 x 6: tight", 1},
+                    {"batch", "4 micro-batches of 8 became 6 of 6: tight", 1},
                     {"memory", "memory is critical", 1},
                     {"recovery", "done again", 2},
-                    {"memory", "memory normal after critical", 2}};
+                    {"memory", "memory normal (was critical)", 2}};
     ck_assert_uint_eq(hy_run_events(run), 5);
     for (size_t i = 0; i < 5; i++) {
         const hy_run_event *event = hy_run_event_at(run, i);

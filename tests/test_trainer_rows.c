@@ -96,11 +96,11 @@ START_TEST(a_run_is_asked_in_the_format_of_its_rows) {
         int32_t around; /* bytes before and after the question */
     } cases[] = {
         {"{\"question\": \"2+%d?\", \"answer\": \"it is it\"}\n", "lines",
-         "as in training: the question and a line end; each message is asked alone", 1},
+         "as in training, the question and a line end; each message is asked alone", 1},
         {"{\"prompt\": \"2+%d?\", \"completion\": \"it is it\"}\n", "plain",
-         "as in training: the text alone, without a chat template; each message is asked alone", 0},
+         "as in training, the text alone, without a chat template; each message is asked alone", 0},
         {"{\"instruction\": \"2+%d?\", \"output\": \"it\"}\n", "alpaca",
-         "as in training: chat template alpaca; each message is asked alone",
+         "as in training, chat template alpaca; each message is asked alone",
          (int32_t)strlen("Below is an instruction that describes a task. Write a response that "
                          "appropriately completes the request.\n\n### Instruction:\n"
                          "\n\n### Response:\n")},
@@ -191,7 +191,7 @@ START_TEST(another_way_of_reading_rows_cannot_be_resumed) {
         hy_config *config = small_run(
             ROWS_RUN, out, PAIRS("data", rows, "resume", "auto", others[i][0], others[i][1]));
         must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT,
-                  i ? "train_targets" : "train_sequences");
+                  i ? "the number of target tokens was" : "the number of training sequences was");
         hy_config_destroy(config);
     }
 }

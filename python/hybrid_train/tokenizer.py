@@ -1,4 +1,4 @@
-"""Converts text to token ids and back, by a model's tokenizer.json."""
+"""Converts text to token ids and back, by a model's tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS: dict[str, Any] = dict(_abi.hy_tokenize_options._fields_)  # type: igno
 
 
 class Tokenizer:
-    """Opens a tokenizer.json, or the one in a model's folder. Any number of threads may use it.
+    """Opens a tokenizer.json or tokenizer.model, or the one in a model's folder. Any number of threads may use it.
 
     Ids are those of Hugging Face's tokenizers.
     """

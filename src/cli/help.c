@@ -56,7 +56,7 @@ static const struct {
     {"What to write", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Several GPUs and machines", RANK_FLAGS},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
-    {"Looking",
+    {"Inspecting and printing",
      "--show-rows --eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
      "--list-models --json "
      "--quiet --verbose --no-color --version --help"},
@@ -120,7 +120,7 @@ static void write_short_page(const hy_cli_terminal *terminal) {
           "\"--help all\" shows every flag; \"--help lr\" shows one flag and its accepted values.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped "
           "by a\n"
-          "signal and saved.\n",
+          "signal; the run is saved if it has a folder.\n",
           out);
 }
 
@@ -170,7 +170,7 @@ static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) 
 static const example launches[] = {
     {"Use four GPUs of this machine; one process, called a rank, is started for each",
      "hybrid-train --gpus 4 --data corpus/ --out runs/corpus"},
-    {"Use two ranks on the CPU; without --device they can share a GPU",
+    {"Use two ranks on the CPU; without --device cpu, they share a GPU if there is one",
      "hybrid-train --ranks 2 --device cpu"},
     {"Use two machines with four GPUs each, with MPI",
      "mpirun -n 8 --host a:4,b:4 hybrid-train --data corpus/ --out runs/corpus"},
@@ -192,8 +192,9 @@ static const example launches[] = {
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);
     fputs("All ranks have the same settings and read the same files. Rank 0 prints the\n"
-          "output and writes the run folder; other ranks print only errors. Each rank uses\n"
-          "the card of its number on its machine. Ctrl-C saves once and stops all ranks.\n\n",
+          "output and writes the run folder; other ranks print only errors. With --gpus or\n"
+          "a launcher, each rank uses its own card. Ctrl-C saves once and stops all ranks.\n"
+          "\n",
           terminal->out);
     write_flags(terminal, RANK_FLAGS, write_details);
 }

@@ -1,9 +1,9 @@
 /* hybrid_chat.c: the program hybrid-chat: a conversation with a model in the terminal, or one
  * answer.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to
- * standard output; a file or pipe gets them byte for byte. Everything else goes to standard error.
- * The program uses only hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite, 75
+ * stopped by a signal. Answers go to standard output; a file or pipe gets them byte for byte.
+ * Everything else goes to standard error. The program uses only hybrid.h. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static const hy_cli_row rows[] = {
      "For a run with adapters: the new location of its base model if that has moved."},
     {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
      "Number type of the base model's weights. Default: as in training if --model is a run with "
-     "adapters, else as stored in the folder. auto: the type that passes use.",
+     "adapters, else as stored in the folder. auto: the type of --precision.",
      "auto, fp8, int8, nf4, nf4_single"},
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
      "Answer this once and exit. With a chat template it is a message; without one, a text to "
@@ -72,7 +72,8 @@ static const hy_cli_row rows[] = {
      "Context length in tokens. Default: the model's context, at most 8192.",
      "whole numbers from 1 to 2147483647", 1, INT32_MAX},
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(inference.tokenizer),
-     "A tokenizer.json or its folder; none: tokens are bytes. Default: the one in the model "
+     "A tokenizer.json or tokenizer.model, or its folder; none: tokens are bytes. Default: the one "
+     "in the model "
      "folder, else bytes."},
     {"--chat-template", "NAME", HY_CLI_TEXT, AT(inference.chat_template),
      "Format of a conversation. auto: as in the rows that a run was trained on, or the template in "
@@ -111,7 +112,8 @@ static const hy_cli_program program = {
              "In a conversation: /reset starts over, /adapter NAME switches the adapter, /help\n"
              "lists all commands, /exit (or Ctrl-D) ends the program. Ctrl-C stops an answer.\n"
              "A line that ends in \\ continues on the next line.\n"
-             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite,\n"
+             "75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
@@ -193,7 +195,7 @@ static char *read_line(size_t before) {
             char *longer =
                 before + size < MESSAGE_MOST ? realloc(line, room = 2 * room + 256) : NULL;
             if (!longer) {
-                hy_cli_error("the message has more than %zu bytes", before + size);
+                hy_cli_error("the message has more than 16 MiB, or memory is short");
                 exit(HY_EXIT_USAGE);
             }
             line = longer;
@@ -406,10 +408,10 @@ static void greet(const chat *it) {
     hy_inference_describe(it->model, &facts);
     if (!it->is_talking) { /* answers alone go to standard output */
         bool has_template = strcmp(facts.chat_template, "plain") != 0;
-        if (facts.is_trained_format) hy_cli_note("format of messages %s", facts.message_format);
+        if (facts.is_trained_format) hy_cli_note("format of messages: %s", facts.message_format);
         if (!facts.is_trained_format && !has_template && hy_inference_adapter_used(it->model)[0])
-            hy_cli_note("no chat template is known, so the text is continued as it is; "
-                        "--chat-template names one");
+            hy_cli_note("the model has no chat template, so it continues the text as it is; "
+                        "--chat-template sets one");
         return;
     }
     FILE *out = it->terminal.out;
@@ -424,7 +426,7 @@ static void greet(const chat *it) {
     const char *used = hy_inference_adapter_used(it->model);
     if (used[0] != '\0') {
         bool is_one = hy_inference_adapter(it->model, 1) == NULL;
-        hy_cli_printf(out, "adapter %s%s\n", used, is_one ? "" : "; /adapter lists the others");
+        hy_cli_printf(out, "adapter %s%s\n", used, is_one ? "" : "; /adapter lists all");
     }
     fputs(hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN), out);
 }

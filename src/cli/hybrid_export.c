@@ -1,6 +1,7 @@
 /* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or input. The program uses only hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite. The program
+ * uses only hybrid.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,9 +72,11 @@ static const hy_cli_program program = {
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
-        "merged\n\n"
+        "merged\n"
+        "\n"
         "A run writes OUT/model when it ends. Use this program for earlier checkpoints or other\n"
-        "number types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+        "number types. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are\n"
+        "not finite.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",

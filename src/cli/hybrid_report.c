@@ -59,9 +59,10 @@ static void print_result(const hy_run *const *runs, int count, const char *path)
         unreadable += hy_run_describe(runs[r])->lines_unreadable;
     }
     double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
-    hy_cli_printf(stdout, "wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count,
+    hy_cli_printf(stdout, "wrote %s: %d %s, %zu logged steps, %.0f KiB\n", path, count,
                   count == 1 ? "run" : "runs", steps, bytes / 1024);
-    if (unreadable > 0) hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
+    if (unreadable > 0)
+        hy_cli_warning("skipped %zu lines of metrics.jsonl that could not be read", unreadable);
 }
 
 /* The default is RUN/report.html for one run, report.html for several. */
@@ -102,7 +103,7 @@ int main(int argc, char **argv) {
         if (status != HY_OK)
             code = hy_cli_fail(status);
         else if (hy_run_points(runs[i]) == 0 && hy_run_events(runs[i]) == 0) /* the wrong folder? */
-            code = hy_cli_wrong_usage("no lines in metrics.jsonl of ", argv[i + 1]);
+            code = hy_cli_wrong_usage("no readable line in metrics.jsonl of ", argv[i + 1]);
     }
     if (code == HY_EXIT_DONE) code = write_page(&o, (const hy_run *const *)runs, count);
     for (int i = 0; i < count; i++) hy_run_close(runs[i]);

@@ -25,7 +25,7 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(tokenizer),
-     "A tokenizer.json, or a model folder that contains one."},
+     "A tokenizer.json or tokenizer.model, or a model folder that contains one."},
     {"--ids", NULL, HY_CLI_SWITCH, AT(wants_ids),
      "Read text from standard input and print its token ids on one line."},
     {"--decode", NULL, HY_CLI_SWITCH, AT(wants_text),
@@ -54,7 +54,7 @@ static const hy_cli_program program = {
         "Usage: hybrid-tokenize --tokenizer FILE --ids < text             text to token ids\n"
         "       hybrid-tokenize --tokenizer FILE --decode < ids           token ids to text\n"
         "       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to token shards\n\n"
-        "Converts text to token ids and back with the tokenizer.json of a model. hybrid-train "
+        "Converts text to token ids and back with the tokenizer of a model. hybrid-train "
         "reads\n"
         "shards fastest, because the text is tokenized once and not in every run.\n\n"
         "Examples\n"

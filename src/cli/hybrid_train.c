@@ -2,8 +2,9 @@
  * returns the exit code.
  *
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped by a signal
- * after saving. Output for people goes to standard output (to standard error with --json), errors
- * and warnings to standard error. The program uses only hybrid.h and hybrid_tools.h. */
+ * (and saved, if the run has a folder). Output for people goes to standard output (to standard
+ * error with --json), errors and warnings to standard error. The program uses only hybrid.h and
+ * hybrid_tools.h. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -195,7 +196,7 @@ static void say_same_rows(const hy_config *config, bool has_batches) {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *value, *origin;
         if (!keys[i] || hy_config_get(config, keys[i], &value, &origin) != HY_OK) continue;
-        if (strncmp(origin, "flag ", 5) != 0 && strcmp(origin, "--set") != 0)
+        if (hy_config_origin(config, keys[i]) < HY_FROM_SET)
             hy_cli_note("%s = %s is set by: %s; to compare with another model on the same rows, "
                         "use %s %s for both",
                         keys[i], value, origin, hy_config_find(keys[i])->flag, value);

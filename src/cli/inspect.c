@@ -95,7 +95,7 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
     if (!machine->has_cuda) {
         if (!has_backend)
             hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the "
-                           "folder of this program");
+                           "folder of this program or in lib/ beside that folder");
         if (machine->is_wsl)
             hint(terminal, "WSL uses the NVIDIA driver of Windows; do not install one in Linux");
         return;

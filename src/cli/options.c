@@ -63,7 +63,7 @@ static const hy_cli_flag own_flags[] = {
      .type = "action"},
     {"--selftest", HY_CLI_IS_SELFTEST,
      "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With --gpus or "
-     "--ranks: also test their communication; --out FOLDER writes the report.",
+     "--ranks: test their communication and training instead; --out FOLDER writes the report.",
      .type = "action"},
     {"--list-models", HY_CLI_IS_LIST_MODELS,
      "Show the built-in models with parameters and shape, then exit.", .type = "action"},
@@ -447,7 +447,7 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
         strcmp(wanted, own) == 0 || (wanted_path && own_path && strcmp(wanted_path, own_path) == 0);
     free(wanted_path);
     free(own_path);
-    if (strcmp(origin, "default") == 0 || is_same) return HY_OK;
+    if (hy_config_origin(asked, "model") == HY_FROM_DEFAULT || is_same) return HY_OK;
     return hy_cli_refuse(HY_ERR_INPUT,
                          "cannot resume: the run %s has the model %s, but model %s is set by %s",
                          folder, own, wanted, origin);
@@ -488,10 +488,8 @@ static bool sets_key(const hy_cli_options *options, const char *key) {
 static bool changes_key(const hy_config *config, const char *key, const char **origin) {
     const char *text = "";
     (void)hy_config_get(config, key, &text, origin);
-    const char *line = strrchr(*origin, ':');
-    bool is_file = line != NULL && line[1] >= '0' && line[1] <= '9';
-    bool is_flag = strncmp(*origin, "flag ", 5) == 0;
-    return (is_file || is_flag) && strcmp(text, hy_config_find(key)->fallback) != 0;
+    return hy_config_origin(config, key) >= HY_FROM_FILE &&
+           strcmp(text, hy_config_find(key)->fallback) != 0;
 }
 
 hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {

@@ -15,9 +15,7 @@
 #define SECONDS_PER_DAY 86400.0
 
 bool hy_cli_is_set(const hy_config *config, const char *key) {
-    const char *origin = NULL;
-    if (hy_config_get(config, key, NULL, &origin) != HY_OK) return true;
-    return strcmp(origin, "default") != 0;
+    return hy_config_origin(config, key) != HY_FROM_DEFAULT;
 }
 
 /* The memory of the passes of a micro-batch, for each choice of recomputation. */

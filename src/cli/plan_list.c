@@ -134,10 +134,7 @@ static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
 
 /* Set by a flag, a file or --set. Values of presets change from model to model. */
 static bool is_set_by_user(const hy_config *config, const char *key) {
-    const char *origin = "";
-    (void)hy_config_get(config, key, NULL, &origin);
-    return hy_cli_is_set(config, key) && strncmp(origin, "preset ", 7) != 0 &&
-           strncmp(origin, "profile ", 8) != 0;
+    return hy_config_origin(config, key) >= HY_FROM_FILE;
 }
 
 static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
@@ -238,8 +235,8 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
               ? "  Planned values, in GiB. card: memory of the card; host: pinned host memory.\n"
-              : "  Planned values, in GiB. RAM: memory of the run; host: more memory, for state "
-                "that is copied in parts.\n",
+              : "  Planned values, in GiB. RAM: memory of the run; host: additional memory, for "
+                "state that is copied in parts.\n",
           terminal->out);
 }
 
@@ -351,7 +348,7 @@ static void show_way(const hy_cli_terminal *terminal, const hy_cli_plans *plans,
     else
         fputs("none", terminal->out);
     if (next < plans->count)
-        hy_cli_printf(terminal->out, "; %s with %s", plans->models[next].name,
+        hy_cli_printf(terminal->out, "; %s fits with %s", plans->models[next].name,
                       plans->plans[next][way].change);
     fputc('\n', terminal->out);
     if (model != NULL && command != NULL) hy_cli_printf(terminal->out, "      %s\n", command);

@@ -244,7 +244,7 @@ static void print_expected_time(hy_cli_progress *progress) {
     progress->has_shown_time = true;
     if (!(info->remaining >= OUTLOOK_SECONDS)) return;
     FILE *out = begin_line(progress);
-    fprintf(out, "expected time: %s", hy_cli_duration(info->remaining).text);
+    fprintf(out, "expected time to the end: %s", hy_cli_duration(info->remaining).text);
     if (progress->checkpoint_bytes > 0) {
         double step_seconds = info->remaining / (double)(info->steps_total - info->step);
         double saves_per_day = 0;

@@ -57,7 +57,8 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
 /* ---- restarts -------------------------------------------------------------------------------- */
 
 static bool can_restart(const hy_cli_options *options, const hy_config *config, int32_t count) {
-    bool has_folder = hy_cli_value(config, "out")[0] || hy_cli_value(config, "resume")[0];
+    const char *out = hy_cli_value(config, "out");
+    bool has_folder = strcmp(out, "none") != 0 && (out[0] || hy_cli_value(config, "resume")[0]);
     const char *problem = options->action == HY_CLI_IS_SELFTEST
                               ? "cannot be used with --selftest, which saves no checkpoints"
                           : count == 0

@@ -130,8 +130,7 @@ void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary
     fprintf(out, "checkpoint size: %s", hy_cli_bytes(summary->checkpoint_bytes).text);
     if (summary->checkpoint_frozen_bytes == 0) return;
     fprintf(out, ", %s of it frozen weights", hy_cli_bytes(summary->checkpoint_frozen_bytes).text);
-    if (is_true(config, "lora"))
-        fputs(", which a run with --model FOLDER leaves to the folder", out);
+    if (is_true(config, "lora")) fputs("; a run with --model FOLDER does not save them", out);
 }
 
 #define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
@@ -180,7 +179,8 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     (void)hy_config_get(config, "predictor", &predictor, &origin);
     if (!strcmp(predictor, "none") && !strcmp(origin, "auto"))
         print_field(terminal, "predict",
-                    "off: it does not pay in such runs; --predictor outer turns it on\n");
+                    "off: it pays only in long AdamW runs from random weights; --predictor outer "
+                    "turns it on\n");
     if (summary->out[0] == '\0') {
         print_field(terminal, "out", "no files are written\n");
     } else {
@@ -277,15 +277,14 @@ static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *tra
     }
     char link[64] = ""; /* NCCL's exchanges are not timed */
     if (slowest.seconds > 0 && !isnan(slowest.exchanged))
-        snprintf(link, sizeof link, ", link in use %.0f %% of the time",
+        snprintf(link, sizeof link, "; its link was in use %.0f %% of the time",
                  100 * slowest.exchanged / slowest.seconds);
-    print_field(
-        terminal, "ranks",
-        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s)%s, each sends %s per "
-        "step, memory %s\n",
-        ranks.count, found, hy_cli_count(slowest.slowest).text, hy_cli_count(slowest.steps).text,
-        slowest.seconds, slowest.waited, link, in_bytes(sent[0], sent[1]).text,
-        in_bytes(memory[0], memory[1]).text);
+    print_field(terminal, "ranks",
+                "%d; rank %d was the slowest in %s of %s steps (median %.3g s, waited %.3g s)%s; "
+                "each rank sends %s per step and uses %s\n",
+                ranks.count, found, hy_cli_count(slowest.slowest).text,
+                hy_cli_count(slowest.steps).text, slowest.seconds, slowest.waited, link,
+                in_bytes(sent[0], sent[1]).text, in_bytes(memory[0], memory[1]).text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -428,7 +427,7 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
     fprintf(out, "  confidence that prediction pays: %.2f, from %s", summary->confidence,
             summary->forks ? "" : "the prior only, because no paired test was run");
     if (summary->forks)
-        fprintf(out, "%lld paired tests: %+.4f nats, %+.1f optimizer steps",
+        fprintf(out, "%lld paired tests (sum of gains: %+.4f nats, %+.1f optimizer steps)",
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     fputc('\n', out);
 }

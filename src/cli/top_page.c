@@ -216,7 +216,7 @@ void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
         "?                 show this page, or go back",
         "",
         "Phase     ",
-        "Loss      whole run; the training loss is that of the latest step",
+        "Loss      the chart covers the whole run; training: the loss of the latest step",
         "Speed     latest steps, one per column; waiting: for copies or data",
         "Ranks     latest steps; the slowest rank waits least, because others wait for it",
         "Memory    filled: in use now; shaded: planned; marks: target, warning,",

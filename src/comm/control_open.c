@@ -236,8 +236,9 @@ static hy_status check_hello(const hy_control *c, const hello *h) {
                h->rank, h->host, h->pid, h->version, h->protocol, HYBRID_VERSION, HY_WIRE_PROTOCOL);
     HY_FAIL_IF(h->count != c->ranks.count || h->rank <= 0 || h->rank >= c->ranks.count,
                HY_ERR_INPUT,
-               "a process (%s, pid %d) says that it is rank %d of %d, but rank 0 expects %d ranks",
-               h->host, h->pid, h->rank, h->count, c->ranks.count);
+               "a process (%s, pid %d) says that it is rank %d of %d, but rank 0 expects ranks 1 "
+               "to %d of %d",
+               h->host, h->pid, h->rank, h->count, c->ranks.count - 1, c->ranks.count);
     HY_FAIL_IF(c->lines[h->rank].state != LINE_NONE, HY_ERR_INPUT,
                "two processes say that they are rank %d: %s, pid %d, and %s, pid %d", h->rank,
                c->members[h->rank].host, c->members[h->rank].pid, h->host, h->pid);

@@ -30,8 +30,8 @@ hy_status hy_mpi_find(void) {
     HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE,
                "cannot open MPI: %s (Debian: package openmpi-bin); sockets work without it", why);
     HY_FAIL_IF(!library, HY_ERR_DEVICE,
-               LIBRARY " is not in the program's folder: build it with mpicc installed (Debian: "
-                       "packages libopenmpi-dev and openmpi-bin); sockets work without it");
+               LIBRARY " was not found: build it with mpicc installed (Debian: packages "
+                       "libopenmpi-dev and openmpi-bin); sockets work without it");
     hy_mpi_entry_function entry;
     *(void **)&entry = dlsym(library, HY_MPI_ENTRY);
     HY_FAIL_IF(!entry || entry(&host, &mpi) != HY_OK, HY_ERR_DEVICE,

@@ -60,7 +60,8 @@ static hy_status check_cards(int32_t wanted) {
     int found = count_cards();
     HY_FAIL_IF(found < wanted, HY_ERR_INPUT,
                "each rank needs a card, but CUDA finds only %d (nvidia-smi lists all cards, "
-               "CUDA_VISIBLE_DEVICES may hide some); --ranks %d starts ranks that share cards",
+               "CUDA_VISIBLE_DEVICES may hide some); --ranks %d starts ranks that share a card or "
+               "use the CPU",
                found, wanted);
     return HY_OK;
 }

@@ -33,6 +33,7 @@ enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
 typedef struct value {
     const char *text; /* NULL: this origin does not set the key */
     const char *origin;
+    bool is_found; /* in the folder of an adapter or of a run */
 } value;
 
 /* A text that values point to, kept as long as the configuration. Equal texts are stored once. */
@@ -45,13 +46,14 @@ struct hy_config {
     value *values;       /* [setting][rank] */
     bool was_ema[RANKS]; /* this origin sets the removed predictor ema; outer replaces it */
     kept_text *texts;
-    char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX], loaded_adapter[HY_TEXT_MAX];
+    char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
+    char loaded_adapter[HY_TEXT_MAX], loaded_run[HY_TEXT_MAX];
     char *command; /* written to the records of the run; NULL: not known */
     hy_kept_origin kept;
     /* texts of `model` and `tokenizer` that `kept` replaces */
     const char *kept_model, *kept_tokenizer;
-    bool is_reading_kept;
-    bool is_own; /* for a custom model or loop: presets are not used */
+    bool is_reading_kept, is_of_run; /* is_of_run: the file of a run was loaded */
+    bool is_own;                     /* for a custom model or loop: presets are not used */
     hy_recipe recipe;
     char own_lr[32]; /* the learning rate if it is a multiple of the preset's; "": it is not */
     /* the share of the run after which jumps stop, if before predict_until; "" */
@@ -81,8 +83,12 @@ static hy_status keep_text(hy_config *config, const char *text, const char **out
     return HY_OK;
 }
 
+/* Values of folders have the rank of other values, and change with the folder alone. */
 static void clear_rank(hy_config *config, int rank) {
-    for (size_t i = 0; i < hy_setting_count(); i++) *value_at(config, i, rank) = (value){0};
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        value *v = value_at(config, i, rank);
+        if (!v->is_found) *v = (value){0};
+    }
 }
 
 static int winning_rank(const hy_config *config, size_t setting) {
@@ -100,9 +106,9 @@ int hy_config_raw_rank(const hy_config *config, const char *key) {
     return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
 
-const char *hy_config_raw_origin(const hy_config *config, const char *key) {
+bool hy_config_raw_is_found(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
-    return value_at(config, i, winning_rank(config, i))->origin;
+    return value_at(config, i, winning_rank(config, i))->is_found;
 }
 
 /* Steps, tokens and epochs all set the length of a run. The one with the strongest origin counts
@@ -256,7 +262,7 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
     const char *key = hy_setting_at(setting)->info.key, *note = replaced_note(config, setting);
     const value *winner = value_at(config, setting, winning_rank(config, setting));
-    const value results[] = {
+    const char *const results[][2] = {
         {note ? "0" : NULL, note},
         {optimizer_default(config, setting), "default of the optimizer"},
         {resolved_recipe(config, key), "auto"},
@@ -266,12 +272,12 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
         {resolved_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
         {resolved_warmup(config, setting),
          "set by the other one of lr_warmup_steps and lr_warmup_ratio"},
-        *winner, /* the winner always has a text */
+        {winner->text, winner->origin}, /* the winner always has a text */
     };
-    const value *result = results;
-    while (!result->text) result++;
-    *text = result->text;
-    *origin = result->origin;
+    size_t i = 0;
+    while (!results[i][0]) i++;
+    *text = results[i][0];
+    *origin = results[i][1];
 }
 
 /* ---- putting one value in -------------------------------------------------------------------- */
@@ -365,6 +371,7 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
         if (status != HY_OK) return hy_fail_context(status, "%s: %s", where, setting->info.key);
     }
     value *v = value_at(config, hy_setting_index(setting), rank);
+    v->is_found = false;
     HY_TRY(keep_text(config, canonical, &v->text));
     return keep_text(config, origin, &v->origin);
 }
@@ -445,25 +452,50 @@ static hy_status load_preset(hy_config *config, const char *model) {
     return HY_OK;
 }
 
+/* As fill, for a value of a folder. */
+static hy_status fill_found(void *user, const char *key, const char *text, unsigned line) {
+    const filling *f = user;
+    size_t i = hy_setting_index(hy_setting_find(key, NULL));
+    HY_TRY(fill(user, key, text, line));
+    value_at(f->config, i, f->rank)->is_found = true;
+    return HY_OK;
+}
+
+/* Rows are written as those that the adapter or the run was trained on. A choice other than auto
+ * stays, and rows of a run that is resumed keep the format that they began with. */
+static hy_status load_format(filling *f, const hy_prompt_format *format) {
+    bool is_open = !f->config->is_of_run && hy_config_is(f->config, "input.chat_template", "auto");
+    if (!is_open || !hy_prompt_format_is_built_in(format) || format->is_mixed) return HY_OK;
+    return fill_found(f, "input.chat_template", hy_chat_kind_name(format->chat), 0);
+}
+
 /* The values of an adapter's folder have a rank one below the setting that names the adapter: they
  * win over the configuration file of the run, and flags of the same command win over them. A run
- * that was started with an adapter has all values in its own file. */
-static hy_status load_adapter(hy_config *config, const char *adapter) {
+ * that was started with an adapter has all values in its own file. The same holds for `run`, which
+ * the weights are taken from. */
+static hy_status load_start(hy_config *config, const char *adapter, const char *run) {
     char origin[ORIGIN_MAX];
     size_t count = hy_setting_count() * RANKS;
-    int rank = hy_config_raw_rank(config, "lora.adapter") - 1;
-    snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
-    for (size_t i = 0; i < count; i++) {
-        const char *from = config->values[i].origin;
-        bool is_older = from && !strncmp(from, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
-        if (is_older) config->values[i] = (value){0};
-    }
-    filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
+    hy_prompt_format format = {0};
+    filling f = {.config = config,
+                 .rank = hy_config_raw_rank(config, "lora.adapter") - 1,
+                 .name = adapter,
+                 .origin = origin};
+    for (size_t i = 0; i < count; i++)
+        if (config->values[i].is_found) config->values[i] = (value){0};
+    snprintf(origin, sizeof origin, "adapter %s", adapter);
     bool sets_all =
-        rank == HY_FROM_FILE - 1 && hy_config_raw_rank(config, "lora.lora_targets") > rank;
+        f.rank == HY_FROM_FILE - 1 && hy_config_raw_rank(config, "lora.lora_targets") > f.rank;
     bool is_gone = sets_all && !hy_path_exists(adapter);
-    if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
+    if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill_found, &f, &format));
+    if (format.chat == HY_CHAT_AUTO && run[0] && !config->is_of_run) {
+        f.rank = hy_config_raw_rank(config, "init_from") - 1;
+        snprintf(origin, sizeof origin, "run %s", run);
+        HY_TRY(hy_prompt_format_read_run(run, &format));
+    }
+    HY_TRY(load_format(&f, &format));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
+    snprintf(config->loaded_run, HY_TEXT_MAX, "%s", run);
     return HY_OK;
 }
 
@@ -529,9 +561,10 @@ static hy_status resolve(hy_config *config) {
     const char *model = hy_config_raw(config, "model"), *profile = hy_config_raw(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
-    const char *adapter = hy_config_raw(config, "lora.adapter");
-    is_other |= strcmp(adapter, config->loaded_adapter) != 0;
-    if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
+    const char *adapter = hy_config_raw(config, "lora.adapter"),
+               *run = hy_config_raw(config, "init_from");
+    is_other |= strcmp(adapter, config->loaded_adapter) || strcmp(run, config->loaded_run);
+    if (is_other && !config->is_own) HY_TRY(load_start(config, adapter, run));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
     /* Presets hold values for our own models, and profiles split the steps of our own batches. A
      * custom model uses neither. */
@@ -677,6 +710,7 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     /* A feature that is newer than the run's program stays off: its file does not set the key. */
     static const char *const newer[][2] = {{"optimizer.muon_momentum_warmup", "0"},
                                            {"input.stream_rows", "off"}};
+    config->is_of_run = true;
     HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
     for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
         bool is_set = hy_config_raw_rank(config, newer[i][0]) >= HY_FROM_FILE;
@@ -795,6 +829,11 @@ hy_status hy_config_get(const hy_config *config, const char *key, const char **t
     if (text) *text = found_text;
     if (origin) *origin = found_origin;
     return HY_OK;
+}
+
+hy_origin hy_config_origin(const hy_config *config, const char *key) {
+    bool is_key = key && hy_setting_find(key, NULL);
+    return is_key ? (hy_origin)hy_config_raw_rank(config, key) : HY_FROM_DEFAULT;
 }
 
 const hy_settings *hy_config_settings(const hy_config *config) { return &config->settings; }

@@ -20,12 +20,14 @@
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* Dropout is not read from the adapter: it stays as configured. */
-hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
+hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user,
+                                 hy_prompt_format *format) {
     hy_peft_config c;
     hy_peft_set set;
     char rank[32], alpha[32];
     HY_TRY(hy_peft_set_read(names, &set));
     hy_status status = hy_peft_set_union(&set, &c);
+    *format = set.list[0].format;
     hy_peft_set_free(&set);
     HY_TRY(status);
     snprintf(rank, sizeof rank, "%lld", (long long)c.rank);
@@ -77,9 +79,7 @@ double hy_config_adapter_rate(const hy_config *config, double factor) {
 }
 
 static bool is_set(const hy_config *config, const char *key) {
-    const char *origin = hy_config_raw_origin(config, key);
-    bool is_adapters = !strncmp(origin, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
-    return !is_adapters && hy_config_raw_rank(config, key) >= HY_FROM_FILE;
+    return !hy_config_raw_is_found(config, key) && hy_config_raw_rank(config, key) >= HY_FROM_FILE;
 }
 
 void hy_config_adapter_resolve(const hy_config *config, hy_settings *s) {

@@ -7,10 +7,10 @@
 #include "config/config_file.h"
 #include "config/settings.h"
 
-/* Passes rank, alpha and targets of one or more adapter folders to the sink, with line 0. */
-hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user);
-/* The origin of these values: this prefix and the folder. */
-#define HY_ADAPTER_ORIGIN "adapter "
+/* Passes rank, alpha and targets of one or more adapter folders to the sink, with line 0. `format`
+ * becomes the format of the rows that the first one was trained on. */
+hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user,
+                                 hy_prompt_format *format);
 
 /* The default of a key with lora or qlora; NULL: they do not change it. */
 const char *hy_config_adapter_default(const hy_config *config, const char *key);

@@ -1,8 +1,8 @@
 /* config_card.c: the built-in settings for a card. See config_card.h.
  *
  * A few cards have a file in configs/gpu. The settings of all others follow from their memory, by
- * the same rule as those files: micro-batches that fill the card, and the same tokens per step in
- * quarters of them in the safe variant. */
+ * the same rule as those files: micro-batches that fill the card. The safe variant has the same tokens
+ * per step, in micro-batches of a quarter of that size. */
 #include "config/config_card.h"
 
 #include <stdio.h>

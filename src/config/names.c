@@ -1,7 +1,7 @@
 /* names.c: names that users of other trainers type: keys, values, and hints.
  *
- * A name with the same meaning is accepted everywhere (flags, files, --set). A name without an
- * equal here gets a hint. '-' equals '_' in all of them. The names come from transformers, TRL,
+ * A name with the same meaning is accepted everywhere (flags, files, --set). A name without a
+ * counterpart here gets a hint. '-' equals '_' in all of them. The names come from transformers, TRL,
  * PEFT, Axolotl, Unsloth, LLaMA-Factory, torchtune, DeepSpeed, llama.cpp and nanoGPT. */
 #include <assert.h>
 #include <fnmatch.h>
@@ -228,7 +228,7 @@ static const struct {
                    "--optim-place and --offload-folder override it"},
     {"max_memory", "use --max-gpu-mem and --cpu-mem"},
     {"pool_size_gb", "use --max-gpu-mem, such as 24GiB"},
-    {"gpu_memory_utilization", "use --target-usage, or --max-gpu-mem for bytes"},
+    {"gpu_memory_utilization", "use --max-gpu-mem, such as 20GiB"},
     {"nvme_offload", "use --offload-folder FOLDER"},
     {"global_batch_size", "use --step-tokens: sequences x seq_len"},
     {"max_tokens", "use --tokens for the length of the run, --seq-len for a sequence, or "
@@ -239,14 +239,14 @@ static const struct {
     {"lr_decay_iters", "the schedule ends with the run: use --steps"},
     {"betas", "use --beta1 and --beta2"},
     {"save_strategy", "use --save-every N or --save-minutes N"},
-    {"logging_dir", "OUT/tensorboard and OUT/metrics.jsonl are always written"},
-    {"report_to", "OUT/tensorboard and OUT/metrics.jsonl are always written; "
+    {"logging_dir", "OUT/tensorboard and OUT/metrics.jsonl are written by default"},
+    {"report_to", "OUT/tensorboard and OUT/metrics.jsonl are written by default; "
                   "examples/follow_metrics.py sends them to W&B or MLflow"},
     {"dataset_name", "name a file or folder: --data FILE (JSON lines, CSV or text)"},
     {"do_train", "training is the default"},
     {"do_eval", "use --eval-every N, or --eval-only"},
     {"persistent_workers", "not needed: data is read by threads; --num-workers sets their number"},
-    {"*pin_memory", "not needed: batches are always staged in pinned memory"},
+    {"*pin_memory", "not needed: batches for a GPU are always staged in pinned memory"},
     {"verbosity", "use --verbose, or --quiet"},
     {"log_level", "use --verbose, or --quiet"},
     {"no_cuda", "use --device cpu"},
@@ -301,7 +301,7 @@ static const struct {
     {"log*_steps", "every step is written to OUT/metrics.jsonl"},
     {"logging_*step", "every step is written to OUT/metrics.jsonl"},
     {"log_interval", "every step is written to OUT/metrics.jsonl"},
-    {"plot_loss", "OUT/report.html always has the curves"},
+    {"plot_loss", "OUT/report.html has the curves"},
     {"wandb*", "OUT/metrics.jsonl is always written; examples/follow_metrics.py sends it to W&B"},
     {"mlflow*",
      "OUT/metrics.jsonl is always written; examples/follow_metrics.py sends it to MLflow"},
@@ -316,7 +316,7 @@ static const struct {
     {"overwrite_cache", "not needed: data is tokenized when the run starts"},
     {"remove_unused_columns", "not needed: other keys of a row are not used"},
     {"roles_to_train", "use --loss-on answers or all"},
-    {"streaming", "use --stream-rows"},
+    {"streaming", "use --stream-rows on"},
     {"max_samples", "not available: use a shorter file, or --steps or --tokens"},
     {"eval_sample_packing", "use --packing, which applies to both"},
     {"pad_to_sequence_len", "use --packing on, or off for one row per sequence"},
@@ -328,7 +328,8 @@ static const struct {
     {"model_type", "not needed: the files of the model describe it"},
     {"trust_remote_code", "not needed: no code of a model is run"},
     {"strict", "not needed: unknown keys are always refused"},
-    {"stage", "not needed: only supervised training is available, and the rows decide its kind"},
+    {"stage", "not needed: text is for pretraining, rows are for supervised fine-tuning; no other "
+              "stage is available"},
     {"rl", "only supervised training is available"},
     {"loss_watchdog*", "use --divergence-factor, which stops a run with a high loss"},
     {"eval_max_new_tokens", "use --sample-tokens"},

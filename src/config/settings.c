@@ -273,13 +273,14 @@ static const hy_setting table[] = {
           "Parameters to train; all others are frozen. all; last:N for the last N blocks with "
           "final norm and head; or a list of name patterns, such as blocks.3.attn.*, separated by "
           "commas.")},
-    {CHOICE(train.frozen_dtype, "--frozen-dtype", "auto",
-            "Number type of frozen weights. auto: the type that passes use; with lora and "
-            "precision fp8: fp8. fp8: one scale per matrix. int8: one scale per matrix row. nf4: 4 "
-            "bits and an 8-bit scale per 64 elements (QLoRA's double quantisation). nf4_single: "
-            "the same with fp32 scales. A quantised folder sets nf4 or nf4_single itself.",
-            "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
-            "nf4_single", HY_DTYPE_NF4_SINGLE)},
+    {CHOICE(
+        train.frozen_dtype, "--frozen-dtype", "auto",
+        "Number type of frozen weights. auto: the type in which the run computes; with lora and "
+        "precision fp8: fp8. fp8: one scale per matrix. int8: one scale per matrix row. nf4: 4 "
+        "bits and an 8-bit scale per 64 elements (QLoRA's double quantisation). nf4_single: the "
+        "same with fp32 scales. A quantised folder sets nf4 or nf4_single itself.",
+        "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
+        "nf4_single", HY_DTYPE_NF4_SINGLE)},
     {CHOICE(
         train.recompute, "--recompute", "auto",
         "Which activations to recompute in the backward pass instead of keeping them in memory.",
@@ -323,7 +324,8 @@ static const hy_setting table[] = {
     {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
             "The output of adapters is multiplied by alpha / rank; 0: alpha is twice the rank.")},
     {SWITCH(lora.rslora, "--rslora", "false",
-            "Multiply by alpha / sqrt(rank) instead (rsLoRA), for large ranks.")},
+            "Multiply the output of adapters by alpha / sqrt(rank) instead of alpha / rank "
+            "(rsLoRA), for large ranks.")},
     {TEXT(lora.lora_targets, "--lora-targets", "names of matrices, attention, mlp, or all", "all",
           "Matrices of the blocks that get adapters, comma-separated: q_proj, k_proj, v_proj, "
           "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj.")},
@@ -409,7 +411,7 @@ static const hy_setting table[] = {
     {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.4",
             "wsd: fraction of the run in which the learning rate decays.")},
     {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "linear",
-            "wsd: shape of the decay. sqrt falls as 1 - sqrt, fast at first.", "sqrt",
+            "wsd: shape of the decay. sqrt: 1 - sqrt(share of the decay), fast at first.", "sqrt",
             HY_COOLDOWN_SQRT, "linear", HY_COOLDOWN_LINEAR)},
     {TEXT(optimizer.groups, "--groups",
           "NAMES: lr_scale X, decay X, optimizer NAME, frozen, place P, ...; ...", "",
@@ -430,16 +432,18 @@ static const hy_setting table[] = {
     {INTEGER(input.prefetch, "--prefetch", 0, 4096, "2",
              "Micro-batches to read ahead, beyond one step; on a GPU at least those of the next "
              "step, up to 64.")},
-    {TEXT(input.tokenizer, "--tokenizer", "auto, none, or a tokenizer.json or its folder", "auto",
+    {TEXT(input.tokenizer, "--tokenizer",
+          "auto, none, a tokenizer.json or tokenizer.model, or a folder", "auto",
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
-    {CHOICE(input.chat_template, "--chat-template", "auto",
-            "Chat template for rows. auto: the template in the model folder; a prompt and its "
-            "completion are plain if it has none. plain: no template. lines: a line end between "
-            "question and answer. conversations: as auto, but a prompt and its completion are "
-            "plain.",
-            "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
-            HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
-            HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
+    {CHOICE(
+        input.chat_template, "--chat-template", "auto",
+        "Chat template for rows; with an adapter or init_from, its template is the default. auto: "
+        "the template in the model folder; a prompt and its completion are plain if it has "
+        "none. plain: no template. lines: a line end between question and answer. "
+        "conversations: as auto, but a prompt and its completion are plain.",
+        "auto", HY_CHAT_AUTO, "plain", HY_CHAT_PLAIN, "lines", HY_CHAT_LINES, "conversations",
+        HY_CHAT_CONVERSATIONS, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
+        HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",
             "Rows: which tokens are trained, only the assistant's turns or all.", "answers",
             HY_LOSS_ON_ANSWERS, "all", HY_LOSS_ON_ALL)},
@@ -456,7 +460,7 @@ static const hy_setting table[] = {
              "Threads that tokenize data when it is opened; 0: all cores."),
      .is_local = true},
     {BYTES(input.buffer_size, "--buffer-size", "64KiB to 1GiB", 65536, 1073741824, "16Mi",
-           "Bytes of data that these threads process at a time."),
+           "Bytes of data that the threads of num_workers process at a time."),
      .is_local = true},
     {CHOICE(input.stream_rows, "--stream-rows", "auto",
             "Rows: begin to train before all of them are read, and shuffle within windows. auto: "
@@ -481,8 +485,8 @@ static const hy_setting table[] = {
     {INTEGER(eval.sample_tokens, "--sample-tokens", 0, 1048576, "200",
              "Tokens of the text sampled at the end; 0: no sample.")},
     {NUMBER(eval.temperature, "--temperature", 0, 100, "0.8",
-            "Sampling temperature; 0: always the most likely token, as in the answer to a held-out "
-            "row.")},
+            "Temperature of the sample at the end; 0: always the most likely token. The answer to "
+            "a held-out row always uses 0.")},
     {INTEGER(eval.top_k, "--top-k", 0, 16777216, "0",
              "Sample from this many most likely tokens; 0: all.")},
     {TEXT(eval.prompt, "--prompt", "any text", "",
@@ -498,7 +502,8 @@ static const hy_setting table[] = {
     {INTEGER(save.keep, "--keep", 0, 1000000, "2",
              "Number of newest checkpoints to keep, besides the best; 0: all.")},
     {TEXT(save.resume, "--resume", "auto, a checkpoint or run folder, or empty", "",
-          "Continue a run from a checkpoint; auto: the newest one in --out.")},
+          "Continue a run from a checkpoint; auto: the newest one in --out, or without --out in "
+          "the newest run in runs/.")},
     {SWITCH(save.overwrite, "--overwrite", "false",
             "Start over in a folder that contains an earlier run.")},
     {SWITCH(
@@ -558,7 +563,7 @@ static const hy_setting table[] = {
             "a divergence.")},
     {NUMBER(phases.tail_share, "--tail-share", 0, 0.9, "0",
             "Average the weights over this last share of the run, every fourth step (every step if "
-            "it has fewer than 16); validation uses the average.")},
+            "these are fewer than 16); validation uses the average.")},
     {NUMBER(phases.loss_sigma, "--loss-sigma", 1, 1000, "6",
             "A loss this many standard deviations above its trend is a divergence.")},
     {NUMBER(phases.grad_explosion, "--grad-explosion", 1, 1000000000, "100",
@@ -592,7 +597,7 @@ static const hy_setting table[] = {
     {BYTES(memory.cpu_mem, "--cpu-mem", "0, or 1k to 1024TiB", 0, 0x1p50, "0",
            "Most bytes to use of host memory; 0: all that is free, less host_reserve."),
      .least = 1000, .is_local = true},
-    {TEXT(memory.offload_folder, "--offload-folder", "a folder, or nothing", "",
+    {TEXT(memory.offload_folder, "--offload-folder", "a folder, or empty", "",
           "Folder on a fast disk for state that fits neither on the device nor in host memory."),
      .is_local = true},
     {BYTES(memory.offload_size, "--offload-size", "0, or 1k to 1024TiB", 0, 0x1p50, "0",
@@ -624,8 +629,8 @@ static const hy_setting table[] = {
             "step loads it; auto: gather if state is streamed. The result is the same.",
             "auto", HY_UPDATE_AUTO, "now", HY_UPDATE_NOW, "gather", HY_UPDATE_ON_GATHER)},
     {INTEGER(memory.ring_depth, "--ring-depth", 0, 8, "0",
-             "Units of each streamed class on the device at a time, at least 2; 0: chosen by the "
-             "planner.")},
+             "Layers of each kind of streamed state that are on the device at a time, at least 2; "
+             "0: chosen by the planner.")},
     {INTEGER(memory.resident_units, "--resident-units", -1, 1024, "-1",
              "Layers that keep their state on the device while other layers stream it; -1: chosen "
              "by the planner.")},
@@ -683,8 +688,8 @@ static const hy_setting table[] = {
             "stop.")},
     {TEXT(ranks.rank_secret_file, "--rank-secret-file", "a file, or empty", "",
           "File with a secret that every rank must know to join, for ranks on several machines. "
-          "Mode 0600; made if it does not exist. HYBRID_SECRET overrides it. Empty: MPI or "
-          "~/.config/hybrid-train/rank-secret."),
+          "Mode 0600; made if it does not exist. HYBRID_SECRET overrides it. Empty: under mpirun, "
+          "MPI distributes one; else ~/.config/hybrid-train/rank-secret."),
      .is_local = true},
 };
 

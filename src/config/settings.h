@@ -146,7 +146,7 @@ typedef struct hy_settings {
         int64_t builtin_bytes;
         bool shuffle;
         int64_t prefetch;            /* micro-batches read ahead beyond one step */
-        char tokenizer[HY_TEXT_MAX]; /* auto, none, or a tokenizer.json or its folder */
+        char tokenizer[HY_TEXT_MAX]; /* auto, none, a file or its folder */
         hy_chat_kind chat_template;
         hy_loss_on loss_on;
         hy_on_off packing;

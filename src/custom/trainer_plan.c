@@ -53,7 +53,8 @@ static hy_status list_parameters(listed *l, const char *path) {
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(file, &l->file));
     size_t count = hy_safetensors_count(l->file);
-    HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
+    HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT,
+               "%s has %zu tensors; expected at least 1", file, count);
     l->custom.specs = calloc(count, sizeof *l->custom.specs);
     HY_FAIL_IF(!l->custom.specs, HY_ERR_MEMORY, "not enough memory for a list of %zu parameters",
                count);

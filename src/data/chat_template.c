@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/checkpoint.h"
 
 #define PATH_BYTES 4096
 
@@ -84,6 +85,20 @@ hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out) {
     *out = (hy_prompt_format){0};
     HY_TRY(read_json(folder, HY_FORMAT_FILE, &json));
     if (json) hy_prompt_format_get(hy_json_root(json), out);
+    hy_json_free(json);
+    return HY_OK;
+}
+
+hy_status hy_prompt_format_read_run(const char *from, hy_prompt_format *out) {
+    char newest[PATH_BYTES];
+    hy_json *json = NULL;
+    *out = (hy_prompt_format){0};
+    HY_TRY(hy_path_join(newest, sizeof newest, from, "manifest.json"));
+    bool is_run = !hy_path_exists(newest);
+    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
+    if (is_run && hy_checkpoint_peek(from, newest, sizeof newest) != HY_OK) return HY_OK;
+    HY_TRY(read_json(is_run ? newest : from, "trainer.json", &json)); /* absent: weights alone */
+    if (json) hy_prompt_format_get(hy_json_get(hy_json_root(json), "data"), out);
     hy_json_free(json);
     return HY_OK;
 }

@@ -52,6 +52,9 @@ typedef struct hy_prompt_format {
 #define HY_FORMAT_FILE "hybrid_format.json"
 /* Reads the format that a folder stores; HY_CHAT_AUTO: none. */
 hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out);
+/* The same for a checkpoint, or the newest checkpoint of a run. Older runs, and runs without rows,
+ * store none. */
+hy_status hy_prompt_format_read_run(const char *from, hy_prompt_format *out);
 /* Members of a JSON object. An unknown name, of a newer program, is HY_CHAT_AUTO. */
 void hy_prompt_format_get(const hy_json_node *object, hy_prompt_format *out);
 void hy_prompt_format_put(hy_json_writer *w, hy_prompt_format format);

@@ -1,7 +1,7 @@
 /* conversation.c: recognises rows by their keys and reads their turns. See conversation.h.
  *
- * Other keys of a row are ignored and named: data sets have ids, sources and scores in their
- * rows. */
+ * Other keys of a row are ignored, and the run lists them: data sets have ids, sources and scores
+ * in their rows. */
 #include "data/conversation.h"
 
 #include <stdio.h>
@@ -89,11 +89,11 @@ hy_status hy_columns_parse(const char *text, hy_columns *out) {
                    HY_MOST_COLUMNS);
         char *key = out->list[out->count].key, *name = out->list[out->count].name;
         sscanf(text, " %31[^=, ]%n = %95[^,]%n", key, &key_end, name, &name_end);
-        HY_FAIL_IF(!is_key(key) || (size_t)name_end != size, HY_ERR_INPUT,
-                   "\"%.*s\" maps no column; expected KEY=NAME, and the keys text, prompt, "
-                   "completion, question, answer, system, instruction, input, output, "
-                   "conversations and messages",
-                   (int)size, text);
+        HY_FAIL_IF(
+            !is_key(key) || (size_t)name_end != size, HY_ERR_INPUT,
+            "\"%.*s\" maps no column; expected KEY=NAME, where KEY is text, prompt, completion, "
+            "question, answer, system, instruction, input, output, conversations or messages",
+            (int)size, text);
         out->count++;
         text += size + (text[size] == ',');
     }

@@ -1,6 +1,6 @@
 /* csv_rows.c: rows of CSV files. See csv_rows.h.
  *
- * The free thread finds the next records, as for lines of JSON. A thread that encodes a record
+ * A free thread finds the next records, as for lines of JSON. A thread that encodes a record
  * first converts it to a JSON object; after that, JSON and CSV take the same path. */
 #include "data/csv_rows.h"
 

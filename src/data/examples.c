@@ -139,7 +139,7 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     if (counts_any) return add_example(b, 0, count, o->counts_all);
     b->dropped += is_cut;
     if (is_cut) hy_row_losses_add(&b->losses, "no answer is left after cutting", 1);
-    return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no assistant turn to learn from");
+    return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no answer to learn from");
 }
 
 void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count) {

@@ -285,7 +285,7 @@ void hy_standard_input_report(hy_text *warnings) {
     pthread_mutex_lock(&g->lock);
     /* The text is whole, so the failure is that of storing it. */
     if (g->is_whole && g->failure.status != HY_OK) {
-        hy_text_addf(warnings, "%s: resuming this run needs its standard input again\n",
+        hy_text_addf(warnings, "%s; --resume needs the same data on standard input again\n",
                      g->failure.text);
         g->failure = (hy_error){0};
     }

@@ -304,7 +304,7 @@ static hy_status find_files(const char *path, hy_data_format format, uint64_t le
     HY_TRY(add_folder(list, path, format));
     HY_FAIL_IF(
         list->count == 0, HY_ERR_INPUT,
-        "the folder %s contains no text and no token shards (%zu other files were skipped)%s%s",
+        "the folder %s contains no text, rows or token shards (%zu other files were skipped)%s%s",
         path, list->skipped, list->refused[0] ? "; " : "", list->refused);
     return HY_OK;
 }

@@ -214,7 +214,7 @@ static hy_status read_piece(hy_row_stream *s, position at, size_t least, piece *
         bool is_found = find_end(p, s->open.buffer, least, is_end);
         size_t size = is_found ? p->size : have;
         HY_FAIL_IF(size > least + MOST_BEYOND, HY_ERR_INPUT,
-                   "%s:%llu: a row from here on, or blank space, has more than %zu MiB",
+                   "%s:%llu: from this line on, a row or blank space has more than %zu MiB",
                    s->list.files[at.file].path, (unsigned long long)at.line, MOST_BEYOND >> 20);
         if (is_found) return HY_OK;
     }

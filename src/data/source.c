@@ -169,7 +169,7 @@ hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kin
     source->is_bytes = kind == HY_DATA_TEXT && !encoding->tokenizer;
     hy_status status = add_files(source, list, kind, encoding);
     if (status == HY_OK && source->tokens == 0) {
-        status = hy_fail(HY_ERR_INPUT, "%s is empty; expected tokens", path);
+        status = hy_fail(HY_ERR_INPUT, "%s is empty; expected text or tokens", path);
     }
     if (status != HY_OK) hy_source_close(source);
     return status;

@@ -45,13 +45,14 @@ static int open_named(const char *folder) {
 hy_status hy_spool_open(hy_spool *s) {
     *s = (hy_spool){.fd = -1};
     s->buffer = malloc(HY_SPOOL_BUFFER);
-    if (!s->buffer) return hy_fail(HY_ERR_MEMORY, "not enough memory to write tokens to disk");
+    if (!s->buffer) return hy_fail(HY_ERR_MEMORY, "not enough memory for a temporary file");
     const char *folder = folder_name();
     int fd = hy_disk_open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC);
     bool is_unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
     s->fd = fd >= 0 || !is_unknown ? fd : open_named(folder);
     if (s->fd >= 0) return HY_OK;
-    hy_status status = hy_fail_path("cannot write tokens to a temporary file in", folder_name());
+    hy_status status =
+        hy_fail_path("cannot write a temporary file (TMPDIR chooses its folder) in", folder_name());
     hy_spool_close(s);
     return status;
 }
@@ -59,7 +60,8 @@ hy_status hy_spool_open(hy_spool *s) {
 static hy_status drain(hy_spool *s) {
     if (s->buffered == 0) return HY_OK;
     if (hy_disk_write(s->fd, s->buffer, s->buffered) != 0) {
-        return hy_fail_path("cannot write tokens to a temporary file in", folder_name());
+        return hy_fail_path("cannot write a temporary file (TMPDIR chooses its folder) in",
+                            folder_name());
     }
     s->buffered = 0;
     return HY_OK;
@@ -86,7 +88,8 @@ hy_status hy_spool_map(hy_spool *s) {
     if (s->size == 0) return HY_OK;
     void *data = mmap(NULL, (size_t)s->size, PROT_READ, MAP_SHARED, s->fd, 0);
     if (data == MAP_FAILED)
-        return hy_fail_path("cannot map the temporary file of tokens in", folder_name());
+        return hy_fail_path("cannot map a temporary file (TMPDIR chooses its folder) in",
+                            folder_name());
     s->data = data;
     return HY_OK;
 }

@@ -154,7 +154,7 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     p->skipped_in_a_row++;
     if (p->skipped_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
     return hy_fail(HY_ERR_NUMERIC,
-                   "the gradient was not finite in %lld steps in a row (now step %lld); try a "
-                   "lower learning rate or fp32; the last checkpoint is unchanged",
+                   "the gradient was not finite in the last %lld steps (now step %lld); try a "
+                   "lower learning rate or --precision fp32; the last checkpoint is unchanged",
                    (long long)p->skipped_in_a_row, (long long)step + 1);
 }

@@ -106,14 +106,27 @@ static hy_status sort_tensors(hy_hf_tensors *t) {
     return HY_OK;
 }
 
+/* Fails for a folder without safetensors; weights of PyTorch get the line that converts them. */
+static hy_status fail_without_files(const char *folder) {
+    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    char path[PATH_SIZE];
+    for (int i = 0; i < 2; i++) {
+        HY_TRY(hy_path_join(path, sizeof path, folder, names[i]));
+        HY_FAIL_IF(hy_path_exists(path), HY_ERR_INPUT,
+                   "%s has its weights in %s, which is not supported, and no %s; write one with: "
+                   "python3 -c \"from transformers import AutoModelForCausalLM as M; "
+                   "M.from_pretrained('%s', torch_dtype='auto').save_pretrained('%s')\"",
+                   folder, names[i], HY_HF_SINGLE, folder, folder);
+    }
+    return hy_fail(HY_ERR_INPUT, "%s has no %s and no %s", folder, HY_HF_SINGLE, HY_HF_INDEX);
+}
+
 static hy_status open_files(hy_hf_tensors *t) {
     char single[PATH_SIZE], index[PATH_SIZE];
     HY_TRY(hy_path_join(single, sizeof single, t->folder, HY_HF_SINGLE));
     HY_TRY(hy_path_join(index, sizeof index, t->folder, HY_HF_INDEX));
     if (hy_path_exists(single)) return add_shard(t, HY_HF_SINGLE);
-    HY_FAIL_IF(!hy_path_exists(index), HY_ERR_INPUT,
-               "%s has no %s and no %s; other weight formats (pytorch_model.bin) are not supported",
-               t->folder, HY_HF_SINGLE, HY_HF_INDEX);
+    if (!hy_path_exists(index)) return fail_without_files(t->folder);
     hy_json *json;
     HY_TRY(hy_json_read_file(index, &json));
     hy_status status = open_listed(t, hy_json_get(hy_json_root(json), "weight_map"));

@@ -3,14 +3,19 @@
  *
  * A model that started from a preset, or was trained with another tokenizer, needs the tokenizer
  * of its data. The tokenizer of llama2.c, and vocab.json with merges.txt, are converted to a
- * tokenizer.json. */
+ * tokenizer.json. A SentencePiece file is copied: transformers and llama.cpp read it. */
 
+#include <fcntl.h>
+
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "hub/hf_config.h"
 #include "hub/hf_export.h"
 #include "hub/hf_folder.h"
 #include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 static const char llama2c_config[] =
@@ -45,8 +50,41 @@ static hy_status convert(const char *path, const char *folder) {
                           sizeof llama2c_config - 1);
 }
 
+/* Removes the tokenizer that a folder has: some programs would prefer a file of it. */
+static hy_status remove_tokenizer(const char *folder) {
+    static const char *const names[] = {
+        "tokenizer.json",    "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+        "added_tokens.json", "vocab.json",      "merges.txt",   "vocab.txt",
+        "tekken.json"};
+    char path[HY_HF_PATH_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        HY_TRY(hy_path_join(path, sizeof path, folder, names[i]));
+        hy_disk_unlink_at(AT_FDCWD, path, 0); /* if there is one */
+    }
+    return HY_OK;
+}
+
+/* Removes the class of another tokenizer from tokenizer_config.json: it would change the meaning of
+ * a SentencePiece file. */
+static hy_status remove_class(const char *folder) {
+    char path[HY_HF_PATH_MAX];
+    hy_json *json;
+    hy_text text = {0};
+    HY_TRY(hy_path_join(path, sizeof path, folder, "tokenizer_config.json"));
+    if (!hy_path_exists(path)) return HY_OK;
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = hy_hf_json_without(hy_json_root(json), "tokenizer_class", &text);
+    hy_json_free(json);
+    if (status == HY_OK) {
+        status = hy_hf_put_file(folder, "tokenizer_config.json", text.data, text.size);
+    }
+    hy_text_free(&text);
+    return status;
+}
+
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     char path[HY_HF_PATH_MAX], beside[HY_HF_PATH_MAX];
+    HY_TRY(remove_tokenizer(folder));
     if (hy_llama2c_tokenizer_is_named(tokenizer)) return convert(tokenizer, folder);
     if (hy_path_is_dir(tokenizer)) {
         HY_TRY(hy_tokenizer_file(tokenizer, path, sizeof path));
@@ -54,11 +92,15 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
         HY_TRY(hy_path_join(path, sizeof path, "", tokenizer));
     }
     HY_TRY(hy_path_parent(beside, sizeof beside, path));
-    bool is_converted = hy_vocab_files_are_named(path);
-    HY_TRY(is_converted ? convert(path, folder) : hy_hf_copy_file(path, folder, "tokenizer.json"));
+    bool is_converted = hy_vocab_files_are_named(path),
+         has_pieces = hy_sentencepiece_is_named(path);
+    const char *name = has_pieces ? "tokenizer.model" : "tokenizer.json";
+    HY_TRY(is_converted ? convert(path, folder) : hy_hf_copy_file(path, folder, name));
+    if (has_pieces) HY_TRY(remove_class(folder));
     /* The file that names bos and eos may be in the same folder. */
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json"};
+    for (int i = 0; i < (has_pieces ? 3 : 2); i++) {
         HY_TRY(hy_path_join(path, sizeof path, beside, names[i]));
         if (hy_hf_holds_file(beside, path)) HY_TRY(hy_hf_copy_file(path, folder, names[i]));
     }

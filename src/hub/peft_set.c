@@ -72,8 +72,11 @@ static hy_status set_member(hy_peft_member *member, const char *name, size_t len
     size_t size = strlen(path), run = size - (size > strlen(OF_RUN) ? strlen(OF_RUN) : 0);
     if (strcmp(path + run, OF_RUN) == 0) path[run] = 0;
     member->called = strdup(path);
-    bool is_there = member->folder && member->called;
-    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the name of %s", typed);
+    HY_FAIL_IF(!member->folder || !member->called, HY_ERR_MEMORY,
+               "not enough memory for the name of %s", typed);
+    HY_TRY(hy_prompt_format_read(typed, &member->format));
+    if (member->format.chat != HY_CHAT_AUTO) return HY_OK;
+    return hy_prompt_format_read_run(member->called, &member->format);
 }
 
 static hy_status check_twice(const hy_peft_set *set) {

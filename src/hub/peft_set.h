@@ -5,6 +5,7 @@
  * zeros. */
 #pragma once
 
+#include "data/chat_template.h"
 #include "hub/peft.h"
 
 typedef struct hy_peft_member {
@@ -12,6 +13,7 @@ typedef struct hy_peft_member {
     char *called;     /* the same path; for RUN/adapter, RUN */
     const char *name; /* the end of `called` that is unique: "mine", or "monday/mine" */
     hy_peft_config config;
+    hy_prompt_format format; /* of the rows that it was trained on */
 } hy_peft_member;
 
 typedef struct hy_peft_set {

@@ -84,10 +84,11 @@ static hy_status choose_template(hy_used_model *m) {
     hy_chat_kind *chat = &m->settings.input.chat_template;
     HY_TRY(hy_model_folder(&m->settings, folder));
     HY_TRY(hy_model_read_format(m, folder, &trained));
-    if (!hy_prompt_format_is_built_in(&trained) || trained.is_mixed) return HY_OK;
-    if (*chat == HY_CHAT_AUTO) *chat = trained.chat;
-    bool is_other = *chat != trained.chat && *chat != HY_CHAT_CONVERSATIONS;
+    bool is_known = hy_prompt_format_is_built_in(&trained) && !trained.is_mixed;
+    if (*chat == HY_CHAT_AUTO && is_known) *chat = trained.chat;
+    bool is_other = is_known && *chat != trained.chat && *chat != HY_CHAT_CONVERSATIONS;
     bool is_plain = hy_chat_kind_is_plain(*chat) && hy_chat_kind_is_plain(trained.chat);
+    hy_model_compare_formats(m, *chat);
     if (is_other && !is_plain)
         hy_say_to(&m->observer, HY_NOTE,
                   "rows are written with --chat-template %s, but training wrote them with %s",

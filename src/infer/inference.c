@@ -66,7 +66,7 @@ static void describe_format(hy_inference *in, bool is_trained) {
     in->is_trained_format = is_trained;
     const char *name = hy_chat_kind_name(in->chat.kind);
     bool is_own = in->chat.kind == HY_CHAT_OWN;
-    snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training: " : "",
+    snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training, " : "",
              !in->has_template                ? "the text alone, without a chat template"
              : in->chat.kind == HY_CHAT_LINES ? "the question and a line end"
              : is_own                         ? "the chat template of the model folder"
@@ -99,10 +99,11 @@ static hy_status open_template(hy_inference *in, const hy_inference_options *opt
         hy_chat_template_offer(&in->chat, offer);
         hy_say_to(&in->model->observer, HY_WARNING,
                   "the chat template in %s is not supported: %s; messages are joined without a "
-                  "template; choose one of %s if one of them matches",
+                  "template; if one of these matches, choose it with --chat-template: %s",
                   folder, in->chat.reason, offer);
     }
     describe_format(in, is_trained);
+    if (!is_asked) hy_model_compare_formats(in->model, in->chat.kind);
     return HY_OK;
 }
 

@@ -36,6 +36,8 @@ hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX
 /* How the rows were written that the run, the first adapter or else the model in `folder` ("":
  * none) was trained on; HY_CHAT_AUTO: not known. */
 hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out);
+/* Says if the adapters were trained with different formats, and that all are used with `chat`. */
+void hy_model_compare_formats(const hy_used_model *m, hy_chat_kind chat);
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 

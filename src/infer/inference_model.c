@@ -27,8 +27,10 @@ static hy_status check_adapter(const hy_config *config) {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *origin;
         HY_TRY(hy_config_get(config, keys[i], NULL, &origin));
-        HY_FAIL_IF(!strcmp(origin, "flag --adapter"), HY_ERR_INPUT,
-                   "adapter %s was not found; expected a folder saved by PEFT", keys[i] + 5);
+        HY_FAIL_IF(
+            !strcmp(origin, "flag --adapter"), HY_ERR_INPUT,
+            "adapter %s was not found; expected a folder saved by PEFT, or a run with adapters",
+            keys[i] + 5);
     }
     return HY_OK;
 }
@@ -110,24 +112,33 @@ void hy_model_close(hy_used_model *m) {
     free(m);
 }
 
-/* A run, or the run of an adapter, may say it in its newest checkpoint. */
-static hy_status read_run(const char *from, hy_prompt_format *out) {
-    char path[HY_PATH_MAX];
-    HY_TRY(hy_path_join(path, sizeof path, from, "manifest.json"));
-    if (hy_path_exists(path)) return hy_checkpoint_read_prompt(from, out);
-    /* Loading the weights reports a missing checkpoint; an adapter may have none. */
-    bool is_run = hy_checkpoint_peek(from, path, sizeof path) == HY_OK;
-    return is_run ? hy_checkpoint_read_prompt(path, out) : HY_OK;
-}
-
 hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out) {
     const char *from = m->settings.init_from;
-    const hy_peft_member *adapter = m->adapters.set.count > 0 ? m->adapters.set.list : NULL;
-    *out = (hy_prompt_format){0};
-    if (from[0]) return read_run(from, out);
-    if (!adapter) return folder[0] ? hy_prompt_format_read(folder, out) : HY_OK;
-    HY_TRY(hy_prompt_format_read(adapter->folder, out));
-    return out->chat == HY_CHAT_AUTO ? read_run(adapter->called, out) : HY_OK;
+    bool has_adapter = m->adapters.set.count > 0;
+    *out = has_adapter ? m->adapters.set.list[0].format : (hy_prompt_format){0};
+    if (out->chat == HY_CHAT_AUTO && from[0]) return hy_prompt_format_read_run(from, out);
+    return has_adapter || !folder[0] ? HY_OK : hy_prompt_format_read(folder, out);
+}
+
+static const char *format_name(hy_prompt_format format) {
+    if (format.is_mixed) return "several templates";
+    if (format.chat == HY_CHAT_OWN) return "the template of the model folder";
+    return format.chat == HY_CHAT_AUTO ? "not stored" : hy_chat_kind_name(format.chat);
+}
+
+void hy_model_compare_formats(const hy_used_model *m, hy_chat_kind chat) {
+    const hy_peft_set *set = &m->adapters.set;
+    hy_prompt_format used = {.chat = chat == HY_CHAT_AUTO ? HY_CHAT_OWN : chat};
+    for (int32_t i = 1; i < set->count; i++) {
+        hy_prompt_format first = set->list[0].format, other = set->list[i].format;
+        if (first.chat == other.chat && first.is_mixed == other.is_mixed) continue;
+        hy_say_to(&m->observer, HY_WARNING,
+                  "the adapters were trained on rows of different formats (%s: %s; %s: %s); all of "
+                  "them are used with %s, which --chat-template changes",
+                  set->list[0].name, format_name(first), set->list[i].name, format_name(other),
+                  format_name(used));
+        return;
+    }
 }
 
 /* A run's weights include its own adapters, so other adapters cannot be loaded. */
@@ -139,8 +150,8 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
     HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
     HY_TRY(hy_checkpoint_has_adapters(from, &has_own));
     HY_FAIL_IF(has_own && m->adapters.set.count > 0, HY_ERR_INPUT,
-               "%s holds adapters; name their base model (--model), and add its folder \"adapter\" "
-               "to the adapters (--adapter)",
+               "%s holds adapters; name their base model (--model), and add the run's folder "
+               "\"adapter\" to --adapter",
                m->settings.init_from);
     HY_TRY(hy_engine_initialise_adapters(e));
     HY_TRY(hy_checkpoint_lacks_base(from, &e->base_is_named));

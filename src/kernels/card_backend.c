@@ -118,8 +118,8 @@ static hy_status card_supports(hy_backend *b, const hy_op_call *call) {
         bool is_narrow = t[HY_MATMUL_A].dtype != HY_F32 && d->dtype != HY_F32;
         bool is_even = hy_tensor_width(d) % 8 == 0 && hy_tensor_height(d) % 8 == 0;
         HY_FAIL_IF(has_gelu && !(is_narrow && is_even), HY_ERR_INPUT,
-                   "matmul: gelu can be fused only into 16-bit matmuls with rows that are a "
-                   "multiple of 8");
+                   "matmul: gelu can be fused only into 16-bit matmuls in which the numbers of "
+                   "rows and columns are multiples of 8");
         HY_TRY(hy_op_check_fp8(call, b->facts.name, b->facts.capability));
     }
     bool is_attention = call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD;

@@ -31,7 +31,7 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE, "the CUDA backend could not be opened: %s", why);
     HY_FAIL_IF(!library, HY_ERR_DEVICE,
                "there is an NVIDIA driver, but the CUDA backend (" LIBRARY
-               ") is not next to the program: build it with nvcc in PATH, install the package "
+               ") was not found: build it with nvcc in PATH, install the package "
                "hybrid-train-cuda, or set HYBRID_CUDA_LIBRARY");
     hy_cuda_entry_function entry;
     *(void **)&entry = dlsym(library, HY_CUDA_ENTRY);

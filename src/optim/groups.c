@@ -355,18 +355,20 @@ static hy_status check_places(hy_params *params, int cls) {
         if (cls != HY_WEIGHTS && !p->is_trainable) continue;
         if (p->ndim < 2 && *own == HY_NOWHERE) *own = first->own.place[cls];
         const hy_param *named = *own ? p : first, *other = *own ? first : p;
-        HY_FAIL_IF(
-            *own != first->own.place[cls], HY_ERR_INPUT,
-            "group %d: %s is placed (%s), but %s of the same layer is not, and a layer moves "
-            "as one piece; accepted: names of whole layers, such as blocks.0.*, "
-            "blocks.0-3.*, embed.*",
-            named->own.group, named->name, hy_place_name(named->own.place[cls]), other->name);
+        HY_FAIL_IF(*own != first->own.place[cls], HY_ERR_INPUT,
+                   "group %d: %s_place of %s is %s, but that of %s in the same layer is %s, and a "
+                   "layer moves as one piece; accepted: names of whole layers, such as blocks.0.*, "
+                   "blocks.0-3.*, embed.*",
+                   named->own.group, hy_class_name((hy_class)cls), named->name,
+                   hy_place_name(named->own.place[cls]), other->name,
+                   other->own.place[cls] ? hy_place_name(other->own.place[cls]) : "not set");
         if (*own != HY_PINNED && *own != HY_DISK) continue;
-        HY_FAIL_IF(away && away->own.place[cls] != *own, HY_ERR_INPUT,
-                   "group %d: %s is placed %s, but group %d places %s %s: the %s have one place "
-                   "besides the device; accepted: pinned in all groups, or disk in all",
-                   p->own.group, p->name, hy_place_name(*own), away->own.group, away->name,
-                   hy_place_name(away->own.place[cls]), hy_class_name((hy_class)cls));
+        HY_FAIL_IF(
+            away && away->own.place[cls] != *own, HY_ERR_INPUT,
+            "group %d: %s_place of %s is %s, but group %d sets %s for %s, and only one place "
+            "besides the device is possible; accepted: pinned in all groups, or disk in all",
+            p->own.group, hy_class_name((hy_class)cls), p->name, hy_place_name(*own),
+            away->own.group, hy_place_name(away->own.place[cls]), away->name);
         away = p;
     }
     return HY_OK;

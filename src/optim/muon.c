@@ -17,8 +17,9 @@
  * outdated sooner.
  *
  * Small matrices do not fill a GPU, so all matrices of one shape in a window (consecutive
- * parameters updated together) are multiplied together. The algorithm is chosen for a batch size that depends only on the shape, so the bits of
- * a matrix do not depend on the other matrices, nor on what stays in memory.
+ * parameters updated together) are multiplied together. The algorithm is chosen for a batch size
+ * that depends only on the shape, so the bits of a matrix do not depend on the other matrices, nor
+ * on what stays in memory.
  *
  * AdamW updates everything that is not a matrix, and token embeddings and heads. */
 #include <math.h>

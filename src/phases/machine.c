@@ -11,16 +11,16 @@ static const char *const reason_texts[HY_WHY_REASON_COUNT] = {
     [HY_WHY_ACCEPTED] = "the guard accepted the jump",
     [HY_WHY_REJECTED] = "the guard rejected the jump",
     [HY_WHY_CORRECTED] = "the jump is corrected",
-    [HY_WHY_DIVERGED] = "the run diverged",
+    [HY_WHY_DIVERGED] = "the loss or the gradient diverged",
 };
 
 static const char *const obstacle_texts[HY_PREDICT_OBSTACLE_COUNT] = {
     [HY_PREDICT_OPEN] = "",
     [HY_PREDICT_NO_PREDICTOR] = "", /* nothing to wait for */
-    [HY_PREDICT_TOO_EARLY] = "the run has not reached predict_from",
+    [HY_PREDICT_TOO_EARLY] = "the run has not reached predict_from or the end of Warmup",
     [HY_PREDICT_TOO_LATE] = "the run is past predict_until",
     [HY_PREDICT_LOW_CONFIDENCE] = "confidence is below confidence_threshold",
-    [HY_PREDICT_COOLING] = "a cooldown after a rejected jump or a divergence",
+    [HY_PREDICT_COOLING] = "waiting after a rejected jump or a divergence (cooldown_steps)",
     [HY_PREDICT_WINDOW_SHORT] = "the window of optimizer steps is not complete",
 };
 

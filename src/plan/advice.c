@@ -520,8 +520,8 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
     hy_plan_reason(facts,
-                   "computing is short compared with the copies: --step-tokens %lld would "
-                   "train %.0f tokens/s and wait %.1f %% of a step",
+                   "a step computes little compared with its copies: with --step-tokens %lld, the "
+                   "run would train %.0f tokens/s and wait for %.1f %% of a step",
                    (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

@@ -25,8 +25,8 @@ static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, 
         "(Ada, Hopper, Blackwell); accepted here: %sfp16, fp32 and auto",
         facts->name, facts->capability, facts->capability >= FIRST_WITH_BF16 ? "bf16, " : "");
     HY_FAIL_IF(!p->is_fp8[HY_FULL], HY_ERR_INPUT,
-               "precision_%s is fp8, but precision_full is not: no phase may have a lower "
-               "precision than Full",
+               "precision_%s is fp8, but precision_full is not: Warmup and Correct cannot have a "
+               "lower precision than Full",
                p->is_fp8[HY_WARMUP] ? "warmup" : "correct");
     return HY_OK;
 }

@@ -3,10 +3,10 @@
  * A step is a series of walks over all units: forward and backward of each micro-batch, and the
  * update, which is a walk at the end or part of the first forward. In a walk, compute, upload,
  * download and disk overlap, and the slowest determines its time; the share of copies that a
- * ring cannot hide is added. With several ranks the wire is one more that overlaps: gradients of
- * a unit while backward computes the next, weights while passes reach them; exchanges that
- * overlap with nothing are added. Every figure grows with the bytes moved, so keeping more on
- * the device never looks slower. */
+ * ring cannot hide is added. With several ranks, the link between them overlaps as well:
+ * gradients of a unit are sent while backward computes the next, and weights while passes reach
+ * them; exchanges that overlap with nothing are added. Every figure grows with the bytes moved, so
+ * keeping more on the device never looks slower. */
 #include "plan/plan.h"
 
 /* A margin while plans are compared: the share of copying that a ring of this depth may fail to

@@ -173,7 +173,8 @@ const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     return s->train.seq_len % TOKENS_MULTIPLE
                ? "fp8 is not used, because seq_len is not a multiple of 16: the run uses bf16"
            : !has_even_widths(&r->model->params)
-               ? "fp8 is not used, because not all widths are multiples of 16: the run uses bf16"
+               ? "fp8 is not used, because no matrix has rows and columns in multiples of 16: the "
+                 "run uses bf16"
                : "fp8 is not used, because bf16 is faster here: the run uses bf16";
 }
 

@@ -62,7 +62,7 @@ static void probe_card(hy_machine *m) {
     m->has_cuda = true;
     snprintf(m->gpu, sizeof m->gpu, "%s", facts->name);
     snprintf(m->gpu_detail, sizeof m->gpu_detail, "%s", facts->detail);
-    snprintf(m->cuda, sizeof m->cuda, "the backend is here and the card can be used");
+    snprintf(m->cuda, sizeof m->cuda, "the backend was found and the card can be used");
     m->gpu_capability = facts->capability;
     m->vram_total = facts->memory_total;
     m->vram_free = facts->memory_free;

@@ -201,16 +201,16 @@ void hy_plan_describe(const hy_plan_request *r, const hy_plan *plan, hy_text *ou
     const hy_plan_choice *c = &plan->choice;
     const hy_types *types = &plan->types;
     const hy_place *place = c->state;
-    hy_text_addf(
-        out,
-        "%s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on %s; "
-        "micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s",
-        type_word(types->master), hy_place_name(place[HY_PLAN_WEIGHTS]), type_word(types->grads),
-        hy_place_name(place[HY_PLAN_GRADS]), type_word(types->optim),
-        hy_place_name(place[HY_PLAN_OPTIM]),
-        hy_place_name(plan->work.train.host > 0 ? HY_PINNED : HY_DEVICE), c->batch,
-        (long long)r->settings->train.seq_len, c->accum, hy_choice_name("recompute", c->recompute),
-        hy_request_tokens_per_second(r, plan));
+    hy_text_addf(out,
+                 "%s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on "
+                 "%s; micro-batches of %d x %lld tokens, %d of them in a step; recompute %s; about "
+                 "%.0f tokens/s",
+                 type_word(types->master), hy_place_name(place[HY_PLAN_WEIGHTS]),
+                 type_word(types->grads), hy_place_name(place[HY_PLAN_GRADS]),
+                 type_word(types->optim), hy_place_name(place[HY_PLAN_OPTIM]),
+                 hy_place_name(plan->work.train.host > 0 ? HY_PINNED : HY_DEVICE), c->batch,
+                 (long long)r->settings->train.seq_len, c->accum,
+                 hy_choice_name("recompute", c->recompute), hy_request_tokens_per_second(r, plan));
 }
 
 /* ---- between ranks --------------------------------------------------------------------------- */

@@ -127,10 +127,11 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
                "step_tokens must be a multiple of %lld",
                (long long)asked, (long long)seq, (long long)seq);
     int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1;
-    HY_FAIL_IF(p->step_sequences % ranks != 0, HY_ERR_INPUT,
-               "a step has %lld sequences, which %lld ranks cannot share evenly: use a multiple of "
-               "%lld (batch_size, grad_accum_steps, step_tokens)",
-               (long long)p->step_sequences, (long long)ranks, (long long)ranks);
+    HY_FAIL_IF(
+        p->step_sequences % ranks != 0, HY_ERR_INPUT,
+        "a step has %lld sequences, which %lld ranks cannot share evenly: change batch_size, "
+        "grad_accum_steps or step_tokens so that a step has a multiple of %lld sequences",
+        (long long)p->step_sequences, (long long)ranks, (long long)ranks);
     p->step_sequences /= ranks;
     bool is_free = asked || ranks > 1; /* the split of a step may change */
     if (is_free && batch > p->step_sequences) batch = p->step_sequences;
@@ -228,7 +229,7 @@ hy_status hy_offload_decide(const hy_rows *rows, hy_plan *plan) {
         if (is_here || !is_drop) return HY_OK;
         return hy_fail(HY_ERR_INPUT, "offload_strategy drop discards optimizer state to free "
                                      "device memory, but in this plan the state is not on the "
-                                     "device: choose none, or optim_place device");
+                                     "device: choose offload_strategy none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,

@@ -57,7 +57,7 @@ static hy_status explain_state(const explained *s, int cls) {
         bool is_part = s->p->has_places && state->streamed[cls] < state->bytes[cls];
         char part[96] = "requested";
         if (is_part)
-            snprintf(part, sizeof part, "%s of %s; groups place layers",
+            snprintf(part, sizeof part, "%s of %s, in layers that groups place",
                      hy_bytes_as_text(state->streamed[cls]).text,
                      hy_bytes_as_text(state->bytes[cls]).text);
         hy_plan_reason(s->out, "%s %s: %s", class_names[cls], where, part);
@@ -70,16 +70,17 @@ static hy_status explain_state(const explained *s, int cls) {
     bool runs_beside = cls == HY_PLAN_OPTIM && here.keeps_update_pending;
     hy_plan_lack lack = hy_plan_lacks(&without);
     if (lack.bytes == 0) {
-        hy_plan_reason(s->out, "%s %s: the device has room for %s, but no step would be faster",
+        hy_plan_reason(s->out,
+                       "%s %s: the device has room for these %s, but steps would not be faster",
                        class_names[cls], where, bytes.text);
         return HY_OK;
     }
     hy_plan_reason(s->out,
-                   "%s %s: with %s on the device, %s of %s would be missing; costs %.1f %% of a "
-                   "step%s",
+                   "%s %s: with %s on the device, %s of %s would be missing; the copies cost %.1f "
+                   "%% of a step%s",
                    class_names[cls], where, bytes.text, hy_bytes_as_text(lack.bytes).text, lack.of,
                    cost < 0 ? 0 : cost,
-                   runs_beside ? ", with most copies during the next forward pass" : "");
+                   runs_beside ? "; most of them overlap with the next forward pass" : "");
     return HY_OK;
 }
 

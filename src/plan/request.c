@@ -38,10 +38,10 @@ static hy_status check_own(const hy_plan_request *r, const hy_plan *plan, const 
         hy_place run = hy_request_place(r, i), own = p->own.place[i];
         bool is_other = run != HY_PLACE_AUTO && run != HY_DEVICE && run != own;
         HY_FAIL_IF(is_other && own != HY_NOWHERE && own != HY_DEVICE, HY_ERR_INPUT,
-                   "group %d places the %s of %s %s, but the run places them %s, and they have one "
-                   "place besides the device; accepted: device, %s",
-                   p->own.group, hy_class_name((hy_class)i), p->name, hy_place_name(own),
-                   hy_place_name(run), hy_place_name(run));
+                   "group %d sets %s_place %s for %s, but %s_place of the run is %s, and only one "
+                   "place besides the device is possible; accepted: device, %s",
+                   p->own.group, hy_class_name((hy_class)i), hy_place_name(own), p->name,
+                   hy_class_name((hy_class)i), hy_place_name(run), hy_place_name(run));
     }
     HY_FAIL_IF(p->own.optim > 1 + HY_F32 && p->is_trainable && kind->is_exact, HY_ERR_INPUT,
                "group %d sets optim_dtype of %s, but the state of its optimizer %s is always fp32; "

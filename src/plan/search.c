@@ -282,8 +282,8 @@ static hy_status try_batches(search *s) {
         tried++;
     }
     HY_FAIL_IF(!smallest && !p->keeps_batch, HY_ERR_INPUT,
-               "a step of %lld sequences (step_tokens / seq_len, on each rank) has no divisor from "
-               "%lld to %lld, so it cannot be split into equal micro-batches: change step_tokens, "
+               "a step has %lld sequences on each rank, a number without a divisor from %lld to "
+               "%lld, so it cannot be split into equal micro-batches: change the size of a step, "
                "min_batch_size or max_batch_size",
                (long long)p->step_sequences, (long long)least, (long long)most);
     return s->is_lean && smallest ? try_batch(s, (int32_t)smallest) : HY_OK;

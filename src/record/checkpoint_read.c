@@ -181,18 +181,6 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
     return is_known ? HY_OK : looks_baseless(path, out);
 }
 
-hy_status hy_checkpoint_read_prompt(const char *path, hy_prompt_format *out) {
-    char file[HY_PATH_MAX];
-    hy_json *json;
-    *out = (hy_prompt_format){0};
-    HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
-    if (!hy_path_exists(file)) return HY_OK; /* weights alone */
-    HY_TRY(hy_json_read_file(file, &json));
-    hy_prompt_format_get(hy_json_get(hy_json_root(json), "data"), out);
-    hy_json_free(json);
-    return HY_OK;
-}
-
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
                             const hy_safetensors *st) {
     size_t expected = 0;
@@ -215,7 +203,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     return hy_fail(
         HY_ERR_INPUT,
         "%s is a checkpoint of another model: it has %zu tensors, this model has %zu%s%s", path,
-        hy_safetensors_count(st), expected, other ? "; one of them is " : "", other ? other : "");
+        hy_safetensors_count(st), expected, other ? "; this model does not have " : "",
+        other ? other : "");
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

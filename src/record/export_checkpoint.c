@@ -226,7 +226,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(find_origin(s, options->base, &settings));
     HY_TRY(hy_export_prepare(&settings, dtype, dtype_held(s), &plan));
-    HY_TRY(hy_checkpoint_read_prompt(s->path, &plan.prompt));
+    HY_TRY(hy_prompt_format_read_run(s->path, &plan.prompt));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
     bool is_merged = options->merge || options->onto, as_files = false;

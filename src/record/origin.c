@@ -25,6 +25,7 @@
 #include "record/state_files.h"
 #include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 #define FORMAT "hybrid-train origin"
 #define VERSION 1
@@ -191,9 +192,12 @@ static hy_status copy_files(const hy_settings *s, const hy_model *model, const h
     if (!is_named) return is_llama2c ? hy_hf_copy_file(path, files, last_name(path)) : HY_OK;
     HY_TRY(hy_path_join(files, sizeof files, partial, TOKENIZER));
     HY_TRY(hy_dir_make(files));
-    snprintf(tokenizer, HY_PATH_MAX, "%s", is_llama2c ? last_name(path) : "tokenizer.json");
-    return is_llama2c ? hy_hf_copy_file(path, files, tokenizer)
-                      : hy_hf_write_tokenizer(path, files);
+    snprintf(tokenizer, HY_PATH_MAX, "%s", last_name(path));
+    if (is_llama2c) return hy_hf_copy_file(path, files, tokenizer);
+    HY_TRY(hy_hf_write_tokenizer(path, files));
+    HY_TRY(hy_tokenizer_file(files, path, sizeof path));
+    snprintf(tokenizer, HY_PATH_MAX, "%s", last_name(path));
+    return HY_OK;
 }
 
 /* Lists the files below PARTIAL/name; folders come in the order in which they are found. */

@@ -95,9 +95,6 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
  * trainer.json says so; for older checkpoints the tensor names decide. */
 #define HY_LACKS_BASE "lacks_base"
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
-/* How the run wrote its rows. A checkpoint of an older run, or of a run without rows, does not say:
- * HY_CHAT_AUTO. */
-hy_status hy_checkpoint_read_prompt(const char *path, hy_prompt_format *out);
 /* Whether the checkpoint belongs to a run that trains adapters. */
 hy_status hy_checkpoint_has_adapters(const char *path, bool *out);
 /* The weights as in OUT/model: their average if the run has one. */

@@ -60,16 +60,16 @@ static void describe_event(const char *kind, const hy_json_node *object, hy_text
     } else if (text[0]) {
         hy_text_add(out, text);
     } else if (strcmp(kind, "batch") == 0) {
-        /* "micro-batch 8 x 4 became 6 x 6: REASON". */
+        /* "4 micro-batches of 8 became 6 of 6: REASON". */
         const char *reason = text_of(object, "reason");
-        hy_text_addf(out, "micro-batch %lld x %lld became %lld x %lld",
-                     (long long)count_of(object, "old_batch_size"),
+        hy_text_addf(out, "%lld micro-batches of %lld became %lld of %lld",
                      (long long)count_of(object, "old_grad_accum"),
-                     (long long)count_of(object, "batch_size"),
-                     (long long)count_of(object, "grad_accum"));
+                     (long long)count_of(object, "old_batch_size"),
+                     (long long)count_of(object, "grad_accum"),
+                     (long long)count_of(object, "batch_size"));
         if (reason[0]) hy_text_addf(out, ": %s", reason);
     } else if (strcmp(kind, "memory") == 0) {
-        hy_text_addf(out, "memory %s after %s", text_of(object, "status"),
+        hy_text_addf(out, "memory %s (was %s)", text_of(object, "status"),
                      text_of(object, "old_status"));
     }
 }

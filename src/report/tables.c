@@ -233,9 +233,9 @@ static void add_prediction(hy_page *page, int r) {
     add_row(html, "confidence that prediction pays", HY_FIGURE_NUMBER, t->confidence);
     add_row(html, "paired tests", HY_FIGURE_COUNT, forks);
     if (forks > 0) {
-        add_row(html, "gain in paired tests, nats", HY_FIGURE_LOSS,
+        add_row(html, "gain in paired tests, sum in nats", HY_FIGURE_LOSS,
                 number_at(summary, "fork_gain"));
-        add_row(html, "gain in paired tests, optimizer steps", HY_FIGURE_NUMBER,
+        add_row(html, "gain in paired tests, sum in optimizer steps", HY_FIGURE_NUMBER,
                 number_at(summary, "fork_gain_steps"));
     }
     close_table(html);

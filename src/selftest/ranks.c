@@ -62,7 +62,9 @@ static bool describe(const hy_ranks_run *run, const hy_finding *all, char messag
             snprintf(message, TEXT, "rank %d (%s, pid %d): %s", r, m->host, m->pid, all[r].message);
     }
     size_t used = strlen(message);
-    if (wrong > 1) snprintf(message + used, TEXT - used, "; also on %d more", wrong - 1);
+    if (wrong > 1)
+        snprintf(message + used, TEXT - used, "; also on %d more rank%s", wrong - 1,
+                 wrong == 2 ? "" : "s");
     return wrong > 0;
 }
 

@@ -211,7 +211,7 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
         HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->device.compute, &options));
     }
     tell_counts(e, path, &counts);
-    hy_say_to(e->observer, HY_NOTE, "the run starts with the weights of %s", path);
+    hy_say_to(e->observer, HY_NOTE, "loaded the weights of %s", path);
     return HY_OK;
 }
 

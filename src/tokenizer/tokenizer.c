@@ -1,7 +1,7 @@
 /* tokenizer.c: opens and closes a tokenizer, and answers simple queries.
  *
  * tokenizer.json does not define bos and eos. tokenizer_config.json or special_tokens_map.json next
- * to it names them; otherwise the special tokens are searched for the names that well-known models
+ * to it names them, or the SentencePiece file itself; otherwise the special tokens are searched for the names that well-known models
  * use. */
 #include "tokenizer/tokenizer.h"
 
@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tokenizer/tokenizer_llama2c.h"
 #include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PATH_MAX_BYTES 4096
@@ -44,6 +45,7 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     hy_added_set_fini(&t->normalized);
     hy_added_set_fini(&t->special);
     hy_merges_fini(&t->merges);
+    hy_unigram_fini(&t->unigram);
     hy_vocab_fini(&t->vocab);
     hy_ids_free(&t->before);
     hy_ids_free(&t->after);
@@ -122,17 +124,21 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
         HY_TRY(hy_tokenizer_file(path, file, sizeof file));
-        HY_FAIL_IF(!file[0], HY_ERR_INPUT, "%s: this folder has no tokenizer.json", path);
+        HY_FAIL_IF(!file[0], HY_ERR_INPUT,
+                   "%s: this folder has no tokenizer.json and no tokenizer.model", path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
     hy_file_map map = {0};
     hy_text json = {0};
     hy_tokenizer *t = NULL;
-    bool is_converted = hy_vocab_files_are_named(path);
+    int32_t ends[2] = {-1, -1};
+    bool has_pieces = hy_sentencepiece_is_named(path);
+    bool is_converted = has_pieces || hy_vocab_files_are_named(path);
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
-    hy_status status =
-        is_converted ? hy_vocab_files_json(path, &json) : hy_file_map_open(path, &map);
+    hy_status status = has_pieces     ? hy_sentencepiece_json(path, &json, ends)
+                       : is_converted ? hy_vocab_files_json(path, &json)
+                                      : hy_file_map_open(path, &map);
     const char *text = is_converted ? json.data : (const char *)map.data;
     if (status == HY_OK) {
         status =
@@ -141,6 +147,7 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     }
     hy_text_free(&json);
     HY_TRY(status);
+    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = ends[i];
     status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);

@@ -186,6 +186,9 @@ static hy_status encode_text(encode_call *call, stage at, const char *text, size
     hy_added_match match;
     size_t from = 0;
     if (size == 0) return HY_OK;
+    if (at == PLAIN && t->unigram.scores) {
+        return hy_unigram_encode(t, call->space, text, size, call->ids);
+    }
     if (at == PLAIN) {
         hy_word_taker take = t->cuts_blanks ? take_cut : take_word;
         return hy_steps_split(&t->splitting, call->space, text, size, is_first, take, call);
@@ -193,6 +196,8 @@ static hy_status encode_text(encode_call *call, stage at, const char *text, size
     const hy_added_set *set = at == RAW ? &t->raw : &t->normalized;
     if (at == NORMALIZED) {
         HY_TRY(hy_steps_normalize(&t->normalizer, call->space, text, size, &text, &size));
+        /* the tokens of a Unigram model compete by their scores */
+        if (t->unigram.scores) return encode_text(call, PLAIN, text, size, is_first);
     }
     hy_added_search *search = &call->space->search[at];
     search->begin = search->end = 0;

@@ -154,6 +154,14 @@ typedef struct hy_added_match {
 hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const char *text,
                         size_t size, size_t from, bool without_special, hy_added_match *match);
 
+/* ---- tokens with scores (tokenizer_scores.c) ------------------------------------------------- */
+
+/* The tokens of a Unigram model: the path through a text with the largest sum of scores wins. */
+typedef struct hy_unigram {
+    float *scores;       /* (ids) NaN: not a part of a path; NULL: another model */
+    hy_added_set pieces; /* spelled backwards, so that its states read texts forwards */
+} hy_unigram;
+
 /* ---- splitting (tokenizer_split.c, tokenizer_pattern.c) -------------------------------------- */
 
 /* Returns the length of the first word in bytes; size is at least 1. Every character belongs to a
@@ -190,6 +198,7 @@ typedef enum hy_step_kind {
     HY_STEP_REPLACE, /* from -> to */
     HY_STEP_NFC,
     HY_STEP_LOWER,
+    HY_STEP_CHARSMAP,    /* the normaliser of SentencePiece */
     HY_STEP_SPLIT,       /* pre-tokenisers: by splitter, by pattern, or by the text `from` */
     HY_STEP_DIGITS,      /* between digits and other characters */
     HY_STEP_METASPACE,   /* blanks become `to`; one is prepended; split before each */
@@ -204,8 +213,23 @@ typedef struct hy_replacement {
     size_t from_size, to_size;
 } hy_replacement;
 
+/* The normaliser of SentencePiece (tokenizer_charsmap.c): characters become others by a trie, and
+ * blanks become U+2581. */
+typedef struct hy_charsmap {
+    uint32_t *units; /* a double array of Darts */
+    size_t count;
+    char *texts; /* what characters become, each zero-terminated */
+    size_t texts_size;
+    bool has_prefix, collapses; /* one blank before the text; runs of blanks become one */
+    const hy_added_set *kept;   /* tokens that stay as they are; not owned */
+} hy_charsmap;
+/* Reads the fields, with the trie and the texts as hexadecimal digits. */
+hy_status hy_charsmap_read(hy_tokenizer *tokenizer, const hy_json_node *node, hy_charsmap **out);
+void hy_charsmap_free(hy_charsmap *map); /* NULL is allowed */
+
 typedef struct hy_step {
     hy_step_kind kind;
+    hy_charsmap *map;    /* owned */
     hy_replacement text; /* METASPACE: both are what a blank becomes */
     hy_splitter splitter;
     hy_pattern *pattern;
@@ -254,6 +278,8 @@ typedef struct hy_allowance {
 hy_allowance hy_allowance_of(const char *name, size_t text_size);
 /* Subtracts bytes that a step has written; an error if there are too many. */
 hy_status hy_allowance_take(hy_allowance *left, size_t bytes);
+/* Subtracts steps of a search; an error if there are too many. */
+hy_status hy_allowance_walk(hy_allowance *left, uint64_t steps);
 
 /* A word seen before: 64 bytes. */
 typedef struct hy_word {
@@ -285,6 +311,7 @@ struct hy_tokenizer {
     const hy_json *json; /* the file's content while it is being read */
     hy_vocab vocab;
     hy_merges merges;
+    hy_unigram unigram;
     bool is_byte_level;   /* words spell bytes in the printable alphabet */
     int32_t byte_id[256]; /* byte-level: id of a byte; otherwise of <0xNN>; -1: none */
     bool has_byte_fallback, fuses_unknown, ignores_merges;
@@ -310,6 +337,20 @@ hy_status hy_tokenizer_read_bool(const hy_tokenizer *tokenizer, const hy_json_no
                                  const char *key, bool fallback, bool *out);
 /* Reads the normaliser, the pre-tokeniser and the decoder. */
 hy_status hy_tokenizer_read_steps(hy_tokenizer *tokenizer, const hy_json_node *root);
+
+/* Reads "scores" of a model (tokenizer_scores.c): makes the merges, or the Unigram model. */
+hy_status hy_tokenizer_read_scores(hy_tokenizer *tokenizer, const hy_json_node *model);
+void hy_unigram_fini(hy_unigram *unigram);
+/* Appends the ids of a text by the Unigram model. */
+hy_status hy_unigram_encode(const hy_tokenizer *tokenizer, hy_workspace *space, const char *text,
+                            size_t size, hy_ids *out);
+
+/* Whether U+2581 follows another character in the text. */
+bool hy_crosses_blank(const char *text, size_t size);
+
+/* Normalises a text into `to`, by a map of SentencePiece. */
+hy_status hy_charsmap_apply(const hy_charsmap *map, hy_workspace *space, const char *text,
+                            size_t size, hy_text *to);
 
 /* Normalises a text. *out points to the text itself if nothing changes, otherwise into the
  * workspace. */

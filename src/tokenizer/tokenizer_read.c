@@ -101,7 +101,8 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
     HY_TRY(hy_tokenizer_read_bool(t, node, "rstrip", false, &token->strips_right));
     if (token->is_special) t->is_special[token->id] = true;
     /* The search uses the text as the normaliser leaves it. */
-    if (token->is_normalized) {
+    bool is_kept = t->normalizer.count > 0 && t->normalizer.step[0].kind == HY_STEP_CHARSMAP;
+    if (token->is_normalized && !is_kept) {
         space->left = hy_allowance_of(t->name, size);
         HY_TRY(hy_steps_normalize(&t->normalizer, space, text, size, &text, &size));
     }
@@ -157,6 +158,9 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     }
     HY_TRY_TO(done, status, hy_added_set_init(&t->raw, tokens, count, HY_ADDED_RAW));
     HY_TRY_TO(done, status, hy_added_set_init(&t->normalized, tokens, count, HY_ADDED_NORMALIZED));
+    for (int k = 0; k < t->normalizer.count; k++) {
+        if (t->normalizer.step[k].map) t->normalizer.step[k].map->kept = &t->normalized;
+    }
     HY_TRY_TO(done, status, hy_added_set_init(&t->special, tokens, count, HY_ADDED_SPECIAL));
 done:
     for (i = 0; tokens && i < count; i++) free(tokens[i].text);

@@ -95,7 +95,7 @@ static hy_status fail_merge(const merge_reader *r, const char *what) {
     return hy_fail(HY_ERR_INPUT, "%s: merge number %u: %s", r->tokenizer->name, r->rank + 1, what);
 }
 
-static bool crosses_blank(const char *text, size_t size) {
+bool hy_crosses_blank(const char *text, size_t size) {
     static const char blank[] = "\xE2\x96\x81";
     for (size_t i = 1; i + 3 <= size; i++) {
         if (memcmp(text + i, blank, 3) != 0) continue;
@@ -119,7 +119,8 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
         return fail_merge(r, "both parts and the joined token must be in the vocabulary");
     }
     hy_merges_put(&t->merges, left_id, right_id, r->rank++, id);
-    if (!t->is_byte_level && !r->crosses_blanks) r->crosses_blanks = crosses_blank(r->joined, size);
+    if (!t->is_byte_level && !r->crosses_blanks)
+        r->crosses_blanks = hy_crosses_blank(r->joined, size);
     return HY_OK;
 }
 
@@ -179,12 +180,14 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     const char *unknown;
     size_t size;
     static const char known[] =
-        " type vocab merges unk_token fuse_unk byte_fallback ignore_merges ";
-    const char *type = "BPE"; /* old files have no type */
+        " type vocab merges unk_token fuse_unk byte_fallback ignore_merges scores split_ranks ";
+    const hy_json_node *scores = hy_json_get(model, "scores"); /* see tokenizer_sentencepiece.h */
+    const char *type = "BPE";                                  /* old files have no type */
     HY_FAIL_IF(hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
                "%s: the key \"model\" is missing", t->name);
     hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
-    HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
+    bool is_known = strcmp(type, "BPE") == 0 || (strcmp(type, "Unigram") == 0 && scores);
+    HY_FAIL_IF(!is_known, HY_ERR_INPUT,
                "%s: the model has the type \"%.60s\"; only BPE is supported", t->name, type);
     for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!is_absent(m) && !hy_word_is_in(known, hy_json_key(m)), HY_ERR_INPUT,
@@ -204,7 +207,8 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
         HY_TRY(add_token(t, hy_json_key(m), hy_json_key_size(m), m, false));
     }
-    HY_TRY(read_merges(t, hy_json_get(model, "merges")));
+    HY_TRY(scores ? hy_tokenizer_read_scores(t, model)
+                  : read_merges(t, hy_json_get(model, "merges")));
     bool has_all_bytes = find_bytes(t) && t->has_byte_fallback;
     t->unknown = -1;
     if (hy_json_as_string(hy_json_get(model, "unk_token"), &unknown, &size) && size > 0) {

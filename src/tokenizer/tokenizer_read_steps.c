@@ -81,7 +81,8 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
     static const char *const types[] = {[HY_STEP_PREPEND] = "Prepend",
                                         [HY_STEP_REPLACE] = "Replace",
                                         [HY_STEP_NFC] = "NFC",
-                                        [HY_STEP_LOWER] = "Lowercase"};
+                                        [HY_STEP_LOWER] = "Lowercase",
+                                        [HY_STEP_CHARSMAP] = "SentencePiece"};
     const char *type = type_of(node);
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "normalizers"), depth, add_normalizer);
@@ -92,6 +93,7 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
     }
     HY_TRY(check_room(t, &t->normalizer, part));
     hy_step *step = add_step(&t->normalizer, (hy_step_kind)kind);
+    if (kind == HY_STEP_CHARSMAP) return hy_charsmap_read(t, node, &step->map);
     if (kind == HY_STEP_NFC || kind == HY_STEP_LOWER) return HY_OK;
     if (kind == HY_STEP_REPLACE) {
         HY_TRY(read_literal(t, part, node, &step->text.from, &step->text.from_size));

@@ -22,6 +22,7 @@ void hy_steps_fini(hy_steps *steps) {
         free(steps->step[i].text.from);
         free(steps->step[i].text.to);
         hy_pattern_free(steps->step[i].pattern);
+        hy_charsmap_free(steps->step[i].map);
     }
     steps->count = 0;
 }
@@ -41,6 +42,14 @@ hy_status hy_allowance_take(hy_allowance *left, size_t bytes) {
                "bytes; the limit is %d times its size",
                left->name, left->text * GROWTH_MAX + GROWTH_FREE, left->text, GROWTH_MAX);
     left->bytes -= bytes;
+    return HY_OK;
+}
+
+hy_status hy_allowance_walk(hy_allowance *left, uint64_t steps) {
+    HY_FAIL_IF(steps > left->steps, HY_ERR_INPUT,
+               "%s: a text of %zu bytes needs too many steps with this tokenizer", left->name,
+               left->text);
+    left->steps -= steps;
     return HY_OK;
 }
 
@@ -76,6 +85,7 @@ hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const c
             break;
         case HY_STEP_NFC: hy_unicode_add_nfc(to, text, size); break;
         case HY_STEP_LOWER: hy_unicode_add_lower(to, text, size); break;
+        case HY_STEP_CHARSMAP: HY_TRY(hy_charsmap_apply(step->map, space, text, size, to)); break;
         default: break;
         }
         HY_TRY(hy_text_status(to));

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 
 #define PATH_MAX_BYTES 4096
 
@@ -22,15 +21,18 @@ static hy_status holds(const char *folder, const char *name, char *path, size_t 
 }
 
 hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
-    static const char *const others[] = {
-        "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-        "tekken.json",     "vocab.txt",    "vocab.json"};
+    static const char *const others[] = {"sentencepiece.bpe.model", "tekken.json", "vocab.txt",
+                                         "vocab.json"};
     bool has_file, has_merges;
     HY_TRY(holds(folder, "tokenizer.json", path, size, &has_file));
     if (has_file) return HY_OK;
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));
     if (has_file && has_merges) return HY_OK;
+    HY_TRY(holds(folder, "tokenizer.model", path, size, &has_file));
+    if (has_file) return HY_OK;
+    HY_TRY(holds(folder, "spiece.model", path, size, &has_file));
+    if (has_file) return HY_OK;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         HY_TRY(holds(folder, others[i], path, size, &has_file));
         HY_FAIL_IF(has_file, HY_ERR_INPUT,
@@ -64,13 +66,17 @@ static const tokenizer_class classes[] = {
      "\"invert\": false}, " BYTES("%s", "false") "]}, "},
 };
 
-/* A member of a JSON file in the folder, if there is such a file. */
-static hy_status read_beside(const char *folder, const char *name, hy_json **out) {
+hy_status hy_tokenizer_read_beside(const char *folder, const char *name, hy_json **out) {
     char path[PATH_MAX_BYTES];
     bool has_file;
     *out = NULL;
     HY_TRY(holds(folder, name, path, sizeof path, &has_file));
     return has_file ? hy_json_read_file(path, out) : HY_OK;
+}
+
+bool hy_tokenizer_is_class(const char *name, const char *class) {
+    size_t size = strlen(class);
+    return strncmp(name, class, size) == 0 && (!name[size] || strcmp(name + size, "Fast") == 0);
 }
 
 static hy_status find_class(const char *folder, const hy_json_node *config,
@@ -79,14 +85,12 @@ static hy_status find_class(const char *folder, const hy_json_node *config,
     hy_json *file = NULL;
     *out = NULL;
     if (!hy_json_as_string(hy_json_get(config, "tokenizer_class"), &name, NULL)) {
-        HY_TRY(read_beside(folder, "config.json", &file));
+        HY_TRY(hy_tokenizer_read_beside(folder, "config.json", &file));
         (void)hy_json_as_string(hy_json_get(file ? hy_json_root(file) : NULL, "model_type"), &model,
                                 NULL);
     }
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        size_t size = strlen(classes[i].name);
-        bool is_it = name ? strncmp(name, classes[i].name, size) == 0 &&
-                                (!name[size] || strcmp(name + size, "Fast") == 0)
+        bool is_it = name ? hy_tokenizer_is_class(name, classes[i].name)
                           : strcmp(model, classes[i].model) == 0;
         if (is_it) *out = &classes[i];
     }
@@ -103,16 +107,18 @@ static hy_status find_class(const char *folder, const hy_json_node *config,
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static void put_added(hy_json_writer *w, int64_t id, const char *text, const hy_json_node *flags) {
-    static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
+void hy_tokenizer_put_added(hy_json_writer *w, int64_t id, const char *text,
+                            const hy_json_node *flags, bool is_special, bool is_normalized) {
+    static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized"};
     hy_json_open_object(w, NULL);
     hy_json_put_int(w, "id", id);
     hy_json_put_string(w, "content", text);
-    for (int i = 0; i < 5; i++) {
-        bool value = i == 4;
+    for (int i = 0; i < 4; i++) {
+        bool value = i == 3 && is_normalized;
         (void)hy_json_as_bool(hy_json_get(flags, names[i]), &value);
         hy_json_put_bool(w, names[i], value);
     }
+    hy_json_put_bool(w, "special", is_special);
     hy_json_close_object(w);
 }
 
@@ -128,14 +134,19 @@ static void put_all_added(hy_json_writer *w, const hy_json_node *vocab, const hy
     hy_json_open_array(w, "added_tokens");
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         if (!hy_json_as_string(hy_json_get(n, "content"), &text, NULL)) continue;
-        put_added(w, strtoll(hy_json_key(n), NULL, 10), text, n);
+        bool is_special = true;
+        (void)hy_json_as_bool(hy_json_get(n, "special"), &is_special);
+        hy_tokenizer_put_added(w, strtoll(hy_json_key(n), NULL, 10), text, n, is_special, false);
         has_end |= strcmp(text, end) == 0;
     }
     for (const hy_json_node *n = hy_json_first(list ? NULL : file); n; n = hy_json_next(n)) {
-        if (hy_json_as_int(n, &id)) put_added(w, id, hy_json_key(n), NULL);
+        if (hy_json_as_int(n, &id))
+            hy_tokenizer_put_added(w, id, hy_json_key(n), NULL, true, false);
         has_end |= strcmp(hy_json_key(n), end) == 0;
     }
-    if (!has_end && hy_json_as_int(hy_json_get(vocab, end), &id)) put_added(w, id, end, NULL);
+    if (!has_end && hy_json_as_int(hy_json_get(vocab, end), &id)) {
+        hy_tokenizer_put_added(w, id, end, NULL, true, false);
+    }
     hy_json_close_array(w);
 }
 
@@ -164,8 +175,8 @@ static hy_status read_files(const char *path, const char *folder, files *f) {
     HY_TRY(hy_file_read(path, &f->vocab_text, &f->vocab_size));
     HY_TRY(hy_json_parse(f->vocab_text, f->vocab_size, path, &f->vocab));
     HY_TRY(hy_file_read(merges, &f->merges, &f->merges_size));
-    HY_TRY(read_beside(folder, "tokenizer_config.json", &f->config));
-    return read_beside(folder, "added_tokens.json", &f->added);
+    HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &f->config));
+    return hy_tokenizer_read_beside(folder, "added_tokens.json", &f->added);
 }
 
 static hy_status write_json(const char *folder, const files *f, hy_text *out) {

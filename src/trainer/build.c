@@ -27,21 +27,6 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
-/* The configuration that the run stores gets the chosen step, so that a resumed run has it too. */
-static hy_status store_step_tokens(hy_trainer *t) {
-    static const char line[] = "\n  step_tokens = 0;";
-    char **text = &t->record->config_text;
-    const char *at = strstr(*text, line), *end = at ? strchr(at + 1, '\n') : NULL;
-    HY_FAIL_IF(!end, HY_ERR_INTERNAL, "the printed configuration has no step_tokens");
-    hy_text changed = {0};
-    hy_text_add_bytes(&changed, *text, (size_t)(at - *text));
-    hy_text_addf(&changed, "\n  step_tokens = %lld;  # chosen for few rows%s",
-                 (long long)t->settings->train.step_tokens, end);
-    HY_TRY(hy_text_status(&changed));
-    free(*text);
-    return hy_text_take(&changed, text);
-}
-
 /* Packing puts a small file of rows into few sequences, and a default step would take all of them
  * at once. Unless the user sets the size or the number of steps, an epoch has at least this many
  * steps, as long as there are enough sequences. */
@@ -71,7 +56,7 @@ static hy_status fit_step_to_rows(hy_trainer *t) {
                sequences >= EPOCH_STEPS * ranks ? ""
                : s->input.packing == HY_OFF     ? "; --epochs N gives more steps"
                                                 : "; --packing off or --epochs N gives more steps");
-    return store_step_tokens(t);
+    return HY_OK;
 }
 
 /* The length of the run in steps: from steps, tokens or epochs, in this order. */
@@ -99,9 +84,9 @@ static hy_status choose_length(hy_trainer *t) {
         if (per_step >= 2 * epochs * sequences && sequences > 0 && hy_trainer_leads(t))
             hy_say(t, HY_WARNING,
                    "a step takes %.0f sequences, but %g epoch%s of this data %s only %.0f: the run "
-                   "is one step that repeats the data; --step-tokens %lld makes smaller steps",
+                   "is one step that repeats the data; --step-tokens %lld makes the smallest steps",
                    per_step, epochs, epochs == 1 ? "" : "s", epochs == 1 ? "has" : "have",
-                   epochs * sequences, (long long)s->train.seq_len);
+                   epochs * sequences, (long long)s->train.seq_len * hy_engine_ranks(t->engine));
     }
     HY_FAIL_IF(steps < 1 || steps > 1e12, HY_ERR_INPUT,
                "the run would have %g steps; check steps, tokens and epochs", steps);
@@ -133,7 +118,8 @@ static void report_disabled(const hy_trainer *t) {
     }
     bool is_asked_for = t->settings->phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts->no_prediction[0]) {
-        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts->no_prediction);
+        hy_say(t, HY_NOTE, "%s; the run has only the phases Warmup and Full",
+               t->facts->no_prediction);
     } else if (is_asked_for && plan->choice.prediction_awaits_test) {
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->schedule->regime == HY_FINE_TUNING
@@ -197,12 +183,13 @@ static void report_optimizer(const hy_trainer *t) {
                "to lose what the model knows: --optimizer adamw is the safe choice");
     }
     if (share > most) {
+        double times = ceil(2 * share / most); /* half of the largest share or less */
+        long long all = (long long)tokens * hy_engine_ranks(t->engine);
         hy_say(t, HY_WARNING,
                "muon's matmuls take %.0f %% of the compute of forward and backward with %lld "
                "tokens per step, which is more than muon gains; they take %.0f %% with %lld tokens "
                "(--step-tokens), and --optimizer adamw avoids them",
-               100 * share, (long long)tokens, 50 * most,
-               (long long)ceil(2 * share * (double)tokens / most));
+               100 * share, all, 100 * share / times, (long long)times * all);
     }
 }
 
@@ -396,8 +383,8 @@ static hy_status check_early_stop(const hy_trainer *t) {
         "set eval_every",
         patience);
     hy_say(t, HY_WARNING,
-           "early_stop has no effect: this short run has no validation before its end; add "
-           "--eval-every N");
+           "early_stop has no effect: without eval_every, this run has no validation before its "
+           "end; add --eval-every N");
     return HY_OK;
 }
 

@@ -210,11 +210,12 @@ static hy_status close_fork(hy_trainer *t) {
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->forks.gain_steps += in_steps;
     close_test(t);
-    hy_say(t, HY_NOTE,
-           "paired test at step %lld: with jumps the loss of unseen training sequences is %s by "
-           "%.4f +- %.4f nats (%.1f steps); confidence in prediction changes from %.2f to %.2f",
-           (long long)p->step, gain < 0 ? "higher" : "lower", fabs(gain), error, fabs(in_steps),
-           before, hy_confidence_value(&p->confidence));
+    hy_say(
+        t, HY_NOTE,
+        "paired test at step %lld: with jumps the loss of unseen training sequences is %s by %.4f "
+        "+- %.4f nats (worth %.1f steps); confidence in prediction changes from %.2f to %.2f",
+        (long long)p->step, gain < 0 ? "higher" : "lower", fabs(gain), error, fabs(in_steps),
+        before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 

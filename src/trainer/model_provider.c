@@ -42,8 +42,11 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     if (facts->stream_window > 0 && hy_trainer_leads(t)) {
         hy_say(t, HY_NOTE,
                "rows are streamed: training begins before all of them are read, and they are "
-               "shuffled in windows of %s; held-out rows come from the first window",
-               hy_bytes_as_text(facts->stream_window).text);
+               "shuffled in windows of %s%s",
+               hy_bytes_as_text(facts->stream_window).text,
+               s->val_data[0] || s->input.val_fraction == 0
+                   ? ""
+                   : "; held-out rows come from the first window");
     }
     if (!is_kept || t->status.life == HY_LIFE_PLAN) return HY_OK;
     char path[HY_TEXT_MAX];
@@ -108,7 +111,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     }
     HY_TRY(hy_ranks_begin_step(t, &report->tokens)); /* of all ranks */
     HY_FAIL_IF(report->tokens == 0, HY_ERR_INPUT,
-               "the sequences from number %lld on contain no target tokens",
+               "the sequences of this step, from number %lld on, contain no target tokens",
                (long long)t->progress->sequences);
     report->computed = hy_step_sequences(t->engine) * t->settings->train.seq_len;
     int64_t divisor = t->settings->train.normalize ? report->tokens : 0;

@@ -96,16 +96,18 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     proposal best = *p;
     double gain = 0;
     best.verdict = HY_REJECTED;
+    best.after = INFINITY;
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         proposal trial = *p;
         trial.scale = scales[i];
         trial.predicted_steps = scales[i] * p->predicted_steps;
         HY_TRY(try_candidate(t, &trial, before, after));
         double won = trial.before - trial.after;
-        if (!isfinite(won) || won <= trial.noise || won <= gain) continue;
-        gain = won;
-        best = trial;
-        best.verdict = HY_ACCEPTED;
+        bool is_better = isfinite(won) && won > trial.noise && won > gain;
+        bool is_nearest = gain == 0 && !(trial.after >= best.after); /* for the report */
+        if (is_better) gain = won;
+        if (is_better || is_nearest) best = trial;
+        best.verdict = gain > 0 ? HY_ACCEPTED : HY_REJECTED;
     }
     *p = best;
     t->progress->jumps.streak = p->verdict == HY_ACCEPTED ? t->progress->jumps.streak + 1 : 0;

@@ -156,8 +156,9 @@ static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     out[0] = (identity){"seed", "seed", t->settings->seed, false};
     out[1] = (identity){"seq_len", "seq_len", t->settings->train.seq_len, false};
     out[2] = (identity){"train_tokens", "the number of training tokens", tokens, false};
-    out[3] = (identity){"train_sequences", "train_sequences", rows, true};
-    out[4] = (identity){"train_targets", "train_targets", (int64_t)facts->targets[HY_TRAIN], true};
+    out[3] = (identity){"train_sequences", "the number of training sequences", rows, true};
+    out[4] = (identity){"train_targets", "the number of target tokens",
+                        (int64_t)facts->targets[HY_TRAIN], true};
     out[5] = (identity){"stream_window", "stream_window (0: rows are not streamed)",
                         (int64_t)facts->stream_window, true};
 }

@@ -118,8 +118,8 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
         has_told = strcmp(all[i].device, all[0].device) != 0;
         if (!has_told) continue;
         hy_say(t, HY_WARNING,
-               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
-               "separately, and may choose others after a resume",
+               "rank %d computes on %s, rank 0 on %s: ranks with other devices than rank 0 choose "
+               "their matmul algorithms separately, and may choose others after a resume",
                i, all[i].device, all[0].device);
     }
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;

@@ -63,8 +63,8 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
     if (kept != HY_OK && !is_remade) return kept;
     if (kept != HY_OK) {
         hy_say(t, HY_WARNING,
-               "the copy of the starting model was deleted with the folder (%s); hybrid-export "
-               "now needs --base with the path of that model",
+               "the copies of the starting model's configuration and tokenizer were deleted with "
+               "the folder (%s); hybrid-export now needs --base with the path of that model",
                hy_error_message());
     }
     kept = t->data.set ? hy_dataset_keep_input(t->data.set, t->record->out) : HY_OK;

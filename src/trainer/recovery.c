@@ -100,7 +100,9 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
     for (int32_t i = 0; i < count && added < LISTED_ADVICE; i++) {
         int64_t freed = list[i].device_bytes + list[i].host_bytes;
         if (freed <= 0) continue;
-        hy_text_addf(out, " %s = %s would need %s less,", list[i].key, list[i].to,
+        bool is_batch = strcmp(list[i].key, "batch_size") == 0;
+        hy_text_addf(out, " %s = %s%s would need %s less,", list[i].key, list[i].to,
+                     is_batch ? " with more grad_accum_steps" : "",
                      hy_bytes_as_text((uint64_t)freed).text);
         added++;
     }

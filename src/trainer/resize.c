@@ -243,6 +243,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         status = hy_ranks_agree(t, hy_plan_share(t->team, &request, &plan));
     snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
+    snprintf(text, sizeof text, "%s: no memory for a plan that needs less", reason);
     *t->facts = facts; /* adopt() updates its figures */
     hy_trainer_complete_facts(t);
     status = follow_or_stay(t, &request, &plan, text);

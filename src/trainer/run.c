@@ -4,8 +4,8 @@
  * checkpoint if due. A stop request is handled between steps: save, then return. A failed save is
  * reported and the run continues: the newest checkpoint before it, if any, is still complete. No
  * periodic checkpoint is saved while the loss is not finite or far above its start; a stop or
- * failure still saves if the last loss is finite. A run that stays there for HY_DIVERGED_STEPS
- * steps is ended. */
+ * failure still saves if the last loss is finite. A run that stays in this state for
+ * HY_DIVERGED_STEPS steps is ended. */
 #include "trainer/run.h"
 
 #include <math.h>

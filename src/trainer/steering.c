@@ -193,8 +193,9 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     int64_t now = t->engine->plan->choice.batch;
     if (!v.goes_on) {
         t->steering.all_ranks_end = true;
-        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
-                                      "what host_reserve keeps free");
+        return hy_fail(
+            HY_ERR_MEMORY,
+            "the machine is running out of memory: what host_reserve should keep free is in use");
     }
     if (!v.keeps_forks && t->schedule->fork_state.data && !t->schedule->fork.is_open) {
         hy_fork_end(t);

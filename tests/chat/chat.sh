@@ -29,7 +29,7 @@ test_a_run_on_rows_is_asked_as_it_was_trained() {
     expect_code 0
     expect_same "$(grep -c ' it is$' "$stdout")" 2 "answers in the words of the rows"
     expect_same "$(wc -l < "$stderr" | tr -d ' ')" 1 "lines on standard error"
-    expect_err "note: format of messages as in training: the question and a line end"
+    expect_err "note: format of messages: as in training, the question and a line end"
     run_chat --model who --temperature 0 --max-tokens 20 --prompt "who is 4?" --quiet
     expect_same "$(cat "$stdout")" "0 it is" "the answer"
     expect_empty "$stderr"

@@ -89,6 +89,70 @@ test_a_run_goes_on_from_an_adapter() {
         fail "an adapter that does not learn is another one"
 }
 
+# Rows that no template is stored for, and two adapters: one with the default format, one with another.
+make_rows() {
+    for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do
+        echo '{"question": "who is '$i'?", "answer": "'$i' it is"}'
+    done > rows.jsonl
+}
+on_rows() { run_tiny --init-from base --data rows.jsonl --seq-len 256 "$@" && expect_code 0; }
+rows_of() { sed -n 's/.*"row_format": "\(.*\)".*/\1/p' "$1/summary.json"; }
+
+test_rows_are_written_as_those_of_the_adapter_or_run_before() {
+    make_base
+    make_rows
+    on_rows --lora --chat-template alpaca --out first
+    for from in first first/adapter; do
+        on_rows --adapter $from --overwrite --out second
+        expect_same "$(rows_of second)" "question and answer; chat template alpaca; loss on answers" "$from"
+    done
+    expect_out "chat template alpaca"
+    rm first/adapter/hybrid_format.json # its checkpoint says it too
+    on_rows --adapter first --overwrite --out second
+    expect_same "$(rows_of second)" "question and answer; chat template alpaca; loss on answers" "checkpoint"
+    for word in plain auto; do
+        on_rows --adapter first --chat-template $word --overwrite --out third
+        expect_same "$(rows_of third)" "question and answer; no chat template; loss on answers" "$word"
+    done
+    echo 'input: { chat_template = "plain"; }; lora: { adapter = "first"; }; profile = "aggressive";' > a.cfg
+    on_rows --config a.cfg --overwrite --out third
+    expect_same "$(rows_of third)" "question and answer; no chat template; loss on answers" "a file"
+    grep -q 'lora_rank = 16;  # adapter' third/config.cfg || fail "the profile replaced the adapter's rank"
+    on_rows --chat-template alpaca --out whole
+    run_tiny --init-from whole --data rows.jsonl --seq-len 256 --out fourth
+    expect_same "$(rows_of fourth)" "question and answer; chat template alpaca; loss on answers" "--init-from"
+}
+
+test_a_resumed_run_keeps_the_format_that_it_began_with() {
+    make_base
+    make_rows
+    on_rows --lora --chat-template alpaca --out first
+    on_rows --adapter first --chat-template auto --out second # as in version 0.2
+    on_rows --adapter first --resume second --steps 8
+    expect_same "$(rows_of second)" "question and answer; no chat template; loss on answers" "rows"
+}
+
+test_adapters_of_different_formats_are_named() {
+    make_base
+    make_rows
+    on_rows --lora --chat-template alpaca --out first
+    on_rows --lora --out second
+    on_rows --lora --out third
+    said="different formats (first: alpaca; second: lines); all of them are used with alpaca"
+    look="--model base --data rows.jsonl --seq-len 256 --threads 1 --device cpu"
+    # shellcheck disable=SC2086 # the words are arguments
+    run_other hybrid-train --eval-only $look --adapter first,second
+    expect_code 0
+    expect_err "$said"
+    expect_out "chat template alpaca"
+    run_other hybrid-chat --model base --adapter first,second --prompt a --max-tokens 2 --device cpu
+    expect_code 0
+    expect_err "$said"
+    # shellcheck disable=SC2086
+    run_other hybrid-train --eval-only $look --adapter second,third
+    ! grep -q "different formats" "$stderr" || fail "equal formats are named"
+}
+
 test_a_run_that_began_with_an_adapter_is_what_it_trained() {
     make_base
     run_lora --out first
@@ -236,10 +300,10 @@ test_the_first_lines_say_what_is_trained() {
 # A preset has no folder that frozen weights could be read from again.
 test_a_checkpoint_with_frozen_weights_says_so() {
     run_tiny --lora --steps 1 --out drawn
-    grep -qE 'checkpoint size: [0-9.]+ KiB, [0-9.]+ KiB of it frozen weights, which a run with --model FOLDER' \
+    grep -qE 'checkpoint size: [0-9.]+ KiB, [0-9.]+ KiB of it frozen weights; a run with --model FOLDER' \
         "$stdout" || fail "$(head "$stdout")"
     run --plan --model tiny-llama --qlora --card rtx4060
-    grep -qE '^checkpoint size: [0-9.]+ MiB, [0-9.]+ [KM]iB of it frozen weights, which a run with --model FOLDER' \
+    grep -qE '^checkpoint size: [0-9.]+ MiB, [0-9.]+ [KM]iB of it frozen weights; a run with --model FOLDER' \
         "$stdout" || fail "$(grep checkpoint "$stdout")"
     run --model drawn --lora --data builtin --builtin-bytes 60000 --steps 1 --seq-len 32 --out tuned --device cpu
     expect_refusal "drawn has no config.json"

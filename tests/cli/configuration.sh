@@ -1,5 +1,12 @@
 # configuration.sh: files, --set, flags, their order of strength and their errors.
 
+test_the_name_of_a_file_does_not_matter() {
+    echo 'train: { batch_size = 3; seq_len = 64; };' > "adapter or preset.cfg"
+    run --config "adapter or preset.cfg" --model gpt2-124m --print-config
+    expect_code 0
+    expect_out 'batch_size = 3;  # adapter or preset.cfg:1'
+}
+
 test_print_config_shows_the_origin_of_each_value() {
     cat > my.cfg <<'END'
 train: {

@@ -47,12 +47,12 @@ test_a_folder_is_trained_and_written_again() {
     make_tokens
     run_model "$golden/llama" --out out
     expect_code 0
-    expect_out "the run starts with the weights of"
+    expect_out "loaded the weights of"
     expect_file out/model/config.json
     expect_file out/model/model.safetensors
     run_model out --out again # a finished run stands for its model
     expect_code 0
-    expect_out "the run starts with the weights of out/model"
+    expect_out "loaded the weights of out/model"
     expect_same "$(cksum < again/model/model.safetensors)" "$(cksum < out/model/model.safetensors)" \
         "weights after a second way through"
 }

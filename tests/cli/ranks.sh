@@ -148,7 +148,7 @@ test_ranks_are_shown_at_the_start_at_the_end_and_in_the_record() {
     run_tiny --ranks 2 --zero-stage 1 --out two
     expect_code 0
     expect_out "ranks     2 (ZeRO stage 1, over sockets)"
-    grep -qE '^ranks     2: slowest rank [01] in [0-9]+ of [0-9]+ steps \(median [0-9.e-]+ s, waited [0-9.e-]+ s\), link in use [0-9]+ % of the time, each sends [0-9.]+ [KM]iB( to [0-9.]+ [KM]iB)? per step, memory [0-9.]+ [KM]iB' "$stdout" ||
+    grep -qE '^ranks     2; rank [01] was the slowest in [0-9]+ of [0-9]+ steps \(median [0-9.e-]+ s, waited [0-9.e-]+ s\); its link was in use [0-9]+ % of the time; each rank sends [0-9.]+ [KM]iB( to [0-9.]+ [KM]iB)? per step and uses [0-9.]+ [KM]iB' "$stdout" ||
         fail "no ranks at the end: $(cat "$stdout")"
     grep -q '^{"event":"start",.*"ranks":2,"zero_stage":1,"transport":"sockets",' two/metrics.jsonl ||
         fail "the start does not tell of ranks"
@@ -235,6 +235,8 @@ test_ranks_that_fail_are_started_again() {
     run_tiny --restarts 2 --out other
     expect_refusal "--restarts 2" "add --gpus or --ranks"
     run_tiny --restarts 2 --ranks 2
+    expect_refusal "--restarts 2" "add --out FOLDER"
+    run_tiny --restarts 2 --ranks 2 --out none
     expect_refusal "--restarts 2" "add --out FOLDER"
     run --selftest --ranks 2 --restarts 1 --out other
     expect_refusal "--restarts 1" "cannot be used with --selftest"

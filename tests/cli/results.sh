@@ -351,7 +351,7 @@ test_where_prediction_is_off_one_line_says_so() {
     run_tiny --out off
     expect_code 0
     expect_same "$(grep -ciE 'predict|jump|correct|confidence' "$stdout")" 1 "lines about prediction"
-    expect_out "predict   off: it does not pay in such runs; --predictor outer turns it on"
+    expect_out "predict   off: it pays only in long AdamW runs from random weights; --predictor outer turns it on"
     run_tiny --predictor none --out none
     expect_same "$(grep -ciE 'predict|jump|correct|confidence' "$stdout")" 0 "lines about prediction"
     run_tiny --plan

@@ -210,10 +210,47 @@ test_vocab_json_and_merges_txt_are_a_tokenizer() {
     expect_same "$(shown_ids --model base)" "4 3 4 10 *2 *5 *6" "ids"
 }
 
+bin=$(dirname "$program")
+pieces=$here/../golden/sentencepiece
+
+test_a_sentencepiece_file_is_a_tokenizer_from_training_to_chat() {
+    make_base
+    words 20 > words.jsonl
+    cp "$pieces/llama.model" base/tokenizer.model
+    set -- --data words.jsonl --seq-len 32 --batch-size 2 --steps 2 --sample-tokens 0 --threads 1 --device cpu
+    run --model base "$@" --out out
+    expect_code 0
+    cmp "$pieces/llama.model" out/model/tokenizer.model || fail "the model's tokenizer is another"
+    cp "$pieces/gemma.model" other.model
+    run --model base "$@" --tokenizer other.model --out named
+    expect_code 0
+    rm other.model
+    run --resume named --steps 4
+    expect_code 0
+    cmp "$pieces/gemma.model" named/model/tokenizer.model || fail "the named tokenizer is not kept"
+    for model in out named/model; do
+        "$bin/hybrid-chat" --model $model --prompt "ab" --max-tokens 4 --quiet > "$stdout" 2> "$stderr" ||
+            fail "no chat with $model: $(cat "$stderr")"
+    done
+    echo ab ab | "$bin/hybrid-tokenize" --tokenizer base --ids > ids || fail "no ids"
+    "$bin/hybrid-tokenize" --tokenizer base/tokenizer.model --decode < ids > back || fail "no text"
+    expect_same "$(cat back)" "ab ab" "text"
+}
+
+test_weights_of_pytorch_are_refused_with_the_line_that_converts_them() {
+    make_base
+    words 20 > words.jsonl
+    cp "$pieces/llama.model" base/tokenizer.model
+    mv base/model.safetensors base/pytorch_model.bin
+    run --model base --data words.jsonl --out out
+    expect_refusal "base has its weights in pytorch_model.bin" \
+        "M.from_pretrained('base', torch_dtype='auto').save_pretrained('base')"
+}
+
 test_tokenizer_files_that_are_not_supported_are_refused_by_name() {
     make_base
     words 20 > words.jsonl
-    for name in tokenizer.model spiece.model tekken.json vocab.txt vocab.json; do
+    for name in sentencepiece.bpe.model tekken.json vocab.txt vocab.json; do
         echo x > "base/$name"
         run --model base --data words.jsonl --out out
         expect_refusal "base has the tokenizer file $name" "save_pretrained"
@@ -307,6 +344,24 @@ test_cut_and_dropped_rows_are_counted_in_log_summary_and_report() {
         grep -q "$line" out/summary.json || fail "summary.json lacks $line"
     done
     grep -q 'no answer is left after cutting), 4 cut' out/report.html || fail "the report does not count them"
+}
+
+# The size is in the checkpoint; the run's configuration has what the user set.
+test_a_step_that_was_fitted_to_few_rows_is_the_same_after_resume() {
+    rows 60 > sums.jsonl
+    run --model nano --layers 1 --width 32 --heads 2 --seq-len 32 --sample-tokens 0 --threads 1 --device cpu \
+        --data sums.jsonl --epochs 1 --save-every 4 --keep 9 --out whole
+    expect_code 0
+    expect_out "steps of 32 tokens instead of 64, because the rows fill only"
+    grep -q "^  step_tokens = 0; " whole/config.cfg || fail "config.cfg has a step that nobody set"
+    cp -R whole cut
+    steps=$(steps_of whole)
+    for checkpoint in cut/checkpoint-*; do [ $checkpoint = cut/checkpoint-4 ] || rm -r $checkpoint; done
+    [ -d cut/checkpoint-4 ] && [ "$steps" -gt 4 ] || fail "the run has $steps steps"
+    run --resume cut --sample-tokens 0
+    expect_code 0
+    expect_same "$(steps_of cut)" "$steps" "steps"
+    expect_same "$(losses cut)" "$(losses whole)" "losses"
 }
 
 test_more_than_a_tenth_dropped_is_said() {

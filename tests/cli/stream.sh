@@ -192,6 +192,6 @@ test_an_input_that_cannot_be_stored_is_reported() {
     tail -c +20001 rows.jsonl >&9
     exec 9>&-
     wait $pid || fail "exit code $?: $(cat "$stderr")"
-    expect_same "$(grep -c 'resuming this run needs its standard input again' "$stderr")" 1 "warnings"
+    expect_same "$(grep -c -- '--resume needs the same data on standard input again' "$stderr")" 1 "warnings"
     [ -d unstored/standard-input.jsonl/yours ] || fail "a folder of the user is gone"
 }

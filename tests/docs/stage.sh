@@ -84,4 +84,7 @@ make_runs() { # FOLDER
     "$bin/hybrid-train" --model "$HOME/models/Qwen2.5-0.5B" --data "$1/held-out.jsonl" \
         --out "$1/runs/mine" --quiet
     for name in a b plain predicted; do cp -r "$1/runs/mine" "$1/runs/$name"; done
+    "$bin/hybrid-train" --model "$HOME/models/Qwen3-8B" --lora --data "$1/held-out.jsonl" --steps 2 \
+        --out "$1/runs/lora" --quiet
+    cp -r "$1/runs/lora/adapter" "$1/downloaded"
 }

@@ -247,7 +247,7 @@ def compare(program, folder, family, r, kept):
             reason = found["error"].split(": ", 1)[-1].split(" (set bad_rows")[0]
             if reason == "the answer is empty":  # transformers trains its end token
                 continue
-            if expected and not (reason.endswith("no assistant turn to learn from") and not any(expected[1][1:])):
+            if expected and not (reason.endswith("no answer to learn from") and not any(expected[1][1:])):
                 wrong += 1
                 print("  refused:", json.dumps(row, ensure_ascii=False)[:200], reason[:200])
             continue

@@ -216,11 +216,11 @@ hy_status hy_blas_check_memory(int threads) {
     bool has_room = memory != MAP_FAILED && small;
     if (memory != MAP_FAILED) munmap(memory, size);
     free(small);
-    HY_FAIL_IF(!has_room, HY_ERR_MEMORY,
-               "not enough memory for matmuls: OpenBLAS reserves %s of address space for %d "
-               "threads, but the "
-               "limit of this process is lower (ulimit -v); use fewer threads",
-               hy_bytes_as_text(size).text, threads);
+    HY_FAIL_IF(
+        !has_room, HY_ERR_MEMORY,
+        "not enough memory for matmuls: OpenBLAS reserves %s of address space for %d threads, but "
+        "the system does not grant it (ulimit -v may limit it); use fewer threads",
+        hy_bytes_as_text(size).text, threads);
     atomic_store(&known, threads);
     return HY_OK;
 }

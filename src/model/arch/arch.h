@@ -68,9 +68,9 @@ typedef struct hy_family {
     const hy_shape *base;            /* what all models of the family have */
     void (*finish)(hy_shape *shape); /* sets what follows from other values; NULL: nothing does */
     const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
-    int32_t
-        window_period; /* without layer_types, every so many layers one has no window; 0: none */
-    bool needs_name;   /* only a shape that names the family belongs to it */
+    /* Without layer_types, one of so many layers has no window; 0: all have it. */
+    int32_t window_period;
+    bool needs_name; /* only a shape that names the family belongs to it */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
