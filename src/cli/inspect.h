@@ -10,7 +10,7 @@
 #include "hybrid.h"
 #include "hybrid_tools.h"
 
-#define HY_CLI_MODELS_MAX 48 /* as many as fit on two screens */
+#define HY_CLI_MODELS_MAX 96
 
 typedef struct hy_cli_model {
     const char *name; /* owned by the library */

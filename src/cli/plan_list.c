@@ -156,12 +156,29 @@ static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
     return status;
 }
 
+/* Leaves out presets that name an architecture: the list is about sizes, and has to fit on a
+ * screen. */
+static hy_status leave_out_families(hy_cli_plans *plans) {
+    size_t all = plans->count;
+    hy_config *config = NULL;
+    hy_status status = hy_config_create(&config);
+    plans->count = 0;
+    for (size_t i = 0; i < all && status == HY_OK; i++) {
+        status = hy_config_set(config, "model", plans->models[i].name, HY_FROM_CALLER);
+        bool is_named = status == HY_OK && strcmp(hy_cli_value(config, "architecture"), "auto");
+        if (!is_named) plans->models[plans->count++] = plans->models[i];
+    }
+    hy_config_destroy(config);
+    return status;
+}
+
 hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli_plans *out) {
     hy_status refused = HY_OK;
     bool is_any = false;
     *out = (hy_cli_plans){0};
     choose_ways(config, out->has_way);
     hy_status status = hy_cli_models_by_size(out->models, &out->count);
+    if (status == HY_OK) status = leave_out_families(out);
     /* Each plan generates the built-in text, but does not depend on its length. This length is
      * enough for the sequences of every preset. */
     bool is_fixed = is_set_by_user(config, "builtin_bytes") || is_set_by_user(config, "seq_len");
@@ -237,6 +254,8 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
               ? "  Planned values, in GiB. card: memory of the card; host: pinned host memory.\n"
               : "  Planned values, in GiB. RAM: memory of the run; host: additional memory, for "
                 "state that is copied in parts.\n",
+          terminal->out);
+    fputs("  Other families (--list-models) need about as much as a model of their size here.\n",
           terminal->out);
 }
 

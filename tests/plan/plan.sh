@@ -151,7 +151,7 @@ test_the_list_and_the_plan_of_one_model_agree() {
 
 test_the_largest_that_fits_has_its_command() {
     list_for_a_16_gb_card --no-shuffle --set lr=1e-4 --profile aggressive
-    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --predictor none --step-tokens 65536 --offload-folder FOLDER"
+    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b fits with --predictor none --step-tokens 65536 --offload-folder FOLDER"
     expect_out "QLoRA           up to qwen2.5-32b, 32.8B"
     expect_out "      hybrid-train --model FOLDER --data ROWS --lora --cpu-mem 32GiB --no-shuffle --set lr=1e-4 --profile aggressive"
     command=$(sed -n 's/^      hybrid-train \(.*--qlora.*\)/\1/p' "$stdout" | sed 's/FOLDER/nano/')
