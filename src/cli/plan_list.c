@@ -255,8 +255,6 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
               : "  Planned values, in GiB. RAM: memory of the run; host: additional memory, for "
                 "state that is copied in parts.\n",
           terminal->out);
-    fputs("  Other families (--list-models) need about as much as a model of their size here.\n",
-          terminal->out);
 }
 
 /* With --verbose: types, places, and a change that would make a model fit. */
@@ -384,7 +382,7 @@ static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *
         free(command);
     }
     fputs("  \"hybrid-train --plan --model NAME\", with --lora or --qlora, shows a plan and its "
-          "reasons.\n",
+          "reasons; --list-models shows all presets.\n",
           terminal->out);
 }
 
