@@ -56,6 +56,7 @@ typedef enum hy_arch {
     HY_ARCH_GRANITE,
     HY_ARCH_GRANITE4,
     HY_ARCH_MINISTRAL3,
+    HY_ARCH_STARCODER2,
     HY_ARCH_COUNT
 } hy_arch;
 

@@ -7,14 +7,23 @@
 #include "base/text.h"
 
 static const hy_family *const families[HY_ARCH_COUNT] = {
-    [HY_ARCH_GPT2] = &hy_gpt2,         [HY_ARCH_LLAMA] = &hy_llama,
-    [HY_ARCH_MISTRAL] = &hy_mistral,   [HY_ARCH_MINISTRAL] = &hy_ministral,
-    [HY_ARCH_QWEN2] = &hy_qwen2,       [HY_ARCH_QWEN3] = &hy_qwen3,
-    [HY_ARCH_GEMMA2] = &hy_gemma2,     [HY_ARCH_GEMMA3] = &hy_gemma3,
-    [HY_ARCH_OLMO2] = &hy_olmo2,       [HY_ARCH_OLMO3] = &hy_olmo3,
-    [HY_ARCH_NEOX] = &hy_neox,         [HY_ARCH_PHI3] = &hy_phi3,
-    [HY_ARCH_SMOLLM3] = &hy_smollm3,   [HY_ARCH_GRANITE] = &hy_granite,
-    [HY_ARCH_GRANITE4] = &hy_granite4, [HY_ARCH_MINISTRAL3] = &hy_ministral3,
+    [HY_ARCH_GPT2] = &hy_gpt2,
+    [HY_ARCH_LLAMA] = &hy_llama,
+    [HY_ARCH_MISTRAL] = &hy_mistral,
+    [HY_ARCH_MINISTRAL] = &hy_ministral,
+    [HY_ARCH_QWEN2] = &hy_qwen2,
+    [HY_ARCH_QWEN3] = &hy_qwen3,
+    [HY_ARCH_GEMMA2] = &hy_gemma2,
+    [HY_ARCH_GEMMA3] = &hy_gemma3,
+    [HY_ARCH_OLMO2] = &hy_olmo2,
+    [HY_ARCH_OLMO3] = &hy_olmo3,
+    [HY_ARCH_NEOX] = &hy_neox,
+    [HY_ARCH_PHI3] = &hy_phi3,
+    [HY_ARCH_SMOLLM3] = &hy_smollm3,
+    [HY_ARCH_GRANITE] = &hy_granite,
+    [HY_ARCH_GRANITE4] = &hy_granite4,
+    [HY_ARCH_MINISTRAL3] = &hy_ministral3,
+    [HY_ARCH_STARCODER2] = &hy_starcoder2,
 };
 
 const hy_family *hy_family_of(hy_arch arch) { return families[arch]; }
@@ -86,6 +95,8 @@ static bool has_these_options(const hy_family *family, const hy_shape *s) {
 
 static bool has_these_biases(const hy_family *family, const hy_shape *s) {
     const hy_shape *base = family->base;
+    if (has_kind(family, HY_CONFIG_BIAS))
+        return s->has_qkv_bias == hy_shape_out_bias(s) && s->has_qkv_bias == hy_shape_mlp_bias(s);
     bool is_free = has_kind(family, HY_CONFIG_ATTENTION_BIAS);
     bool attention = is_free ? s->has_qkv_bias == hy_shape_out_bias(s)
                              : s->has_qkv_bias == base->has_qkv_bias &&

@@ -33,6 +33,7 @@ typedef enum hy_config_kind {
     HY_CONFIG_FUNCTION, /* hy_mlp_function */
     HY_CONFIG_ATTENTION_BIAS,
     HY_CONFIG_MLP_BIAS,
+    HY_CONFIG_BIAS,        /* of attention and mlp alike */
     HY_CONFIG_ROPE,        /* the base of the frequencies, with rope_scaling or rope_parameters */
     HY_CONFIG_ROPE_LAYERS, /* SmolLM3's no_rope_layers: 1 is a layer with rope */
     HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
@@ -75,7 +76,7 @@ typedef struct hy_family {
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
 extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
-extern const hy_family hy_granite, hy_granite4, hy_ministral3;
+extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2;
 /* Of Llama and of the families that use its names. */
 extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
