@@ -50,7 +50,8 @@ static bool has_kind(const hy_family *family, hy_config_kind kind) {
 bool hy_family_has_key(const hy_family *family, const char *key) {
     static const char of_rope[] = " rope_theta rope_scaling rope_parameters ";
     if (hy_family_field(family, key)) return true;
-    if (has_kind(family, HY_CONFIG_WINDOW) && strcmp(key, "layer_types") == 0) return true;
+    bool has_list = has_kind(family, HY_CONFIG_WINDOW) && !family->has_one_window;
+    if (has_list && strcmp(key, "layer_types") == 0) return true;
     return has_kind(family, HY_CONFIG_ROPE) && hy_word_is_in(of_rope, key);
 }
 
@@ -116,6 +117,8 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
         return s->has_qk_norm ? "has no qk-norm" : "needs qk-norm";
     if (!has_these_biases(f, s)) return "uses different biases";
     if (s->sliding_window && !has_kind(f, HY_CONFIG_WINDOW)) return "has no sliding window";
+    if (s->sliding_window && s->sliding_layers[0] && f->has_one_window)
+        return "uses its window in all layers";
     bool is_grouped = s->kv_heads != s->heads || s->head_size * s->heads != s->width;
     if (is_grouped && !hy_family_field(f, "head_dim"))
         return "supports neither grouped heads nor other head sizes";

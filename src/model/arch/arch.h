@@ -71,7 +71,8 @@ typedef struct hy_family {
     const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
     /* Without layer_types, one of so many layers has no window; 0: all have it. */
     int32_t window_period;
-    bool needs_name; /* only a shape that names the family belongs to it */
+    bool has_one_window; /* transformers ignores layer_types: all layers have the window, or none */
+    bool needs_name;     /* only a shape that names the family belongs to it */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;

@@ -68,7 +68,7 @@ static hy_status fill_letters(const hy_config_reader *r, char *letters) {
         bool is_full = l < first || (period > 0 && (l + 1) % period == 0);
         letters[l] = is_full ? 'f' : 's';
     }
-    return read_layer_types(r, letters, r->shape->layers);
+    return r->family->has_one_window ? HY_OK : read_layer_types(r, letters, r->shape->layers);
 }
 
 /* Without the key there is the default window; null means none. */

@@ -46,5 +46,6 @@ const hy_family hy_starcoder2 = {
     .block = hy_pre_norm_block,
     .fields = fields,
     .base = &base,
+    .has_one_window = true,
     .needs_name = true,
 };
