@@ -64,10 +64,11 @@ hy_status hy_config_word(const hy_config_reader *r, const char *key, const char 
 
 /* ---- activation functions -------------------------------------------------------------------- */
 
-/* The first word of a function is the one that is written. */
+/* The names of functions in config.json. The first row that matches an mlp gives the name that is
+ * written. */
 static const struct {
     const char *word;
-    bool is_gated; /* the function is the usual one of such an mlp */
+    bool is_gated; /* the row is for an mlp with a gate */
     hy_mlp_function function;
 } functions[] = {
     {"silu", true, HY_MLP_USUAL},
