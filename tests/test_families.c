@@ -237,6 +237,37 @@ START_TEST(fields_left_out_have_the_defaults_of_transformers) {
 }
 END_TEST
 
+/* transformers gives all layers of these families the window, whatever layer_types says. */
+START_TEST(a_pattern_of_windows_is_not_exported_where_transformers_has_none) {
+    static const char *const names[] = {"phi3", "ministral3", "starcoder2"};
+    hy_config *config;
+    hy_shape shape;
+    must(hy_config_create(&config));
+    must(hy_config_set(config, "shape.architecture", names[_i], HY_FROM_CALLER));
+    must(hy_config_set(config, "shape.sliding_window", "12", HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    must(hy_config_set(config, "shape.sliding_layers", "sf", HY_FROM_CALLER));
+    ck_assert_int_eq(hy_shape_from_settings(hy_config_settings(config), &shape), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "uses its window in all layers"));
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(layer_types_are_ignored_with_a_note_where_transformers_ignores_them) {
+    static const char text[] =
+        "{\"model_type\": \"starcoder2\", \"vocab_size\": 96, \"hidden_size\": 32,"
+        " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+        " \"intermediate_size\": 20, \"max_position_embeddings\": 24, \"sliding_window\": 7,"
+        " \"layer_types\": [\"sliding_attention\", \"full_attention\"]}";
+    hy_hf_config config;
+    must(hy_hf_config_parse(text, strlen(text), "config.json", &config));
+    ck_assert_int_eq(hy_shape_window(&config.shape, 0), 7);
+    ck_assert_int_eq(hy_shape_window(&config.shape, 1), 7);
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&config.notes), "\"layer_types\" is ignored"));
+    hy_hf_config_free(&config);
+}
+END_TEST
+
 static Suite *families_suite(void) {
     Suite *suite = suite_create("families");
     TCase *tc = tcase_create("transformers");
@@ -249,6 +280,8 @@ static Suite *families_suite(void) {
     tcase_add_loop_test(tc, what_is_written_is_what_was_read, 0, (int)case_count);
     tcase_add_test(tc, fields_left_out_have_the_defaults_of_transformers);
     tcase_add_test(tc, published_configs_have_the_published_number_of_parameters);
+    tcase_add_loop_test(tc, a_pattern_of_windows_is_not_exported_where_transformers_has_none, 0, 3);
+    tcase_add_test(tc, layer_types_are_ignored_with_a_note_where_transformers_ignores_them);
     suite_add_tcase(suite, tc);
     return suite;
 }

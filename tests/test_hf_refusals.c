@@ -15,6 +15,8 @@
 #define MISTRAL(more)                                                                              \
     "{\"model_type\": \"mistral\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
 #define QWEN3(more) "{\"model_type\": \"qwen3\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
+#define STARCODER2(more)                                                                           \
+    "{\"model_type\": \"starcoder2\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
 #define GPT2(more)                                                                                 \
     "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                   \
     "\"n_positions\": 16, \"vocab_size\": 96" more "}"
@@ -43,6 +45,8 @@ static const struct {
     {LLAMA(", \"rms_norm_eps\": true"), "\"rms_norm_eps\" is not a number"},
     {LLAMA(", \"hidden_act\": \"quick_gelu\""), "\"hidden_act\" quick_gelu"},
     {LLAMA(", \"tie_word_embeddings\": 1"), "true or false"},
+    {STARCODER2(", \"use_bias\": 1"), "\"use_bias\" is not true or false"},
+    {STARCODER2(", \"hidden_act\": \"silu\""), "supported: gelu_new, gelu_pytorch_tanh, gelu"},
     {LLAMA(", \"attention_bias\": \"yes\""), "attention_bias"},
     {LLAMA(", \"rope_scaling\": \"llama3\""), "\"rope_scaling\" is not an object"},
     {LLAMA(", \"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}"), "mrope"},

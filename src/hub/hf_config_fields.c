@@ -30,7 +30,7 @@ static const char harmless[] =
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
     " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length"
     " _sliding_window_pattern classifier_dropout cache_implementation hidden_act attention_bias"
-    " mlp_bias max_window_layers normalization_function ";
+    " mlp_bias max_window_layers normalization_function norm_type mlp_type ";
 
 /* Granite 4 describes Mamba layers and experts even if it has none; layers of these kinds are
  * refused. */
@@ -78,7 +78,8 @@ static const struct {
 
 /* Dropout changes only training, and we train without it. */
 static const char dropouts[] =
-    " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
+    " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout"
+    " residual_dropout embedding_dropout ";
 
 bool hy_hf_is_used(const hy_family *family, const char *key) {
     return hy_word_is_in(used, key) || hy_family_has_key(family, key);

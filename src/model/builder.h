@@ -24,15 +24,10 @@ typedef enum hy_node_kind {
     HY_NODE_COUNT
 } hy_node_kind;
 
-/* A weight and its gradient. */
+/* A weight and its gradient. Here and below, slots that do not exist are HY_NO_SLOT (0). */
 typedef struct hy_weight {
     hy_slot_id value, grad;
 } hy_weight;
-
-/* Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads quantised values of its input, its
- * weight and the incoming gradient, each plain or transposed, because an fp8 matmul sums over the
- * last dimension of both operands. The largest magnitude of the input is found by the op that
- * computes it, or by a separate op. */
 
 /* A low-rank adapter of a matrix (linear_adapter.c); a.value is HY_NO_SLOT if there is none. */
 typedef struct hy_low_rank {
@@ -47,6 +42,9 @@ typedef struct hy_low_rank {
     hy_slot_id seed, dropped, dropped_again; /* x after dropout; none without dropout */
 } hy_low_rank;
 
+/* A linear in fp8 reads quantised values of its input, its weight and the incoming gradient, each
+ * plain or transposed, because an fp8 matmul sums over the last dimension of both operands. The
+ * largest magnitude of the input is found by the op that computes it, or by a separate op. */
 typedef struct hy_linear {
     hy_weight weight, bias;
     float alpha; /* factor of the product */
@@ -88,7 +86,7 @@ typedef struct hy_node {
         } attention;
         struct {
             bool is_gated;
-            bool is_done; /* the linear behind it has written its backward ops */
+            bool is_done; /* the linear that reads it has written its backward ops */
         } activation;
         struct {
             hy_weight tokens, positions;
@@ -119,7 +117,7 @@ hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group);
 hy_slot_id hy_add_given(hy_builder *b, hy_given given);
 /* A parameter of the unit: rows x cols, or a vector if cols is 0. */
 hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t cols);
-/* Its fields apart from kind, in and out are zero. */
+/* The other fields of the new node are zero; the caller sets them. */
 hy_node *hy_add_node(hy_builder *b, hy_node_kind kind, hy_slot_id in, hy_slot_id out);
 /* The last node that computes the slot; NULL: none, the slot enters the unit. */
 hy_node *hy_node_that_makes(hy_builder *b, hy_slot_id slot);
@@ -135,12 +133,13 @@ hy_slot_id hy_gradient_of(hy_builder *b, hy_slot_id of, bool *is_begun);
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Each takes the slot that it reads and returns the slot that it computes: `out`, or a new one if
- * `out` is HY_NO_SLOT. residual: is added to the result; HY_NO_SLOT: nothing. */
+/* Each reads `in` and returns the slot that it computes: `out`, or a new one if `out` is HY_NO_SLOT
+ * or not a parameter. residual: is added to the result; HY_NO_SLOT: nothing. */
 hy_slot_id hy_part_norm(hy_builder *b, hy_param_kind kind, hy_slot_id in);
 /* residual + norm(in) */
 hy_slot_id hy_part_norm_onto(hy_builder *b, hy_param_kind kind, hy_slot_id in, hy_slot_id out,
                              hy_slot_id residual);
+/* `out` must exist: its width is that of the result. */
 void hy_part_linear(hy_builder *b, hy_param_kind kind, bool has_bias, hy_slot_id in, hy_slot_id out,
                     hy_slot_id residual);
 /* qkv, norms of q and k, rope, attention, output projection */
@@ -153,7 +152,7 @@ void hy_pre_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 /* mid = in + norm(attention(in)), or with sandwich norms in + norm(attention(norm(in))) */
 void hy_post_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 void hy_sandwich_norm_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
-/* in + attention(norm(in)) + mlp(norm(in)) */
+/* in + attention(norm1(in)) + mlp(norm2(in)) */
 void hy_parallel_block(hy_builder *b, hy_slot_id in, hy_slot_id out);
 
 /* ---- rules ----------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* shape.h: the sizes and options of a transformer.
  *
- * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral,
- * Qwen2 and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). In a checked
- * shape, hy_shape_complete has replaced all zeros that mean "default". */
+ * One struct covers all families of model/arch, from GPT-2 (layernorm, learned positions, gelu,
+ * biases) to Llama (rmsnorm, rope, swiglu, grouped heads); `more` has what few of them use. In a
+ * checked shape, hy_shape_complete has replaced all zeros that mean "default". */
 #pragma once
 
 #include <stdbool.h>
@@ -56,6 +56,7 @@ typedef enum hy_arch {
     HY_ARCH_GRANITE,
     HY_ARCH_GRANITE4,
     HY_ARCH_MINISTRAL3,
+    HY_ARCH_STARCODER2,
     HY_ARCH_COUNT
 } hy_arch;
 

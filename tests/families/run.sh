@@ -34,6 +34,7 @@ examples() { # published models, for the table
     granite) echo "Granite 3" ;;
     granitemoehybrid) echo "Granite 4 (dense)" ;;
     ministral3) echo "Ministral 3 (text)" ;;
+    starcoder2) echo "StarCoder2 3B, 7B, 15B" ;;
     esac
 }
 
@@ -46,6 +47,7 @@ options() { # the parts that only this family has; a family without a line is tr
     olmo3 | ministral) set_options '' --sliding-window 12 --sliding-layers sf ;;
     gpt_neox) set_options '{"rotary_pct": 0.5}' ;;
     phi3) set_options '{"partial_rotary_factor": 0.5}' --sliding-window 12 ;;
+    starcoder2) set_options '' --kv-heads 1 --sliding-window 12 ;;
     smollm3) set_options '{"no_rope_layers": [1, 0]}' ;;
     granite | granitemoehybrid) set_options '{"embedding_multiplier": 3, "residual_multiplier": 0.7,
         "attention_multiplier": 0.2, "logits_scaling": 2}' ;;

@@ -225,6 +225,13 @@ CASES = {
                               rope_parameters=rope("yarn", 60.0, attention_factor=1.1,
                                                    factor=2.0, llama_4_scaling_beta=0.2,
                                                    original_max_position_embeddings=13)),
+    # ---- StarCoder2
+    "starcoder2-window": case("Starcoder2ForCausalLM", grads=True, num_hidden_layers=2,
+                              hidden_act="gelu_pytorch_tanh", sliding_window=7,
+                              tie_word_embeddings=True, rope_parameters=rope("default", 400.0)),
+    "starcoder2-old": case("Starcoder2ForCausalLM", is_old=True, **WIDE, num_hidden_layers=2,
+                           hidden_act="gelu", head_dim=8, use_bias=False,
+                           rope_parameters=rope("linear", 300.0, factor=2.0)),
 }
 # Folders with a text model and a vision model: the text model of another case.
 MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query"}

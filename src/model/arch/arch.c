@@ -7,14 +7,23 @@
 #include "base/text.h"
 
 static const hy_family *const families[HY_ARCH_COUNT] = {
-    [HY_ARCH_GPT2] = &hy_gpt2,         [HY_ARCH_LLAMA] = &hy_llama,
-    [HY_ARCH_MISTRAL] = &hy_mistral,   [HY_ARCH_MINISTRAL] = &hy_ministral,
-    [HY_ARCH_QWEN2] = &hy_qwen2,       [HY_ARCH_QWEN3] = &hy_qwen3,
-    [HY_ARCH_GEMMA2] = &hy_gemma2,     [HY_ARCH_GEMMA3] = &hy_gemma3,
-    [HY_ARCH_OLMO2] = &hy_olmo2,       [HY_ARCH_OLMO3] = &hy_olmo3,
-    [HY_ARCH_NEOX] = &hy_neox,         [HY_ARCH_PHI3] = &hy_phi3,
-    [HY_ARCH_SMOLLM3] = &hy_smollm3,   [HY_ARCH_GRANITE] = &hy_granite,
-    [HY_ARCH_GRANITE4] = &hy_granite4, [HY_ARCH_MINISTRAL3] = &hy_ministral3,
+    [HY_ARCH_GPT2] = &hy_gpt2,
+    [HY_ARCH_LLAMA] = &hy_llama,
+    [HY_ARCH_MISTRAL] = &hy_mistral,
+    [HY_ARCH_MINISTRAL] = &hy_ministral,
+    [HY_ARCH_QWEN2] = &hy_qwen2,
+    [HY_ARCH_QWEN3] = &hy_qwen3,
+    [HY_ARCH_GEMMA2] = &hy_gemma2,
+    [HY_ARCH_GEMMA3] = &hy_gemma3,
+    [HY_ARCH_OLMO2] = &hy_olmo2,
+    [HY_ARCH_OLMO3] = &hy_olmo3,
+    [HY_ARCH_NEOX] = &hy_neox,
+    [HY_ARCH_PHI3] = &hy_phi3,
+    [HY_ARCH_SMOLLM3] = &hy_smollm3,
+    [HY_ARCH_GRANITE] = &hy_granite,
+    [HY_ARCH_GRANITE4] = &hy_granite4,
+    [HY_ARCH_MINISTRAL3] = &hy_ministral3,
+    [HY_ARCH_STARCODER2] = &hy_starcoder2,
 };
 
 const hy_family *hy_family_of(hy_arch arch) { return families[arch]; }
@@ -41,7 +50,8 @@ static bool has_kind(const hy_family *family, hy_config_kind kind) {
 bool hy_family_has_key(const hy_family *family, const char *key) {
     static const char of_rope[] = " rope_theta rope_scaling rope_parameters ";
     if (hy_family_field(family, key)) return true;
-    if (has_kind(family, HY_CONFIG_WINDOW) && strcmp(key, "layer_types") == 0) return true;
+    bool has_list = has_kind(family, HY_CONFIG_WINDOW) && !family->has_one_window;
+    if (has_list && strcmp(key, "layer_types") == 0) return true;
     return has_kind(family, HY_CONFIG_ROPE) && hy_word_is_in(of_rope, key);
 }
 
@@ -86,6 +96,8 @@ static bool has_these_options(const hy_family *family, const hy_shape *s) {
 
 static bool has_these_biases(const hy_family *family, const hy_shape *s) {
     const hy_shape *base = family->base;
+    if (has_kind(family, HY_CONFIG_BIAS))
+        return s->has_qkv_bias == hy_shape_out_bias(s) && s->has_qkv_bias == hy_shape_mlp_bias(s);
     bool is_free = has_kind(family, HY_CONFIG_ATTENTION_BIAS);
     bool attention = is_free ? s->has_qkv_bias == hy_shape_out_bias(s)
                              : s->has_qkv_bias == base->has_qkv_bias &&
@@ -105,6 +117,8 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
         return s->has_qk_norm ? "has no qk-norm" : "needs qk-norm";
     if (!has_these_biases(f, s)) return "uses different biases";
     if (s->sliding_window && !has_kind(f, HY_CONFIG_WINDOW)) return "has no sliding window";
+    if (s->sliding_window && s->sliding_layers[0] && f->has_one_window)
+        return "uses its window in all layers";
     bool is_grouped = s->kv_heads != s->heads || s->head_size * s->heads != s->width;
     if (is_grouped && !hy_family_field(f, "head_dim"))
         return "supports neither grouped heads nor other head sizes";

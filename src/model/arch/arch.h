@@ -21,18 +21,20 @@ typedef struct hy_modules {
     bool is_by_head; /* files store the rows of q, k and v together for each head */
 } hy_modules;
 
-/* How a field of config.json is stored in a shape, and what is accepted. null counts as absent. */
+/* How a field of config.json is stored in a shape, and what is accepted. null counts as absent,
+ * except for OPTIONAL and WINDOW. */
 typedef enum hy_config_kind {
-    HY_CONFIG_SIZE,     /* int32_t, from 1 */
-    HY_CONFIG_NUMBER,   /* double, above 0 */
-    HY_CONFIG_COUNT,    /* double, above 0, which transformers wants without a point */
-    HY_CONFIG_OPTIONAL, /* double, above 0; 0 is null, which differs from no value here */
-    HY_CONFIG_FACTOR,   /* double, above 0; 0 in the shape is 1 */
-    HY_CONFIG_SWITCH,   /* bool */
-    HY_CONFIG_STD,      /* double, deviation of the first weights */
-    HY_CONFIG_FUNCTION, /* hy_mlp_function */
-    HY_CONFIG_ATTENTION_BIAS,
-    HY_CONFIG_MLP_BIAS,
+    HY_CONFIG_SIZE,   /* int32_t, from 1 */
+    HY_CONFIG_NUMBER, /* double, above 0 */
+    HY_CONFIG_COUNT, /* double, above 0; 256 is written without a point, as transformers wants it */
+    HY_CONFIG_OPTIONAL,       /* double, above 0; null is 0, an absent key is `fallback` */
+    HY_CONFIG_FACTOR,         /* double, above 0; 0 in the shape is 1 */
+    HY_CONFIG_SWITCH,         /* bool */
+    HY_CONFIG_STD,            /* double, deviation of the first weights */
+    HY_CONFIG_FUNCTION,       /* hy_mlp_function */
+    HY_CONFIG_ATTENTION_BIAS, /* of q, k, v and the attention output */
+    HY_CONFIG_MLP_BIAS,       /* of all matrices of the mlp */
+    HY_CONFIG_BIAS,           /* of all matrices of attention and mlp */
     HY_CONFIG_ROPE,        /* the base of the frequencies, with rope_scaling or rope_parameters */
     HY_CONFIG_ROPE_LAYERS, /* SmolLM3's no_rope_layers: 1 is a layer with rope */
     HY_CONFIG_WINDOW,      /* sliding_window, with layer_types */
@@ -40,7 +42,7 @@ typedef enum hy_config_kind {
     HY_CONFIG_ATTENTIONS,  /* Granite's layer_types: attention in all layers */
     HY_CONFIG_FIXED,       /* a whole number that must be given, and must be `fallback` */
     HY_CONFIG_UNUSED,      /* not read; written as `fallback`, because transformers checks it */
-    HY_CONFIG_PART         /* read and written with another field */
+    HY_CONFIG_PART         /* read and written with another field, which uses its `fallback` */
 } hy_config_kind;
 
 #define HY_REQUIRED (-1)
@@ -48,7 +50,7 @@ typedef enum hy_config_kind {
 typedef struct hy_config_field {
     const char *key;
     hy_config_kind kind;
-    uint32_t at; /* of the member in hy_shape */
+    uint32_t at; /* offset of the member in hy_shape; 0 if the kind has its own members */
     /* If the file has no value: that of the transformers class, 0 (the shape's own default), or
      * HY_REQUIRED. */
     double fallback;
@@ -64,18 +66,20 @@ typedef struct hy_family {
     const char *prefix;
     const hy_modules *modules; /* (HY_P_KIND_COUNT) by the kind of the weight */
     void (*block)(hy_builder *b, hy_slot_id in, hy_slot_id out); /* adds the nodes of a layer */
-    const hy_config_field *fields;   /* of config.json, in the order of reading; ends with {0} */
-    const hy_shape *base;            /* what all models of the family have */
+    const hy_config_field *fields; /* of config.json, in the order of reading; ends with {0} */
+    /* What all models of the family have, and the biases and activation that --architecture sets */
+    const hy_shape *base;
     void (*finish)(hy_shape *shape); /* sets what follows from other values; NULL: nothing does */
     const char *const *ignored;      /* endings of tensors that are not used; ends with NULL */
     /* Without layer_types, one of so many layers has no window; 0: all have it. */
     int32_t window_period;
-    bool needs_name; /* only a shape that names the family belongs to it */
+    bool has_one_window; /* transformers ignores layer_types: all layers have the window, or none */
+    bool needs_name;     /* only a shape that names the family belongs to it */
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
 extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
-extern const hy_family hy_granite, hy_granite4, hy_ministral3;
+extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2;
 /* Of Llama and of the families that use its names. */
 extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];
@@ -123,8 +127,8 @@ const hy_config_field *hy_family_field(const hy_family *family, const char *key)
  * another. */
 bool hy_family_has_key(const hy_family *family, const char *key);
 
-/* The architecture for this shape: `wanted` if it supports it, else the first that does;
- * HY_ARCH_NONE: none. */
+/* The architecture for this shape: `wanted` if it supports the shape or has needs_name (then
+ * hy_arch_check says whether it does), else the first that supports it; HY_ARCH_NONE: none. */
 hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
 /* HY_ERR_INPUT if no architecture supports this shape: says why, for each. */
 hy_status hy_arch_check(const hy_shape *shape);

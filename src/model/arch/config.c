@@ -64,10 +64,11 @@ hy_status hy_config_word(const hy_config_reader *r, const char *key, const char 
 
 /* ---- activation functions -------------------------------------------------------------------- */
 
-/* The first word of a function is the one that is written. */
+/* The names of functions in config.json. The first row that matches an mlp gives the name that is
+ * written. */
 static const struct {
     const char *word;
-    bool is_gated; /* the function is the usual one of such an mlp */
+    bool is_gated; /* the row is for an mlp with a gate */
     hy_mlp_function function;
 } functions[] = {
     {"silu", true, HY_MLP_USUAL},
@@ -142,9 +143,11 @@ static hy_status read_field(hy_config_reader *r, const hy_config_field *f) {
         return HY_OK;
     }
     case HY_CONFIG_FUNCTION: return read_function(r, f->key);
+    case HY_CONFIG_BIAS:
     case HY_CONFIG_ATTENTION_BIAS:
         HY_TRY(hy_config_switch(r, f->key, f->fallback != 0, &r->has_out_bias));
         r->shape->has_qkv_bias = r->has_out_bias;
+        if (f->kind == HY_CONFIG_BIAS) r->has_mlp_bias = r->has_out_bias;
         return HY_OK;
     case HY_CONFIG_MLP_BIAS: return hy_config_switch(r, f->key, f->fallback != 0, &r->has_mlp_bias);
     case HY_CONFIG_ROPE: return hy_config_read_rope(r, f);
@@ -191,6 +194,7 @@ static void write_field(const hy_shape *s, const hy_family *family, const hy_con
         hy_json_put_double(w, f->key, number);
         break;
     case HY_CONFIG_FUNCTION: write_function(s, f->key, w); break;
+    case HY_CONFIG_BIAS:
     case HY_CONFIG_ATTENTION_BIAS: hy_json_put_bool(w, f->key, s->has_qkv_bias); break;
     case HY_CONFIG_MLP_BIAS: hy_json_put_bool(w, f->key, hy_shape_mlp_bias(s)); break;
     case HY_CONFIG_ROPE:

@@ -14,8 +14,8 @@ hy_status hy_arch_read(const hy_json_node *config, const char *name, hy_shape *s
 void hy_arch_write(const hy_shape *shape, hy_json_writer *out);
 
 /* The options of a shape (hy_shape.more) alone, as an object with the fields of config.json that
- * differ from their defaults; nothing: none does. */
+ * differ from their defaults. Writes nothing if none differs. */
 void hy_arch_write_options(const hy_shape *shape, hy_text *out);
-/* Reads them into a shape with an architecture; "": all have their defaults. HY_ERR_INPUT names an
- * unknown key and the accepted ones. */
+/* Reads such an object into a shape with an architecture; "": all options have their defaults.
+ * HY_ERR_INPUT names an unknown key and the accepted ones. */
 hy_status hy_arch_read_options(const char *options, hy_shape *shape);

@@ -159,8 +159,9 @@ hy_status hy_config_read_rope(hy_config_reader *r, const hy_config_field *f) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Do layers with a window have a base of their own, without a key of its own? transformers 5 also
- * gives those of OLMo 3 the default base, whatever rope_theta is. */
+/* Must rope be written as one object per kind of layer? It must if layers with a window have
+ * another base and no key for it (rope_local_base_freq). It must also for an OLMo 3 if rope_theta
+ * is not the default: otherwise transformers 5 gives its layers with a window the default. */
 static bool is_by_layer(const hy_shape *s, const hy_family *family) {
     const hy_config_field *theta = hy_family_field(family, "rope_theta");
     bool has_key = hy_family_field(family, "rope_local_base_freq") != NULL;

@@ -35,7 +35,8 @@ static hy_status read_layer_types(const hy_config_reader *r, char *letters, int3
     return HY_OK;
 }
 
-/* A window that no sequence exceeds is left out, unless its layers have their own rope. */
+/* A window in some layers that no sequence exceeds is left out, unless these layers have their own
+ * rope. A window in all layers is kept. */
 static hy_status set_window(const hy_config_reader *r, const char *letters, int32_t window) {
     hy_shape *s = r->shape;
     size_t layers = (size_t)s->layers;
@@ -52,8 +53,8 @@ static hy_status set_window(const hy_config_reader *r, const char *letters, int3
     return HY_OK;
 }
 
-/* Which layers have the window if there is no list of layer types: a Qwen's from max_window_layers
- * on, a Gemma's or OLMo 3's in all but every so many, others' all. */
+/* Which layers have the window: those that layer_types lists. Without the list, they are the layers
+ * from max_window_layers on (Qwen), all but every window_period-th (Gemma, OLMo 3), or all. */
 static hy_status fill_letters(const hy_config_reader *r, char *letters) {
     int64_t first = 0;
     int32_t period = r->family->window_period;
@@ -68,7 +69,7 @@ static hy_status fill_letters(const hy_config_reader *r, char *letters) {
         bool is_full = l < first || (period > 0 && (l + 1) % period == 0);
         letters[l] = is_full ? 'f' : 's';
     }
-    return read_layer_types(r, letters, r->shape->layers);
+    return r->family->has_one_window ? HY_OK : read_layer_types(r, letters, r->shape->layers);
 }
 
 /* Without the key there is the default window; null means none. */

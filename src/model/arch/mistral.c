@@ -21,5 +21,8 @@ static const hy_config_field fields3[] = {
 
 const hy_family hy_mistral = {.name = "mistral", HY_LIKE_LLAMA("Mistral"), .fields = fields};
 const hy_family hy_ministral = {.name = "ministral", HY_LIKE_LLAMA("Ministral"), .fields = fields};
-const hy_family hy_ministral3 = {
-    .name = "ministral3", HY_LIKE_LLAMA("Ministral3"), .fields = fields3, .needs_name = true};
+const hy_family hy_ministral3 = {.name = "ministral3",
+                                 HY_LIKE_LLAMA("Ministral3"),
+                                 .fields = fields3,
+                                 .has_one_window = true,
+                                 .needs_name = true};

@@ -34,5 +34,6 @@ const hy_family hy_phi3 = {
     .block = hy_pre_norm_block,
     .fields = fields,
     .base = &hy_llama_base,
+    .has_one_window = true,
     .needs_name = true,
 };
