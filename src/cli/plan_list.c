@@ -381,9 +381,10 @@ static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *
         show_way(terminal, plans, (hy_cli_way)w, command);
         free(command);
     }
-    fputs("  \"hybrid-train --plan --model NAME\", with --lora or --qlora, shows a plan and its "
-          "reasons; --list-models shows all presets.\n",
-          terminal->out);
+    fputs(
+        "  \"hybrid-train --plan --model NAME\" shows a plan and its reasons; --list-models shows "
+        "all presets.\n",
+        terminal->out);
 }
 
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options *options,

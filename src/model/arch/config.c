@@ -6,6 +6,7 @@
 #include "model/arch/config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -158,7 +159,9 @@ static hy_status read_field(hy_config_reader *r, const hy_config_field *f) {
     case HY_CONFIG_FIXED: {
         int64_t value;
         bool is_it = hy_json_as_int(hy_config_value(r, f->key), &value) && value == f->fallback;
-        return is_it ? HY_OK : hy_config_refuse(r, f->key, "0, which alone is supported");
+        char expected[48];
+        snprintf(expected, sizeof expected, "%g, which alone is supported", f->fallback);
+        return is_it ? HY_OK : hy_config_refuse(r, f->key, expected);
     }
     case HY_CONFIG_UNUSED:
     case HY_CONFIG_PART: return HY_OK;

@@ -10,6 +10,7 @@
 #include "model/arch/config_parts.h"
 
 #define PAIRS HY_ROPE_PAIRS_MAX
+#define QUERY_BETA "llama_4_scaling_beta"
 
 static const char *const scalings[] = {
     [HY_ROPE_UNSCALED] = "default",     [HY_ROPE_SCALED_LLAMA3] = "llama3",
@@ -19,7 +20,7 @@ enum { SCALINGS = sizeof scalings / sizeof scalings[0] };
 
 /* Ministral 3 is scaled unless its file says that it is not. */
 static bool must_say_unscaled(const hy_family *family) {
-    return hy_family_field(family, "llama_4_scaling_beta") != NULL;
+    return hy_family_field(family, QUERY_BETA) != NULL;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -45,11 +46,13 @@ static hy_status read_yarn(const hy_config_reader *r, hy_shape *s) {
     HY_TRY(hy_config_number(r, "beta_fast", 0, &o->beta_fast));
     HY_TRY(hy_config_number(r, "beta_slow", 0, &o->beta_slow));
     HY_TRY(hy_config_switch(r, "truncate", true, &is_truncated));
-    o->is_untruncated = !is_truncated && !o->scales_full_only; /* as transformers reads it */
+    o->is_untruncated =
+        !is_truncated &&
+        !o->scales_full_only; /* in such families, transformers reads no "truncate" */
     HY_TRY(hy_config_number(r, "mscale", 0, &o->mscale));
     HY_TRY(hy_config_number(r, "mscale_all_dim", 0, &o->mscale_all_dim));
-    if (hy_family_field(r->family, "llama_4_scaling_beta"))
-        HY_TRY(hy_config_number(r, "llama_4_scaling_beta", 0, &o->query_beta));
+    if (hy_family_field(r->family, QUERY_BETA))
+        HY_TRY(hy_config_number(r, QUERY_BETA, 0, &o->query_beta));
     return hy_config_number(r, "attention_factor", 0, &o->attention_factor);
 }
 
@@ -88,7 +91,11 @@ static hy_status read_rotations(const hy_config_reader *r, const hy_config_reade
                share);
     if (share > 0) s->more.rope.share = share < 1 ? share : 0;
     HY_TRY(read_kind(r, &s->rope_scaling));
-    if (s->rope_scaling == HY_ROPE_UNSCALED) return HY_OK;
+    if (s->rope_scaling == HY_ROPE_UNSCALED) {
+        double beta;
+        bool is_scaled = hy_json_as_double(hy_config_value(r, QUERY_BETA), &beta) && beta != 0;
+        return is_scaled ? hy_config_refuse(r, QUERY_BETA, "0, as it must be without yarn") : HY_OK;
+    }
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     if (s->rope_scaling != HY_ROPE_SCALED_LONGROPE)
         HY_TRY(hy_config_number(r, "factor", HY_REQUIRED, &s->rope_factor));
@@ -185,11 +192,15 @@ static void put_factors(hy_json_writer *w, const char *key, const hy_shape *s,
     hy_json_close_array(w);
 }
 
-static void put_scaling(const hy_shape *s, hy_json_writer *w) {
+static void put_scaling(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
     const hy_rope_options *o = &s->more.rope;
     bool is_long = s->rope_scaling == HY_ROPE_SCALED_LONGROPE;
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     hy_json_put_string(w, "rope_type", scalings[s->rope_scaling]);
+    if (s->rope_scaling == HY_ROPE_UNSCALED && must_say_unscaled(family)) {
+        hy_json_put_int(w, "original_max_position_embeddings", s->context);
+        hy_json_put_real(w, QUERY_BETA, 0);
+    }
     if (s->rope_scaling == HY_ROPE_UNSCALED) return;
     if (!is_long) hy_json_put_real(w, "factor", s->rope_factor);
     if (is_long) {
@@ -207,7 +218,7 @@ static void put_scaling(const hy_shape *s, hy_json_writer *w) {
     if (o->is_untruncated) hy_json_put_bool(w, "truncate", false);
     put_if_set(w, "mscale", o->mscale);
     put_if_set(w, "mscale_all_dim", o->mscale_all_dim);
-    put_if_set(w, "llama_4_scaling_beta", o->query_beta);
+    put_if_set(w, QUERY_BETA, o->query_beta);
     put_if_set(w, "attention_factor", o->attention_factor);
 }
 
@@ -223,7 +234,7 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
         hy_json_open_object(w, "full_attention");
         hy_json_put_real(w, "rope_theta", s->rope_theta);
     }
-    put_scaling(s, w);
+    put_scaling(s, family, w);
     if (has_layers) {
         hy_json_close_object(w);
         hy_json_open_object(w, "sliding_attention");
