@@ -476,6 +476,7 @@ def make_multimodal(name, source):
     c, text = CASES[source], FOLDER / "families" / source
     folder = FOLDER / "families" / name
     config = AutoConfig.from_pretrained(text)
+    config._name_or_path = ""  # a path of this machine
     cls, whole = multimodal_config(name, config)
     torch.manual_seed(3)
     model = cls(whole)
