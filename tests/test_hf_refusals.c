@@ -150,6 +150,18 @@ static hy_hf_config parsed(const char *text) {
     return config;
 }
 
+START_TEST(windows_of_smollm3_are_in_the_layers_without_rope) {
+    hy_hf_config c = parsed(
+        "{\"model_type\": \"smollm3\", \"vocab_size\": 50, \"num_hidden_layers\": 4, "
+        "\"hidden_size\": 32, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"intermediate_size\": 48, \"max_position_embeddings\": 24, "
+        "\"no_rope_layers\": [1, 0, 1, 1], \"use_sliding_window\": true, \"sliding_window\": 8}");
+    ck_assert_int_eq(c.shape.sliding_window, 8);
+    ck_assert_str_eq(c.shape.sliding_layers, "fsf"); /* and again from the first */
+    hy_hf_config_free(&c);
+}
+END_TEST
+
 START_TEST(fields_are_what_transformers_takes_them_for) {
     hy_hf_config c = parsed(LLAMA(", \"attention_bias\": true, \"rope_scaling\": null"));
     ck_assert(c.shape.has_qkv_bias && hy_shape_out_bias(&c.shape) && !hy_shape_mlp_bias(&c.shape));
@@ -558,6 +570,7 @@ static Suite *refusals_suite(void) {
     tcase_add_test(configs, a_config_that_means_another_computation_is_refused_by_name);
     tcase_add_test(configs, a_config_says_how_its_weights_are_quantised);
     tcase_add_test(configs, fields_are_what_transformers_takes_them_for);
+    tcase_add_test(configs, windows_of_smollm3_are_in_the_layers_without_rope);
     tcase_add_test(configs, a_written_config_reads_back_to_the_same_shape);
     suite_add_tcase(suite, configs);
     tcase_set_timeout(files, 120);

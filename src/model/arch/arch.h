@@ -80,6 +80,18 @@ typedef struct hy_family {
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
 extern const hy_family hy_gemma2, hy_gemma3, hy_olmo2, hy_olmo3, hy_neox, hy_phi3, hy_smollm3;
 extern const hy_family hy_granite, hy_granite4, hy_ministral3, hy_starcoder2;
+/* The modules that most families name as Llama does; norms and mlp differ. */
+#define HY_USUAL_MODULES                                                                           \
+    [HY_P_TOKENS] = {{"embed_tokens"}},                                                            \
+    [HY_P_QKV] = {{"layers.%d.self_attn.q_proj", "layers.%d.self_attn.k_proj",                     \
+                   "layers.%d.self_attn.v_proj"}},                                                 \
+    [HY_P_Q_NORM] = {{"layers.%d.self_attn.q_norm"}},                                              \
+    [HY_P_K_NORM] = {{"layers.%d.self_attn.k_norm"}},                                              \
+    [HY_P_OUT] = {{"layers.%d.self_attn.o_proj"}}, [HY_P_FINAL_NORM] = {{"norm"}},                 \
+    [HY_P_HEAD] = {{"lm_head"}, .is_outside = true}
+#define HY_GATED_MLP_MODULES                                                                       \
+    [HY_P_UP] = {{"layers.%d.mlp.gate_proj", "layers.%d.mlp.up_proj"}},                            \
+    [HY_P_DOWN] = {{"layers.%d.mlp.down_proj"}}
 /* Of Llama and of the families that use its names. */
 extern const hy_modules hy_llama_modules[HY_P_KIND_COUNT];
 extern const char *const hy_llama_ignored[];

@@ -54,11 +54,13 @@ static hy_status set_window(const hy_config_reader *r, const char *letters, int3
 }
 
 /* Which layers have the window: those that layer_types lists. Without the list, they are the layers
- * from max_window_layers on (Qwen), all but every window_period-th (Gemma, OLMo 3), or all. */
+ * from max_window_layers on (Qwen), all but every window_period-th (Gemma, OLMo 3), those without
+ * rope (SmolLM3), or all. */
 static hy_status fill_letters(const hy_config_reader *r, char *letters) {
     int64_t first = 0;
     int32_t period = r->family->window_period;
     const hy_config_field *from = hy_family_field(r->family, "max_window_layers");
+    bool by_rope = hy_family_field(r->family, "no_rope_layers") != NULL;
     const hy_json_node *node = from ? hy_config_value(r, from->key) : NULL;
     if (from) first = (int64_t)from->fallback;
     if (node && (!hy_json_as_int(node, &first) || first < 0))
@@ -66,7 +68,8 @@ static hy_status fill_letters(const hy_config_reader *r, char *letters) {
     if (hy_family_field(r->family, "sliding_window_pattern"))
         HY_TRY(hy_config_size(r, "sliding_window_pattern", period, &period));
     for (int32_t l = 0; l < r->shape->layers; l++) {
-        bool is_full = l < first || (period > 0 && (l + 1) % period == 0);
+        bool is_full = l < first || (period > 0 && (l + 1) % period == 0) ||
+                       (by_rope && hy_shape_rope(r->shape, l) != HY_ROPE_ABSENT);
         letters[l] = is_full ? 'f' : 's';
     }
     return r->family->has_one_window ? HY_OK : read_layer_types(r, letters, r->shape->layers);
@@ -123,9 +126,8 @@ hy_status hy_config_read_attentions(hy_config_reader *r, const hy_config_field *
         const char *kind = "";
         bool is_known = hy_json_as_string(n, &kind, NULL) &&
                         (strcmp(kind, "attention") == 0 || strcmp(kind, "full_attention") == 0);
-        HY_FAIL_IF(!is_known, HY_ERR_INPUT,
-                   "%s: \"%s\" has a layer of type %.40s; supported: attention", r->name, f->key,
-                   kind[0] ? kind : "that is not a string");
+        HY_FAIL_IF(!is_known, HY_ERR_INPUT, "%s: \"%s\" has %.40s; supported: attention", r->name,
+                   f->key, kind[0] ? kind : "an entry that is not a string");
     }
     return HY_OK;
 }

@@ -4,23 +4,13 @@
 
 #include "model/arch/arch.h"
 
-#define ATTENTION(what) "layers.%d.self_attn." what
-#define MLP(what) "layers.%d.mlp." what
-
 static const hy_modules modules[HY_P_KIND_COUNT] = {
-    [HY_P_TOKENS] = {{"embed_tokens"}},
+    HY_USUAL_MODULES,
+    HY_GATED_MLP_MODULES,
     [HY_P_NORM1] = {{"layers.%d.input_layernorm"}},
-    [HY_P_QKV] = {{ATTENTION("q_proj"), ATTENTION("k_proj"), ATTENTION("v_proj")}},
-    [HY_P_Q_NORM] = {{ATTENTION("q_norm")}},
-    [HY_P_K_NORM] = {{ATTENTION("k_norm")}},
-    [HY_P_OUT] = {{ATTENTION("o_proj")}},
     [HY_P_NORM1_AFTER] = {{"layers.%d.post_attention_layernorm"}},
     [HY_P_NORM2] = {{"layers.%d.pre_feedforward_layernorm"}},
-    [HY_P_UP] = {{MLP("gate_proj"), MLP("up_proj")}},
-    [HY_P_DOWN] = {{MLP("down_proj")}},
     [HY_P_NORM2_AFTER] = {{"layers.%d.post_feedforward_layernorm"}},
-    [HY_P_FINAL_NORM] = {{"norm"}},
-    [HY_P_HEAD] = {{"lm_head"}, .is_outside = true},
 };
 
 #define GEMMA_FIELDS                                                                               \

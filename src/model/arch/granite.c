@@ -3,16 +3,11 @@
 #include "model/arch/arch.h"
 
 static const hy_modules modules4[HY_P_KIND_COUNT] = {
-    [HY_P_TOKENS] = {{"embed_tokens"}},
+    HY_USUAL_MODULES,
     [HY_P_NORM1] = {{"layers.%d.input_layernorm"}},
-    [HY_P_QKV] = {{"layers.%d.self_attn.q_proj", "layers.%d.self_attn.k_proj",
-                   "layers.%d.self_attn.v_proj"}},
-    [HY_P_OUT] = {{"layers.%d.self_attn.o_proj"}},
     [HY_P_NORM2] = {{"layers.%d.post_attention_layernorm"}},
     [HY_P_UP] = {{"layers.%d.shared_mlp.input_linear"}},
     [HY_P_DOWN] = {{"layers.%d.shared_mlp.output_linear"}},
-    [HY_P_FINAL_NORM] = {{"norm"}},
-    [HY_P_HEAD] = {{"lm_head"}, .is_outside = true},
 };
 
 #define GRANITE_FIELDS                                                                             \
