@@ -185,18 +185,28 @@ START_TEST(a_rank_of_another_job_is_not_let_in) {
 }
 END_TEST
 
+/* The message of rank 0 that names one missing rank: all others are connected. */
 static void keep_message(void *user, hy_message_level level, const char *text) {
     rig_result *mine = user;
     (void)level;
-    if (!mine->message[0]) snprintf(mine->message, sizeof mine->message, "%s", text);
+    if (!strstr(text, " for rank ")) return;
+    snprintf(mine->message, sizeof mine->message, "%s", text);
+    atomic_store(&mine->stage, 1);
+}
+
+static hy_control_options telling(rig_result *mine) {
+    return (hy_control_options){.timeout = 5,
+                                .open_timeout = RIG_SECONDS,
+                                .say_after = 0.05,
+                                .observer = {.user = mine, .on_message = keep_message}};
 }
 
 static void come_late(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user;
     hy_control *c;
-    hy_control_options options = {
-        .timeout = 5, .say_after = 0.3, .observer = {.user = mine, .on_message = keep_message}};
-    if (ranks->rank == 3) rig_sleep(1);
+    hy_control_options options = telling(mine);
+    const rig_result *rank_0 = mine - ranks->rank;
+    while (ranks->rank == 3 && atomic_load(&rank_0->stage) == 0) rig_sleep(0.01);
     require(hy_control_open(ranks, &options, &c) == HY_OK);
     hy_control_close(c);
 }
@@ -205,8 +215,9 @@ START_TEST(waiting_is_reported) {
     rig it = rig_start(4, come_late, NULL);
     rig_wait(&it);
     for (int r = 0; r < 4; r++) ck_assert_int_eq(it.codes[r], 0);
-    ck_assert_msg(strstr(it.results[0].message, "rank 0 has waited 0 s for rank 3 of 4"), "%s",
-                  it.results[0].message);
+    const char *message = it.results[0].message;
+    ck_assert_msg(strstr(message, "rank 0 has waited "), "%s", message);
+    ck_assert_msg(strstr(message, " s for rank 3 of 4"), "%s", message);
     rig_free(&it);
 }
 END_TEST
@@ -442,16 +453,16 @@ END_TEST
 static void exit_early(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user;
     hy_control *c;
-    hy_control_options options = {.timeout = 5, .open_timeout = 10};
-    if (ranks->rank == 2) rig_sleep(10);
+    hy_control_options options = telling(mine);
+    if (ranks->rank == 2) rig_sleep(2 * RIG_SECONDS);
     rig_keep(mine, hy_control_open(ranks, &options, &c));
 }
 
 START_TEST(a_rank_that_dies_before_all_have_come_is_named) {
     rig it = rig_start(4, exit_early, NULL);
-    rig_sleep(0.5);
+    rig_wait_for_stage(&it, 0, 1);
     kill(it.pids[1], SIGKILL);
-    rig_wait_except(&it, 5, 1u << 2);
+    rig_wait_except(&it, 10, 1u << 2);
     must_mention(&it, 0, "rank 1 (");
     must_mention(&it, 0, "ended before all ranks were connected");
     must_mention(&it, 3, "ended before all ranks were connected");
@@ -461,9 +472,9 @@ END_TEST
 
 START_TEST(ranks_without_rank_0_end) {
     rig it = rig_start(3, exit_early, NULL);
-    rig_sleep(0.5);
+    rig_wait_for_stage(&it, 0, 1);
     kill(it.pids[0], SIGKILL);
-    rig_wait_except(&it, 5, 1u << 2);
+    rig_wait_except(&it, 10, 1u << 2);
     must_mention(&it, 1, "rank 0 ended before");
     rig_free(&it);
 }
