@@ -70,6 +70,9 @@ CASES = {
     "olmo2": ("../families/olmo2-plain", torch.float32,
               dict(r=2, lora_alpha=4, target_modules=["v_proj", "o_proj", "gate_proj"],
                    modules_to_save=["post_attention_layernorm", "k_norm"])),
+    "starcoder2": ("../families/starcoder2-yarn", torch.float32,
+                   dict(r=2, lora_alpha=5, target_modules=["k_proj", "c_fc", "c_proj"],
+                        modules_to_save=["v_proj", "input_layernorm"])),
 }
 
 
