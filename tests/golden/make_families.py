@@ -234,8 +234,8 @@ CASES = {
                            rope_parameters=rope("linear", 300.0, factor=2.0)),
     "starcoder2-yarn": case("Starcoder2ForCausalLM", grads=True, T=40, hidden_size=26, head_dim=6,
                             num_attention_heads=5, num_key_value_heads=5, intermediate_size=33,
-                            vocab_size=59, hidden_act="relu2", sliding_window=11,
-                            norm_epsilon=1e-3, rope_parameters=rope("yarn", 700.0, **YARN)),
+                            hidden_act="relu2", sliding_window=11, norm_epsilon=1e-3,
+                            rope_parameters=rope("yarn", 700.0, **YARN)),
 }
 # Folders with a text model and a vision model: the text model of another case.
 MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query"}
