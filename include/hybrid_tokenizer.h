@@ -37,6 +37,8 @@ void hy_tokenizer_close(hy_tokenizer *tokenizer); /* NULL is allowed */
 
 int32_t hy_tokenizer_vocab(const hy_tokenizer *tokenizer); /* all ids are below this */
 int32_t hy_tokenizer_eos(const hy_tokenizer *tokenizer);   /* -1: none */
+/* The token for text that has no other tokens, as <unk>; -1: none. */
+int32_t hy_tokenizer_unknown(const hy_tokenizer *tokenizer);
 
 /* The ids of `size` bytes of text. Allocated; free with hy_free. */
 hy_status hy_tokenize(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
@@ -79,6 +81,9 @@ typedef struct hy_tokenize_result {
     uint64_t tokens[2]; /* train, val */
     uint64_t shards[2];
     double seconds;
+    /* Text that the tokenizer cannot spell: "3 of 90 tokens are <unk>: ..."; "": none. */
+    uint64_t unknown_tokens;
+    char unknown_text[256];
 } hy_tokenize_result;
 
 /* Writes the shards. HY_ERR_INPUT: the folder already has a shard of an earlier call. */

@@ -174,6 +174,7 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
+int32_t hy_tokenizer_unknown(const hy_tokenizer *t) { return t->unknown; }
 
 /* ---- public functions ------------------------------------------------------------------------ */
 

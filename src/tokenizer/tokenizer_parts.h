@@ -345,6 +345,10 @@ void hy_unigram_fini(hy_unigram *unigram);
 hy_status hy_unigram_encode(const hy_tokenizer *tokenizer, hy_workspace *space, const char *text,
                             size_t size, hy_ids *out);
 
+/* Finds an example of text that has no token. */
+hy_status hy_tokenizer_find_unknown(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                                    hy_unknown_text *out);
+
 /* Whether U+2581 follows another character in the text. */
 bool hy_crosses_blank(const char *text, size_t size);
 
