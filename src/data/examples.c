@@ -375,6 +375,11 @@ static void describe_format(const hy_row_file *f, const hy_encoding *e, char *ou
              : is_own ? "the chat template of the model folder"
                       : template,
              e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+    hy_text ends = {0};
+    hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s", hy_text_string(&ends));
+    hy_text_free(&ends);
 }
 
 /* Example: "; ignored keys: id, system (57 of 60 rows), name (in 4 messages)". */

@@ -66,3 +66,7 @@ const char *hy_tokenizer_token(const hy_tokenizer *tokenizer, int32_t id, size_t
 bool hy_tokenizer_is_special(const hy_tokenizer *tokenizer, int32_t id);
 /* -1: none. */
 int32_t hy_tokenizer_bos(const hy_tokenizer *tokenizer);
+/* A SentencePiece file, and no file beside it says if a text begins with bos: then it does not, as
+ * in transformers. How the file is read: "sentencepiece", or a class of transformers. Otherwise
+ * NULL. */
+const char *hy_tokenizer_guess(const hy_tokenizer *tokenizer);

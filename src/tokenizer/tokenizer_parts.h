@@ -323,6 +323,7 @@ struct hy_tokenizer {
     hy_ids before, after; /* tokens that the template adds around a text */
     hy_decoder decoder;
     int32_t bos, eos;
+    const char *guess; /* see hy_tokenizer_guess */
     hy_workspaces *workspaces;
 };
 
