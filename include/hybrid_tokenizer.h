@@ -4,10 +4,10 @@
  * Supported are byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte
  * fallback (Llama 2, Mistral) in a tokenizer.json, and SentencePiece files (tokenizer.model) with
  * BPE, Unigram or single characters. Ids equal those of Hugging Face's tokenizers, or those of
- * sentencepiece where no tokenizer_config.json names a class. A file with an
- * unsupported feature that would change ids is refused, and the message names the feature. Text
- * need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never changes,
- * so several threads may use it. */
+ * sentencepiece where no tokenizer_config.json names a class and the model is not a Gemma. A file
+ * with an unsupported feature that would change ids is refused, and the message names the feature.
+ * Text need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never
+ * changes, so several threads may use it. */
 #ifndef HYBRID_TOKENIZER_H
 #define HYBRID_TOKENIZER_H
 
