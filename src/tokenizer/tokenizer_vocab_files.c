@@ -25,12 +25,14 @@ hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
     static const char *const others[] = {"sentencepiece.bpe.model", "tekken.json", "vocab.txt",
                                          "vocab.json"};
     bool has_file, has_merges;
-    hy_json *config;
-    HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &config));
-    bool is_published = hy_json_get(config ? hy_json_root(config) : NULL, HY_SOURCE_FILE);
-    hy_json_free(config);
     HY_TRY(holds(folder, "tokenizer.json", path, size, &has_file));
-    if (has_file && !is_published) return HY_OK;
+    if (has_file) {
+        hy_json *config;
+        HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &config));
+        bool is_published = hy_json_get(config ? hy_json_root(config) : NULL, HY_SOURCE_FILE);
+        hy_json_free(config);
+        if (!is_published) return HY_OK;
+    }
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));
     if (has_file && has_merges) return HY_OK;
