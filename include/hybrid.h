@@ -661,7 +661,7 @@ typedef struct hy_summary {
     int64_t best_val_step;
     bool is_stopped_early;  /* by early_stop */
     const char *row_format; /* kind of rows, template, what counts in the loss; "": no rows */
-    const char *row_losses; /* rows dropped and cut, with reasons; "": none */
+    const char *row_losses; /* rows dropped and cut, with reasons, unknown tokens; "": none */
     int64_t rows, rows_dropped, rows_cut;
     int64_t vocab;        /* entries of the vocabulary; 0: custom */
     bool is_drawn;        /* this session began with weights drawn at random */
@@ -670,6 +670,9 @@ typedef struct hy_summary {
     /* part of checkpoint_bytes: frozen weights, which a run with adapters on a model folder leaves
      * to the folder */
     uint64_t checkpoint_frozen_bytes;
+    /* tokens of the data that were encoded so far, and those of them that are the tokenizer's
+     * unknown token (<unk>); 0 for bytes and shards */
+    int64_t tokens_encoded, tokens_unknown;
 } hy_summary;
 
 /* Results of the run so far. */

@@ -77,6 +77,7 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
         HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
         if (!hy_path_exists(path)) continue;
         HY_TRY(hy_json_read_file(path, &json));
+        if (hy_json_get(hy_json_root(json), "add_bos_token")) t->guess = NULL;
         for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: none */
             const hy_json_node *node = hy_json_get(hy_json_root(json), roles[i].key);
             const char *text;
@@ -131,14 +132,15 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
     hy_file_map map = {0};
     hy_text json = {0};
+    hy_sentencepiece pieces = {0};
     hy_tokenizer *t = NULL;
-    int32_t ends[2] = {-1, -1};
     bool has_pieces = hy_sentencepiece_is_named(path);
     bool is_converted = has_pieces || hy_vocab_files_are_named(path);
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
-    hy_status status = has_pieces     ? hy_sentencepiece_json(path, &json, ends)
+    hy_status status = has_pieces     ? hy_sentencepiece_json(path, &pieces)
                        : is_converted ? hy_vocab_files_json(path, &json)
                                       : hy_file_map_open(path, &map);
+    if (has_pieces) json = pieces.json;
     const char *text = is_converted ? json.data : (const char *)map.data;
     if (status == HY_OK) {
         status =
@@ -147,7 +149,8 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     }
     hy_text_free(&json);
     HY_TRY(status);
-    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = ends[i];
+    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = pieces.ends[i];
+    if (has_pieces) t->guess = pieces.class ? pieces.class : "sentencepiece";
     status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);
@@ -173,7 +176,9 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 }
 
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
+const char *hy_tokenizer_guess(const hy_tokenizer *t) { return t->guess; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
+int32_t hy_tokenizer_unknown(const hy_tokenizer *t) { return t->unknown; }
 
 /* ---- public functions ------------------------------------------------------------------------ */
 
