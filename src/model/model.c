@@ -109,8 +109,7 @@ void hy_model_destroy(hy_model *model) {
     free(model);
 }
 
-/* Tiles of one size: the lowest divisor of the rows from `wanted` on. */
-static int32_t divide_rows(int64_t rows, int64_t wanted) {
+int32_t hy_batch_divide(int64_t rows, int64_t wanted) {
     if (wanted < 1) wanted = 1;
     if (wanted > rows) wanted = rows;
     while (rows % wanted != 0) wanted++;
@@ -130,7 +129,7 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
         if (target > CHUNK_TARGET_MOST) target = CHUNK_TARGET_MOST;
         wanted = (int64_t)((all + target - 1) / target);
     }
-    return divide_rows(rows, wanted);
+    return hy_batch_divide(rows, wanted);
 }
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
@@ -145,8 +144,7 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
     HY_FAIL_IF(hy_uses_fp8(&o->fp8) && (!o->is_training || o->dtype != HY_BF16), HY_ERR_STATE,
                "fp8 matmuls need training in bf16, not in %s",
                o->is_training ? hy_dtype_name(o->dtype) : "evaluation");
-    uint32_t mlp = hy_linear_bit(HY_P_UP) | hy_linear_bit(HY_P_DOWN);
-    HY_FAIL_IF(o->mlp_chunks > 1 && (o->fp8.weights | o->fp8.grads) & mlp, HY_ERR_STATE,
+    HY_FAIL_IF(o->mlp_chunks > 1 && (o->fp8.weights | o->fp8.grads) & hy_mlp_bits(), HY_ERR_STATE,
                "an mlp in %d chunks has no matmuls in fp8", o->mlp_chunks);
     HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
                "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);
@@ -241,7 +239,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     plan->backend = backend;
     plan->options = *options;
     int32_t rows = options->batch * options->seq;
-    int32_t mlp_rows = rows / divide_rows(rows, options->mlp_chunks);
+    int32_t mlp_rows = rows / hy_batch_divide(rows, options->mlp_chunks);
     plan->size = (hy_batch_size){
         .batch = options->batch,
         .seq = options->seq,

@@ -152,6 +152,8 @@ static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
     return plan->size.batch * (plan->options.slices > 1 ? plan->options.slices : 1);
 }
 
+/* Chunks of one size: the lowest divisor of `rows` that is at least `wanted`. */
+int32_t hy_batch_divide(int64_t rows, int64_t wanted);
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *options);

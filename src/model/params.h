@@ -61,6 +61,9 @@ static inline int8_t hy_linear_index(hy_param_kind kind) {
 static inline uint32_t hy_linear_bit(hy_param_kind kind) {
     return hy_linear_index(kind) < 0 ? 0 : 1u << hy_linear_index(kind);
 }
+static inline uint32_t hy_mlp_bits(void) {
+    return hy_linear_bit(HY_P_UP) | hy_linear_bit(HY_P_DOWN);
+}
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));

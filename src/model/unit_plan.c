@@ -144,7 +144,7 @@ static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op,
     for (int s = 1; s < unit->slot_count; s++) {
         bool is_missing = unit->slots[s].role == HY_SLOT_ACTIVATION && !now->is_here[s];
         if (!is_missing || !hy_unit_op_uses(op, s, HY_ACCESS_READ)) continue;
-        for (int i = 0; i < unit->forward_count; i++) {
+        for (int i = 0; i < unit->forward_count && &unit->forward[i] != op; i++) {
             const hy_unit_op *made = &unit->forward[i];
             if (!hy_unit_op_uses(made, s, HY_ACCESS_WRITE)) continue;
             if (is_before_loop && plan->tile_of[s])

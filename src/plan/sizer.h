@@ -11,7 +11,7 @@
 /* Sizes of one pass, cached. */
 #define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
-    int32_t batch, chunks, recompute_layers, ring_depth; /* key */
+    int32_t batch, chunks, mlp_chunks, recompute_layers, ring_depth; /* key */
     hy_recompute recompute;
     bool offloads, is_eval;
     hy_dtype dtype, grad_dtype; /* end of the key */
