@@ -143,9 +143,10 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
     case HY_OP_DROPOUT:
-        /* Each matrix of each unit has its own random numbers; the lower bits select the
-         * element. */
-        attr->dropout.first = ((uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first) << 40;
+        /* Each matrix of each unit has its own random numbers; the lower bits select the element.
+         * The first four matrices of a unit have the keys that they had when there were only four. */
+        attr->dropout.first = ((uint64_t)f->unit_index * 4 + attr->dropout.first % 4) << 40 |
+                              attr->dropout.first / 4 << 60;
         attr->dropout.first +=
             (uint64_t)(tile * ((hy_tensor_count(&call->t[HY_DROPOUT_X]) + 3) / 4));
         if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
