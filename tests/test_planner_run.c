@@ -227,6 +227,21 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
 }
 END_TEST
 
+START_TEST(mlps_in_chunks_change_only_the_order_of_sums_and_resume) {
+    double whole[4], tiled[4];
+    for (int i = 0; i < 2; i++) {
+        const char *const *pairs = PAIRS("mlp_chunks", i ? "4" : "1", "step_tokens", "0");
+        hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, pairs);
+        next_losses(t, 4, i ? tiled : whole);
+        hy_trainer_destroy(t);
+    }
+    for (int i = 0; i < 4; i++) ck_assert_double_eq_tol(tiled[i] / whole[i], 1, 1e-6);
+    check_resume(SMALL_RUN, NULL, PAIRS("mlp_chunks", "4", "predictor", "none"), 3, 5);
+    check_resume(SMALL_RUN, NULL, PAIRS("mlp_chunks", "4", "predictor", "none", "precision", "fp8"),
+                 3, 5);
+}
+END_TEST
+
 /* A sequence so long that the mlps of one layer fill the card. */
 #define LONG                                                                                       \
     "card", "rtx5080", "model", "llama-3.2-1b", "seq_len", "131072", "batch_size", "1",            \
@@ -484,6 +499,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, step_tokens_decide_the_micro_batch);
     tcase_add_test(tests, a_step_without_a_micro_batch_in_the_limits_is_refused);
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
+    tcase_add_test(tests, mlps_in_chunks_change_only_the_order_of_sums_and_resume);
     tcase_add_test(tests, mlps_in_chunks_are_chosen_only_where_nothing_fits_without);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
