@@ -136,7 +136,7 @@ static hy_batch_input input_of(peft_rig *p, int counted) {
 
 static void compute_logits(peft_rig *p, float out[SETS_ROWS * VOCAB]) {
     hy_batch_input input = input_of(p, load_batch(p, 0));
-    int64_t rows = p->r.plan->size.chunk_rows, vocab = vocab_of(p);
+    int64_t rows = p->r.plan->size.tile_rows[HY_RANGE_LOSS], vocab = vocab_of(p);
     for (int64_t first = 0; first < SETS_ROWS; first += rows) {
         int64_t count = SETS_ROWS - first < rows ? SETS_ROWS - first : rows;
         must(batch_logits(p->r.plan, &input, first, count));

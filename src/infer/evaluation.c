@@ -116,7 +116,9 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
                          .types = {dtype},
                          .grad_dtype = dtype};
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
-    hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
+    hy_plan_choice choice = {.batch = (int32_t)batch,
+                             .loss_chunks = (int32_t)s->train.loss_chunks,
+                             .mlp_chunks = (int32_t)s->train.mlp_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;

@@ -47,7 +47,9 @@ typedef struct hy_batch_options {
     /* Evaluation: batches of this size that pass through each unit one after another, while its
      * weights are held; 0: one. The losses do not depend on the number of slices. */
     int32_t slices;
-    int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
+    /* Tiles of rows, rounded up to a divisor of B T: of the loss, 0: chosen automatically; and of
+     * the mlps, 0 or 1: none, and never with their matmuls in fp8. */
+    int32_t chunks, mlp_chunks;
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
     hy_dtype grad_dtype;
     hy_dtype frozen_dtype; /* of frozen weights that are not coded */
@@ -131,7 +133,6 @@ typedef struct hy_batch_plan {
     hy_backend *backend;
     hy_batch_options options;
     hy_batch_size size;
-    int32_t chunk_count;
     hy_unit *kinds; /* (kind_count) the model's kinds, or the same kinds with matmuls in fp8 */
     hy_unit_plan *checkpointed; /* (kind_count) each kind, for units that recompute */
     hy_unit_plan *stored; /* (kind_count) each kind, for blocks that keep all that backward reads */
@@ -139,7 +140,7 @@ typedef struct hy_batch_plan {
     uint64_t residual_bytes, op_workspace_bytes;
     uint64_t scratch_bytes; /* of a plan for evaluation only; the ops' workspace follows it */
     char *activations, *workspace; /* the plan's memory */
-    char *logits;                  /* of the last evaluated chunk, inside the workspace */
+    char *logits;                  /* of the last evaluated tile, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */
     hy_captured_pass captured[HY_GRAPHS];
     int32_t captured_next; /* the entry that a new input replaces */
@@ -151,6 +152,8 @@ static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
     return plan->size.batch * (plan->options.slices > 1 ? plan->options.slices : 1);
 }
 
+/* Chunks of one size: the lowest divisor of `rows` that is at least `wanted`. */
+int32_t hy_batch_divide(int64_t rows, int64_t wanted);
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *options);

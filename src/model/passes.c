@@ -7,19 +7,17 @@
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a group of chunked ops runs completely for one chunk after
- * another. */
+/* Runs the ops of a pass in order; those of a loop run completely for one tile after another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t count = f->op_limit ? f->op_limit : pass->op_count;
     for (int32_t i = 0, end; i < count; i = end) {
-        bool is_chunked = pass->ops[i]->is_chunked;
-        int32_t chunks = is_chunked ? f->plan->chunk_count : 1;
-        for (end = i + 1; is_chunked && end < count && pass->ops[end]->is_chunked;) end++;
-        for (int32_t chunk = 0; chunk < chunks; chunk++) {
-            for (int32_t op = i; op < end; op++) {
+        int32_t tiles = hy_unit_op_tiles(f->unit, pass->ops[i]);
+        end = hy_unit_loop_end(f->unit, f->pass, i);
+        for (int32_t tile = 0; tile < tiles; tile++) {
+            for (int32_t op = i; op < end && op < count; op++) {
                 hy_op_call call;
-                hy_frame_bind(f, op, chunk, &call);
+                hy_frame_bind(f, op, tile, &call);
                 if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
             }
