@@ -96,8 +96,16 @@ static hy_status choose_template(hy_used_model *m) {
     return HY_OK;
 }
 
-/* Opens the data, loads the weights and allocates the memory of a pass. */
-static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
+/* How many batches of the data pass through a unit together, to take about so many tokens. */
+static int32_t slices_for(const hy_used_model *m, int64_t batch, int64_t tokens) {
+    int64_t sequences = (int64_t)hy_dataset_describe(m->data)->sequences[HY_VAL];
+    int64_t wanted = tokens / (batch * m->settings.train.seq_len), most = sequences / batch;
+    int64_t slices = wanted < most ? wanted : most;
+    return slices > 1 ? (int32_t)slices : 1;
+}
+
+hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
+                           char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->plan->types.of[HY_FULL];
@@ -118,6 +126,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
     hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
+    options.slices = slices_for(m, batch, tokens);
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = {0};
@@ -171,7 +180,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
     hy_batch_plan *plan = NULL;
-    HY_TRY(prepare(m, &plan, from));
+    HY_TRY(hy_model_prepare(m, 0, &plan, from));
     for (int32_t i = 0; i < count; i++) {
         if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, m->engine, i - 1));
         HY_TRY(measure(m, plan, from, &out[i]));
