@@ -16,6 +16,7 @@
 #include "base/in_order.h"
 #include "base/say.h"
 #include "formats/gguf.h"
+#include "hub/gguf_mix.h"
 #include "hub/gguf_names.h"
 #include "hub/gguf_tokenizer.h"
 #include "hub/hf_config.h"
@@ -24,21 +25,11 @@
 #define PIECE (1 << 20) /* elements at a time */
 #define QUANTISATION 2  /* the version of the block formats */
 #define LARGEST_F16 65504.0f
-
-/* general.file_type, and the type of most matrices. */
-static const struct file_type {
-    const char *name;
-    int32_t value;
-    hy_block_type type;
-} file_types[] = {{"f32", 0, HY_BLOCK_F32},
-                  {"f16", 1, HY_BLOCK_F16},
-                  {"bf16", 32, HY_BLOCK_BF16},
-                  {"q8_0", 7, HY_BLOCK_Q8_0}};
-enum { FILE_TYPES = sizeof file_types / sizeof file_types[0] };
+#define ADAPTER_BLOCK 32 /* most numbers in a block of adapters: a rank is small */
 
 typedef struct export_job {
     const hy_hf_writing *w;
-    const struct file_type *type;
+    const hy_gguf_mix *mix;
     hy_shape shape; /* with its architecture */
     hy_hf_name *names;
     int32_t count; /* of names */
@@ -64,21 +55,25 @@ typedef struct piece {
 /* ---- names and types ------------------------------------------------------------------------- */
 
 hy_status hy_gguf_check_type(const char *type, bool is_adapter) {
-    static const char accepted[] = HY_GGUF_TYPES;
-    for (int i = 0; i < FILE_TYPES; i++) {
-        if (strcmp(file_types[i].name, type) == 0 && (i < 4 || !is_adapter)) return HY_OK;
+    hy_text accepted = {0};
+    bool is_accepted = false;
+    const hy_gguf_mix *mix;
+    for (size_t i = 0; (mix = hy_gguf_mix_at(i)) != NULL; i++) {
+        if (is_adapter && hy_block_traits_of(mix->type)->elements > ADAPTER_BLOCK) continue;
+        hy_text_addf(&accepted, "%s%s", accepted.size ? ", " : "", mix->name);
+        is_accepted |= strcmp(mix->name, type) == 0;
     }
-    return hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s", type,
-                   is_adapter ? " for adapters" : "",
-                   is_adapter ? "f32, f16, bf16, q8_0" : accepted);
+    hy_status status =
+        is_accepted ? HY_OK
+                    : hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s", type,
+                              is_adapter ? " for adapters" : "", hy_text_string(&accepted));
+    hy_text_free(&accepted);
+    return status;
 }
 
-static void choose_type(export_job *e) {
-    const char *name = e->w->type;
-    if (!name) name = e->w->dtype == HY_F32 ? "f32" : e->w->dtype == HY_F16 ? "f16" : "bf16";
-    for (int i = 0; i < FILE_TYPES; i++) {
-        if (strcmp(file_types[i].name, name) == 0) e->type = &file_types[i];
-    }
+static void choose_mix(export_job *e) {
+    const char *name = e->w->dtype == HY_F32 ? "f32" : e->w->dtype == HY_F16 ? "f16" : "bf16";
+    e->mix = hy_gguf_mix_find(e->w->type ? e->w->type : name);
 }
 
 /* The architecture in the source, if it still describes the model. */
@@ -141,11 +136,21 @@ static hy_status list_adapters(export_job *e) {
     return status;
 }
 
-/* Norms, biases and positions stay fp32; so does nothing else that a row can be cut for. */
+/* The types of a mix; adapters have one type for all. */
 static hy_block_type type_of(const export_job *e, const hy_hf_name *name) {
-    hy_block_type type = e->type->type;
-    if (name->ndim == 1 || strncmp(name->name, "position_embd.", 14) == 0) return HY_BLOCK_F32;
-    return name->cols % hy_block_traits_of(type)->elements == 0 ? type : HY_BLOCK_F16;
+    const hy_shape *s = &e->shape;
+    const hy_gguf_arch *arch = &hy_family_of(s->arch)->gguf;
+    hy_gguf_mix_model model = {.architecture = arch->name,
+                               .layers = s->layers,
+                               .heads = s->heads,
+                               .kv_heads = s->kv_heads,
+                               .is_tied = s->has_tied_head && !arch->needs_head};
+    bool is_vector = name->ndim == 1;
+    if (!e->w->is_adapter)
+        return hy_gguf_mix_type(e->mix, &model, name->name, is_vector ? 1 : name->rows,
+                                is_vector ? name->rows : name->cols);
+    bool fits = name->cols % hy_block_traits_of(e->mix->type)->elements == 0;
+    return fits ? e->mix->type : HY_BLOCK_F16;
 }
 
 static hy_status list_tensors(export_job *e) {
@@ -182,7 +187,7 @@ static hy_status put_keys(const export_job *e, hy_gguf_keys *keys) {
     hy_gguf_put_string(keys, "general.architecture", hy_family_of(e->shape.arch)->gguf.name);
     hy_gguf_put_string(keys, "general.type", is_adapter ? "adapter" : "model");
     put_name(e->w->folder, keys);
-    hy_gguf_put_int(keys, "general.file_type", HY_GGUF_U32, e->type->value);
+    hy_gguf_put_int(keys, "general.file_type", HY_GGUF_U32, e->mix->file_type);
     hy_gguf_put_int(keys, "general.quantization_version", HY_GGUF_U32, QUANTISATION);
     if (!is_adapter) {
         hy_gguf_put_shape(&e->shape, keys);
@@ -369,7 +374,7 @@ static hy_status write_file(export_job *e) {
 hy_status hy_gguf_write(const hy_hf_writing *w) {
     export_job e = {.w = w};
     if (w->type) HY_TRY(hy_gguf_check_type(w->type, w->is_adapter));
-    choose_type(&e);
+    choose_mix(&e);
     hy_status status = choose_shape(&e);
     if (status == HY_OK) status = list_tensors(&e);
     if (status == HY_OK) status = write_file(&e);
