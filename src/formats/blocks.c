@@ -158,3 +158,16 @@ void hy_block_grid_of(hy_block_type type, const void *block, hy_block_grid *out)
 void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block) {
     codes_of[type].pack(codes, block);
 }
+
+bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements) {
+    enum { SOME = 256 }; /* whole blocks of every type */
+    float x[SOME], sum = 0;
+    const uint8_t *in = blocks;
+    for (int64_t at = 0; at < elements && sum == 0; at += SOME) {
+        int64_t n = elements - at < SOME ? elements - at : SOME;
+        hy_blocks_decode(type, in, n, x);
+        for (int64_t i = 0; i < n; i++) sum += 0 * x[i]; /* 0, or NaN */
+        in += hy_blocks_bytes(type, n);
+    }
+    return sum == 0;
+}

@@ -61,3 +61,7 @@ typedef struct hy_block_grid {
 void hy_block_grid_of(hy_block_type type, const void *block, hy_block_grid *out);
 /* Replaces the codes of a block; its scales stay. */
 void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block);
+
+/* Whether all numbers are finite. They are not after encoding a number that is not finite or is
+ * too large for the fp16 scale of its type. */
+bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements);

@@ -120,7 +120,8 @@ void hy_unpack_iq4_xs(const uint8_t *in, hy_block_parts *parts) {
 
 /* ---- scales of groups ------------------------------------------------------------------------ */
 
-/* 8 scales (>= 0) as integers of 6 bits and the factor that they have in common. */
+/* 8 scales as integers of 6 bits and the factor that they have in common. A negative scale, which
+ * importance of 0 can cause, wraps around as in llama.cpp. */
 typedef struct scale_set {
     uint8_t q[8];
     float factor;
@@ -138,11 +139,12 @@ static void round_scales(const float *x, scale_set *set) {
     set->factor = largest / 63;
 }
 
-static float scale_error(const float *x, const float *weight, float inverse, int top) {
+static float scale_error(const float *x, const float *weight, float inverse, bool is_first) {
     float factor = 1 / inverse, error = 0;
     for (int g = 0; g < 8; g++) {
-        int q = hy_nearest(inverse * x[g]);
-        float miss = x[g] - factor * (float)(q < top ? q : top);
+        int near = hy_nearest(inverse * x[g]);
+        int q = is_first ? (uint8_t)near : near < 63 ? near : 63;
+        float miss = x[g] - factor * (float)q;
         error += weight[g] * miss * miss;
     }
     return error;
@@ -180,10 +182,10 @@ static void fit_scales(const float *x, const float *weight, scale_set *set) {
     float largest = 0;
     for (int g = 0; g < 8; g++) largest = x[g] > largest ? x[g] : largest;
     if (largest < 1e-15f) return;
-    float inverse = 63 / largest, best = scale_error(x, weight, inverse, 255);
+    float inverse = 63 / largest, best = scale_error(x, weight, inverse, true);
     for (int s = -4; s <= 4; s++) {
         float candidate = (0.1f * (float)s + 63) / largest;
-        float error = s != 0 ? scale_error(x, weight, candidate, 63) : best;
+        float error = s != 0 ? scale_error(x, weight, candidate, false) : best;
         if (error < best) {
             best = error;
             inverse = candidate;
@@ -191,10 +193,10 @@ static void fit_scales(const float *x, const float *weight, scale_set *set) {
     }
     scale_sums sums = {0};
     for (int g = 0; g < 8; g++) {
-        int q = hy_nearest(inverse * x[g]);
-        set->q[g] = (uint8_t)(q < 63 ? q : 63);
-        sums.xq += weight[g] * x[g] * (float)(q < 63 ? q : 63);
-        sums.qq += weight[g] * (float)(q < 63 ? q : 63) * (float)(q < 63 ? q : 63);
+        int near = hy_nearest(inverse * x[g]), q = near < 63 ? near : 63;
+        set->q[g] = (uint8_t)q;
+        sums.xq += weight[g] * x[g] * (float)q;
+        sums.qq += weight[g] * (float)q * (float)q;
     }
     improve_scales(x, weight, set, &sums);
     set->factor = sums.qq > 0 ? sums.xq / sums.qq : 0;
@@ -273,6 +275,7 @@ static void encode_block(const float *x, const float *importance, int top, uint8
         }
         hy_fit_range(&g, top, -0.9f, 0.05f, 36);
         fit_scales(g.scale, weight, &scale);
+        for (int k = 0; k < 8 && top == 31; k++) scale.q[k] = scale.q[k] < 63 ? scale.q[k] : 63;
         fit_scales(g.min, weight, &min);
     } else {
         hy_fit_range(&g, top, top == 15 ? -1 : -0.5f, 0.1f, top == 15 ? 20 : 15);

@@ -26,6 +26,13 @@ void hy_moments_fini(hy_moments *moments);                    /* accepts {0} */
  * a hundredth of the mean diagonal is added to the diagonal. HY_ERR_NUMERIC if H is not finite. */
 hy_status hy_moments_factor(hy_moments *moments, int threads);
 
+/* Who measures moments. An export asks for its matrices in the order of units. The caller frees
+ * them; size 0: the parameter is rounded to nearest. */
+typedef struct hy_moments_source {
+    void *context;
+    hy_status (*factored)(void *context, const struct hy_param *param, hy_moments *out);
+} hy_moments_source;
+
 /* Rounds whole rows of numbers with factored moments; `out` receives the blocks. */
 hy_status hy_round_rows(hy_block_type type, const float *numbers, int64_t rows,
                         const hy_moments *moments, int threads, void *out);

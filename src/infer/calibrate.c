@@ -105,15 +105,16 @@ static hy_status run_until(hy_calibration *c, int32_t unit) {
     return HY_OK;
 }
 
-hy_status hy_calibration_moments(void *calibration, int32_t param, hy_moments *out) {
-    hy_calibration *c = calibration;
-    const hy_param *p = &c->model->engine->model->params.list[param];
+/* The parameter is one of an export's model, which may have other parameters beside it. */
+static hy_status factored(void *context, const hy_param *of, hy_moments *out) {
+    hy_calibration *c = context;
     hy_backend *b = backend_of(c);
     int threads = (int)c->model->settings.threads;
     *out = (hy_moments){0};
-    if (!hy_linear_bit(p->kind)) return HY_OK;
-    HY_FAIL_IF(p->unit < c->unit, HY_ERR_STATE, "calibration has passed unit %d", (int)p->unit);
-    HY_TRY(run_until(c, p->unit));
+    if (!hy_linear_bit(of->kind)) return HY_OK;
+    HY_FAIL_IF(of->unit < c->unit, HY_ERR_STATE, "calibration has passed unit %d", (int)of->unit);
+    HY_TRY(run_until(c, of->unit));
+    int32_t param = hy_params_find(&c->model->engine->model->params, of->unit, of->kind);
     for (int i = 0; i < c->count; i++) {
         const hy_tensor *from = &c->matrices[i].moments;
         if (c->matrices[i].param != param) continue;
@@ -122,7 +123,11 @@ hy_status hy_calibration_moments(void *calibration, int32_t param, hy_moments *o
         HY_TRY(b->stream_sync(c->input.stream));
         return hy_moments_factor(out, threads > 0 ? threads : hy_machine_threads());
     }
-    return hy_fail(HY_ERR_STATE, "no matmul with parameter %d was computed", (int)param);
+    return hy_fail(HY_ERR_STATE, "no matmul with %s was computed", of->name);
+}
+
+hy_moments_source hy_calibration_source(hy_calibration *c) {
+    return (hy_moments_source){.context = c, .factored = factored};
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

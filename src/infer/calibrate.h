@@ -16,6 +16,5 @@ hy_status hy_calibration_open(const hy_config *config, const hy_observer *observ
 void hy_calibration_close(hy_calibration *calibration); /* NULL is allowed */
 int64_t hy_calibration_tokens(const hy_calibration *calibration);
 
-/* The factored moments of a block's matrix, which the caller frees; size 0: it is not a matrix of a
- * block. A parameter of an earlier unit than the last one is HY_ERR_STATE. */
-hy_status hy_calibration_moments(void *calibration, int32_t param, hy_moments *out);
+/* What measures the moments of this model's matrices; parameters outside of blocks have none. */
+hy_moments_source hy_calibration_source(hy_calibration *calibration);
