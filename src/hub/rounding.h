@@ -12,7 +12,7 @@
 #pragma once
 
 #include "formats/blocks.h"
-#include "hybrid_types.h"
+#include "model/params.h"
 
 typedef struct hy_moments {
     int64_t size;      /* columns of the matrix */
@@ -30,7 +30,7 @@ hy_status hy_moments_factor(hy_moments *moments, int threads);
  * them; size 0: the parameter is rounded to nearest. */
 typedef struct hy_moments_source {
     void *context;
-    hy_status (*factored)(void *context, const struct hy_param *param, hy_moments *out);
+    hy_status (*factored)(void *context, const hy_param *param, hy_moments *out);
 } hy_moments_source;
 
 /* Rounds whole rows of numbers with factored moments; `out` receives the blocks. */

@@ -176,8 +176,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     return HY_OK;
 }
 
-/* With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
-static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
+hy_status hy_model_evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
     hy_batch_plan *plan = NULL;
     HY_TRY(hy_model_prepare(m, 0, &plan, from));
@@ -197,7 +196,7 @@ hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *obs
     int32_t named = m->adapters.set.count, all = named > 1 ? named + 1 : 1;
     hy_evaluation *list = calloc((size_t)all, sizeof *list);
     char *copies = calloc((size_t)all, size);
-    hy_status status = list && copies ? evaluate(m, list, all)
+    hy_status status = list && copies ? hy_model_evaluate(m, list, all)
                                       : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     hy_model_close(m);
     for (int32_t i = 0; i < all && status == HY_OK; i++) {
@@ -268,7 +267,7 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     if (status == HY_OK && as_files) status = check_room(m);
     if (status == HY_OK) {
         m->uses_held_out = !o->data;
-        status = evaluate(m, out, 1);
+        status = hy_model_evaluate(m, out, 1);
     }
     hy_model_close(m);
     hy_config_destroy(config);
