@@ -49,7 +49,7 @@ void hy_blocks_decode(hy_block_type type, const void *blocks, int64_t elements, 
 
 /* Rows (rows,cols) for a type with can_encode; cols is whole blocks. importance: a weight >= 0 for
  * each column (cols), or NULL. F32, F16, BF16 and Q8_0 ignore it. Magnitudes must be at most 1e12:
- * what other numbers give is not defined, except in F32 and BF16. */
+ * larger or NaN, they give arbitrary numbers in types other than F32 and BF16. */
 void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, int64_t cols,
                       const float *importance, void *out);
 
