@@ -391,18 +391,26 @@ typedef struct hy_export_options {
      * used them, quantised if they were; "folder": the weights in the base's files. A value other
      * than NULL implies merge. */
     const char *onto;
+    /* Instead of `out`: one file for llama.cpp, such as "mine.gguf", with the tokenizer and the chat
+     * template. `dtype` and `max_shard_size` are not used then. */
+    const char *gguf;
+    /* The numbers in that file: "f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k_m", "q5_k_m",
+     * "q6_k"; for adapters one of the first four. NULL: f32, f16 or bf16, as `dtype` "auto". */
+    const char *type;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that
  * transformers loads: config.json, safetensors in one file or in shards with an index, and the
  * other files of the original model, such as its tokenizer. If the run averaged its last part, the
- * average is written. An incomplete folder never gets the name `out`. HY_ERR_INPUT: transformers
- * has no architecture for this model, or files of the original model are missing. */
+ * average is written. An incomplete folder never gets the name `out`. With options->gguf, the
+ * model may also be a folder that transformers loads. HY_ERR_INPUT: transformers or llama.cpp has no
+ * architecture for this model, or files of the original model are missing. */
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
 
 /* Merges an adapter that PEFT saved into the model folder options->base (NULL: the model that the
- * adapter names) and writes a whole model. options->onto is ignored. */
+ * adapter names) and writes a whole model. options->onto is ignored. With options->gguf and without
+ * options->merge, it writes the adapter itself, as a file for llama.cpp. */
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer);
 

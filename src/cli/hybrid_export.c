@@ -1,4 +1,5 @@
-/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers.
+/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers, or as
+ * a file for llama.cpp.
  *
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite. The program
  * uses only hybrid.h. */
@@ -26,8 +27,18 @@ typedef struct options {
 static const hy_cli_row rows[] = {
     {"--out", "FOLDER", HY_CLI_TEXT, AT(export.out),
      "Folder to write. It appears only when it is complete."},
+    {"--gguf", "FILE", HY_CLI_TEXT, AT(export.gguf),
+     "Instead of a folder, write one file for llama.cpp and the programs that use it, with "
+     "tokenizer "
+     "and chat template. The model may also be a folder that transformers loads."},
+    {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
+     "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
+     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger and nearer; q4_0, q5_0: "
+     "older types.",
+     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
-     "Number type of the weights. auto (default): as in the original model folder, or as in the "
+     "Number type of the weights in a folder. auto (default): as in the original model folder, or "
+     "as in the "
      "checkpoint.",
      "auto, fp32, bf16, fp16"},
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
@@ -38,10 +49,11 @@ static const hy_cli_row rows[] = {
      "merge into."},
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
      "For a run with adapters: add them to the base weights and write a full model. Without it, "
-     "only the adapters are written, in PEFT's format."},
+     "only the adapters are written, in PEFT's format, or with --gguf as an adapter of llama.cpp."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "Merge this PEFT adapter into the weights of --base instead of exporting a checkpoint. "
-     "Without --base: into the model that the adapter names. No run is needed."},
+     "Without --base: into the model that the adapter names. No run is needed. With --gguf and "
+     "without --merge: write the adapter itself for llama.cpp."},
     {"--merge-onto", "WHAT", HY_CLI_TEXT, AT(export.onto),
      "Weights to merge the adapters into. trained (default): the base as in training, quantised if "
      "the run quantised it; folder: the original weights of the model folder.",
@@ -55,7 +67,8 @@ static const hy_cli_row rows[] = {
     {"--device", "NAME", HY_CLI_TEXT, AT(losses.device),
      "Device for this comparison: auto, cpu, cuda, cuda:1. Default: the run's setting.",
      "auto, cpu, cuda"},
-    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite), "Replace the folder if it exists."},
+    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
+     "Replace the folder or file if it exists."},
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
@@ -63,13 +76,16 @@ static const hy_cli_program program = {
     .name = "hybrid-export",
     .before =
         "Usage: hybrid-export [CHECKPOINT] --out FOLDER [options]\n"
+        "       hybrid-export [CHECKPOINT] --gguf FILE [--type TYPE] [options]\n"
         "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
         "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
         "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
-        "files of the model that the run started from.\n\n",
+        "files of the model that the run started from. With --gguf, writes one file for\n"
+        "llama.cpp instead.\n\n",
     .after =
         "\n"
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "          hybrid-export runs/mine --gguf mine.gguf --type q4_k_m\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
         "merged\n"
@@ -81,8 +97,8 @@ static const hy_cli_program program = {
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",
     .word_type = "folder",
-    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint. Default: the "
-                 "newest run in runs/.",
+    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint; with --gguf also "
+                 "a model folder. Default: the newest run in runs/.",
 };
 
 /* Parses "5GB", "2GiB", "500M"; 0 if the text is not a size. */
@@ -112,7 +128,7 @@ static void on_message(void *user, hy_message_level level, const char *text) {
         hy_cli_note("%s", text);
 }
 
-/* Draws a progress line while losses are computed, only on a terminal. */
+/* Draws a progress line while losses are computed or a file is written, only on a terminal. */
 static void draw_progress(void *user, const char *what, double fraction) {
     const options *o = user;
     if (o->is_quiet || !isatty(STDERR_FILENO)) return;
@@ -155,7 +171,8 @@ static int check_adapter(const options *o, int argc, char **argv) {
     if (argc > 1)
         return hy_cli_wrong_usage(
             "--adapter replaces the checkpoint argument; unexpected argument ", argv[1]);
-    if (!o->export.merge) return hy_cli_wrong_usage("--adapter needs --merge", "");
+    if (!o->export.merge && !o->export.gguf)
+        return hy_cli_wrong_usage("--adapter needs --merge, or --gguf FILE", "");
     if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
         return hy_cli_wrong_usage(
             "with --adapter, --merge-onto accepts only \"folder\", because there is no run; got ",
@@ -174,8 +191,9 @@ static int check_options(options *o, int argc, char **argv) {
     if (code != 0) return code;
     if (argc > 2)
         return hy_cli_wrong_usage("only one checkpoint is allowed; unexpected argument ", argv[2]);
-    if (o->export.out == NULL || !*o->export.out)
-        return hy_cli_wrong_usage("--out FOLDER is missing", "");
+    bool has_out = o->export.out != NULL && *o->export.out;
+    if (!has_out && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--out FOLDER or --gguf FILE is missing", "");
     if ((wants_losses(o) || o->losses.device) && !is_merge)
         return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge", "");
     const char *onto = o->export.onto;
@@ -190,7 +208,7 @@ static int check_options(options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options o = {.eval_batches = UINT64_MAX};
-    hy_observer observer = {.user = &o, .on_message = on_message};
+    hy_observer observer = {.user = &o, .on_message = on_message, .on_progress = draw_progress};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);
@@ -204,6 +222,7 @@ int main(int argc, char **argv) {
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
                                          : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
-    if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
+    if (!o.is_quiet)
+        hy_cli_printf(stdout, "wrote %s\n", o.export.gguf ? o.export.gguf : o.export.out);
     return wants_losses(&o) ? hy_cli_flushed(compare(&o, checkpoint)) : HY_EXIT_DONE;
 }

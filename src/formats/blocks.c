@@ -1,114 +1,86 @@
-/* blocks.c: the table of types, and the types that need no search: fp32, fp16, bf16 and Q8_0. */
+/* blocks.c: the table of number types, plain numbers, and the loop that decodes all others. */
 #include "formats/blocks.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
-#include "kernels/half.h"
+#include "formats/blocks_parts.h"
 
-static void decode_f32(const uint8_t *in, int64_t blocks, float *out) {
-    memcpy(out, in, (size_t)blocks * sizeof *out);
+static void decode_f32(const uint8_t *in, int64_t elements, float *out) {
+    memcpy(out, in, (size_t)elements * sizeof *out);
 }
 
-static uint16_t u16_at(const uint8_t *in) {
-    uint16_t value;
-    memcpy(&value, in, sizeof value);
-    return value;
+static void decode_f16(const uint8_t *in, int64_t elements, float *out) {
+    for (int64_t i = 0; i < elements; i++) out[i] = hy_half_at(in + 2 * i);
 }
 
-static void put_u16(uint8_t *out, uint16_t value) { memcpy(out, &value, sizeof value); }
-
-static void decode_f16(const uint8_t *in, int64_t blocks, float *out) {
-    for (int64_t i = 0; i < blocks; i++) out[i] = hy_f16_to_f32(u16_at(in + 2 * i));
-}
-
-static void decode_bf16(const uint8_t *in, int64_t blocks, float *out) {
-    for (int64_t i = 0; i < blocks; i++) out[i] = hy_bf16_to_f32(u16_at(in + 2 * i));
-}
-
-static void decode_q8_0(const uint8_t *in, int64_t blocks, float *out) {
-    for (int64_t b = 0; b < blocks; b++, in += 34, out += 32) {
-        float scale = hy_f16_to_f32(u16_at(in));
-        for (int i = 0; i < 32; i++) out[i] = (float)(int8_t)in[2 + i] * scale;
+static void decode_bf16(const uint8_t *in, int64_t elements, float *out) {
+    for (int64_t i = 0; i < elements; i++) {
+        out[i] = hy_bf16_to_f32((uint16_t)(in[2 * i] | in[2 * i + 1] << 8));
     }
 }
 
-static void encode_f32(const float *in, int64_t blocks, uint8_t *out) {
-    memcpy(out, in, (size_t)blocks * sizeof *in);
+static void encode_f32(const hy_block_row *row, uint8_t *out) {
+    memcpy(out, row->x, (size_t)row->cols * sizeof *row->x);
 }
 
-static void encode_f16(const float *in, int64_t blocks, uint8_t *out) {
-    for (int64_t i = 0; i < blocks; i++) put_u16(out + 2 * i, hy_f32_to_f16(in[i]));
+static void encode_f16(const hy_block_row *row, uint8_t *out) {
+    for (int64_t i = 0; i < row->cols; i++) hy_put_u16(out + 2 * i, hy_f32_to_f16(row->x[i]));
 }
 
-static void encode_bf16(const float *in, int64_t blocks, uint8_t *out) {
-    for (int64_t i = 0; i < blocks; i++) put_u16(out + 2 * i, hy_f32_to_bf16(in[i]));
+static void encode_bf16(const hy_block_row *row, uint8_t *out) {
+    for (int64_t i = 0; i < row->cols; i++) hy_put_u16(out + 2 * i, hy_f32_to_bf16(row->x[i]));
 }
 
-/* To nearest, ties away from zero; 0 where a tiny scale has no finite inverse. */
-static int8_t rounded(float x) {
-    float magnitude = fabsf(x);
-    if (!(magnitude <= 127.5f)) return 0;
-    int whole = (int)magnitude;
-    whole += magnitude - (float)whole >= 0.5f;
-    return (int8_t)(x < 0 ? -whole : whole);
-}
-
-static void encode_q8_0(const float *in, int64_t blocks, uint8_t *out) {
-    for (int64_t b = 0; b < blocks; b++, in += 32, out += 34) {
-        float largest = 0;
-        for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(in[i]));
-        float scale = largest / 127;
-        float inverse = scale != 0 ? 1 / scale : 0;
-        put_u16(out, hy_f32_to_f16(scale));
-        for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)rounded(in[i] * inverse);
-    }
-}
-
+/* A type has either `decode` or `unpack`, or neither. */
 typedef struct type_row {
     hy_block_traits traits;
-    void (*decode)(const uint8_t *in, int64_t blocks, float *out);
-    void (*encode)(const float *in, int64_t blocks, uint8_t *out);
+    void (*decode)(const uint8_t *in, int64_t elements, float *out);
+    int group; /* numbers with the same scale */
+    void (*unpack)(const uint8_t *in, hy_block_parts *parts);
+    void (*encode)(const hy_block_row *row, uint8_t *out);
 } type_row;
 
-#define ROW(name, elements, bytes, decode, encode)                                                 \
-    { {name, elements, bytes, (decode) != NULL, (encode) != NULL}, decode, encode }
-#define SIZE_ONLY(name, elements, bytes) ROW(name, elements, bytes, NULL, NULL)
+#define PLAIN(name, bytes, decode, encode)                                                         \
+    { {name, 1, bytes, true, true}, decode, 1, NULL, encode }
+#define BLOCKS(name, elements, bytes, group, unpack, encode)                                       \
+    { {name, elements, bytes, true, (encode) != NULL}, NULL, group, unpack, encode }
+#define SIZE_ONLY(name, elements, bytes)                                                           \
+    { {name, elements, bytes, false, false}, NULL, 1, NULL, NULL }
 
 static const type_row types[HY_BLOCK_TYPES] = {
-    [HY_BLOCK_F32] = ROW("f32", 1, 4, decode_f32, encode_f32),
-    [HY_BLOCK_F16] = ROW("f16", 1, 2, decode_f16, encode_f16),
-    [HY_BLOCK_Q4_0] = SIZE_ONLY("q4_0", 32, 18),
-    [HY_BLOCK_Q4_1] = SIZE_ONLY("q4_1", 32, 20),
-    [HY_BLOCK_Q5_0] = SIZE_ONLY("q5_0", 32, 22),
-    [HY_BLOCK_Q5_1] = SIZE_ONLY("q5_1", 32, 24),
-    [HY_BLOCK_Q8_0] = ROW("q8_0", 32, 34, decode_q8_0, encode_q8_0),
+    [HY_BLOCK_F32] = PLAIN("f32", 4, decode_f32, encode_f32),
+    [HY_BLOCK_F16] = PLAIN("f16", 2, decode_f16, encode_f16),
+    [HY_BLOCK_Q4_0] = BLOCKS("q4_0", 32, 18, 32, hy_unpack_q4_0, hy_encode_q4_0),
+    [HY_BLOCK_Q4_1] = BLOCKS("q4_1", 32, 20, 32, hy_unpack_q4_1, hy_encode_q4_1),
+    [HY_BLOCK_Q5_0] = BLOCKS("q5_0", 32, 22, 32, hy_unpack_q5_0, hy_encode_q5_0),
+    [HY_BLOCK_Q5_1] = BLOCKS("q5_1", 32, 24, 32, hy_unpack_q5_1, hy_encode_q5_1),
+    [HY_BLOCK_Q8_0] = BLOCKS("q8_0", 32, 34, 32, hy_unpack_q8_0, hy_encode_q8_0),
     [9] = SIZE_ONLY("q8_1", 32, 36),
-    [HY_BLOCK_Q2_K] = SIZE_ONLY("q2_K", 256, 84),
-    [HY_BLOCK_Q3_K] = SIZE_ONLY("q3_K", 256, 110),
-    [HY_BLOCK_Q4_K] = SIZE_ONLY("q4_K", 256, 144),
-    [HY_BLOCK_Q5_K] = SIZE_ONLY("q5_K", 256, 176),
-    [HY_BLOCK_Q6_K] = SIZE_ONLY("q6_K", 256, 210),
+    [HY_BLOCK_Q2_K] = BLOCKS("q2_K", 256, 84, 16, hy_unpack_q2_k, NULL),
+    [HY_BLOCK_Q3_K] = BLOCKS("q3_K", 256, 110, 16, hy_unpack_q3_k, NULL),
+    [HY_BLOCK_Q4_K] = BLOCKS("q4_K", 256, 144, 32, hy_unpack_q4_k, hy_encode_q4_k),
+    [HY_BLOCK_Q5_K] = BLOCKS("q5_K", 256, 176, 32, hy_unpack_q5_k, hy_encode_q5_k),
+    [HY_BLOCK_Q6_K] = BLOCKS("q6_K", 256, 210, 16, hy_unpack_q6_k, hy_encode_q6_k),
     [15] = SIZE_ONLY("q8_K", 256, 292),
     [16] = SIZE_ONLY("iq2_xxs", 256, 66),
     [17] = SIZE_ONLY("iq2_xs", 256, 74),
     [18] = SIZE_ONLY("iq3_xxs", 256, 98),
     [19] = SIZE_ONLY("iq1_s", 256, 50),
-    [HY_BLOCK_IQ4_NL] = SIZE_ONLY("iq4_nl", 32, 18),
+    [HY_BLOCK_IQ4_NL] = BLOCKS("iq4_nl", 32, 18, 32, hy_unpack_iq4_nl, NULL),
     [21] = SIZE_ONLY("iq3_s", 256, 110),
     [22] = SIZE_ONLY("iq2_s", 256, 82),
-    [HY_BLOCK_IQ4_XS] = SIZE_ONLY("iq4_xs", 256, 136),
+    [HY_BLOCK_IQ4_XS] = BLOCKS("iq4_xs", 256, 136, 32, hy_unpack_iq4_xs, NULL),
     [24] = SIZE_ONLY("i8", 1, 1),
     [25] = SIZE_ONLY("i16", 1, 2),
     [26] = SIZE_ONLY("i32", 1, 4),
     [27] = SIZE_ONLY("i64", 1, 8),
     [28] = SIZE_ONLY("f64", 1, 8),
     [29] = SIZE_ONLY("iq1_m", 256, 56),
-    [HY_BLOCK_BF16] = ROW("bf16", 1, 2, decode_bf16, encode_bf16),
+    [HY_BLOCK_BF16] = PLAIN("bf16", 2, decode_bf16, encode_bf16),
     [34] = SIZE_ONLY("tq1_0", 256, 54),
     [35] = SIZE_ONLY("tq2_0", 256, 66),
-    [HY_BLOCK_MXFP4] = SIZE_ONLY("mxfp4", 32, 17),
+    [HY_BLOCK_MXFP4] = BLOCKS("mxfp4", 32, 17, 32, hy_unpack_mxfp4, NULL),
     [40] = SIZE_ONLY("nvfp4", 64, 36),
     [41] = SIZE_ONLY("q1_0", 128, 18),
     [42] = SIZE_ONLY("q2_0", 64, 18),
@@ -124,12 +96,47 @@ uint64_t hy_blocks_bytes(hy_block_type type, int64_t elements) {
     return (uint64_t)(elements / traits->elements) * (uint64_t)traits->bytes;
 }
 
+/* number = scale * q - min; a type without min leaves it 0, which changes no bit of the product. */
+static void decode_blocks(const type_row *type, const uint8_t *in, int64_t blocks, float *out) {
+    hy_block_parts parts = {0};
+    for (int64_t b = 0; b < blocks; b++, in += type->traits.bytes) {
+        type->unpack(in, &parts);
+        for (int at = 0, g = 0; at < type->traits.elements; at += type->group, g++) {
+            float scale = parts.scale[g], min = parts.min[g];
+            for (int i = 0; i < type->group; i++) *out++ = scale * (float)parts.q[at + i] - min;
+        }
+    }
+}
+
 void hy_blocks_decode(hy_block_type type, const void *blocks, int64_t elements, float *out) {
-    types[type].decode(blocks, elements / types[type].traits.elements, out);
+    const type_row *row = &types[type];
+    assert(row->traits.can_decode && elements % row->traits.elements == 0);
+    if (row->decode) {
+        row->decode(blocks, elements, out);
+    } else {
+        decode_blocks(row, blocks, elements / row->traits.elements, out);
+    }
 }
 
 void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, int64_t cols,
                       const float *importance, void *out) {
-    (void)importance;
-    types[type].encode(numbers, rows * (cols / types[type].traits.elements), out);
+    assert(types[type].traits.can_encode);
+    uint64_t bytes = hy_blocks_bytes(type, cols);
+    for (int64_t r = 0; r < rows; r++) {
+        hy_block_row row = {numbers + r * cols, importance, cols};
+        types[type].encode(&row, (uint8_t *)out + (uint64_t)r * bytes);
+    }
+}
+
+bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements) {
+    enum { SOME = 256 }; /* whole blocks of every type */
+    float x[SOME], sum = 0;
+    const uint8_t *in = blocks;
+    for (int64_t at = 0; at < elements && sum == 0; at += SOME) {
+        int64_t n = elements - at < SOME ? elements - at : SOME;
+        hy_blocks_decode(type, in, n, x);
+        for (int64_t i = 0; i < n; i++) sum += 0 * x[i]; /* 0, or NaN */
+        in += hy_blocks_bytes(type, n);
+    }
+    return sum == 0;
 }

@@ -51,3 +51,7 @@ void hy_blocks_decode(hy_block_type type, const void *blocks, int64_t elements, 
  * a weight >= 0 for each column (cols), or NULL. F32, F16, BF16 and Q8_0 ignore it. */
 void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, int64_t cols,
                       const float *importance, void *out);
+
+/* Whether all numbers are finite. They are not after encoding a number that is not finite or is
+ * too large for the fp16 scale of its type. */
+bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements);

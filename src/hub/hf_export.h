@@ -21,10 +21,12 @@ typedef struct hy_hf_writing {
     const hy_shape *shape;
     const hy_params *params;
     hy_dtype dtype;          /* fp32, bf16 or fp16 */
+    const char *type;        /* of a file for llama.cpp (gguf_export.h); NULL: as dtype */
     hy_prompt_format prompt; /* of the rows; a built-in template becomes the folder's */
     uint64_t shard_size;     /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
+    bool is_gguf;                /* `folder` is a file for llama.cpp (gguf_export.h) */
     bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */
     const char *base;            /* the base model's name in that folder */
     const hy_observer *observer; /* is warned if the architecture differs from the source's */

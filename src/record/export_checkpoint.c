@@ -235,16 +235,12 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
-    hy_status status = hy_export_write(
-        &plan, s->model,
-        (hy_hf_writing){.folder = options->out,
-                        .shard_size =
-                            options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-                        .read = is_merged ? hy_merge_read : read_saved,
-                        .context = is_merged ? (void *)&merge.sum : s,
-                        .is_adapter = is_adapter,
-                        .base = name,
-                        .observer = observer});
+    hy_hf_writing writing = hy_export_writing(options, observer);
+    writing.read = is_merged ? hy_merge_read : read_saved;
+    writing.context = is_merged ? (void *)&merge.sum : s;
+    writing.is_adapter = is_adapter;
+    writing.base = name;
+    hy_status status = hy_export_write(&plan, s->model, writing);
     hy_merge_end(&merge.sum);
     hy_requantise_end(&merge.base);
     if (status == HY_OK && is_merged) report_base(s, as_files, observer);
@@ -257,6 +253,8 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
+    if (options->gguf && hy_export_is_model(checkpoint))
+        return hy_export_model(checkpoint, options, observer);
     char found[HY_PATH_MAX];
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
