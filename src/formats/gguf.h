@@ -53,7 +53,7 @@ typedef struct hy_gguf_tensor {
 typedef struct hy_gguf hy_gguf;
 struct hy_reader;
 
-/* Whether the file begins as GGUF does. */
+/* Whether it is a file with the ending .gguf, or one that begins as GGUF does. */
 bool hy_gguf_is_file(const char *path);
 hy_status hy_gguf_open(const char *path, hy_gguf **out);
 void hy_gguf_close(hy_gguf *file); /* file may be NULL */
@@ -65,6 +65,12 @@ const hy_gguf_tensor *hy_gguf_find(const hy_gguf *file, const char *name);
 /* The file, and the offset of a tensor's bytes there. */
 const struct hy_reader *hy_gguf_place(const hy_gguf *file, const hy_gguf_tensor *tensor,
                                       uint64_t *offset);
+
+/* The names of the types that can be decoded, for messages: "f32, f16, ...". */
+typedef struct hy_gguf_types {
+    char text[160];
+} hy_gguf_types;
+hy_gguf_types hy_gguf_readable_types(void);
 
 /* A key's value: one of the kinds, or an array of one of them. */
 typedef struct hy_gguf_value hy_gguf_value;

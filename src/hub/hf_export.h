@@ -45,3 +45,5 @@ hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name
 /* Copies the other files of a model folder, without config.json and weights. The observer (may
  * be NULL) is warned of entries that are skipped because they are not files of the folder. */
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);
+/* Copies config.json; for a GGUF file, writes one. */
+hy_status hy_hf_copy_config(const char *from, const char *to);

@@ -53,7 +53,8 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
     HY_TRY(find_tokenizer(settings, kind, out));
-    if (kind != HY_FILES_HF) out->source[0] = 0; /* there is only a weight file */
+    if (kind != HY_FILES_HF && kind != HY_FILES_GGUF)
+        out->source[0] = 0; /* there is only a weight file */
     if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
     hy_hf_config config;
     HY_TRY(hy_hf_config_read(out->source, &config));
