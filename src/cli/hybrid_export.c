@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/program.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -174,18 +175,20 @@ static int write_measured(const options *o, const char *checkpoint, const hy_obs
     hy_status status = hy_export_evaluate(checkpoint, &o->export, &how, observer, &list, &count);
     if (status != HY_OK) return hy_cli_fail(status);
     if (!o->is_quiet) {
-        hy_cli_printf(stdout, "%-22s %12s %14s %10s\n", "", "size", "held-out loss", "increase");
+        hy_cli_table table;
+        hy_cli_terminal terminal;
+        hy_cli_terminal_init(&terminal, stdout, false, false);
+        hy_cli_table_begin(&table, "lrrrl");
+        hy_cli_table_row(&table, "rounding", "size", "held-out loss", "increase", "", NULL);
         for (size_t i = 0; i < count; i++) {
             const hy_evaluation *e = &list[i];
-            char size[24] = "";
-            if (e->bytes) snprintf(size, sizeof size, "%.1f MB", (double)e->bytes / 1e6);
-            hy_cli_printf(stdout, "%-22s %12s %14.4f", i == 0 ? "before" : e->rounding, size,
-                          e->loss);
-            if (i > 0)
-                hy_cli_printf(stdout, " %+10.4f%s", e->loss - list[0].loss,
-                              e->is_written ? "  written" : "");
-            hy_cli_printf(stdout, "\n");
+            char change[24] = "";
+            if (i > 0) snprintf(change, sizeof change, "%+.4f", e->loss - list[0].loss);
+            hy_cli_table_row(&table, i > 0 ? e->rounding : "before",
+                             i > 0 ? hy_cli_bytes(e->bytes).text : "", hy_cli_loss(e->loss).text,
+                             change, e->is_written ? "written" : "", NULL);
         }
+        hy_cli_table_print(&table, &terminal, true);
         hy_cli_printf(stdout, "%lld tokens of %s\nwrote %s\n", (long long)list[0].tokens,
                       list[0].data, o->export.gguf);
     }

@@ -19,7 +19,9 @@ typedef struct trials {
     const char *checkpoint;
     const hy_export_options *options;
     const hy_merge_options *losses;
-    const hy_observer *observer; /* gets progress and warnings */
+    const hy_observer *caller; /* gets all progress, and what is_heard of messages */
+    hy_observer observer;
+    bool is_heard; /* the first file is exported: what is said of the others is the same */
     hy_evaluation list[MOST];
     char path[MOST][HY_PATH_MAX]; /* of the files; "": none */
     int32_t count;
@@ -51,7 +53,7 @@ static hy_status measure(trials *t, const char *file, hy_evaluation *out) {
     hy_config *config = NULL;
     hy_used_model *m = NULL;
     hy_status status = configure(t, file, t->losses->data, &config);
-    if (status == HY_OK) status = hy_model_open(config, t->observer, &m);
+    if (status == HY_OK) status = hy_model_open(config, &t->observer, &m);
     if (status == HY_OK) {
         m->uses_held_out = !t->losses->data;
         status = hy_model_evaluate(m, out, 1);
@@ -61,10 +63,21 @@ static hy_status measure(trials *t, const char *file, hy_evaluation *out) {
     return status;
 }
 
+static void pass_message(void *user, hy_message_level level, const char *text) {
+    const trials *t = user;
+    if (t->is_heard && level == HY_WARNING && t->caller->on_message)
+        t->caller->on_message(t->caller->user, level, text);
+}
+
+static void pass_progress(void *user, const char *what, double fraction) {
+    const trials *t = user;
+    if (t->caller->on_progress) t->caller->on_progress(t->caller->user, what, fraction);
+}
+
 /* Writes a file beside the one that is asked for, and measures it. */
 static hy_status try_rounding(trials *t, const char *name, const hy_moments_source *moments) {
     hy_export_options options = *t->options;
-    hy_export_request request = {&options, t->observer, moments};
+    hy_export_request request = {&options, &t->observer, moments};
     hy_evaluation *one = &t->list[t->count];
     char *path = t->path[t->count++];
     struct stat file;
@@ -72,7 +85,10 @@ static hy_status try_rounding(trials *t, const char *name, const hy_moments_sour
     HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", t->options->gguf);
     options.gguf = path;
     options.overwrite = true;
-    HY_TRY(hy_export_checkpoint(t->checkpoint, &request));
+    t->is_heard = t->count == 2;
+    hy_status status = hy_export_checkpoint(t->checkpoint, &request);
+    t->is_heard = false;
+    HY_TRY(status);
     HY_FAIL_IF(stat(path, &file) != 0, HY_ERR_IO, "%s is gone", path);
     HY_TRY(measure(t, path, one));
     one->bytes = (uint64_t)file.st_size;
@@ -85,7 +101,7 @@ static hy_status try_calibrated(trials *t) {
     hy_calibration *calibration = NULL;
     hy_status status = configure(t, NULL, t->options->calibrate, &config);
     if (status == HY_OK)
-        status = hy_calibration_open(config, t->observer, CALIBRATION_TOKENS, &calibration);
+        status = hy_calibration_open(config, &t->observer, CALIBRATION_TOKENS, &calibration);
     if (status == HY_OK) {
         hy_moments_source source = hy_calibration_source(calibration);
         status = try_rounding(t, "calibrated", &source);
@@ -127,10 +143,12 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
     trials *t = calloc(1, sizeof *t);
     char *copies = calloc(MOST, size);
     if (t)
-        *t = (trials){.checkpoint = checkpoint,
-                      .options = options,
-                      .losses = losses ? losses : &plain,
-                      .observer = observer ? observer : &nobody};
+        *t = (trials){
+            .checkpoint = checkpoint,
+            .options = options,
+            .losses = losses ? losses : &plain,
+            .caller = observer ? observer : &nobody,
+            .observer = {.user = t, .on_message = pass_message, .on_progress = pass_progress}};
     hy_status status =
         t && copies ? run(t) : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     for (int32_t i = 0; t && i < t->count; i++) {
