@@ -41,7 +41,7 @@ FAMILIES = {
     "llama3": family("LlamaConfig", "LlamaForCausalLM", "llama3", rope_parameters=LLAMA3,
                      tie_word_embeddings=True, head_dim=16),
     "mistral": family("MistralConfig", "MistralForCausalLM", "llama2", sliding_window=None),
-    "qwen2": family("Qwen2Config", "Qwen2ForCausalLM", "gpt2"),
+    "qwen2": family("Qwen2Config", "Qwen2ForCausalLM", "llama3"),
     "qwen3": family("Qwen3Config", "Qwen3ForCausalLM", "llama3", head_dim=32),
     "gemma2": family("Gemma2Config", "Gemma2ForCausalLM", "gemma.model", head_dim=32,
                      query_pre_attn_scalar=32, sliding_window=8),
@@ -64,6 +64,12 @@ FAMILIES = {
     "gpt2": family("GPT2Config", "GPT2LMHeadModel", "gpt2", n_embd=64, n_layer=4, n_head=4,
                    n_positions=512, n_ctx=512),
     "gpt_neox": family("GPTNeoXConfig", "GPTNeoXForCausalLM", "gpt2"),
+}
+
+# Fields that transformers 5 renames, in the names that the converter of llama.cpp reads.
+OLD_NAMES = {
+    "granite4": {"layer_types": ["attention"] * 4},
+    "gpt_neox": {"rotary_pct": 0.25, "rotary_emb_base": 10000, "use_parallel_residual": True},
 }
 
 CONFIGS = {
@@ -141,6 +147,8 @@ def make(out, name, tokenizers):
             parameter += 0.1 * torch.randn_like(parameter)
     model.to(torch.bfloat16).save_pretrained(folder)  # bf16 numbers, exact in every type
     put_tokenizer(folder, spec["tokenizer"], tokenizers, name)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **OLD_NAMES.get(name, {})}))
     model = getattr(transformers, spec["model"]).from_pretrained(folder, dtype=torch.float32).eval()
     save_file(expect(model, vocab), folder / "expected.safetensors", {"prompt": "8"})
     ids = [encode.encode(t) if is_pieces else encode.encode(t, add_special_tokens=False).ids
