@@ -41,6 +41,7 @@ EXPLAINED = [
      "llama.cpp ignores them without longrope"),
     (r"granite\.(expert.*|ssm.*|rope\.scaling\.finetuned)", "granite.*", "any",
      "there are no experts; finetuned is the switch of rope"),
+    (r"granite\.attention\.head_count_kv", "granite4", "both", "a list of equal numbers"),
     (r"granite\.(embedding_scale|residual_scale|logit_scale|attention\.scale)", "granite4", "any",
      "ones are written"),
     (r"mistral3\.rope\.scaling\.(attn_factor|yarn_attn_factor)", "ministral3", "any",
@@ -62,6 +63,12 @@ EXPLAINED = [
      "the converter's hash means smaug-bpe, which does not ignore merges; the tokenizer does"),
     (r"olmo2\.rope\.freq_base_swa", "olmo3", "theirs", "it equals freq_base"),
 ]
+
+# Folders that the converter cannot read with transformers 5, and why.
+UNREADABLE = {
+    "gpt_neox": "it looks for rotary_pct, which transformers 5 renames",
+    "qwen2": "it identifies tokenizers by a hash, and transformers 5 changes that of this folder",
+}
 
 
 def read(path):
@@ -129,6 +136,9 @@ def main():
                 converted = subprocess.run(
                     [sys.executable, str(SOURCE / "convert_hf_to_gguf.py"), str(folder),
                      "--outfile", str(theirs), "--outtype", kind], capture_output=True, text=True)
+                if converted.returncode and not made.returncode and folder.name in UNREADABLE:
+                    used.add((folder.name, "not compared: " + UNREADABLE[folder.name]))
+                    continue
                 if made.returncode or converted.returncode:
                     said.append(f"{kind}: " + (made.stderr if made.returncode else
                                                "converter: " + converted.stderr[-300:]).strip())

@@ -69,7 +69,6 @@ FAMILIES = {
 # Fields that transformers 5 renames, in the names that the converter of llama.cpp reads.
 OLD_NAMES = {
     "granite4": {"layer_types": ["attention"] * 4},
-    "gpt_neox": {"rotary_pct": 0.25, "rotary_emb_base": 10000, "use_parallel_residual": True},
 }
 
 CONFIGS = {
