@@ -66,6 +66,12 @@ const hy_gguf_tensor *hy_gguf_find(const hy_gguf *file, const char *name);
 const struct hy_reader *hy_gguf_place(const hy_gguf *file, const hy_gguf_tensor *tensor,
                                       uint64_t *offset);
 
+/* The names of the types that can be decoded, for messages: "f32, f16, ...". */
+typedef struct hy_gguf_types {
+    char text[160];
+} hy_gguf_types;
+hy_gguf_types hy_gguf_readable_types(void);
+
 /* A key's value: one of the kinds, or an array of one of them. */
 typedef struct hy_gguf_value hy_gguf_value;
 /* By name; NULL when there is none. All functions below accept NULL. */
