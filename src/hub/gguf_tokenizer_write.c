@@ -232,37 +232,82 @@ static int64_t count_splits(const vocabulary *v, int32_t id, hy_text *part) {
     return count;
 }
 
-/* llama.cpp merges any two pieces that make a token, the one with the largest score first. That is
- * the list of merges if it has all such pairs, and those of a token one after the other. */
-static hy_status score_merges(vocabulary *v) {
-    hy_text left = {0}, right = {0};
-    int32_t last = -1;
-    int64_t merges = 0, splits = 0, next = 0;
-    bool is_ordered = true;
-    for (const hy_json_node *n = hy_json_first(hy_json_get(v->model, "merges")); n;
-         n = hy_json_next(n)) {
-        if (!read_merge(n, &left, &right)) continue;
-        hy_text_add(&left, hy_text_string(&right));
-        int32_t id = hy_tokenizer_find(v->tokens, hy_text_string(&left));
-        if (id < 0 || id >= v->count) continue;
-        merges++;
-        if (id == last) continue;
-        is_ordered &= isnan(v->scores[id]) != 0;
-        splits += count_splits(v, id, &right);
-        v->scores[id] = -(float)next++;
-        last = id;
+/* Is a token one character again and again? */
+static bool is_run(const vocabulary *v, int32_t id) {
+    size_t size;
+    const char *text = hy_tokenizer_token(v->tokens, id, &size);
+    size_t one = (size_t)hy_utf8_length((const uint8_t *)text, size);
+    for (size_t at = one; at < size && one > 0; at += one) {
+        if (size - at < one || memcmp(text, text + at, one) != 0) return false;
     }
-    for (int32_t id = 0; id < v->count; id++) {
-        if (isnan(v->scores[id]) && v->types[id] == HY_GGUF_TOKEN_NORMAL)
-            v->scores[id] = -(float)next++;
+    return one > 0;
+}
+
+/* The tokens that merges make, in order (-1: not a token), and the last merge of each token. */
+static size_t list_merges(const vocabulary *v, int32_t *made, int32_t *last) {
+    hy_text left = {0}, right = {0};
+    size_t count = 0;
+    const hy_json_node *n = hy_json_first(hy_json_get(v->model, "merges"));
+    for (; n; n = hy_json_next(n), count++) {
+        bool is_merge = read_merge(n, &left, &right);
+        hy_text_add(&left, hy_text_string(&right));
+        int32_t id = is_merge ? hy_tokenizer_find(v->tokens, hy_text_string(&left)) : -1;
+        made[count] = id < v->count ? id : -1;
+        if (made[count] >= 0) last[id] = (int32_t)count;
     }
     hy_text_free(&left);
     hy_text_free(&right);
-    HY_FAIL_IF(!is_ordered || merges != splits, HY_ERR_INPUT,
-               "%s: llama.cpp cannot compute these tokens: it merges pieces by their scores, and "
-               "this list of merges follows no scores",
-               v->path);
-    return HY_OK;
+    return count;
+}
+
+/* llama.cpp merges any two pieces that make a token, the one with the largest score first, and of
+ * equal ones the left one. That is the list of merges if it has all such pairs and those of a token
+ * one after the other. Runs of blanks have one score in SentencePiece, so their pairs are mixed. */
+static bool follow_merges(vocabulary *v, const int32_t *made, const int32_t *last, size_t count) {
+    hy_text part = {0};
+    int64_t merges = 0, splits = 0, next = 0, end = -1;
+    bool is_mixed = false, is_good = true;
+    for (size_t i = 0; i < count; i++) {
+        int32_t id = made[i];
+        if (id < 0) continue;
+        merges++;
+        if ((int64_t)i > end) {
+            next++;
+            end = last[id];
+            is_mixed = false;
+        } else if (i > 0 && made[i - 1] != id) {
+            is_mixed = true;
+        }
+        is_good &= !is_mixed || is_run(v, id);
+        if (last[id] > end) end = last[id];
+        if (!isnan(v->scores[id])) continue;
+        v->scores[id] = -(float)(next - 1);
+        splits += count_splits(v, id, &part);
+    }
+    for (int32_t id = 0; id < v->count; id++) {
+        bool is_left = isnan(v->scores[id]) && v->types[id] == HY_GGUF_TOKEN_NORMAL;
+        if (is_left) v->scores[id] = -(float)next++;
+    }
+    hy_text_free(&part);
+    return is_good && merges == splits;
+}
+
+static hy_status score_merges(vocabulary *v) {
+    size_t count = hy_json_size(hy_json_get(v->model, "merges"));
+    int32_t *made = calloc(count + 1, sizeof *made);
+    int32_t *last = calloc((size_t)v->count, sizeof *last);
+    hy_status status = HY_OK;
+    if (!made || !last) {
+        status = hy_fail(HY_ERR_MEMORY, "not enough memory for %zu merges", count);
+    } else if (!follow_merges(v, made, last, list_merges(v, made, last))) {
+        status = hy_fail(HY_ERR_INPUT,
+                         "%s: llama.cpp cannot compute these tokens: it merges pieces by their "
+                         "scores, and this list of merges follows no scores",
+                         v->path);
+    }
+    free(made);
+    free(last);
+    return status;
 }
 
 static hy_status set_scores(vocabulary *v) {
