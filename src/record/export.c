@@ -48,7 +48,7 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
-        out->prefix = kept->prefix;
+        if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
     } else {
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
