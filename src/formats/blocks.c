@@ -132,7 +132,7 @@ void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, in
 
 bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements) {
     enum { SOME = 256 }; /* whole blocks of every type */
-    float x[SOME], sum = 0;
+    float x[SOME] = {0}, sum = 0;
     const uint8_t *in = blocks;
     for (int64_t at = 0; at < elements && sum == 0; at += SOME) {
         int64_t n = elements - at < SOME ? elements - at : SOME;
