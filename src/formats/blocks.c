@@ -163,7 +163,7 @@ void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block) {
 
 bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements) {
     enum { SOME = 256 }; /* whole blocks of every type */
-    float x[SOME], sum = 0;
+    float x[SOME] = {0}, sum = 0;
     const uint8_t *in = blocks;
     for (int64_t at = 0; at < elements && sum == 0; at += SOME) {
         int64_t n = elements - at < SOME ? elements - at : SOME;
