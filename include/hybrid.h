@@ -391,18 +391,28 @@ typedef struct hy_export_options {
      * used them, quantised if they were; "folder": the weights in the base's files. A value other
      * than NULL implies merge. */
     const char *onto;
+    /* Instead of `out`: one file for llama.cpp, such as "mine.gguf", with the tokenizer and the chat
+     * template. `dtype` and `max_shard_size` are not used then. */
+    const char *gguf;
+    /* The numbers in that file: "f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k_m", "q5_k_m",
+     * "q6_k"; for adapters one of the first four. NULL: f32, f16 or bf16, as `dtype` "auto". */
+    const char *type;
+    /* Text, or other data, that such a file is calibrated with (hy_export_evaluate); NULL: none. */
+    const char *calibrate;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that
  * transformers loads: config.json, safetensors in one file or in shards with an index, and the
  * other files of the original model, such as its tokenizer. If the run averaged its last part, the
- * average is written. An incomplete folder never gets the name `out`. HY_ERR_INPUT: transformers
- * has no architecture for this model, or files of the original model are missing. */
+ * average is written. An incomplete folder never gets the name `out`. With options->gguf, the
+ * model may also be a folder that transformers loads. HY_ERR_INPUT: transformers or llama.cpp has no
+ * architecture for this model, or files of the original model are missing. */
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
 
 /* Merges an adapter that PEFT saved into the model folder options->base (NULL: the model that the
- * adapter names) and writes a whole model. options->onto is ignored. */
+ * adapter names) and writes a whole model. options->onto is ignored. With options->gguf and without
+ * options->merge, it writes the adapter itself, as a file for llama.cpp. */
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer);
 
@@ -545,6 +555,9 @@ typedef struct hy_evaluation {
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
     char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
+    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before */
+    uint64_t bytes;        /* of that file */
+    bool is_written;       /* that file was kept */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
@@ -578,6 +591,15 @@ typedef struct hy_merge_losses {
  * if the weights in the files need more memory than is free. */
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
+
+/* Writes options->gguf like hy_export, but measures: the held-out loss of the model before, of a
+ * file with numbers rounded to nearest, and with options->calibrate of a file where the errors of
+ * rounding are corrected for the inputs that the calibration text gives. The file with the lowest
+ * loss is kept. losses->base is not used. The list is allocated; free with hy_free. */
+static inline hy_status hy_export_evaluate(const char *checkpoint, const hy_export_options *options,
+                                           const hy_merge_options *losses,
+                                           const hy_observer *observer, hy_evaluation **out,
+                                           size_t *count);
 
 /* A model's folder from the Hugging Face hub. */
 typedef struct hy_downloaded {

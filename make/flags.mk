@@ -37,6 +37,9 @@ LINK = $(CC) $(CFLAGS) $(VARIANT_$(VARIANT)) $(LDFLAGS)
 
 # Only the loop pragmas of OpenMP are used: we manage threads ourselves (kernels/cpu/parallel.c).
 KERNEL_CFLAGS := -fopenmp-simd -ffp-contract=fast
+# formats/blocks*.c: the bytes of a file must not depend on the machine, so multiply and add are
+# never contracted. The other flags let loops become vectors and change no result.
+BLOCKS_CFLAGS := -fopenmp-simd -ffp-contract=off -fno-trapping-math -fno-math-errno
 
 ifeq ($(HY_NATIVE),1)
 ALL_CFLAGS += -march=native
@@ -81,7 +84,7 @@ $(1): $(if $(call differs,$(2),$(file <$(1))),FORCE)
 endef
 
 FLAGS_STAMP := $(OBJ)/flags
-$(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS)))
+$(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS) $(BLOCKS_CFLAGS)))
 LINK_STAMP := $(OBJ)/link-flags
 $(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 

@@ -35,7 +35,8 @@ compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 
 $(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig $(GEN)/has-libyaml
 	$(call say,CC,$<)
-	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
+	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) \
+	    $(if $(filter src/formats/blocks%,$<),$(BLOCKS_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
 
 $(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig $(GEN)/has-libyaml
 	$(call say,CC,$<)

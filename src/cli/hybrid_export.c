@@ -1,4 +1,5 @@
-/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers.
+/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers, or as
+ * a file for llama.cpp.
  *
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite. The program
  * uses only hybrid.h. */
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/program.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -26,8 +28,21 @@ typedef struct options {
 static const hy_cli_row rows[] = {
     {"--out", "FOLDER", HY_CLI_TEXT, AT(export.out),
      "Folder to write. It appears only when it is complete."},
+    {"--gguf", "FILE", HY_CLI_TEXT, AT(export.gguf),
+     "Instead of a folder, write one file for llama.cpp and the programs that use it, with "
+     "tokenizer "
+     "and chat template. The model may also be a folder that transformers loads."},
+    {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
+     "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
+     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger and nearer; q4_0, q5_0: "
+     "older types.",
+     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
+    {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
+     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs. "
+     "hybrid-export measures the held-out loss with and without it, and keeps the better file."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
-     "Number type of the weights. auto (default): as in the original model folder, or as in the "
+     "Number type of the weights in a folder. auto (default): as in the original model folder, or "
+     "as in the "
      "checkpoint.",
      "auto, fp32, bf16, fp16"},
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
@@ -38,10 +53,11 @@ static const hy_cli_row rows[] = {
      "merge into."},
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
      "For a run with adapters: add them to the base weights and write a full model. Without it, "
-     "only the adapters are written, in PEFT's format."},
+     "only the adapters are written, in PEFT's format, or with --gguf as an adapter of llama.cpp."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "Merge this PEFT adapter into the weights of --base instead of exporting a checkpoint. "
-     "Without --base: into the model that the adapter names. No run is needed."},
+     "Without --base: into the model that the adapter names. No run is needed. With --gguf and "
+     "without --merge: write the adapter itself for llama.cpp."},
     {"--merge-onto", "WHAT", HY_CLI_TEXT, AT(export.onto),
      "Weights to merge the adapters into. trained (default): the base as in training, quantised if "
      "the run quantised it; folder: the original weights of the model folder.",
@@ -55,7 +71,8 @@ static const hy_cli_row rows[] = {
     {"--device", "NAME", HY_CLI_TEXT, AT(losses.device),
      "Device for this comparison: auto, cpu, cuda, cuda:1. Default: the run's setting.",
      "auto, cpu, cuda"},
-    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite), "Replace the folder if it exists."},
+    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
+     "Replace the folder or file if it exists."},
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
@@ -63,13 +80,16 @@ static const hy_cli_program program = {
     .name = "hybrid-export",
     .before =
         "Usage: hybrid-export [CHECKPOINT] --out FOLDER [options]\n"
+        "       hybrid-export [CHECKPOINT] --gguf FILE [--type TYPE] [options]\n"
         "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
         "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
         "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
-        "files of the model that the run started from.\n\n",
+        "files of the model that the run started from. With --gguf, writes one file for\n"
+        "llama.cpp instead.\n\n",
     .after =
         "\n"
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "          hybrid-export runs/mine --gguf mine.gguf --type q4_k_m\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
         "merged\n"
@@ -81,8 +101,8 @@ static const hy_cli_program program = {
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",
     .word_type = "folder",
-    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint. Default: the "
-                 "newest run in runs/.",
+    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint; with --gguf also "
+                 "a model folder. Default: the newest run in runs/.",
 };
 
 /* Parses "5GB", "2GiB", "500M"; 0 if the text is not a size. */
@@ -112,7 +132,7 @@ static void on_message(void *user, hy_message_level level, const char *text) {
         hy_cli_note("%s", text);
 }
 
-/* Draws a progress line while losses are computed, only on a terminal. */
+/* Draws a progress line while losses are computed or a file is written, only on a terminal. */
 static void draw_progress(void *user, const char *what, double fraction) {
     const options *o = user;
     if (o->is_quiet || !isatty(STDERR_FILENO)) return;
@@ -146,6 +166,36 @@ static int compare(const options *o, const char *checkpoint) {
     return HY_EXIT_DONE;
 }
 
+/* A file for llama.cpp: what its number types cost. */
+static int write_measured(const options *o, const char *checkpoint, const hy_observer *observer) {
+    hy_merge_options how = o->losses;
+    hy_evaluation *list;
+    size_t count;
+    how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
+    hy_status status = hy_export_evaluate(checkpoint, &o->export, &how, observer, &list, &count);
+    if (status != HY_OK) return hy_cli_fail(status);
+    if (!o->is_quiet) {
+        hy_cli_table table;
+        hy_cli_terminal terminal;
+        hy_cli_terminal_init(&terminal, stdout, false, false);
+        hy_cli_table_begin(&table, "lrrrl");
+        hy_cli_table_row(&table, "rounding", "size", "held-out loss", "increase", "", NULL);
+        for (size_t i = 0; i < count; i++) {
+            const hy_evaluation *e = &list[i];
+            char change[24] = "";
+            if (i > 0) snprintf(change, sizeof change, "%+.4f", e->loss - list[0].loss);
+            hy_cli_table_row(&table, i > 0 ? e->rounding : "before",
+                             i > 0 ? hy_cli_bytes(e->bytes).text : "", hy_cli_loss(e->loss).text,
+                             change, e->is_written ? "written" : "", NULL);
+        }
+        hy_cli_table_print(&table, &terminal, true);
+        hy_cli_printf(stdout, "%lld tokens of %s\nwrote %s\n", (long long)list[0].tokens,
+                      list[0].data, o->export.gguf);
+    }
+    hy_free(list);
+    return HY_EXIT_DONE;
+}
+
 static bool wants_losses(const options *o) {
     return o->eval_batches != UINT64_MAX || o->losses.data != NULL;
 }
@@ -155,7 +205,8 @@ static int check_adapter(const options *o, int argc, char **argv) {
     if (argc > 1)
         return hy_cli_wrong_usage(
             "--adapter replaces the checkpoint argument; unexpected argument ", argv[1]);
-    if (!o->export.merge) return hy_cli_wrong_usage("--adapter needs --merge", "");
+    if (!o->export.merge && !o->export.gguf)
+        return hy_cli_wrong_usage("--adapter needs --merge, or --gguf FILE", "");
     if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
         return hy_cli_wrong_usage(
             "with --adapter, --merge-onto accepts only \"folder\", because there is no run; got ",
@@ -174,10 +225,13 @@ static int check_options(options *o, int argc, char **argv) {
     if (code != 0) return code;
     if (argc > 2)
         return hy_cli_wrong_usage("only one checkpoint is allowed; unexpected argument ", argv[2]);
-    if (o->export.out == NULL || !*o->export.out)
-        return hy_cli_wrong_usage("--out FOLDER is missing", "");
-    if ((wants_losses(o) || o->losses.device) && !is_merge)
-        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge", "");
+    bool has_out = o->export.out != NULL && *o->export.out;
+    if (!has_out && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--out FOLDER or --gguf FILE is missing", "");
+    if ((wants_losses(o) || o->losses.device) && !is_merge && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge or --gguf", "");
+    if (o->export.calibrate != NULL && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--calibrate needs --gguf FILE", "");
     const char *onto = o->export.onto;
     if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
         return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);
@@ -190,7 +244,7 @@ static int check_options(options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options o = {.eval_batches = UINT64_MAX};
-    hy_observer observer = {.user = &o, .on_message = on_message};
+    hy_observer observer = {.user = &o, .on_message = on_message, .on_progress = draw_progress};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);
@@ -201,9 +255,13 @@ int main(int argc, char **argv) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
     }
+    bool is_measured = o.export.gguf && (o.export.calibrate || wants_losses(&o));
+    if (is_measured && o.adapter == NULL)
+        return hy_cli_flushed(write_measured(&o, checkpoint, &observer));
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
                                          : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
-    if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
+    if (!o.is_quiet)
+        hy_cli_printf(stdout, "wrote %s\n", o.export.gguf ? o.export.gguf : o.export.out);
     return wants_losses(&o) ? hy_cli_flushed(compare(&o, checkpoint)) : HY_EXIT_DONE;
 }

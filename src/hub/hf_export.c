@@ -16,8 +16,8 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/say.h"
+#include "hub/gguf_load.h"
 #include "hub/hf_config.h"
-#include "hub/hf_load.h"
 #include "hub/hf_names.h"
 #include "hub/peft.h"
 #include "tokenizer/tokenizer.h"
@@ -239,19 +239,29 @@ static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *
     return status;
 }
 
+/* The source's config.json. */
+static hy_status read_source(const char *source, hy_json **out) {
+    char path[HY_HF_PATH_MAX];
+    hy_text text = {0};
+    HY_TRY(hy_path_join(path, sizeof path, source, "config.json"));
+    if (!hy_gguf_is_file(source)) return hy_json_read_file(path, out);
+    hy_status status = hy_gguf_config_json(source, &text);
+    if (status == HY_OK) status = hy_json_parse(text.data, text.size, source, out);
+    hy_text_free(&text);
+    return status;
+}
+
 /* The source's file with a new dtype; if a setting changed the shape, a new file. */
 static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy_text *text) {
-    char path[HY_HF_PATH_MAX];
     hy_hf_config config;
     hy_json *json;
     bool is_same;
     if (!has_source(e)) {
         return hy_hf_config_write(&e->shape, e->w->dtype, NULL, tokens, text);
     }
-    HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
     HY_TRY(hy_hf_config_look(e->w->source, &config));
     HY_TRY(says_the_same(e, &config, &is_same));
-    HY_TRY(hy_json_read_file(path, &json));
+    HY_TRY(read_source(e->w->source, &json));
     const hy_json_node *root = hy_json_root(json);
     if (config.has_images) root = hy_json_get(root, "text_config");
     bool is_kept = is_same && !config.has_images;
@@ -294,7 +304,19 @@ static hy_status copy_side_files(const char *root, const char *from, const char 
 }
 
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer) {
-    return copy_side_files(from, from, to, observer);
+    return hy_gguf_is_file(from) ? hy_gguf_put_side_files(from, to)
+                                 : copy_side_files(from, from, to, observer);
+}
+
+hy_status hy_hf_copy_config(const char *from, const char *to) {
+    char path[HY_HF_PATH_MAX];
+    hy_text text = {0};
+    HY_TRY(hy_path_join(path, sizeof path, from, "config.json"));
+    if (!hy_gguf_is_file(from)) return hy_hf_copy_file(path, to, "config.json");
+    hy_status status = hy_gguf_config_json(from, &text);
+    if (status == HY_OK) status = hy_hf_put_file(to, "config.json", text.data, text.size);
+    hy_text_free(&text);
+    return status;
 }
 
 static hy_status write_format(const export_job *e) {

@@ -21,12 +21,15 @@ typedef struct hy_hf_writing {
     const hy_shape *shape;
     const hy_params *params;
     hy_dtype dtype;          /* fp32, bf16 or fp16 */
+    const char *type;        /* of a file for llama.cpp (gguf_export.h); NULL: as dtype */
     hy_prompt_format prompt; /* of the rows; a built-in template becomes the folder's */
     uint64_t shard_size;     /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
-    bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */
-    const char *base;            /* the base model's name in that folder */
+    bool is_gguf;     /* `folder` is a file for llama.cpp (gguf_export.h) */
+    bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
+    const char *base; /* the base model's name in that folder */
+    const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
     const hy_observer *observer; /* is warned if the architecture differs from the source's */
 } hy_hf_writing;
 
@@ -45,3 +48,5 @@ hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name
 /* Copies the other files of a model folder, without config.json and weights. The observer (may
  * be NULL) is warned of entries that are skipped because they are not files of the folder. */
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);
+/* Copies config.json; for a GGUF file, writes one. */
+hy_status hy_hf_copy_config(const char *from, const char *to);

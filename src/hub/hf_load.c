@@ -114,7 +114,7 @@ static hy_status do_job(loading *l, worker *w) {
     bool has_all = first >= entry->begin && first + elements <= entry->begin + entry->count;
     bool is_elsewhere = l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
     if (has_none || is_elsewhere) return HY_OK;
-    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
+    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted && !p->is_decoded;
     char *backing = hy_store_host(l->store, item); /* NULL: the host cannot access it */
     if (!has_all) backing = NULL;
     if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "hub/gguf_load.h"
 #include "hub/hf_config.h"
 #include "hub/hf_export.h"
 #include "hub/hf_folder.h"
@@ -140,6 +141,7 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     char path[HY_HF_PATH_MAX], beside[HY_HF_PATH_MAX], original[HY_HF_PATH_MAX];
     HY_TRY(remove_tokenizer(folder));
     if (hy_llama2c_tokenizer_is_named(tokenizer)) return convert(tokenizer, folder);
+    if (hy_gguf_is_file(tokenizer)) return hy_gguf_put_side_files(tokenizer, folder);
     if (hy_path_is_dir(tokenizer)) {
         HY_TRY(hy_tokenizer_file(tokenizer, path, sizeof path));
     } else {

@@ -97,6 +97,14 @@ typedef struct hy_unit_hook {
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
 
+/* Called in evaluation for every matmul with a matrix of a block, after it was enqueued. `input` is
+ * (N, columns of the matrix), in device memory that the next op may overwrite: what is enqueued on
+ * the stream now still reads it. */
+typedef struct hy_matmul_watch {
+    void *context;
+    hy_status (*see)(void *context, hy_stream *stream, int32_t param, const hy_tensor *input);
+} hy_matmul_watch;
+
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
     hy_stream *stream;
@@ -117,6 +125,7 @@ typedef struct hy_batch_input {
     float loss_scale;            /* gradients are of loss_scale * sum of losses */
     bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
     const hy_unit_hook *hook;    /* or NULL */
+    const hy_matmul_watch *watch; /* for hy_batch_evaluate_unit; or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4
@@ -179,6 +188,9 @@ void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
 /* Forward only; computes losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
+/* The part of an evaluation that is one unit. Units follow one another from 0; between two calls
+ * residuals stay in the plan's memory, so nothing else may use it. */
+hy_status hy_batch_evaluate_unit(hy_batch_plan *plan, const hy_batch_input *input, int32_t unit);
 /* A dry run of one pass: visits its units with all calls to hook and stores, but runs no op. The
  * planner counts with it. */
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);

@@ -66,8 +66,7 @@ static double yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* The factor of cosine and sine. */
-static double attention_factor(const hy_shape *s) {
+double hy_shape_rope_attention(const hy_shape *s) {
     const hy_rope_options *o = &s->more.rope;
     if (o->attention_factor > 0) return o->attention_factor;
     if (s->rope_scaling == HY_ROPE_SCALED_LONGROPE) {
@@ -109,11 +108,16 @@ static double frequency_of(const hy_shape *s, int32_t seq, int32_t pair, double 
     return plain;
 }
 
+double hy_shape_rope_divisor(const hy_shape *s, int32_t seq, int32_t pair) {
+    return frequency_of(s, seq, pair, s->rope_theta, false) /
+           frequency_of(s, seq, pair, s->rope_theta, true);
+}
+
 /* ---- tables ----------------------------------------------------------------------------------- */
 
 static void fill_table(const hy_shape *s, int32_t seq, double theta, bool is_scaled, float *table) {
     int32_t half = hy_shape_rotary(s) / 2;
-    double factor = is_scaled ? attention_factor(s) : 1;
+    double factor = is_scaled ? hy_shape_rope_attention(s) : 1;
     for (int32_t i = 0; i < half; i++) {
         double frequency = frequency_of(s, seq, i, theta, is_scaled);
         for (int32_t t = 0; t < seq; t++) {

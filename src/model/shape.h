@@ -189,6 +189,10 @@ hy_rope_table hy_shape_rope(const hy_shape *shape, int32_t layer);
 /* Elements of a head that are rotated. */
 int32_t hy_shape_rotary(const hy_shape *shape);
 int hy_shape_rope_count(const hy_shape *shape); /* tables: 1, or 2 with a local one */
+/* What scaling does to the full table: the factor of cosine and sine, and what divides the frequency
+ * of a pair in sequences of this length. */
+double hy_shape_rope_attention(const hy_shape *shape);
+double hy_shape_rope_divisor(const hy_shape *shape, int32_t seq, int32_t pair);
 /* Floats of all tables for sequences of this length; 0: no rope. */
 int64_t hy_shape_rope_floats(const hy_shape *shape, int32_t seq);
 /* Fills the tables, each (seq, R/2, 2): cosine and sine of every position and frequency; first the

@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "hub/gguf_export.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
@@ -47,12 +48,13 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
-        out->prefix = kept->prefix;
+        if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
     } else {
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
     HY_TRY(find_tokenizer(settings, kind, out));
-    if (kind != HY_FILES_HF) out->source[0] = 0; /* there is only a weight file */
+    if (kind != HY_FILES_HF && kind != HY_FILES_GGUF)
+        out->source[0] = 0; /* there is only a weight file */
     if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
     hy_hf_config config;
     HY_TRY(hy_hf_config_read(out->source, &config));
@@ -70,7 +72,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     writing.prompt = plan->prompt;
     writing.shape = &model->shape;
     writing.params = &model->params;
-    return hy_hf_write(&writing);
+    return writing.is_gguf ? hy_gguf_write(&writing) : hy_hf_write(&writing);
 }
 
 /* The name of a file of another format would promise that format. */
@@ -87,12 +89,45 @@ static hy_status check_name(const char *out) {
                        "%s looks like a %s file, but an export is a folder with config.json, "
                        "model.safetensors and the tokenizer: name a folder%s",
                        out, endings[i],
-                       i < 2 ? "; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of it" : "");
+                       i < 2 ? ", or use --gguf FILE for a file of llama.cpp" : "");
     }
     return HY_OK;
 }
 
+static hy_status check_gguf(const hy_export_options *options) {
+    const char *path = options->gguf;
+    bool has_both = options->out && options->out[0];
+    HY_FAIL_IF(!path[0], HY_ERR_INPUT, "the name of the output file is empty");
+    HY_FAIL_IF(has_both, HY_ERR_INPUT,
+               "--out writes a folder and --gguf writes a file; use one of them");
+    HY_FAIL_IF(options->dtype, HY_ERR_INPUT,
+               "--dtype is for folders; with --gguf, use --type (" HY_GGUF_TYPES ")");
+    HY_FAIL_IF(options->max_shard_size, HY_ERR_INPUT,
+               "--max-shard-size is for folders; --gguf writes one file");
+    if (options->type) HY_TRY(hy_gguf_check_type(options->type, false));
+    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT,
+               "%s is a folder; --gguf needs the name of a file, such as %s/model.gguf", path,
+               path);
+    HY_FAIL_IF(hy_path_exists(path) && !options->overwrite, HY_ERR_INPUT,
+               "%s already exists; choose another file, or use --overwrite", path);
+    return HY_OK;
+}
+
+hy_hf_writing hy_export_writing(const hy_export_request *request) {
+    const hy_export_options *options = request->options;
+    uint64_t most = options->max_shard_size;
+    return (hy_hf_writing){.folder = options->gguf ? options->gguf : options->out,
+                           .is_gguf = options->gguf,
+                           .type = options->type,
+                           .shard_size = most ? most : HY_DEFAULT_SHARD,
+                           .observer = request->observer,
+                           .moments = request->moments};
+}
+
 hy_status hy_export_check_out(const hy_export_options *options) {
+    if (options->gguf) return check_gguf(options);
+    HY_FAIL_IF(options->type, HY_ERR_INPUT,
+               "--type is for --gguf FILE; a folder has --dtype fp32, bf16 or fp16");
     HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT,
                "the name of the output folder is empty");
     HY_TRY(check_name(options->out));

@@ -1,7 +1,8 @@
-/* export_adapter.c: merges a PEFT adapter into a model folder. See hybrid.h.
+/* export_adapter.c: merges a PEFT adapter into a model folder, or writes one of both as a file for
+ * llama.cpp. See hybrid.h.
  *
  * No run is needed: the adapter's folder describes the adapter, the model folder has the
- * weights, and the folder writer requests one piece after the other. Modules that the adapter
+ * weights, and the writer requests one piece after the other. Modules that the adapter
  * trains whole come from its own file. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ typedef struct pair {
     hy_peft_file adapter;
     hy_weight_files base;
     char base_path[HY_HF_PATH_MAX];
+    bool is_merged;
 } pair;
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -60,7 +62,7 @@ static hy_status open_pair(pair *p, const char *adapter, const char *base) {
     HY_TRY(hy_model_create(&shape, &p->model));
     HY_TRY(hy_settings_select(s, p->model));
     HY_TRY(hy_peft_open(s->lora.adapter, p->model, &p->adapter));
-    return hy_weight_files_open(p->base_path, p->model, &p->base);
+    return p->is_merged ? hy_weight_files_open(p->base_path, p->model, &p->base) : HY_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -90,42 +92,75 @@ static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t 
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static hy_status write_merged(pair *p, const hy_export_options *options,
-                              const hy_observer *observer) {
+/* A model with the adapter merged, the adapter alone, or without one the model. */
+static hy_status write_pair(pair *p, const hy_export_request *request) {
     const hy_settings *s = hy_config_settings(p->config);
+    const char *adapter = s->lora.adapter;
     hy_export_plan plan;
     hy_dtype_choice dtype;
-    HY_TRY(hy_export_choose_dtype(options, &dtype));
+    HY_TRY(hy_export_choose_dtype(request->options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
-    HY_TRY(hy_prompt_format_read(s->lora.adapter, &plan.prompt));
+    HY_TRY(hy_prompt_format_read(adapter[0] ? adapter : p->base_path, &plan.prompt));
     hy_merge sum = hy_merge_begin(&p->model->shape, &p->model->params, read_pair, p);
-    hy_status status = hy_export_write(&plan, p->model,
-                                       (hy_hf_writing){.folder = options->out,
-                                                       .shard_size = options->max_shard_size
-                                                                         ? options->max_shard_size
-                                                                         : HY_DEFAULT_SHARD,
-                                                       .read = hy_merge_read,
-                                                       .context = &sum,
-                                                       .observer = observer});
+    hy_hf_writing writing = hy_export_writing(request);
+    writing.read = p->is_merged ? hy_merge_read : read_pair;
+    writing.context = p->is_merged ? (void *)&sum : p;
+    writing.is_adapter = adapter[0] && !p->is_merged;
+    hy_status status = hy_export_write(&plan, p->model, writing);
     hy_merge_end(&sum);
+    return status;
+}
+
+static void close_pair(pair *p) {
+    hy_weight_files_close(&p->base);
+    hy_peft_close(&p->adapter);
+    hy_model_destroy(p->model);
+    hy_config_destroy(p->config);
+}
+
+hy_status hy_export_adapter(const char *adapter, const hy_export_request *request) {
+    const hy_export_options *options = request->options;
+    pair p = {.is_merged = !options->gguf || options->merge};
+    HY_TRY(hy_export_check_out(options));
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
+    hy_status status = open_pair(&p, adapter, options->base);
+    if (status == HY_OK) status = write_pair(&p, request);
+    if (status == HY_OK && p.is_merged)
+        hy_say_to(request->observer, HY_NOTE, "merged %s into the weights of %s",
+                  hy_config_settings(p.config)->lora.adapter, p.base_path);
+    close_pair(&p);
     return status;
 }
 
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer) {
-    pair p = {0};
     static const hy_observer nobody = {0};
-    if (!observer) observer = &nobody;
-    HY_TRY(hy_export_check_out(options));
-    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
-    hy_status status = open_pair(&p, adapter, options->base);
-    if (status == HY_OK) status = write_merged(&p, options, observer);
-    if (status == HY_OK)
-        hy_say_to(observer, HY_NOTE, "merged %s into the weights of %s",
-                  hy_config_settings(p.config)->lora.adapter, p.base_path);
-    hy_weight_files_close(&p.base);
-    hy_peft_close(&p.adapter);
-    hy_model_destroy(p.model);
-    hy_config_destroy(p.config);
+    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    return hy_export_adapter(adapter, &request);
+}
+
+/* ---- a model without a run ------------------------------------------------------------------- */
+
+bool hy_export_is_model(const char *name) {
+    char config[HY_PATH_MAX], manifest[HY_PATH_MAX], path[HY_HF_PATH_MAX];
+    hy_model_files kind;
+    if (!hy_path_is_dir(name)) return hy_hf_find(name, &kind, path) == HY_OK && kind;
+    return hy_path_join(config, sizeof config, name, "config.json") == HY_OK &&
+           hy_path_join(manifest, sizeof manifest, name, "manifest.json") == HY_OK &&
+           hy_path_exists(config) && !hy_path_exists(manifest);
+}
+
+hy_status hy_export_model(const char *name, const hy_export_request *request) {
+    pair p = {0};
+    hy_model_files kind;
+    hy_shape shape;
+    hy_status status = hy_config_create(&p.config);
+    if (status == HY_OK) status = hy_config_set(p.config, "model", name, HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_hf_find(name, &kind, p.base_path);
+    if (status == HY_OK) status = hy_shape_from_settings(hy_config_settings(p.config), &shape);
+    if (status == HY_OK) status = hy_model_create(&shape, &p.model);
+    if (status == HY_OK) status = hy_weight_files_open(p.base_path, p.model, &p.base);
+    if (status == HY_OK) status = write_pair(&p, request);
+    close_pair(&p);
     return status;
 }

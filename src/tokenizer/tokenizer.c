@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "formats/gguf.h"
+#include "tokenizer/tokenizer_gguf.h"
 #include "tokenizer/tokenizer_llama2c.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/tokenizer_sentencepiece.h"
@@ -72,11 +74,9 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
     bool is_said[2] = {false, false};
     for (int f = 0; f < 2; f++) {
-        char path[PATH_MAX_BYTES];
         hy_json *json;
-        HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
-        if (!hy_path_exists(path)) continue;
-        HY_TRY(hy_json_read_file(path, &json));
+        HY_TRY(hy_tokenizer_read_beside(folder, files[f], &json));
+        if (!json) continue;
         if (hy_json_get(hy_json_root(json), "add_bos_token")) t->guess = NULL;
         for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: none */
             const hy_json_node *node = hy_json_get(hy_json_root(json), roles[i].key);
@@ -121,37 +121,59 @@ hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy
     return status;
 }
 
+/* The file of a tokenizer: `path`, or the one in that folder. */
+static hy_status find_file(const char *path, char file[PATH_MAX_BYTES]) {
+    if (!hy_path_is_dir(path)) return hy_path_join(file, PATH_MAX_BYTES, "", path);
+    HY_TRY(hy_tokenizer_file(path, file, PATH_MAX_BYTES));
+    HY_FAIL_IF(!file[0], HY_ERR_INPUT,
+               "%s: this folder has no tokenizer.json and no tokenizer.model", path);
+    return HY_OK;
+}
+
+/* The text of a tokenizer.json for a file of any kind. `pieces`: of a SentencePiece file, the rest. */
+static hy_status read_json(const char *file, hy_text *out, hy_sentencepiece *pieces) {
+    hy_file_map map;
+    if (hy_llama2c_tokenizer_is_named(file)) return hy_llama2c_tokenizer_json(file, out);
+    if (hy_sentencepiece_is_named(file)) {
+        hy_status status = hy_sentencepiece_json(file, pieces);
+        *out = pieces->json;
+        return status;
+    }
+    if (hy_vocab_files_are_named(file)) return hy_vocab_files_json(file, out);
+    if (hy_gguf_is_file(file)) {
+        HY_TRY(hy_gguf_tokenizer_json(file, "tokenizer.json", out));
+        HY_FAIL_IF(out->size == 0, HY_ERR_INPUT, "%s has no tokenizer", file);
+        return HY_OK;
+    }
+    HY_TRY(hy_file_map_open(file, &map));
+    hy_text_add_bytes(out, map.data ? (const char *)map.data : "", map.size);
+    hy_file_map_close(&map);
+    return hy_text_status(out);
+}
+
+hy_status hy_tokenizer_json(const char *path, hy_text *out) {
+    char file[PATH_MAX_BYTES];
+    hy_sentencepiece pieces = {0};
+    HY_TRY(find_file(path, file));
+    return read_json(file, out, &pieces);
+}
+
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
-    if (hy_path_is_dir(path)) {
-        HY_TRY(hy_tokenizer_file(path, file, sizeof file));
-        HY_FAIL_IF(!file[0], HY_ERR_INPUT,
-                   "%s: this folder has no tokenizer.json and no tokenizer.model", path);
-        path = file;
-    }
-    if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
-    hy_file_map map = {0};
     hy_text json = {0};
     hy_sentencepiece pieces = {0};
     hy_tokenizer *t = NULL;
-    bool has_pieces = hy_sentencepiece_is_named(path);
-    bool is_converted = has_pieces || hy_vocab_files_are_named(path);
-    HY_TRY(hy_path_parent(folder, sizeof folder, path));
-    hy_status status = has_pieces     ? hy_sentencepiece_json(path, &pieces)
-                       : is_converted ? hy_vocab_files_json(path, &json)
-                                      : hy_file_map_open(path, &map);
-    if (has_pieces) json = pieces.json;
-    const char *text = is_converted ? json.data : (const char *)map.data;
-    if (status == HY_OK) {
-        status =
-            hy_tokenizer_parse(text ? text : "", is_converted ? json.size : map.size, path, &t);
-        if (!is_converted) hy_file_map_close(&map);
-    }
+    HY_TRY(find_file(path, file));
+    bool has_pieces = hy_sentencepiece_is_named(file);
+    HY_TRY(hy_gguf_is_file(file) ? hy_path_join(folder, sizeof folder, "", file)
+                                 : hy_path_parent(folder, sizeof folder, file));
+    hy_status status = read_json(file, &json, &pieces);
+    if (status == HY_OK) status = hy_tokenizer_parse(hy_text_string(&json), json.size, file, &t);
     hy_text_free(&json);
     HY_TRY(status);
     for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = pieces.ends[i];
     if (has_pieces) t->guess = pieces.class ? pieces.class : "sentencepiece";
-    status = read_roles(t, folder);
+    if (!hy_llama2c_tokenizer_is_named(file)) status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);
     return status;

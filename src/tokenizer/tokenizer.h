@@ -33,6 +33,10 @@ void hy_ids_free(hy_ids *ids); /* leaves it empty */
 /* Opens a tokenizer from memory, without other files; error messages use `name`. */
 hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out);
 
+/* Appends the text of a tokenizer.json for a tokenizer that hy_tokenizer_open accepts. SentencePiece
+ * files use keys of their own (tokenizer_sentencepiece.h). */
+hy_status hy_tokenizer_json(const char *path, hy_text *out);
+
 /* Appends the ids of `size` bytes of text. On failure, `out` may hold some of them. */
 hy_status hy_tokenizer_encode(const hy_tokenizer *tokenizer, const char *text, size_t size,
                               int flags, hy_ids *out);
@@ -70,3 +74,6 @@ int32_t hy_tokenizer_bos(const hy_tokenizer *tokenizer);
  * in transformers. How the file is read: "sentencepiece", or a class of transformers. Otherwise
  * NULL. */
 const char *hy_tokenizer_guess(const hy_tokenizer *tokenizer);
+
+/* The character that spells a byte in the printable alphabet of byte-level BPE. */
+uint32_t hy_byte_spelling(uint8_t byte);

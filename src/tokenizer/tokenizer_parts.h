@@ -366,7 +366,3 @@ hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const c
 typedef hy_status (*hy_word_taker)(void *context, const char *word, size_t size);
 hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
                          bool is_first, hy_word_taker take, void *context);
-
-/* The printable alphabet of byte-level BPE: the character of a byte, and the byte of a character
- * (-1: none). */
-uint32_t hy_byte_spelling(uint8_t byte);

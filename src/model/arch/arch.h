@@ -3,7 +3,8 @@
  *
  * Each is one const hy_family in a file of this folder; families with the same names share a
  * table. hub reads and writes model folders by these tables, and adapters take their module
- * names from them: no other file contains module names. config.h reads and writes the fields. */
+ * names from them: no other file contains module names. config.h reads and writes the fields. Each
+ * also says how llama.cpp runs it, if it does. */
 #pragma once
 
 #include <stddef.h>
@@ -58,6 +59,41 @@ typedef struct hy_config_field {
 
 #define HY_AT(member) offsetof(hy_shape, member)
 
+/* The biases of an architecture of llama.cpp, besides those of q, k and v, which are optional. */
+typedef enum hy_gguf_biases {
+    HY_GGUF_NO_BIASES,  /* it reads no others */
+    HY_GGUF_ANY_BIASES, /* it reads those that are there */
+    HY_GGUF_ALL_BIASES  /* it needs all, also those of q, k and v */
+} hy_gguf_biases;
+
+/* What an architecture of llama.cpp reads about rope, besides its base, size, linear scaling and
+ * yarn. */
+enum {
+    HY_GGUF_LLAMA3 = 1,      /* rope_freqs.weight: what divides the frequencies */
+    HY_GGUF_LONGROPE = 2,    /* the same for short and for long sequences */
+    HY_GGUF_YARN_LIMITS = 4, /* yarn's beta_fast, beta_slow and mscale_all_dim */
+    HY_GGUF_LOCAL_BASE =
+        8, /* the base of layers with a window; then yarn is not for such a model */
+};
+
+/* How llama.cpp runs a family (hub/gguf_names.h). */
+typedef struct hy_gguf_arch {
+    const char *name; /* general.architecture; NULL: llama.cpp does not know the family */
+    const hy_modules *modules;
+    /* Keys that only this architecture has, without its name before them; ends with {0}. NULL: none.
+     * HY_CONFIG_POSITIONS is a switch: the layers have rope. */
+    const hy_config_field *fields;
+    hy_gguf_biases biases;
+    int32_t rope;        /* HY_GGUF_LLAMA3, ... */
+    int32_t rope_period; /* one of so many layers has no rope; 0: all have it */
+    bool is_paired;      /* rows of q and k in neighbouring pairs: 2i, 2i+1 are our i, i + D/2 */
+    bool has_windows;    /* others ignore windows */
+    bool needs_head;     /* a tied head is written, too */
+    bool lacks_head;     /* the head is always tied */
+    bool is_square;      /* heads x head size is the width */
+    int32_t largest; /* with so many layers, scores are divided by sqrt(C / H) instead of sqrt(D) */
+} hy_gguf_arch;
+
 typedef struct hy_family {
     const char *name;       /* "llama": model_type in config.json, and shape.architecture */
     const char *class_name; /* "LlamaForCausalLM" */
@@ -75,6 +111,7 @@ typedef struct hy_family {
     int32_t window_period;
     bool has_one_window; /* transformers ignores layer_types: all layers have the window, or none */
     bool needs_name;     /* only a shape that names the family belongs to it */
+    hy_gguf_arch gguf;
 } hy_family;
 
 extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy_qwen3;
@@ -124,6 +161,18 @@ extern const hy_shape hy_llama_base;
     { "attention_bias", HY_CONFIG_ATTENTION_BIAS, 0, 0 }
 #define HY_MLP_BIAS_FIELD                                                                          \
     { "mlp_bias", HY_CONFIG_MLP_BIAS, 0, 0 }
+
+/* The tensor names of llama.cpp (gguf.c): q, k, v, gate and up apart; qkv, gate and up in one; and
+ * an mlp without a gate. */
+extern const hy_modules hy_gguf_modules[HY_P_KIND_COUNT], hy_gguf_fused_modules[HY_P_KIND_COUNT],
+    hy_gguf_plain_modules[HY_P_KIND_COUNT];
+/* llama.cpp's Llama, which also runs Mistral. */
+#define HY_GGUF_LLAMA                                                                              \
+    .gguf = {.name = "llama",                                                                      \
+             .modules = hy_gguf_modules,                                                           \
+             .biases = HY_GGUF_ANY_BIASES,                                                         \
+             .is_paired = true,                                                                    \
+             .rope = HY_GGUF_LLAMA3 | HY_GGUF_LONGROPE}
 
 const hy_family *hy_family_of(hy_arch arch); /* NULL: HY_ARCH_NONE */
 /* The family that names the modules of a shape. A shape without an architecture uses the closest

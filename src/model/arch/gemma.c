@@ -61,7 +61,24 @@ static void finish(hy_shape *s) { s->more.embed_scale = sqrt(s->width); }
     .modules = modules, .ignored = hy_llama_ignored, .block = hy_sandwich_norm_block,              \
     .finish = finish, .needs_name = true
 
-const hy_family hy_gemma2 = {
-    .name = "gemma2", GEMMA("Gemma2"), .fields = fields2, .base = &base2, .window_period = 2};
-const hy_family hy_gemma3 = {
-    .name = "gemma3_text", GEMMA("Gemma3"), .fields = fields3, .base = &base3, .window_period = 6};
+static const hy_config_field keys2[] = {
+    {"attn_logit_softcapping", HY_CONFIG_NUMBER, HY_AT(more.attention_softcap), 50},
+    {"final_logit_softcapping", HY_CONFIG_NUMBER, HY_AT(more.logit_softcap), 30},
+    {0}};
+static const hy_config_field keys3[] = {
+    {"final_logit_softcapping", HY_CONFIG_OPTIONAL, HY_AT(more.logit_softcap), 0}, {0}};
+
+const hy_family hy_gemma2 = {.name = "gemma2",
+                             GEMMA("Gemma2"),
+                             .fields = fields2,
+                             .base = &base2,
+                             .window_period = 2,
+                             .gguf = {"gemma2", hy_gguf_modules, keys2, .has_windows = true,
+                                      .lacks_head = true, .largest = 46}};
+const hy_family hy_gemma3 = {.name = "gemma3_text",
+                             GEMMA("Gemma3"),
+                             .fields = fields3,
+                             .base = &base3,
+                             .window_period = 6,
+                             .gguf = {"gemma3", hy_gguf_modules, keys3, .rope = HY_GGUF_LOCAL_BASE,
+                                      .has_windows = true, .largest = 62}};

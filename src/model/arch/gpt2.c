@@ -43,4 +43,5 @@ const hy_family hy_gpt2 = {
     .fields = fields,
     .base = &base,
     .ignored = ignored,
+    .gguf = {"gpt2", hy_gguf_fused_modules, .biases = HY_GGUF_ALL_BIASES},
 };

@@ -38,8 +38,28 @@ static const hy_config_field fields4[] = {
     {0},
 };
 
-const hy_family hy_granite = {
-    .name = "granite", HY_LIKE_LLAMA("Granite"), .fields = fields3, .needs_name = true};
+static const hy_config_field keys[] = {
+    {"attention.scale", HY_CONFIG_NUMBER, HY_AT(more.attention_scale), 0},
+    {"embedding_scale", HY_CONFIG_FACTOR, HY_AT(more.embed_scale), 1},
+    {"residual_scale", HY_CONFIG_FACTOR, HY_AT(more.residual_scale), 1},
+    {"logit_scale", HY_CONFIG_FACTOR, HY_AT(more.logit_divisor), 1},
+    {"rope.scaling.finetuned", HY_CONFIG_POSITIONS, HY_AT(more.rope.layers), 1},
+    {0},
+};
+
+#define GRANITE_GGUF                                                                               \
+    .gguf = {"granite",                                                                            \
+             hy_gguf_modules,                                                                      \
+             keys,                                                                                 \
+             HY_GGUF_ANY_BIASES,                                                                   \
+             HY_GGUF_LLAMA3 | HY_GGUF_LONGROPE,                                                    \
+             .is_paired = true}
+
+const hy_family hy_granite = {.name = "granite",
+                              HY_LIKE_LLAMA("Granite"),
+                              .fields = fields3,
+                              .needs_name = true,
+                              GRANITE_GGUF};
 const hy_family hy_granite4 = {
     .name = "granitemoehybrid",
     .class_name = "GraniteMoeHybridForCausalLM",
@@ -51,4 +71,5 @@ const hy_family hy_granite4 = {
     .fields = fields4,
     .base = &hy_llama_base,
     .needs_name = true,
+    GRANITE_GGUF,
 };

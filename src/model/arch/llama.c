@@ -22,4 +22,5 @@ static const hy_config_field fields[] = {
     {0},
 };
 
-const hy_family hy_llama = {.name = "llama", HY_LIKE_LLAMA("Llama"), .fields = fields};
+const hy_family hy_llama = {
+    .name = "llama", HY_LIKE_LLAMA("Llama"), .fields = fields, HY_GGUF_LLAMA};

@@ -19,10 +19,17 @@ static const hy_config_field fields3[] = {
     {0},
 };
 
-const hy_family hy_mistral = {.name = "mistral", HY_LIKE_LLAMA("Mistral"), .fields = fields};
+static const hy_config_field keys3[] = {
+    {"attention.temperature_scale", HY_CONFIG_OPTIONAL, HY_AT(more.rope.query_beta), 0}, {0}};
+
+const hy_family hy_mistral = {
+    .name = "mistral", HY_LIKE_LLAMA("Mistral"), .fields = fields, HY_GGUF_LLAMA};
 const hy_family hy_ministral = {.name = "ministral", HY_LIKE_LLAMA("Ministral"), .fields = fields};
 const hy_family hy_ministral3 = {.name = "ministral3",
                                  HY_LIKE_LLAMA("Ministral3"),
                                  .fields = fields3,
                                  .has_one_window = true,
-                                 .needs_name = true};
+                                 .needs_name = true,
+                                 .gguf = {"mistral3", hy_gguf_modules, keys3, HY_GGUF_ANY_BIASES,
+                                          HY_GGUF_LLAMA3 | HY_GGUF_LONGROPE | HY_GGUF_YARN_LIMITS,
+                                          .is_paired = true}};

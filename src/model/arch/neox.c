@@ -42,6 +42,9 @@ static void block(hy_builder *b, hy_slot_id in, hy_slot_id out) {
     (b->shape->more.is_parallel ? hy_parallel_block : hy_pre_norm_block)(b, in, out);
 }
 
+static const hy_config_field keys[] = {
+    {"use_parallel_residual", HY_CONFIG_SWITCH, HY_AT(more.is_parallel), true}, {0}};
+
 const hy_family hy_neox = {
     .name = "gpt_neox",
     .class_name = "GPTNeoXForCausalLM",
@@ -53,4 +56,5 @@ const hy_family hy_neox = {
     .fields = fields,
     .base = &base,
     .needs_name = true,
+    .gguf = {"gptneox", hy_gguf_fused_modules, keys, HY_GGUF_ALL_BIASES, .needs_head = true},
 };

@@ -36,7 +36,8 @@ static const hy_shape base3 = {OLMO_BASE, .more.rope.scales_full_only = true};
 #define OLMO(word)                                                                                 \
     .class_name = word "ForCausalLM", .base_class = word "Model", .prefix = "model.",              \
     .modules = modules, .ignored = hy_llama_ignored, .block = hy_post_norm_block,                  \
-    .needs_name = true
+    .needs_name = true,                                                                            \
+    .gguf = {"olmo2", hy_gguf_modules, .has_windows = true, .needs_head = true, .is_square = true}
 
 const hy_family hy_olmo2 = {.name = "olmo2", OLMO("Olmo2"), .fields = fields2, .base = &base2};
 const hy_family hy_olmo3 = {

@@ -36,4 +36,5 @@ const hy_family hy_phi3 = {
     .base = &hy_llama_base,
     .has_one_window = true,
     .needs_name = true,
+    .gguf = {"phi3", hy_gguf_fused_modules, .rope = HY_GGUF_LONGROPE, .is_square = true},
 };

@@ -18,7 +18,13 @@ static const hy_shape base2 = {
 static const hy_shape base3 = {
     .is_rms = true, .has_rope = true, .is_gated = true, .has_qk_norm = true};
 
-const hy_family hy_qwen2 = {
-    .name = "qwen2", HY_NAMED_AS_LLAMA("Qwen2"), .fields = fields2, .base = &base2};
-const hy_family hy_qwen3 = {
-    .name = "qwen3", HY_NAMED_AS_LLAMA("Qwen3"), .fields = fields3, .base = &base3};
+const hy_family hy_qwen2 = {.name = "qwen2",
+                            HY_NAMED_AS_LLAMA("Qwen2"),
+                            .fields = fields2,
+                            .base = &base2,
+                            .gguf = {"qwen2", hy_gguf_modules, .is_square = true}};
+const hy_family hy_qwen3 = {.name = "qwen3",
+                            HY_NAMED_AS_LLAMA("Qwen3"),
+                            .fields = fields3,
+                            .base = &base3,
+                            .gguf = {"qwen3", hy_gguf_modules}};

@@ -15,4 +15,8 @@ static const hy_config_field fields[] = {
 };
 
 const hy_family hy_smollm3 = {
-    .name = "smollm3", HY_LIKE_LLAMA("SmolLM3"), .fields = fields, .needs_name = true};
+    .name = "smollm3",
+    HY_LIKE_LLAMA("SmolLM3"),
+    .fields = fields,
+    .needs_name = true,
+    .gguf = {"smollm3", hy_gguf_modules, .rope_period = 4, .is_paired = true}};

@@ -43,4 +43,5 @@ const hy_family hy_starcoder2 = {
     .base = &base,
     .has_one_window = true,
     .needs_name = true,
+    .gguf = {"starcoder2", hy_gguf_plain_modules, .biases = HY_GGUF_ALL_BIASES, .is_square = true},
 };

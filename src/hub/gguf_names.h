@@ -1,0 +1,39 @@
+/* gguf_names.h: how a model of ours is described in a file of llama.cpp: keys, tensor names, row
+ * order.
+ *
+ * The facts of a family are in its file (hy_gguf_arch in model/arch/arch.h); export and loading use
+ * the same tables. All functions take a shape that has an architecture. */
+#pragma once
+
+#include "formats/gguf.h"
+#include "hub/hf_names.h"
+#include "hybrid.h"
+
+/* The keys of all architectures that are members of a shape; before a key comes the name of the
+ * architecture and a dot. Ends with {0}. */
+extern const hy_config_field hy_gguf_fields[];
+/* The key of norm_eps, without that name. */
+const char *hy_gguf_norm_key(const hy_shape *shape);
+
+/* HY_ERR_INPUT if llama.cpp cannot run such a model, with the reason. The observer (may be NULL) is
+ * warned if it runs the model differently beyond some length. */
+hy_status hy_gguf_check(const hy_shape *shape, const hy_observer *observer);
+
+/* Adds the keys that describe the shape, without those of the tokenizer. */
+void hy_gguf_put_shape(const hy_shape *shape, hy_gguf_keys *keys);
+
+/* All tensors of this model, in the order of our parameters; the caller frees the list. In these
+ * names, head_size is that of paired rows (hy_gguf_pair); 0: rows are in our order. */
+hy_status hy_gguf_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
+                             int32_t *count);
+/* Brings rows (rows, cols) of whole heads from our order into pairs. */
+void hy_gguf_pair(const float *ours, int64_t rows, int64_t cols, int32_t head_size, float *out);
+
+/* Tensors that follow from the shape alone: what divides the frequencies of rope. */
+#define HY_GGUF_SHAPE_TENSORS 2
+typedef struct hy_gguf_shape_tensor {
+    const char *name;
+    int32_t count;
+    float values[HY_ROPE_PAIRS_MAX];
+} hy_gguf_shape_tensor;
+int hy_gguf_shape_tensors(const hy_shape *shape, hy_gguf_shape_tensor out[HY_GGUF_SHAPE_TENSORS]);
