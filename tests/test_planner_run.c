@@ -330,6 +330,14 @@ static int count_changes(const char *const *tight, const char *flag) {
     return count;
 }
 
+START_TEST(mlps_in_chunks_are_suggested_if_nothing_else_fits) {
+    const char *const *tight = PAIRS(LONG, "cpu_mem", "10GiB", "small_types", "all");
+    ck_assert_int_gt(check_changes(tight), 0);
+    ck_assert_int_eq(count_changes(tight, "--mlp-chunks 0"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(LONG, "cpu_mem", "20GiB"), "--mlp-chunks"), 0);
+}
+END_TEST
+
 START_TEST(adapters_are_suggested_for_a_named_model_that_does_not_fit) {
 #define SEVEN "card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem", "28GiB"
     check_changes(PAIRS(SEVEN));
@@ -502,6 +510,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, mlps_in_chunks_change_only_the_order_of_sums_and_resume);
     tcase_add_test(tests, mlps_in_chunks_are_chosen_only_where_nothing_fits_without);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, mlps_in_chunks_are_suggested_if_nothing_else_fits);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, the_fastest_way_to_train_all_parameters_is_suggested);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);

@@ -115,8 +115,7 @@ static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     return false;
 }
 
-/* The loop that `op` is in begins before it: after another loop, its slots have only the rows of
- * the last tile. */
+/* Where a loop begins or ends, its slots are not there: after it, they have only the last tile. */
 static void enter_loop(const hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     hy_range loop = is_in_tiles(plan, op) ? op->range : HY_RANGE_NONE;
     if (loop == now->loop) return;
