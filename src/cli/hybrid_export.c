@@ -147,7 +147,7 @@ static int compare(const options *o, const char *checkpoint) {
     how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
     hy_status status = hy_merge_evaluate(checkpoint, &how, &observer, &found);
     if (status != HY_OK) {
-        hy_cli_warning("the folder was written, but its held-out loss could not be computed");
+        hy_cli_warning("the model was written, but its held-out loss could not be computed");
         return hy_cli_fail(status);
     }
     const hy_evaluation *t = &found.trained;

@@ -581,9 +581,14 @@ static hy_status open_vocabulary(vocabulary *v) {
     v->root = hy_json_root(v->json);
     v->model = hy_json_get(v->root, "model");
     HY_TRY(hy_tokenizer_open(v->path, &v->tokens));
-    HY_FAIL_IF(hy_tokenizer_vocab(v->tokens) > v->count, HY_ERR_INPUT,
-               "%s has %d tokens, but the model only %d", v->path, hy_tokenizer_vocab(v->tokens),
-               v->count);
+    int32_t count = hy_tokenizer_vocab(v->tokens);
+    HY_FAIL_IF((int64_t)hy_json_size(hy_json_get(v->model, "vocab")) > v->count, HY_ERR_INPUT,
+               "%s has %d tokens, but the model only %d", v->path, count, v->count);
+    if (count > v->count)
+        hy_say_to(v->observer, HY_WARNING,
+                  "the model has %d ids: the added tokens of the tokenizer from there to %d are "
+                  "left out",
+                  v->count, count - 1);
     return identify(v);
 }
 
