@@ -392,7 +392,8 @@ START_TEST(an_adapter_becomes_a_lora_file) {
     ck_assert_ptr_nonnull(b);
     ck_assert_int_eq(a->shape[0], b->shape[1]); /* the rank */
     hy_gguf_close(file);
-    options.type = "q4_k_m";
+    must_fail(hy_export(adapter, &options, NULL), HY_ERR_INPUT, "--adapter");
+    options.type = "q4_0";
     must_fail(hy_merge_adapter(adapter, &options, NULL), HY_ERR_INPUT, "for adapters");
 }
 END_TEST

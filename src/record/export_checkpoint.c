@@ -15,6 +15,7 @@
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
+#include "hub/peft.h"
 #include "hub/requantise.h"
 #include "kernels/coded.h"
 #include "record/export.h"
@@ -253,6 +254,8 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
+    HY_FAIL_IF(hy_peft_is_folder(checkpoint), HY_ERR_INPUT,
+               "%s is an adapter; name it with --adapter", checkpoint);
     if (options->gguf && hy_export_is_model(checkpoint))
         return hy_export_model(checkpoint, options, observer);
     char found[HY_PATH_MAX];
