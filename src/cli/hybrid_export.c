@@ -33,8 +33,9 @@ static const hy_cli_row rows[] = {
      "and chat template. The model may also be a folder that transformers loads."},
     {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
      "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
-     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger and nearer; q4_0, q5_0: "
-     "older types.",
+     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger, closer to the "
+     "original; "
+     "q4_0, q5_0: older types.",
      "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
      "Number type of the weights in a folder. auto (default): as in the original model folder, or "

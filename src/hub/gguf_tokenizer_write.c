@@ -219,10 +219,13 @@ static void set_types(vocabulary *v) {
         bool is_special = is_on(added, "special", false) || looks_special(text);
         if (id < 0 || id >= v->count) continue;
         v->types[id] = is_special ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
-        bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false);
+        bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false) ||
+                      is_on(added, "single_word", false);
         if (strips && !has_warned)
             hy_say_to(v->observer, HY_WARNING,
-                      "the token %s takes the blanks beside it; in llama.cpp they stay", text);
+                      "llama.cpp ignores lstrip, rstrip and single_word, which the token %s has: "
+                      "blanks beside it stay",
+                      text);
         has_warned |= strips;
     }
     bool has_unknown = unknown >= 0 && unknown < v->count && strcmp(v->kind, "gpt2") != 0;
