@@ -34,8 +34,9 @@ static const hy_cli_row rows[] = {
      "and chat template. The model may also be a folder that transformers loads."},
     {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
      "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
-     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger and nearer; q4_0, q5_0: "
-     "older types.",
+     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger, closer to the "
+     "original; "
+     "q4_0, q5_0: older types.",
      "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
     {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
      "Text like the model's own. Numbers are rounded so that errors cancel for its inputs. "
@@ -151,7 +152,7 @@ static int compare(const options *o, const char *checkpoint) {
     how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
     hy_status status = hy_merge_evaluate(checkpoint, &how, &observer, &found);
     if (status != HY_OK) {
-        hy_cli_warning("the folder was written, but its held-out loss could not be computed");
+        hy_cli_warning("the model was written, but its held-out loss could not be computed");
         return hy_cli_fail(status);
     }
     const hy_evaluation *t = &found.trained;

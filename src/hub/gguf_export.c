@@ -27,7 +27,6 @@
 #define PIECE (1 << 20) /* elements at a time */
 #define QUANTISATION 2  /* the version of the block formats */
 #define LARGEST_F16 65504.0f
-#define ADAPTER_BLOCK 32 /* most numbers in a block of adapters: a rank is small */
 
 /* The moments of a matrix, shared by the pieces of its tensors. The last user frees them. */
 typedef struct shared_moments {
@@ -70,14 +69,16 @@ hy_status hy_gguf_check_type(const char *type, bool is_adapter) {
     bool is_accepted = false;
     const hy_gguf_mix *mix;
     for (size_t i = 0; (mix = hy_gguf_mix_at(i)) != NULL; i++) {
-        if (is_adapter && hy_block_traits_of(mix->type)->elements > ADAPTER_BLOCK) continue;
+        bool is_plain = hy_block_traits_of(mix->type)->elements == 1 || mix->type == HY_BLOCK_Q8_0;
+        if (is_adapter && !is_plain) continue;
         hy_text_addf(&accepted, "%s%s", accepted.size ? ", " : "", mix->name);
         is_accepted |= strcmp(mix->name, type) == 0;
     }
     hy_status status =
         is_accepted ? HY_OK
-                    : hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s", type,
-                              is_adapter ? " for adapters" : "", hy_text_string(&accepted));
+                    : hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s%s", type,
+                              is_adapter ? " for adapters" : "", hy_text_string(&accepted),
+                              is_adapter ? "; --merge writes a whole model" : "");
     hy_text_free(&accepted);
     return status;
 }

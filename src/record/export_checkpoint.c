@@ -15,6 +15,7 @@
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
+#include "hub/peft.h"
 #include "hub/requantise.h"
 #include "kernels/coded.h"
 #include "record/export.h"
@@ -250,6 +251,8 @@ static hy_status write_model(saved *s, const hy_export_request *request) {
 hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request) {
     saved s = {0};
     HY_TRY(hy_export_check_out(request->options));
+    HY_FAIL_IF(hy_peft_is_folder(checkpoint), HY_ERR_INPUT,
+               "%s is an adapter; name it with --adapter", checkpoint);
     if (request->options->gguf && hy_export_is_model(checkpoint))
         return hy_export_model(checkpoint, request);
     char found[HY_PATH_MAX];
