@@ -10,7 +10,7 @@
  *   Q6_K    128: q, 4 bits; 64: upper 2 bits; 16: s; d              d * s * (q - 32)
  *   IQ4_XS  d; 2 and 4: s, 6 bits; 128: q, 4 bits                   d * (s - 32) * table[q]
  *
- * Q2_K, Q3_K, IQ4_XS and Q6_K have groups of 16, 16, 32, 16; Q4_K and Q5_K of 32. */
+ * Groups have 16 numbers in Q2_K, Q3_K and Q6_K, 32 in the others. */
 #include <math.h>
 
 #include "formats/blocks_parts.h"
