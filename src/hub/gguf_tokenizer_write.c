@@ -80,22 +80,29 @@ static void describe(const hy_json_node *node, hy_text *out) {
         if (!*scheme) scheme = is_on(node, "add_prefix_space", true) ? "always" : "never";
         hy_text_addf(out, "Metaspace %s %s\n", text_of(node, "replacement"), scheme);
     } else {
-        hy_text_addf(out, "%s\n", type);
+        bool has_map = text_of(node, "precompiled_charsmap")[0];
+        bool collapses = is_on(node, "remove_extra_whitespaces", false);
+        hy_text_addf(out, "%s%s%s\n", type, has_map ? " precompiled_charsmap" : "",
+                     collapses ? " remove_extra_whitespaces" : "");
     }
 }
 
 /* Fails with what was found and what is accepted. */
 static hy_status refuse_steps(const vocabulary *v, const char *part, const hy_text *found) {
-    hy_text known = {0};
-    hy_text_add(&known, "those of ");
+    hy_text text = {0};
+    hy_text_addf(&text, "the %s has ", part);
+    for (size_t i = 0; i + 1 < found->size; i++) {
+        hy_text_add_bytes(&text, found->data[i] == '\n' ? ", " : found->data + i,
+                          found->data[i] == '\n' ? 2 : 1);
+    }
+    hy_text_add(&text,
+                found->size ? "; accepted are those of " : "nothing; accepted are those of ");
     for (const hy_gguf_split *s = hy_gguf_splits; s->name; s++)
-        hy_text_addf(&known, "%s, ", s->name);
-    hy_text_add(&known, "and of SentencePiece");
-    hy_status status =
-        hy_fail(HY_ERR_INPUT,
-                "%s: llama.cpp cannot compute these tokens: its splits are %s; the %s has: %s",
-                v->path, hy_text_string(&known), part, found->size ? found->data : "nothing");
-    hy_text_free(&known);
+        hy_text_addf(&text, "%s, ", s->name);
+    hy_text_add(&text, "and of SentencePiece's BPE and Unigram");
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s: llama.cpp cannot compute these tokens: %s",
+                               v->path, hy_text_string(&text));
+    hy_text_free(&text);
     return status;
 }
 
@@ -122,11 +129,9 @@ static hy_status find_blanks(vocabulary *v, const hy_text *normal, const hy_text
     bool is_unigram = strcmp(text_of(v->model, "type"), "Unigram") == 0;
     v->kind = is_unigram ? "t5" : "llama";
     v->split = "default";
-    if (strcmp(n, "SentencePiece\n") == 0 && !*s) {
-        bool has_map = text_of(library, "precompiled_charsmap")[0];
-        bool collapses = is_on(library, "remove_extra_whitespaces", false);
+    if (strncmp(n, "SentencePiece", 13) == 0 && !*s) {
+        bool is_plain = strcmp(n, "SentencePiece\n") == 0;
         v->has_prefix = is_on(library, "add_dummy_prefix", false);
-        bool is_plain = !has_map && !collapses;
         return is_unigram || is_plain ? HY_OK : refuse_steps(v, "normalizer", normal);
     }
     bool is_replaced = strcmp(n, "Replace \" \" " BLANK "\n") == 0;
@@ -177,7 +182,7 @@ static bool looks_special(const char *text) {
 
 static void set_types(vocabulary *v) {
     const hy_json_node *added = hy_json_first(hy_json_get(v->root, "added_tokens"));
-    bool has_bytes = is_on(v->model, "byte_fallback", false);
+    bool has_bytes = is_on(v->model, "byte_fallback", false), has_warned = false;
     int32_t unknown = hy_tokenizer_find(v->tokens, text_of(v->model, "unk_token"));
     for (int32_t id = 0; id < v->count; id++) {
         const char *text = hy_tokenizer_token(v->tokens, id, NULL);
@@ -192,6 +197,11 @@ static void set_types(vocabulary *v) {
         bool is_special = is_on(added, "special", false) || looks_special(text);
         if (id < 0 || id >= v->count) continue;
         v->types[id] = is_special ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
+        bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false);
+        if (strips && !has_warned)
+            hy_say_to(v->observer, HY_WARNING,
+                      "the token %s takes the blanks beside it; in llama.cpp they stay", text);
+        has_warned |= strips;
     }
     bool has_unknown = unknown >= 0 && unknown < v->count && strcmp(v->kind, "gpt2") != 0;
     if (has_unknown) v->types[unknown] = HY_GGUF_TOKEN_UNKNOWN;
@@ -533,9 +543,7 @@ static void put_bytes(int32_t vocab, hy_gguf_keys *keys) {
     hy_gguf_open_array(keys, "tokenizer.ggml.token_type", HY_GGUF_I32, (uint64_t)vocab);
     for (int32_t id = 0; id < vocab; id++)
         hy_gguf_put_int(keys, NULL, HY_GGUF_I32,
-                        id == 0    ? HY_GGUF_TOKEN_CONTROL
-                        : id < 256 ? HY_GGUF_TOKEN_NORMAL
-                                   : HY_GGUF_TOKEN_UNUSED);
+                        id < 256 ? HY_GGUF_TOKEN_NORMAL : HY_GGUF_TOKEN_UNUSED);
     hy_gguf_open_array(keys, "tokenizer.ggml.merges", HY_GGUF_STRING, 0);
     hy_gguf_put_int(keys, "tokenizer.ggml.bos_token_id", HY_GGUF_U32, 0);
     hy_gguf_put_int(keys, "tokenizer.ggml.eos_token_id", HY_GGUF_U32, 0);

@@ -138,7 +138,7 @@ test_wrong_use_of_export() {
     run_export --out there
     expect_export_refusal "no run found"
     run_export somewhere
-    expect_export_refusal "--out FOLDER is missing"
+    expect_export_refusal "--out FOLDER or --gguf FILE is missing"
     run_export nowhere --out x
     expect_export_refusal "nowhere"
     run_export . --out x
@@ -161,9 +161,32 @@ test_an_export_is_not_named_like_a_file_of_another_format() {
         expect_export_refusal "$name looks like" "name a folder"
     done
     run_export out --out x.gguf
-    expect_err "convert_hf_to_gguf.py"
+    expect_err "--gguf FILE"
     run_export out --out model-v1.2
     expect_code 0
+}
+
+test_a_run_becomes_a_file_for_llama_cpp() {
+    run_tiny --out out --no-save-model
+    run_export out --gguf x.gguf --type q8_0
+    expect_code 0
+    expect_out "wrote x.gguf"
+    expect_err "bits per weight"
+    expect_same "$(head -c 4 x.gguf)" GGUF "beginning of the file"
+    run_export out --gguf x.gguf
+    expect_export_refusal "x.gguf already exists" "--overwrite"
+    run_export out --gguf x.gguf --type f32 --overwrite
+    expect_code 0
+    run_export out --gguf y.gguf --out folder
+    expect_export_refusal "--out writes a folder and --gguf writes a file"
+    run_export out --gguf y.gguf --dtype bf16
+    expect_export_refusal "--dtype is for folders" "q4_k_m"
+    run_export out --gguf y.gguf --type q9
+    expect_export_refusal "q9 is not accepted" "q4_k_m"
+    run_export out --out folder --type q8_0
+    expect_export_refusal "--type is for --gguf FILE"
+    run_export out --gguf none/y.gguf
+    expect_export_refusal "none/y.gguf"
 }
 
 test_wrong_models() {

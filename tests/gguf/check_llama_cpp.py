@@ -5,7 +5,7 @@
 
 For each folder of tests/golden/families it exports every type, opens the file with llama.cpp
 (the package llama-cpp-python) and compares logits and greedy tokens of the f32 file with those of
-transformers, which the folder stores. Prints one row per folder. Needs numpy and llama_cpp; without
+transformers, which the folder stores; for adapters of tests/golden/peft those of PEFT. Prints one row per folder. Needs numpy and llama_cpp; without
 them it exits with 77."""
 
 import ctypes
@@ -46,6 +46,8 @@ DIFFERENT = {
     "qwen3-windows": "llama.cpp has no windows for qwen3",
     "smollm3-window": "llama.cpp has no windows for smollm3",
     "starcoder2-window": "llama.cpp has no windows for starcoder2",
+    "peft/mistral": "its base has a window, and llama.cpp has none for mistral",
+    "peft/phi3": "its base has a window, and llama.cpp has none for phi3",
     "olmo2-dynamic": "llama.cpp has no dynamic rope",
 }
 
@@ -68,10 +70,11 @@ def read_safetensors(path):
 class Model:
     """A file in llama.cpp, with keys and values in fp32."""
 
-    def __init__(self, path, context=256):
+    def __init__(self, path, context=256, adapter=None):
         self.model = llama_cpp.Llama(
             model_path=str(path), n_ctx=context, n_batch=context, logits_all=True, verbose=False,
-            type_k=0, type_v=0, n_threads=1, n_threads_batch=1)
+            type_k=0, type_v=0, n_threads=1, n_threads_batch=1,
+            lora_path=str(adapter) if adapter else None)
 
     def logits(self, tokens):
         self.model.reset()
@@ -148,16 +151,46 @@ def check(program, folder, work):
     return f"{row}; {' '.join(opened)}{'; ' + reason if reason else ''}", good
 
 
+def check_adapter(program, folder, work):
+    """The logits of an adapter of tests/golden/peft: as a file beside its base, and merged."""
+    expected, about = read_safetensors(folder / "expected.safetensors")
+    base = folder.parent.parent / "hf" / about["base"]
+    file, adapter = work / "base.gguf", work / "adapter.gguf"
+    rows = []
+    good = True
+    for merged in (False, True):
+        made = [export(program, base, file, "f32")] if not merged else []
+        flags = ["--merge"] if merged else []
+        made.append(subprocess.run(
+            [program, "--adapter", str(folder), "--base", str(base), *flags, "--overwrite",
+             "--gguf", str(file if merged else adapter), "--type", "f32"],
+            capture_output=True, text=True, check=False))
+        failed = [m.stderr.strip().split("error: ")[-1] for m in made if m.returncode]
+        if failed:
+            rows.append("refused: " + failed[0])
+            continue
+        model = Model(file, adapter=None if merged else adapter)
+        distance = max(float(np.abs(model.logits(row) - want).max())
+                       for row, want in zip(expected["tokens"], expected["logits"]))
+        scale = float(np.abs(expected["logits"]).max())
+        good &= distance < 1e-3 * scale or f"peft/{folder.name}" in DIFFERENT
+        rows.append(f"{'merged' if merged else 'adapter'}: logits {distance:.1e}")
+    return "; ".join(rows), good
+
+
 def main():
     program = sys.argv[1]
     families = HERE.parent / "golden" / "families"
-    folders = [pathlib.Path(a) for a in sys.argv[2:]] or sorted(families.iterdir())
+    adapters = families.parent / "peft"
+    folders = [pathlib.Path(a) for a in sys.argv[2:]]
+    folders = folders or sorted(families.iterdir()) + sorted(adapters.iterdir())
     failed = 0
     with tempfile.TemporaryDirectory() as work:
         for folder in folders:
             if not (folder / "expected.safetensors").exists():
                 continue
-            row, good = check(program, folder, pathlib.Path(work))
+            is_adapter = (folder / "adapter_config.json").exists()
+            row, good = (check_adapter if is_adapter else check)(program, folder, pathlib.Path(work))
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {folder.name}: {row}", flush=True)
     sys.exit(1 if failed else 0)
