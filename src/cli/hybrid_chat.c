@@ -37,7 +37,8 @@ typedef struct options {
 static const hy_cli_row rows[] = {
     {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
      "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
-     "tokenizer.json), or a model name in the hub cache. Default: the newest run in runs/."},
+     "tokenizer.json), a GGUF file, or a model name in the hub cache. Default: the newest run in "
+     "runs/."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters. With a "
      "comma-separated list, /adapter switches between them."},

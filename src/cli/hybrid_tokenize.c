@@ -25,7 +25,7 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(tokenizer),
-     "A tokenizer.json or tokenizer.model, or a model folder that contains one."},
+     "A tokenizer.json, tokenizer.model or GGUF file, or a model folder that contains one."},
     {"--ids", NULL, HY_CLI_SWITCH, AT(wants_ids),
      "Read text from standard input and print its token ids on one line."},
     {"--decode", NULL, HY_CLI_SWITCH, AT(wants_text),

@@ -96,11 +96,13 @@ static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
             "How much risk to take for speed: a set of defaults. Files and flags override it.",
             "conservative", HY_CONSERVATIVE, "balanced", HY_BALANCED, "aggressive", HY_AGGRESSIVE)},
-    {TEXT(model, "--model",
-          "a preset, a model folder or hub name, a finished run, or a .cfg file with a shape group",
-          "nano",
-          "The model to train. It sets the shape and the usual training values; a model folder "
-          "also brings its weights.")},
+    {TEXT(
+        model, "--model",
+        "a preset, a model folder or hub name, a GGUF file, a finished run, or a .cfg file with a "
+        "shape group",
+        "nano",
+        "The model to train. It sets the shape and the usual training values; a model folder "
+        "also brings its weights.")},
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
           "Start a new run with the weights of a checkpoint and fresh optimizer state.")},
     {TEXT(data, "--data",
@@ -438,7 +440,7 @@ static const hy_setting table[] = {
              "Micro-batches to read ahead, beyond one step; on a GPU at least those of the next "
              "step, up to 64.")},
     {TEXT(input.tokenizer, "--tokenizer",
-          "auto, none, a tokenizer.json or tokenizer.model, or a folder", "auto",
+          "auto, none, a tokenizer.json, tokenizer.model or GGUF file, or a folder", "auto",
           "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(
         input.chat_template, "--chat-template", "auto",

@@ -33,7 +33,7 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
         return HY_OK;
     }
     HY_TRY(hy_tokenizer_file(folder, path, HY_PATH_MAX));
-    if (path[0]) return HY_OK;
+    if (path[0] || !hy_path_is_dir(folder)) return HY_OK; /* a GGUF file has its own, or none */
     return hy_llama2c_tokenizer_find(folder, model->shape.vocab, path, HY_PATH_MAX);
 }
 

@@ -10,7 +10,7 @@ if [ ! -x "$program" ]; then
     echo "0 passed, 1 failed"
     exit 1
 fi
-for suite in ${*:-usage configuration bad_input rows stream models adapters moved device ranks results terminal signals hostile}; do
+for suite in ${*:-usage configuration bad_input rows stream models gguf adapters moved device ranks results terminal signals hostile}; do
     run_suite "$suite"
 done
 finish
