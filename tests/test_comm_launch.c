@@ -287,7 +287,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("dist_launch");
     TCase *c = tcase_create("launch");
-    tcase_set_timeout(c, 60);
     tcase_add_test(c, ranks_know_who_they_are_and_print_with_their_number);
     tcase_add_loop_test(c, the_exit_code_is_rank_0s_or_says_that_something_failed, 0,
                         sizeof endings / sizeof endings[0]);

@@ -385,7 +385,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels: streams");
     TCase *all = tcase_create("streams");
-    tcase_set_timeout(all, 60);
     tcase_add_unchecked_fixture(all, load, NULL);
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_stream_runs_its_items_in_order);

@@ -113,7 +113,8 @@ static int train(job *it) {
     hy_cli_progress_init(&it->progress, &it->terminal);
     hy_observer observer = hy_cli_progress_observer(&it->progress);
     /* On a terminal the newline ends the progress line, which may contain an echoed ^C. */
-    const char *text = "\nstopping after this step; press Ctrl-C again to stop at once\n";
+    const char *text = "\nstopping after this step (a validation is broken off); press Ctrl-C again "
+                       "to stop at once\n";
     atomic_store(&notice, it->terminal.is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
     hy_cli_handle(SIGINT, on_signal, SA_RESTART);
     hy_cli_handle(SIGTERM, on_signal, SA_RESTART);

@@ -550,13 +550,14 @@ static void closing_files(FILE *out, const hy_summary *summary, const char *prog
     bool is_saved = summary->out[0] != '\0';
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
+    int64_t end = hy_steps_at_end(summary->steps, summary->spent, summary->steps_total);
     if (was_stopped)
-        hy_cli_printf(
-            out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
-            hy_cli_count(hy_steps_at_end(summary->steps, summary->spent, summary->steps_total))
-                .text,
-            is_saved ? "everything so far is in " : "nothing was saved, because out is none",
-            summary->out);
+        hy_cli_printf(out, "stopped %s step %s of %s; %s%s\n",
+                      summary->steps < end ? "after" : "in the validation after the last",
+                      hy_cli_count(summary->steps).text, hy_cli_count(end).text,
+                      is_saved ? "everything so far is in "
+                               : "nothing was saved, because out is none",
+                      summary->out);
     else
         hy_cli_printf(out, "everything is in %s: checkpoints, metrics.jsonl, summary.json\n",
                       summary->out);

@@ -42,13 +42,15 @@ typedef struct hy_moment {
  * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the
  * call. */
 typedef struct hy_event_line {
-    const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
+    /* "batch", "memory", "recovery", "plan", "divergence", "early_stop", "validation" */
+    const char *event;
     const char *text;   /* one sentence of what happened */
     const char *reason; /* batch: why */
     int64_t batch_size, grad_accum;         /* batch: from now on */
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */
     double utilization;                     /* memory: share of the budget */
+    double val_loss; /* validation: of the step that was recorded before a resume */
 } hy_event_line;
 
 /* ---- folder.c -------------------------------------------------------------------------------- */
