@@ -291,20 +291,26 @@ static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_P
     return hy_ranks_share(t, path, HY_PATH_MAX);
 }
 
+/* The checkpoint of init_from. */
+static hy_status find_initial(hy_trainer *t, char path[HY_PATH_MAX]) {
+    bool lacks_base = false;
+    HY_TRY(find_checkpoint(t, t->settings->init_from, path));
+    if (t->provider->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(path, &lacks_base));
+    HY_FAIL_IF(
+        lacks_base, HY_ERR_INPUT,
+        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
+        path);
+    return HY_OK;
+}
+
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     hy_provider *p = t->provider;
     bool is_new = !t->settings->init_from[0];
     if (is_new && !p->ops->initialise) return hy_custom_take_weights(t->engine);
     if (is_new) return p->ops->initialise(p, t);
-    HY_TRY(find_checkpoint(t, t->settings->init_from, checkpoint));
+    HY_TRY(find_initial(t, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(t->engine));
-    bool lacks_base = false;
-    if (p->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
-    HY_FAIL_IF(
-        lacks_base, HY_ERR_INPUT,
-        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
-        checkpoint);
     HY_TRY(hy_checkpoint_read_weights(t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the run starts with the weights of %s", checkpoint);
     return HY_OK;
@@ -424,8 +430,11 @@ hy_status hy_trainer_build(hy_trainer *t) {
     if (!is_plan) HY_TRY(read_resumed_choices(t));
     HY_TRY(make_plan(t));
     if (is_plan) {
+        char unused[HY_PATH_MAX];
         begin_progress(t);
-        return HY_OK;
+        HY_TRY(hy_trainer_refuse(t, check_early_stop(t)));
+        bool has_initial = t->settings->init_from[0] != 0;
+        return has_initial ? hy_trainer_refuse(t, find_initial(t, unused)) : HY_OK;
     }
     HY_TRY(hy_ranks_agree(t, hy_engine_prepare_first(e)));
     HY_TRY(hy_engine_share_algorithms(e));
