@@ -296,11 +296,10 @@ static hy_status find_initial(hy_trainer *t, char path[HY_PATH_MAX]) {
     bool lacks_base = false;
     HY_TRY(find_checkpoint(t, t->settings->init_from, path));
     if (t->provider->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(path, &lacks_base));
-    HY_FAIL_IF(
-        lacks_base, HY_ERR_INPUT,
-        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
-        path);
-    return HY_OK;
+    if (!lacks_base) return HY_OK;
+    return hy_trainer_advise_new_run(
+        t, path,
+        hy_fail(HY_ERR_INPUT, "%s contains only adapters, without their base model", path));
 }
 
 static hy_status new_model(hy_trainer *t) {
