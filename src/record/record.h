@@ -75,9 +75,11 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out);
  * weights again. HY_ERR_INPUT: they are missing or have changed. */
 hy_status hy_origin_find_weights(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);
-/* HY_ERR_INPUT if a run's adapter was trained with other base files than these. For other
- * adapters this is not known. */
-hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapter);
+/* HY_ERR_INPUT if a run's adapter was trained with other base files than these; a note if it was
+ * trained with another storage of them (no observer: no note). For other adapters this is not
+ * known. */
+hy_status hy_origin_check_adapter(const hy_observer *observer, const hy_settings *settings,
+                                  const char *adapter);
 /* Copies the starting model into the run's folder, unless a resumed run already has the copy,
  * and makes the settings use the copy. */
 struct hy_model;

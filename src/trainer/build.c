@@ -363,7 +363,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
     if (!t->resumed[0]) {
         const char *adapter = t->settings->lora.adapter;
         HY_TRY(new_model(t));
-        if (adapter[0]) HY_TRY(hy_origin_check_adapter(t->settings, adapter));
+        if (adapter[0]) HY_TRY(hy_origin_check_adapter(&t->observer, t->settings, adapter));
         if (adapter[0]) HY_TRY(hy_engine_load_adapter(e, adapter));
         for (int i = 0; i < e->state->rows->optim_count; i++)
             HY_TRY(hy_row_zero(e->state, HY_ROW_OPTIM + i));

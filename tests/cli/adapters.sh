@@ -703,6 +703,11 @@ test_a_qlora_run_is_looked_at_as_it_was_trained() {
     done
     in_16=$("$program" "$@" --model base --adapter tuned/adapter 2> /dev/null | loss)
     [ "$in_16" != "$(loss < out.json)" ] || fail "codes change nothing"
+    run --eval-only --model base --adapter tuned/adapter --seq-len 32 --builtin-bytes 60000
+    expect_out "frozen weights  as in the folder"
+    expect_out "tuned/adapter was trained with nf4; --frozen-dtype nf4 computes as in training"
+    run --model base --adapter tuned/adapter --seq-len 32 --batch-size 2 --builtin-bytes 60000 --steps 1 --out none
+    expect_out "tuned/adapter was trained with nf4"
     expect_near "$("$program" "$@" --model tuned --frozen-dtype auto 2> /dev/null | loss)" "$in_16" "in 16 bits"
 }
 

@@ -81,7 +81,7 @@ test_run_says_what_it_is_and_what_it_came_to() {
     ! grep -q "measured" "$stdout" || fail "the tables of --verbose are there"
     run_tiny --out out --overwrite --verbose
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
-        "out       out" "saves     every 30 minutes, at the end and when stopped" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
+        "out       out" "saves     every 30 minutes, at the end and when stopped, and at new lowest held-out losses" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
         "above the true entropy" "above the 5-gram" "sample" "everything is in out" \
         "--resume out"; do
