@@ -364,6 +364,12 @@ START_TEST(the_backend_describes_itself) {
     ck_assert_uint_gt(facts->memory_total, 1 << 24);
     ck_assert_uint_le(facts->memory_free, facts->memory_total);
     ck_assert_double_gt(facts->matmul_flops, 1e7);
+    /* Plans that are compared with each other have the same rate. */
+    hy_cpu_options options = {.threads = 2};
+    hy_backend *again;
+    must(hy_cpu_backend_create(&options, &again));
+    ck_assert_double_eq(again->facts.matmul_flops, facts->matmul_flops);
+    again->destroy(again);
 }
 END_TEST
 
