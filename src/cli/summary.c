@@ -157,8 +157,11 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     hy_ranks_info ranks;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
-    print_field(terminal, "model", "%s, %s parameters\n", summary->model,
-                hy_cli_count(summary->parameters).text);
+    const char *family = hy_cli_value(config, "architecture");
+    bool is_named = family[0] != '\0' && strcmp(family, "auto") != 0;
+    print_field(terminal, "model", "%s, %s parameters%s%s\n", summary->model,
+                hy_cli_count(summary->parameters).text, is_named ? ", " : "",
+                is_named ? family : "");
     bool has_words = summary->vocab > BYTE_VOCAB; /* a vocabulary of a tokenizer */
     if (has_words && summary->is_drawn)
         print_field(terminal, "weights",
@@ -171,7 +174,10 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     group.names, group.changes, hy_cli_count(group.parameters).text,
                     group.parameters == 1 ? "" : "s", hy_cli_count(group.elements).text);
     opening_trained(terminal, config, summary);
-    print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    hy_dtype dtype = summary->phases[HY_FULL].memory[HY_ACTIVATIONS].dtype;
+    bool is_usual = dtype == (summary->is_gpu ? HY_BF16 : HY_F32);
+    print_field(terminal, "device", "%s, %s%s%s\n", summary->device, summary->matmul,
+                is_usual ? "" : "; computes in ", is_usual ? "" : hy_dtype_name(dtype));
     opening_host(terminal, config, trainer);
     if (hy_trainer_ranks(trainer, &ranks))
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,

@@ -49,8 +49,8 @@ static hy_status fit_step_to_rows(hy_trainer *t) {
     s->train.step_tokens = fitted;
     if (hy_trainer_leads(t) && is_new)
         hy_say(t, HY_NOTE,
-               "steps of %lld tokens instead of %lld, because the rows fill only %lld sequences "
-               "(--step-tokens N sets another size%s)",
+               "steps of %lld tokens instead of %lld, because the training rows fill only %lld "
+               "sequences (--step-tokens N sets another size%s)",
                (long long)s->train.step_tokens, (long long)(usual * s->train.seq_len),
                (long long)sequences,
                sequences >= EPOCH_STEPS * ranks ? ""

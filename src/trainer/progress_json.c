@@ -458,7 +458,8 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
         hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
         if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;
         double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
-        if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
+        bool goes_on = done < now->total;
+        if (goes_on && then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
             hy_say(t, HY_NOTE,
                    "the run is now %lld steps long instead of %lld, so its learning rate continues "
                    "at %.3g instead of %.3g",

@@ -292,3 +292,12 @@ test_a_plan_warns_of_what_a_run_refuses() {
     expect_code 0
     expect_err "cannot start: cannot open tuned/adapter/adapter_model.safetensors"
 }
+
+test_a_mistyped_run_is_not_a_name_of_the_hub() {
+    mkdir runs
+    run --model runs/typo
+    expect_refusal "runs/typo: no such file or folder (runs exists)"
+    ! grep -q -e "--download" "$stderr" || fail "a download is advised: $(cat "$stderr")"
+    run --model someone/model
+    expect_refusal "--download someone/model"
+}

@@ -359,3 +359,14 @@ test_where_prediction_is_off_one_line_says_so() {
     grep -q 'data-chart="confidence"' off/report.html && fail "the report draws a confidence"
     return 0
 }
+
+test_the_first_lines_name_the_family_and_an_unusual_type() {
+    # shellcheck disable=SC2086
+    run $tiny --architecture gemma3_text --gradient-checkpointing unsloth --bf16 --out none
+    expect_code 0
+    grep -q '^model  *nano, .* parameters, gemma3_text$' "$stdout" || fail "$(head -n 3 "$stdout")"
+    expect_out "; computes in bf16"
+    # shellcheck disable=SC2086
+    run $tiny --out none
+    ! grep "computes in" "$stdout" || fail "fp32 is usual on a CPU"
+}
