@@ -21,10 +21,10 @@ typedef struct hy_probe {
     /* Set to true at any time: the probe ends after a batch with HY_STOPPED, on all ranks. NULL: it
      * cannot be stopped. */
     const atomic_bool *stop;
-    double *each;          /* (count) result: mean loss of each sequence; may be NULL */
-    double mean;           /* result: over all counted targets */
-    int64_t counted;       /* result: how many */
-    double *sums;          /* used inside, with several ranks: see probe.c */
+    double *each;    /* (count) result: mean loss of each sequence; may be NULL */
+    double mean;     /* result: over all counted targets */
+    int64_t counted; /* result: how many */
+    double *sums;    /* used inside, with several ranks: see probe.c */
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
 /* The number of batches that this rank computes for so many sequences. */

@@ -44,8 +44,8 @@ typedef struct hy_moment {
 typedef struct hy_event_line {
     /* "batch", "memory", "recovery", "plan", "divergence", "early_stop", "validation" */
     const char *event;
-    const char *text;   /* one sentence of what happened */
-    const char *reason; /* batch: why */
+    const char *text;                       /* one sentence of what happened */
+    const char *reason;                     /* batch: why */
     int64_t batch_size, grad_accum;         /* batch: from now on */
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */
