@@ -149,6 +149,20 @@ void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary
 
 #define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
 
+static void opening_model(const hy_cli_terminal *terminal, const hy_config *config,
+                          const hy_summary *summary) {
+    const char *family = hy_cli_value(config, "architecture");
+    bool is_named = family[0] != '\0' && strcmp(family, "auto") != 0;
+    print_field(terminal, "model", "%s, %s parameters%s%s\n", summary->model,
+                hy_cli_count(summary->parameters).text, is_named ? ", " : "",
+                is_named ? family : "");
+    if (summary->vocab > BYTE_VOCAB && summary->is_drawn)
+        print_field(terminal, "weights",
+                    "drawn at random: %s is a shape without weights; --model FOLDER starts from "
+                    "trained ones\n",
+                    summary->model);
+}
+
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -157,17 +171,7 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     hy_ranks_info ranks;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
-    const char *family = hy_cli_value(config, "architecture");
-    bool is_named = family[0] != '\0' && strcmp(family, "auto") != 0;
-    print_field(terminal, "model", "%s, %s parameters%s%s\n", summary->model,
-                hy_cli_count(summary->parameters).text, is_named ? ", " : "",
-                is_named ? family : "");
-    bool has_words = summary->vocab > BYTE_VOCAB; /* a vocabulary of a tokenizer */
-    if (has_words && summary->is_drawn)
-        print_field(terminal, "weights",
-                    "drawn at random: %s is a shape without weights; --model FOLDER starts from "
-                    "trained ones\n",
-                    summary->model);
+    opening_model(terminal, config, summary);
     /* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers" */
     for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++)
         print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
@@ -183,7 +187,7 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
                     ranks.zero_stage, ranks.transport);
     print_field(terminal, "data", "%s\n", summary->data);
-    if (has_words && summary->has_byte_tokens)
+    if (summary->vocab > BYTE_VOCAB && summary->has_byte_tokens)
         print_field(terminal, "tokens",
                     "bytes, 256 of the vocabulary's %s entries: there is no tokenizer; name one "
                     "with --tokenizer\n",
