@@ -321,7 +321,8 @@ static inline bool hy_trainer_group(const hy_trainer *trainer, int32_t i, hy_gro
 hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
 
 /* Runs to the end: steps, validation, checkpoints, metrics, summary. HY_STOPPED after
- * hy_trainer_request_stop: the step in progress was finished and a checkpoint was saved. */
+ * hy_trainer_request_stop: the step in progress was finished, or a validation was broken off, and a
+ * checkpoint was saved. A resumed run repeats the validation. */
 hy_status hy_trainer_run(hy_trainer *trainer);
 
 /* Makes one optimizer step, or one jump if Predict is next. It does not validate, save or run a

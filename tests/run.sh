@@ -18,9 +18,7 @@ out="${HYBRID_BUILD:-$root/build}"
 logs="$out/tests/logs"
 mkdir -p "$logs"
 
-# Check ends a test after four seconds by default; busy machines need more.
 export CK_VERBOSITY=normal
-export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-120}"
 # No program may hang the rest.
 limit="${HYBRID_TEST_LIMIT:-600}"
 # The programs under test, for the shell suites.

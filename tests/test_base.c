@@ -601,7 +601,6 @@ static Suite *base_suite(void) {
     suite_add_tcase(suite, hashes);
 
     TCase *random = tcase_create("random numbers");
-    tcase_set_timeout(random, 60);
     tcase_add_test(random, philox_gives_the_published_values);
     tcase_add_test(random, streams_and_seeds_give_other_numbers);
     tcase_add_test(random, uniforms_fill_their_interval_evenly);

@@ -513,7 +513,6 @@ END_TEST
 static Suite *json_suite(void) {
     Suite *suite = suite_create("base: json");
     TCase *reading = tcase_create("reading");
-    tcase_set_timeout(reading, 60);
     tcase_add_test(reading, a_tree_is_walked_in_the_order_of_the_text);
     tcase_add_test(reading, any_value_may_be_at_the_top_level);
     tcase_add_test(reading, whole_numbers_keep_all_their_digits);

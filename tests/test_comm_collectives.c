@@ -170,7 +170,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("comm_collectives");
     TCase *c = tcase_create("collectives");
-    tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, all_ranks_have_all_parts_after_an_all_gather, 2, 5);
     tcase_add_loop_test(c, each_rank_has_the_sum_of_its_part_after_a_reduce_scatter, 2, 5);
     tcase_add_loop_test(c, a_broadcast_and_an_all_reduce_reach_all_ranks, 2, 5);

@@ -154,7 +154,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("dist_mpi");
     TCase *c = tcase_create("mpi");
-    tcase_set_timeout(c, 100);
     tcase_add_test(c, a_missing_shared_object_is_named);
     if (has_mpi()) {
         tcase_add_loop_test(c, exchanges_and_sums_are_right_over_mpi, 2, 5);

@@ -227,7 +227,6 @@ static Suite *suite(void) {
     Suite *s = suite_create("dist_nccl");
     TCase *c = tcase_create("nccl");
     tcase_add_checked_fixture(c, enter_folder, leave_folder);
-    tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, exchanges_are_right, 1, 5);
     tcase_add_test(c, exchanges_follow_each_other_on_a_stream);
     tcase_add_loop_test(c, a_rank_that_waits_for_a_dead_rank_is_released_with_an_error, 0, 3);

@@ -261,7 +261,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("dist_team");
     TCase *c = tcase_create("team");
-    tcase_set_timeout(c, 100);
     tcase_add_test(c, a_process_alone_has_no_team);
     tcase_add_test(c, a_process_alone_that_asks_for_nccl_is_a_team_of_one);
     tcase_add_loop_test(c, ranks_of_our_launcher_are_connected_by_sockets, 0, 2);

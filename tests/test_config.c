@@ -851,7 +851,6 @@ static Suite *config_suite(void) {
     Suite *suite = suite_create("config");
     TCase *tests = tcase_create("config");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, names_are_unique_and_flags_follow_from_them);
     tcase_add_test(tests, every_row_is_complete_and_listed_with_its_group);
     tcase_add_test(tests, fields_do_not_overlap);

@@ -684,7 +684,6 @@ static Suite *config_files_suite(void) {
     Suite *suite = suite_create("config_files");
     TCase *tests = tcase_create("config_files");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_model_can_be_a_file_with_a_shape);
     tcase_add_test(tests, wrong_models_are_refused);
     tcase_add_test(tests, presets_have_the_known_parameter_counts_and_say_so);

@@ -187,7 +187,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("decode");
     TCase *all = tcase_create("decode");
-    tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, token_by_token_equals_a_pass_over_everything, 0, SHAPES);
     tcase_add_loop_test(all, a_prompt_and_what_follows_equal_a_pass_over_everything, 0, SHAPES);
     tcase_add_loop_test(all, what_is_rewound_can_be_taken_again, 0, SHAPES);

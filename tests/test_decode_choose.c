@@ -102,7 +102,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("decode: choice");
     TCase *all = tcase_create("choice");
-    tcase_set_timeout(all, 60);
     tcase_add_checked_fixture(all, set_up, NULL);
     tcase_add_test(all, without_temperature_the_likeliest_is_taken);
     tcase_add_test(all, tokens_come_as_often_as_their_share_says);

@@ -272,7 +272,6 @@ static Suite *families_suite(void) {
     Suite *suite = suite_create("families");
     TCase *tc = tcase_create("transformers");
     if (hy_dir_list(folder_of(""), &cases, &case_count) != HY_OK) exit(EXIT_FAILURE);
-    tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, logits_are_those_of_transformers, 0, (int)case_count);
     tcase_add_loop_test(tc, loss_and_gradients_are_those_of_pytorch, 0, (int)case_count);
     tcase_add_loop_test(tc, twenty_adamw_steps_follow_pytorch, 0, (int)case_count);

@@ -589,7 +589,6 @@ END_TEST
 static Suite *formats_suite(void) {
     Suite *suite = suite_create("formats");
     TCase *tensors = tcase_create("safetensors");
-    tcase_set_timeout(tensors, 60);
     tcase_add_checked_fixture(tensors, make_folder, drop_folder);
     tcase_add_test(tensors, safetensors_come_back_as_they_were_written);
     tcase_add_test(tensors, every_type_has_a_name_in_files);
@@ -604,7 +603,6 @@ static Suite *formats_suite(void) {
     tcase_add_test(tensors, damaged_safetensors_are_read_or_refused_and_never_crash);
     suite_add_tcase(suite, tensors);
     TCase *shards = tcase_create("shards");
-    tcase_set_timeout(shards, 60);
     tcase_add_checked_fixture(shards, make_folder, drop_folder);
     tcase_add_test(shards, a_shard_comes_back_as_it_was_written);
     tcase_add_test(shards, the_largest_token_is_found_at_its_first_position);

@@ -776,7 +776,6 @@ END_TEST
 static Suite *checkpoint_suite(void) {
     Suite *suite = suite_create("formats: checkpoints");
     TCase *plain = tcase_create("checkpoints");
-    tcase_set_timeout(plain, 60);
     tcase_add_checked_fixture(plain, make_folder, drop_folder);
     tcase_add_test(plain, a_run_that_went_back_continues_from_its_branch);
     tcase_add_test(plain, a_checkpoint_of_another_folder_begins_a_new_branch);

@@ -214,7 +214,6 @@ static Suite *memory_suite(void) {
     Suite *suite = suite_create("formats: memory");
 #if HAS_OWN_ALLOCATOR
     TCase *refusals = tcase_create("refusals");
-    tcase_set_timeout(refusals, 60);
     tcase_add_checked_fixture(refusals, make_folder, drop_folder);
     tcase_add_loop_test(refusals, a_refused_allocation_is_reported_and_nothing_leaks, 0, WORKS);
     suite_add_tcase(suite, refusals);

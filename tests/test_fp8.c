@@ -348,9 +348,7 @@ static Suite *fp8_suite(void) {
     TCase *asked = tcase_create("asked"), *computed = tcase_create("computed"),
           *frozen = tcase_create("frozen"), *kept = tcase_create("kept");
     tcase_set_timeout(frozen, 120);
-    tcase_set_timeout(asked, 60);
     tcase_set_timeout(computed, 120);
-    tcase_set_timeout(kept, 60);
     tcase_add_test(asked, no_phase_is_coarser_than_full_and_predict_is_never_in_fp8);
     tcase_add_test(asked, a_card_without_fp8_is_named);
     tcase_add_test(asked, matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16);

@@ -298,7 +298,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels");
     TCase *all = tcase_create("parts");
-    tcase_set_timeout(all, 60);
     tcase_add_test(all, every_bf16_and_fp16_pattern_survives_the_way_to_fp32_and_back);
     tcase_add_test(all, fp16_patterns_have_the_value_of_their_parts);
     tcase_add_test(all, rounding_is_to_nearest_and_ties_go_to_even);

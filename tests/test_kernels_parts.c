@@ -130,7 +130,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels: sums over ranks");
     TCase *all = tcase_create("parts");
-    tcase_set_timeout(all, 60);
     tcase_add_unchecked_fixture(all, load, NULL);
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_loop_test(all, the_sum_is_that_of_a_loop_over_ranks, 0, PURE_TYPES);

@@ -268,7 +268,6 @@ static Suite *predict_ops_suite(void) {
     Suite *suite = suite_create("kernels: prediction");
     TCase *tests = tcase_create("prediction");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_combination_is_the_sum_of_scaled_inputs);
     tcase_add_test(tests, a_combination_rounds_once_into_a_narrow_type);
     tcase_add_test(tests, noise_belongs_to_the_logical_element);

@@ -364,6 +364,12 @@ START_TEST(the_backend_describes_itself) {
     ck_assert_uint_gt(facts->memory_total, 1 << 24);
     ck_assert_uint_le(facts->memory_free, facts->memory_total);
     ck_assert_double_gt(facts->matmul_flops, 1e7);
+    /* Plans that are compared with each other have the same rate. */
+    hy_cpu_options options = {.threads = 2};
+    hy_backend *again;
+    must(hy_cpu_backend_create(&options, &again));
+    ck_assert_double_eq(again->facts.matmul_flops, facts->matmul_flops);
+    again->destroy(again);
 }
 END_TEST
 
@@ -385,7 +391,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels: streams");
     TCase *all = tcase_create("streams");
-    tcase_set_timeout(all, 60);
     tcase_add_unchecked_fixture(all, load, NULL);
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_stream_runs_its_items_in_order);

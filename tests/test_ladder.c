@@ -316,6 +316,12 @@ static void collect(void *user, hy_message_level level, const char *text) {
     if (strstr(text, "paired test at step")) hy_trainer_request_stop(u->trainer);
 }
 
+/* As above, without a stop. */
+static void listen(void *user, hy_message_level level, const char *text) {
+    (void)level;
+    if (strstr(text, "paired test at step")) hy_text_addf(&((tuned *)user)->said, "%s\n", text);
+}
+
 static void look(void *user, const hy_step_info *info) {
     tuned *u = user;
     u->last = kept_bytes(u->trainer);
@@ -376,6 +382,37 @@ START_TEST(a_run_resumed_before_a_paired_test_makes_the_same_test) {
 }
 END_TEST
 
+static void run_to(hy_status expected, tuned *u, const char *out, const char *const *pairs) {
+    hy_observer observer = {.user = u, .on_message = listen, .on_step = look};
+    hy_config *config = small_run(SMALL_RUN TUNING, out, pairs);
+    must(hy_trainer_create(config, &observer, &u->trainer));
+    hy_config_destroy(config);
+    ck_assert_int_eq(hy_trainer_run(u->trainer), expected);
+    hy_trainer_destroy(u->trainer);
+}
+
+START_TEST(a_stop_leaves_the_paired_test_to_the_resumed_run) {
+    tuned whole = {0};
+    char folder[256];
+    int owed = 0;
+    temp_folder(folder);
+    run_to(HY_OK, &whole, "none", PAIRS("steps", "30"));
+    ck_assert_uint_gt(whole.said.size, 0);
+    for (int stop = 8; stop < 20; stop++) {
+        tuned cut = {.stop_at = stop};
+        run_to(HY_STOPPED, &cut, folder, PAIRS("steps", "30", "overwrite", "true"));
+        owed += saved_number(folder, "rest_owed") == 1;
+        cut.stop_at = 0;
+        run_to(HY_OK, &cut, folder, PAIRS("steps", "30", "resume", "auto"));
+        ck_assert_str_eq(hy_text_string(&cut.said), hy_text_string(&whole.said));
+        hy_text_free(&cut.said);
+    }
+    ck_assert_int_gt(owed, 0);
+    hy_text_free(&whole.said);
+    remove_folder(folder);
+}
+END_TEST
+
 /* No room for the copy: nothing is asked, and the run continues. */
 START_TEST(a_paired_test_without_room_is_omitted) {
     tuned u = {.stop_at = 30};
@@ -414,6 +451,7 @@ static Suite *ladder_suite(void) {
     tcase_add_test(runs, disabled_prediction_takes_no_memory);
     tcase_add_loop_test(runs, a_run_resumed_before_a_paired_test_makes_the_same_test, 0, 4);
     tcase_add_test(runs, a_paired_test_without_room_is_omitted);
+    tcase_add_test(runs, a_stop_leaves_the_paired_test_to_the_resumed_run);
     suite_add_tcase(suite, plans);
     suite_add_tcase(suite, runs);
     return suite;

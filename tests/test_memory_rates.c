@@ -152,7 +152,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("memory: rates");
     TCase *all = tcase_create("rates");
-    tcase_set_timeout(all, 60);
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, every_rate_of_a_machine_is_found);
     tcase_add_test(all, a_slow_link_is_measured_as_slow);

@@ -485,7 +485,6 @@ END_TEST
 static Suite *model_suite(void) {
     Suite *suite = suite_create("model");
     TCase *tests = tcase_create("model");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_wrong_shape_names_the_key);
     tcase_add_test(tests, what_is_open_follows_from_the_rest);
     tcase_add_test(tests, layers_with_and_without_a_window_are_two_kinds);

@@ -340,7 +340,6 @@ END_TEST
 static Suite *steps_suite(void) {
     Suite *suite = suite_create("steps of optimizers");
     TCase *tests = tcase_create("steps of optimizers");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, twenty_steps_follow_the_formula_in_double_precision);
     tcase_add_test(tests, twenty_steps_of_adafactor_are_those_of_pytorch);
     tcase_add_test(tests, a_matrix_with_padding_is_the_matrix_without_it);

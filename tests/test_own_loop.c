@@ -414,7 +414,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_loop");
     TCase *tests = tcase_create("own_loop");
-    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 3);
     tcase_add_test(tests, one_call_for_all_gives_the_same_bits);

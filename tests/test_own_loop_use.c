@@ -373,7 +373,6 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_loop_use");
     TCase *tests = tcase_create("own_loop_use");
-    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, numbers_that_are_not_finite_skip_the_update);
     tcase_add_test(tests, a_divergence_in_correct_takes_the_last_jump_back);

@@ -286,7 +286,6 @@ END_TEST
 static Suite *phases_suite(void) {
     Suite *suite = suite_create("phases");
     TCase *tests = tcase_create("phases");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, warm_up_full_predict_correct_full);
     tcase_add_test(tests, a_window_may_be_a_single_step);
     tcase_add_test(tests, each_obstacle_keeps_predict_away);

@@ -1,6 +1,7 @@
 /* test_predict.c: Predict in the built-in trainer: moves, guard, rollback, offload, precision,
  * forks. */
 #include "fake_card.h"
+#include "hybrid_report.h"
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -584,6 +585,8 @@ typedef struct validations {
     int64_t stop_after, step[STEPS];
     double loss[STEPS];
     int count;
+    int stop_in;       /* the number of the validation that is broken off, from 1 on; 0: none */
+    int batches_after; /* of that validation, when the stop was requested */
 } validations;
 
 static void note_validation(void *user, const hy_eval_info *info) {
@@ -600,9 +603,20 @@ static void stop_after_step(void *user, const hy_step_info *info) {
     }
 }
 
+static void stop_in_validation(void *user, const char *what, double fraction) {
+    validations *v = user;
+    if (v->count + 1 != v->stop_in || strcmp(what, "validating") != 0) return;
+    if (v->batches_after++ > 0) return;
+    ck_assert_double_lt(fraction, 0.5);
+    hy_trainer_request_stop(v->trainer);
+}
+
 static void run_and_note(const char *out, const char *const *pairs, validations *v,
                          hy_status expected) {
-    hy_observer observer = {.user = v, .on_eval = note_validation, .on_step = stop_after_step};
+    hy_observer observer = {.user = v,
+                            .on_eval = note_validation,
+                            .on_step = stop_after_step,
+                            .on_progress = stop_in_validation};
     v->trainer = open_trainer(out, pairs, &observer);
     ck_assert_int_eq(hy_trainer_run(v->trainer), expected);
 }
@@ -626,6 +640,48 @@ START_TEST(a_validation_that_waits_for_predict_is_made_after_a_resume_too) {
         ck_assert_mem_eq(cut.loss, whole.loss, sizeof whole.loss);
     }
     ck_assert_double_gt(waited, 0);
+}
+END_TEST
+
+/* Held-out losses that the files of a run show, by step. */
+static void recorded(const char *out, double loss[STEPS + 1]) {
+    hy_run *run;
+    must(hy_run_open(out, &run));
+    for (int i = 0; i <= STEPS; i++) loss[i] = 0;
+    for (size_t i = 0; i < hy_run_points(run); i++) {
+        const hy_run_point *point = hy_run_point_at(run, i);
+        if (!isnan(point->val_loss)) loss[point->step] = point->val_loss;
+    }
+    hy_run_close(run);
+}
+
+/* Validations between steps, in Predict and at the end, with state that leaves the device and that stays. */
+START_TEST(a_stop_breaks_a_validation_off_and_a_resume_repeats_it) {
+#define MANY "eval_every", "5", "eval_batches", "0", "eval_batch_size", "1", "threads", "1"
+    const char *strategy = _i ? "pinned" : "none";
+    double expected[STEPS + 1], found[STEPS + 1];
+    validations whole = {0};
+    run_and_note(folder, PAIRS(MANY, "offload_strategy", strategy), &whole, HY_OK);
+    hy_trainer_destroy(whole.trainer);
+    recorded(folder, expected);
+    ck_assert_int_gt(whole.count, 3);
+    for (int i = 1; i <= whole.count; i++) {
+        validations cut = {.stop_in = i};
+        run_and_note(folder, PAIRS(MANY, "offload_strategy", strategy, "overwrite", "true"), &cut,
+                     HY_STOPPED);
+        ck_assert_int_eq(cut.count, i - 1);
+        ck_assert_int_le(cut.batches_after, 2); /* the one that was on its way */
+        hy_trainer_destroy(cut.trainer);
+        cut.stop_in = 0;
+        run_and_note(folder, PAIRS(MANY, "offload_strategy", strategy, "resume", "auto"), &cut,
+                     HY_OK);
+        hy_trainer_destroy(cut.trainer);
+        ck_assert_int_eq(cut.count, whole.count);
+        ck_assert_mem_eq(cut.step, whole.step, sizeof whole.step);
+        ck_assert_mem_eq(cut.loss, whole.loss, sizeof whole.loss);
+        recorded(folder, found);
+        ck_assert_mem_eq(found, expected, sizeof expected);
+    }
 }
 END_TEST
 
@@ -657,6 +713,7 @@ static Suite *predict_suite(void) {
     tcase_add_loop_test(tests, a_paired_test_decides_and_leaves_the_run_unchanged, 0, 10);
     tcase_add_test(tests, fine_tuning_starts_from_the_weights_of_a_checkpoint);
     tcase_add_test(tests, a_validation_that_waits_for_predict_is_made_after_a_resume_too);
+    tcase_add_loop_test(tests, a_stop_breaks_a_validation_off_and_a_resume_repeats_it, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -216,7 +216,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("ranks");
     TCase *c = tcase_create("ranks");
-    tcase_set_timeout(c, 100);
     tcase_add_loop_test(c, cards_are_dealt_out_and_cores_divided_unless_somebody_says_them, 0,
                         sizeof fits / sizeof fits[0]);
     tcase_add_loop_test(c, ranks_that_agree_come_together_and_divide_the_cores, 0, 2);

@@ -150,6 +150,77 @@ START_TEST(other_numbers_of_ranks_and_stages_go_on_with_a_run) {
 }
 END_TEST
 
+/* ---- stopping -------------------------------------------------------------------------------- */
+
+static hy_trainer *own_trainer;
+static int64_t batches_after; /* of the validation, on the rank that was asked to stop */
+
+/* Only this rank is asked to stop, in a validation after step `at`. */
+static void stop_one_rank(void *user, const char *what, double fraction) {
+    const rank_notes *n = user;
+    const run_steps *mine = n->mine;
+    bool is_there = mine->count > 0 && mine->step[mine->count - 1].step >= n->run->at;
+    (void)fraction;
+    if (n->rank != n->run->victim || !is_there || strcmp(what, "validating") != 0) return;
+    require(batches_after++ < 3);
+    hy_trainer_request_stop(own_trainer);
+}
+
+static hy_status train_and_stop(const ranks_run *run, int rank, const hy_config *config,
+                                const hy_observer *observer) {
+    hy_observer with_stop = *observer;
+    (void)run;
+    (void)rank;
+    with_stop.on_progress = stop_one_rank;
+    hy_status status = hy_trainer_create(config, &with_stop, &own_trainer);
+    if (status == HY_OK) status = hy_trainer_run(own_trainer);
+    hy_trainer_destroy(own_trainer);
+    return status;
+}
+
+/* Between steps and at the end; in stage 3 the ranks gather the weights of each batch. */
+START_TEST(a_stop_of_one_rank_breaks_off_the_validation_of_all) {
+    const variant *v = variant_named("outer");
+    const char *const many = "eval_every 4 eval_batches 0 eval_batch_size 1";
+    char words[1024], all[2048], whole_out[600], out[600];
+    run_steps whole = train_whole(v, 2, _i, many, whole_out);
+    snprintf(all, sizeof all, "%s %s", words_of(v, folder, words), many);
+    for (int is_end = 0; is_end < 2; is_end++) {
+        ranks_run run = {.count = 2,
+                         .stage = _i,
+                         .words = RANKS_RUN SAVES,
+                         .more = all,
+                         .victim = 1,
+                         .at = is_end ? whole.step[whole.count - 1].step : 4,
+                         .train = train_and_stop,
+                         .out = in_folder(is_end ? "end" : "cut", out)};
+        ranks_job job = job_start(&run);
+        rig_wait_except(&job.it, RUN_SECONDS, 0);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_int_eq(job.it.codes[r], 0);
+            ck_assert_int_eq(job.it.results[r].status, HY_STOPPED);
+        }
+        run_steps first = job.courses[0];
+        job_free(&job);
+        ck_assert_double_eq(first.step[first.count - 1].val_loss, 0);
+        run.train = NULL;
+        run.is_resumed = true;
+        if (is_end) { /* only the validation is left */
+            job = job_start(&run);
+            rig_wait_except(&job.it, RUN_SECONDS, 0);
+            ck_assert_int_eq(job.it.results[0].status, HY_OK);
+            ck_assert_int_eq(job.courses[0].count, 0);
+            job_free(&job);
+        } else {
+            run_steps rest = train(&run);
+            ck_assert_int_eq(first.count + rest.count, whole.count);
+            must_go_on_as(&whole, &rest, "after a stop");
+        }
+        must_have_same_checkpoint(out, whole_out);
+    }
+}
+END_TEST
+
 /* ---- what is exported ------------------------------------------------------------------------ */
 
 typedef struct export_task {
@@ -198,6 +269,7 @@ static Suite *suite(void) {
                         IS_LONG ? VARIANT_COUNT : 3);
     tcase_add_loop_test(c, other_numbers_of_ranks_and_stages_go_on_with_a_run, 0, IS_LONG ? 21 : 1);
     if (IS_LONG) tcase_add_test(c, it_goes_on_after_a_kill_at_any_step);
+    tcase_add_loop_test(c, a_stop_of_one_rank_breaks_off_the_validation_of_all, IS_LONG ? 0 : 3, 4);
     tcase_add_loop_test(c, a_model_does_not_show_which_ranks_saved_it, IS_LONG ? 0 : 1,
                         IS_LONG ? 3 : 2);
     suite_add_tcase(s, c);

@@ -410,7 +410,6 @@ END_TEST
 static Suite *saving_suite(void) {
     Suite *suite = suite_create("trainer: saving");
     TCase *tests = tcase_create("saving");
-    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, make_folder, drop_folder);
     tcase_add_test(tests, the_clock_saves_too_and_changes_no_loss);
     tcase_add_test(tests, half_an_hour_is_the_default_and_a_save_has_a_price);

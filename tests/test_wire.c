@@ -269,7 +269,6 @@ END_TEST
 static Suite *suite(void) {
     Suite *s = suite_create("wire");
     TCase *c = tcase_create("wire");
-    tcase_set_timeout(c, 100);
     tcase_add_loop_test(c, ranks_send_what_the_plan_says_to_the_byte, 0, CASES_TRIED);
     tcase_add_loop_test(c, so_they_do_with_other_optimizers_updates_and_places, 0,
                         sizeof others / sizeof others[0]);

@@ -112,8 +112,10 @@ class Trainer:
     ) -> None:
         self.config = as_config(config, **keys)
         self._turn = Turn("trainer")
-        # There is always a callback at each step, because Python notices Ctrl-C there.
-        self._observer = Observer(on_step or (lambda info: None), on_eval, on_message, on_progress, on_save, on_memory)
+        # There is always a callback at each step and in validations, because Python notices Ctrl-C there.
+        on_step = on_step or (lambda info: None)
+        on_progress = on_progress or (lambda what, fraction: None)
+        self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
         handle = ctypes.c_void_p()
         status = lib.hy_trainer_create(self.config._handle, ctypes.byref(self._observer.struct), ctypes.byref(handle))
         self._finalizer = weakref.finalize(self, _destroy, handle, self._observer, os.getpid())
@@ -172,7 +174,7 @@ class Trainer:
             self._finish(lib.hy_trainer_save(self._open()))
 
     def request_stop(self) -> None:
-        """Asks `run` to stop after the step in progress. Safe from other threads."""
+        """Asks `run` to stop after the step in progress or in a validation. Safe from other threads."""
         lib.hy_trainer_request_stop(self._open())
 
     def summary(self) -> Summary:

@@ -152,6 +152,10 @@ const char *hy_nearest_word(const char *word, const char *const *candidates, siz
         int longest = (int)(size > other ? size : other);
         int limit = least(longest < 6 ? 1 : longest / 3, least(4, longest - 1));
         int distance = edit_distance(word, (int)size, candidates[i], (int)other);
+        /* A word without its ending, such as gemma3 for gemma3_text, is nearer than all others. */
+        bool is_begun = size >= 4 && size < other && ispunct((unsigned char)candidates[i][size]);
+        if (is_begun && edit_distance(word, (int)size, candidates[i], (int)size) == 0)
+            return candidates[i];
         if (distance > limit || (nearest && distance >= nearest_distance)) continue;
         nearest = candidates[i];
         nearest_distance = distance;

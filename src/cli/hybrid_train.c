@@ -85,6 +85,7 @@ static int run_trainer(job *it) {
     hy_cli_opening(&it->terminal, it->config, it->trainer);
     it->progress.checkpoint_bytes = summary.out[0] != '\0' ? summary.checkpoint_bytes : 0;
     it->progress.save_every = strtoll(hy_cli_value(it->config, "save_every"), NULL, 10);
+    it->progress.saves_best = hy_cli_saves_best(it->config);
     it->progress.save_minutes = strtod(hy_cli_value(it->config, "save_minutes"), NULL);
 
     atomic_store(&guarded, it->trainer);
@@ -113,7 +114,9 @@ static int train(job *it) {
     hy_cli_progress_init(&it->progress, &it->terminal);
     hy_observer observer = hy_cli_progress_observer(&it->progress);
     /* On a terminal the newline ends the progress line, which may contain an echoed ^C. */
-    const char *text = "\nstopping after this step; press Ctrl-C again to stop at once\n";
+    const char *text =
+        "\nstopping after this step (a validation is broken off); press Ctrl-C again "
+        "to stop at once\n";
     atomic_store(&notice, it->terminal.is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
     hy_cli_handle(SIGINT, on_signal, SA_RESTART);
     hy_cli_handle(SIGTERM, on_signal, SA_RESTART);
@@ -179,7 +182,10 @@ static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation 
                                       : hy_evaluation_json(list, &text),
                             &text);
     hy_cli_printf(out, "model           %s\n", list->model);
-    if (list->frozen_dtype[0]) fprintf(out, "frozen weights  %s\n", list->frozen_dtype);
+    bool has_adapter = list[count - 1].adapter[0] != '\0';
+    if (list->frozen_dtype[0] || has_adapter)
+        fprintf(out, "frozen weights  %s\n",
+                list->frozen_dtype[0] ? list->frozen_dtype : "as in the folder");
     hy_cli_printf(out, "data            %s\n", list->data);
     if (list->row_format[0]) hy_cli_printf(out, "rows            %s\n", list->row_format);
     if (count > 1)

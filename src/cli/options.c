@@ -214,7 +214,9 @@ static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated
 /* Whether `argument` can be the value of the flag before it. Free text may look like an unknown
  * flag. Other values may not, because a mistyped flag is more likely. */
 static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
-    static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
+    static const char *const truths[] = {
+        "true", "false", "on", "off",    "yes",
+        "no",   "0",     "1",  "unsloth" /* of gradient_checkpointing */};
     hy_cli_flag other;
     bool is_negated, is_truth = false;
     for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)

@@ -130,9 +130,10 @@ static void show_saves(FILE *out, const hy_config *config, const hy_trainer *tra
         saves * (double)summary->checkpoint_bytes + steps * (double)facts->disk_written;
     hy_cli_checkpoint_size(out, config, summary);
     if (facts->step_seconds > 0)
-        fprintf(out, "; written to disk: %s %s",
+        fprintf(out, "; written to disk: %s %s%s",
                 hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
-                days > 1 ? "per day" : "in total");
+                days > 1 ? "per day" : "in total",
+                hy_cli_saves_best(config) ? ", and more at new lowest held-out losses" : "");
     fputs("\ncheckpoints are saved ", out);
     hy_cli_saves(out, config, trainer);
     if (facts->save_free == 0 || facts->save_free == UINT64_MAX) return;

@@ -254,7 +254,8 @@ static void print_expected_time(hy_cli_progress *progress) {
             saves_per_day += SECONDS_PER_DAY / 60 / progress->save_minutes;
         double per_day = saves_per_day * (double)progress->checkpoint_bytes;
         if (per_day > 0 && per_day < 1e18)
-            fprintf(out, "; checkpoints write %s per day", hy_cli_bytes((uint64_t)per_day).text);
+            fprintf(out, "; checkpoints write %s per day%s", hy_cli_bytes((uint64_t)per_day).text,
+                    progress->saves_best ? ", and more at new lowest held-out losses" : "");
     }
     fputc('\n', out);
 }

@@ -17,6 +17,7 @@ typedef struct hy_cli_progress {
     uint64_t checkpoint_bytes; /* for the expected disk traffic; 0: nothing is written */
     int64_t save_every;
     double save_minutes;
+    bool saves_best; /* also at a new lowest held-out loss */
 
     int drawn_columns; /* width of the line on the screen; 0: none */
     double drawn_at;   /* clock, seconds */

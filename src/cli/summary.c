@@ -68,6 +68,15 @@ static bool is_true(const hy_config *config, const char *key) {
     return strcmp(hy_cli_value(config, key), "true") == 0;
 }
 
+bool hy_cli_saves_best(const hy_config *config) {
+    bool has_held_out = strtod(hy_cli_value(config, "val_fraction"), NULL) > 0 ||
+                        hy_cli_value(config, "val_data")[0] != '\0';
+    return has_held_out && strcmp(hy_cli_value(config, "eval_every"), "0") != 0 &&
+           (strtod(hy_cli_value(config, "save_every"), NULL) > 0 ||
+            strtod(hy_cli_value(config, "save_minutes"), NULL) > 0 ||
+            strtod(hy_cli_value(config, "early_stop"), NULL) > 0);
+}
+
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer) {
     hy_plan_facts facts;
     hy_summary summary;
@@ -79,7 +88,12 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
     if (minutes > 0) fprintf(out, "every %g minutes, ", minutes);
     double rate =
         facts.save_seconds > 0 ? (double)summary.checkpoint_bytes / facts.save_seconds : 0;
-    fprintf(out, "at the end and when stopped; each takes about %s if the disk writes %.1f GB/s\n",
+    fprintf(out,
+            "at the end and when stopped%s; each takes about %s if the disk writes %.1f GB/s\n",
+            !hy_cli_saves_best(config) ? ""
+            : strcmp(hy_cli_value(config, "early_stop"), "0") != 0
+                ? ", and at each new lowest held-out loss"
+                : ", and at new lowest held-out losses (at most 1 % of the time)",
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
@@ -135,6 +149,20 @@ void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary
 
 #define BYTE_VOCAB 512 /* a larger vocabulary is meant for the tokens of a tokenizer */
 
+static void opening_model(const hy_cli_terminal *terminal, const hy_config *config,
+                          const hy_summary *summary) {
+    const char *family = hy_cli_value(config, "architecture");
+    bool is_named = family[0] != '\0' && strcmp(family, "auto") != 0;
+    print_field(terminal, "model", "%s, %s parameters%s%s\n", summary->model,
+                hy_cli_count(summary->parameters).text, is_named ? ", " : "",
+                is_named ? family : "");
+    if (summary->vocab > BYTE_VOCAB && summary->is_drawn)
+        print_field(terminal, "weights",
+                    "drawn at random: %s is a shape without weights; --model FOLDER starts from "
+                    "trained ones\n",
+                    summary->model);
+}
+
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -143,27 +171,23 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     hy_ranks_info ranks;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
-    print_field(terminal, "model", "%s, %s parameters\n", summary->model,
-                hy_cli_count(summary->parameters).text);
-    bool has_words = summary->vocab > BYTE_VOCAB; /* a vocabulary of a tokenizer */
-    if (has_words && summary->is_drawn)
-        print_field(terminal, "weights",
-                    "drawn at random: %s is a shape without weights; --model FOLDER starts from "
-                    "trained ones\n",
-                    summary->model);
+    opening_model(terminal, config, summary);
     /* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers" */
     for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++)
         print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s parameter%s of %s numbers\n",
                     group.names, group.changes, hy_cli_count(group.parameters).text,
                     group.parameters == 1 ? "" : "s", hy_cli_count(group.elements).text);
     opening_trained(terminal, config, summary);
-    print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    hy_dtype dtype = summary->phases[HY_FULL].memory[HY_ACTIVATIONS].dtype;
+    bool is_usual = dtype == (summary->is_gpu ? HY_BF16 : HY_F32);
+    print_field(terminal, "device", "%s, %s%s%s\n", summary->device, summary->matmul,
+                is_usual ? "" : "; computes in ", is_usual ? "" : hy_dtype_name(dtype));
     opening_host(terminal, config, trainer);
     if (hy_trainer_ranks(trainer, &ranks))
         print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count,
                     ranks.zero_stage, ranks.transport);
     print_field(terminal, "data", "%s\n", summary->data);
-    if (has_words && summary->has_byte_tokens)
+    if (summary->vocab > BYTE_VOCAB && summary->has_byte_tokens)
         print_field(terminal, "tokens",
                     "bytes, 256 of the vocabulary's %s entries: there is no tokenizer; name one "
                     "with --tokenizer\n",
@@ -550,13 +574,14 @@ static void closing_files(FILE *out, const hy_summary *summary, const char *prog
     bool is_saved = summary->out[0] != '\0';
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
+    int64_t end = hy_steps_at_end(summary->steps, summary->spent, summary->steps_total);
     if (was_stopped)
-        hy_cli_printf(
-            out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
-            hy_cli_count(hy_steps_at_end(summary->steps, summary->spent, summary->steps_total))
-                .text,
-            is_saved ? "everything so far is in " : "nothing was saved, because out is none",
-            summary->out);
+        hy_cli_printf(out, "stopped %s step %s of %s; %s%s\n",
+                      summary->steps < end ? "after" : "in the validation after the last",
+                      hy_cli_count(summary->steps).text, hy_cli_count(end).text,
+                      is_saved ? "everything so far is in "
+                               : "nothing was saved, because out is none",
+                      summary->out);
     else
         hy_cli_printf(out, "everything is in %s: checkpoints, metrics.jsonl, summary.json\n",
                       summary->out);

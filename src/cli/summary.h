@@ -17,6 +17,8 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
 /* How often checkpoints are saved and how long one takes: "every 30 minutes and at the end,
  * ...". */
 void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer);
+/* Are checkpoints with a new lowest held-out loss saved too? */
+bool hy_cli_saves_best(const hy_config *config);
 /* The size of a checkpoint, and of the frozen weights in it. */
 void hy_cli_checkpoint_size(FILE *out, const hy_config *config, const hy_summary *summary);
 /* Where a plan for a card has its host memory from; false: from --cpu-mem, or there is no card. */

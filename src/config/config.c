@@ -314,7 +314,10 @@ static hy_status check_model(const char *model, const char *where) {
         return hy_fail_context(found, "%s: model = %s", where, model);
     }
     if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
-    if (is_path(model)) return fail_no_path(model, where);
+    char parent[HY_HF_PATH_MAX];
+    bool is_below = strchr(model, '/') && hy_path_parent(parent, sizeof parent, model) == HY_OK &&
+                    hy_path_is_dir(parent); /* runs/typo is not a name of the hub */
+    if (is_path(model) || is_below) return fail_no_path(model, where);
     hy_text names = {0};
     hy_builtin_list("model", &names);
     hy_status status = hy_fail(

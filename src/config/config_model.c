@@ -51,8 +51,10 @@ void hy_config_hint_model(const char *folder) {
         {"adapter/" HY_PEFT_CONFIG, "this is a run folder with adapters; use --adapter @/adapter "
                                     "and set --model to their base model"},
         {HY_PEFT_CONFIG, "this is an adapter; use --adapter @ and set --model to its base model"},
-        {"manifest.json", "this is a checkpoint; to start from its weights, use --init-from @"},
-        {"config.cfg", "this is a run folder; to start from its weights, use --init-from @"}};
+        {"manifest.json", "this is a checkpoint; hybrid-export @ --out FOLDER writes a model (for "
+                          "--model) or an adapter (for --adapter)"},
+        {"config.cfg", "this is a run folder; hybrid-export @ --out FOLDER writes a model (for "
+                       "--model) or an adapter (for --adapter)"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!holds(folder, known[i].file)) continue;
         const char *hint = known[i].hint, *at = strchr(hint, '@');

@@ -16,6 +16,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "config/settings.h"
+#include "model/arch/arch.h"
 
 enum { MAX_CHOICES = 16, SHOWN_MAX = 80 };
 
@@ -201,16 +202,19 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
         words[count++] = c->name;
     /* Short words are all similar: "gpu" is not a misspelt "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
-    if (near && numbered_stem(near)) near = NULL; /* a pattern such as cuda:N is not a suggestion */
-    char size[16];                                /* "32GiB" for a bare 32 */
+    bool is_arch = strcmp(setting->info.key, "shape.architecture") == 0;
+    const char *why = is_arch ? hy_arch_why_not(text) : "";
+    /* A pattern such as cuda:N is not a suggestion, and another known model is not misspelt. */
+    if (near && (numbered_stem(near) || why[0])) near = NULL;
+    char size[16]; /* "32GiB" for a bare 32 */
     size_t length = strlen(text);
     if (setting->least > 0 && length > 0 && length < 8 && strspn(text, "0123456789.") == length) {
         snprintf(size, sizeof size, "%.8sGiB", text);
         near = size;
     }
     const char *type = type_in_words[setting->type], *end = strlen(text) > SHOWN_MAX ? "..." : "";
-    return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s", origin,
-                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", end, type ? type : "",
+    return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted%s; accepted: %s%s%s", origin,
+                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", end, why, type ? type : "",
                    setting->info.accepted, hy_did_you_mean(near).text);
 }
 

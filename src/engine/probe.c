@@ -112,6 +112,18 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
     return HY_OK;
 }
 
+/* Ends a probe if this rank or another was asked to stop. Nothing of it runs any more then. */
+static hy_status check_stop(hy_engine *e, const hy_probe *probe) {
+    if (!probe->stop) return HY_OK;
+    double stops = atomic_load(probe->stop), all[HY_RANKS_MOST];
+    if (hy_engine_exchanges(e)) HY_TRY(hy_control_gather(e->team->control, &stops, 1, all));
+    for (int32_t r = 0; hy_engine_exchanges(e) && r < hy_engine_ranks(e); r++)
+        stops = fmax(stops, all[r]);
+    if (stops == 0) return HY_OK;
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    return hy_fail(HY_STOPPED, "stopped on request during a validation");
+}
+
 /* The device works on one batch while the host fills the next. */
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
@@ -121,6 +133,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {
         const hy_staging *staging = &e->work->staging[first / round % 2];
+        HY_TRY(check_stop(e, probe));
         HY_TRY(fill_batch(plan, probe, first + own, staging));
         HY_TRY(hy_offload_count_down(e->state));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));

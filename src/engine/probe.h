@@ -4,6 +4,8 @@
  * The caller describes the sequences in a hy_probe; hy_engine_probe fills in the results. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "data/dataset.h"
 #include "model/model.h"
 
@@ -16,10 +18,13 @@ typedef struct hy_probe {
     uint64_t stride;       /* 0 counts as 1 */
     hy_dtype dtype;        /* compute type; hy_engine_propose has set that of the candidate */
     bool of_candidate;     /* measures the candidate instead of the current weights */
-    double *each;          /* (count) result: mean loss of each sequence; may be NULL */
-    double mean;           /* result: over all counted targets */
-    int64_t counted;       /* result: how many */
-    double *sums;          /* used inside, with several ranks: see probe.c */
+    /* Set to true at any time: the probe ends after a batch with HY_STOPPED, on all ranks. NULL: it
+     * cannot be stopped. */
+    const atomic_bool *stop;
+    double *each;    /* (count) result: mean loss of each sequence; may be NULL */
+    double mean;     /* result: over all counted targets */
+    int64_t counted; /* result: how many */
+    double *sums;    /* used inside, with several ranks: see probe.c */
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
 /* Sends the first batch of a probe to the device, for a pass that the caller runs. */

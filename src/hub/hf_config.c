@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "hub/gguf_load.h"
+#include "model/arch/arch.h"
 #include "model/arch/config.h"
 
 /* ---- the architecture ------------------------------------------------------------------------ */
@@ -39,9 +40,14 @@ static hy_status refuse_arch(const char *name, const named *n) {
     hy_text known = {0};
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++)
         hy_text_addf(&known, "%s%s", known.size ? ", " : "", hy_family_of((hy_arch)i)->class_name);
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s: \"%s\" %.80s is not supported; supported: %s",
-                               name, n->class_name ? "architectures" : "model_type",
-                               n->class_name ? n->class_name : n->type, hy_text_string(&known));
+    const char *theirs = n->class_name ? n->class_name : n->type;
+    hy_status status =
+        hy_fail(HY_ERR_INPUT,
+                "%s: \"%s\" %.80s is not supported%s; supported: %s, and the text part of models "
+                "with images such as Gemma3ForConditionalGeneration or "
+                "Mistral3ForConditionalGeneration",
+                name, n->class_name ? "architectures" : "model_type", theirs,
+                hy_arch_why_not(theirs), hy_text_string(&known));
     hy_text_free(&known);
     return status;
 }

@@ -28,7 +28,7 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_
                 (name->ndim < 2 || entry->shape[1] == cols);
     HY_FAIL_IF(!fits, HY_ERR_INPUT,
                "%s: %s is (%lld, %lld), but this model needs (%lld, %lld): the adapter belongs to "
-               "another model or has another rank",
+               "another model or has another rank (without --lora-rank, the adapter sets it)",
                path, name->name, (long long)entry->shape[0],
                (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
                (long long)cols);

@@ -62,7 +62,7 @@ static hy_status check_room(const hy_engine *e, const hy_model *own) {
 static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t i) {
     hy_model *own;
     hy_peft_file file;
-    HY_TRY(hy_origin_check_adapter(e->request.settings, a->set.list[i].folder));
+    HY_TRY(hy_origin_check_adapter(e->observer, e->request.settings, a->set.list[i].folder));
     HY_TRY(make_own(a, e, i, &own));
     hy_status status = check_room(e, own);
     if (status == HY_OK) status = hy_peft_open(a->set.list[i].folder, own, &file);

@@ -98,6 +98,8 @@ static hy_status explain_recompute(const explained *s) {
     kept.recompute_layers = 0;
     HY_TRY(hy_plan_evaluate(s->p, &kept, &without));
     double cost = cost_over(s->plan, &without);
+    bool is_same = strcmp(beyond(&without, s->plan).text, "0 B") == 0 && fabs(cost) < 0.5;
+    if (is_same) return HY_OK; /* the model has nothing to recompute at this level */
     hy_plan_reason(s->out,
                    "recompute %s in %d of %d layers: keeping activations would need %s more%s%.0f "
                    "%% of a step",

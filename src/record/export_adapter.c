@@ -57,7 +57,7 @@ static hy_status open_pair(pair *p, const char *adapter, const char *base) {
     const hy_settings *s = hy_config_settings(p->config);
     HY_TRY(hy_settings_check_adapters(s));
     HY_TRY(name_base(p, base));
-    HY_TRY(hy_origin_check_adapter(s, s->lora.adapter));
+    HY_TRY(hy_origin_check_adapter(NULL, s, s->lora.adapter));
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &p->model));
     HY_TRY(hy_settings_select(s, p->model));

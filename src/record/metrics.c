@@ -200,6 +200,7 @@ void hy_record_event(hy_record *r, const hy_event_line *e, const hy_moment *now)
     put_text(&w, "status", e->status);
     put_text(&w, "old_status", e->old_status);
     if (e->status) hy_json_put_double(&w, "utilization", e->utilization);
+    if (e->val_loss > 0) hy_json_put_double(&w, "val_loss", e->val_loss);
     put_text(&w, "text", e->text);
     close_line(r, &w, true);
 }

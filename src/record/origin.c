@@ -302,7 +302,26 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
     return HY_OK;
 }
 
-hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapter) {
+/* An adapter fits the weights that it was trained with: quantised ones are other numbers. */
+static void compare_frozen(const hy_observer *observer, const hy_settings *settings,
+                           const char *adapter, const char *checkpoint) {
+    hy_saved_config saved;
+    const char *ours = hy_settings_frozen_name(settings);
+    if (hy_checkpoint_read_config(checkpoint, &saved) != HY_OK) return;
+    const char *theirs = hy_settings_frozen_name(hy_config_settings(saved.config));
+    if (strcmp(ours, theirs) != 0)
+        hy_say_to(
+            observer, HY_NOTE,
+            "the frozen weights are %s%s here, but %s was trained with %s%s; %s%s computes as "
+            "in training",
+            ours[0] ? "in " : "as in the folder", ours, adapter,
+            theirs[0] ? "" : "the weights of the folder", theirs,
+            theirs[0] ? "--frozen-dtype " : "leaving out --qlora and --frozen-dtype", theirs);
+    hy_saved_config_free(&saved);
+}
+
+hy_status hy_origin_check_adapter(const hy_observer *observer, const hy_settings *settings,
+                                  const char *adapter) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_settings s = *settings;
     hy_model_files kind;
@@ -310,6 +329,7 @@ hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapt
     s.lora.base[0] = 0; /* it names the base of a resumed run, not of this adapter */
     if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
     if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
+    if (observer) compare_frozen(observer, settings, adapter, path);
     if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;
     if (hy_origin_read(run, &s.kept) != HY_OK || !s.kept.weights[0]) return HY_OK;
     return hy_origin_find_weights(&s, &kind, path);

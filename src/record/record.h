@@ -42,13 +42,15 @@ typedef struct hy_moment {
  * or the run ended early. Fields that are NULL or 0 are omitted. Strings are only read during the
  * call. */
 typedef struct hy_event_line {
-    const char *event;  /* "batch", "memory", "recovery", "plan", "divergence", "early_stop" */
-    const char *text;   /* one sentence of what happened */
-    const char *reason; /* batch: why */
+    /* "batch", "memory", "recovery", "plan", "divergence", "early_stop", "validation" */
+    const char *event;
+    const char *text;                       /* one sentence of what happened */
+    const char *reason;                     /* batch: why */
     int64_t batch_size, grad_accum;         /* batch: from now on */
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */
     double utilization;                     /* memory: share of the budget */
+    double val_loss; /* validation: of the step that was recorded before a resume */
 } hy_event_line;
 
 /* ---- folder.c -------------------------------------------------------------------------------- */
@@ -73,9 +75,11 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out);
  * weights again. HY_ERR_INPUT: they are missing or have changed. */
 hy_status hy_origin_find_weights(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);
-/* HY_ERR_INPUT if a run's adapter was trained with other base files than these. For other
- * adapters this is not known. */
-hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapter);
+/* HY_ERR_INPUT if a run's adapter was trained with other base files than these; a note if it was
+ * trained with another storage of them (no observer: no note). For other adapters this is not
+ * known. */
+hy_status hy_origin_check_adapter(const hy_observer *observer, const hy_settings *settings,
+                                  const char *adapter);
 /* Copies the starting model into the run's folder, unless a resumed run already has the copy,
  * and makes the settings use the copy. */
 struct hy_model;

@@ -101,6 +101,10 @@ static hy_status take_event(hy_run *run, const char *kind, const hy_json_node *o
     hy_text_free(&text);
     if (has_failed) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", run->lines.path);
     hy_json_as_double(hy_json_get(object, "elapsed"), &event.elapsed);
+    /* A validation that was repeated after a resume belongs to the step before. */
+    hy_run_point *last = run->point_count ? &run->points[run->point_count - 1] : NULL;
+    if (last && last->step == event.step && strcmp(kind, "validation") == 0)
+        hy_json_as_double(hy_json_get(object, "val_loss"), &last->val_loss);
     run->events[run->event_count++] = event;
     run->is_start_last = false;
     return strcmp(kind, "start") == 0 ? take_start(run, object) : HY_OK;

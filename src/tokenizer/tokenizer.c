@@ -130,49 +130,68 @@ static hy_status find_file(const char *path, char file[PATH_MAX_BYTES]) {
     return HY_OK;
 }
 
-/* The text of a tokenizer.json for a file of any kind. `pieces`: of a SentencePiece file, the rest. */
-static hy_status read_json(const char *file, hy_text *out, hy_sentencepiece *pieces) {
+/* A tokenizer.json: a file of this name as it is, or made from a file of another kind. */
+typedef struct tokenizer_text {
     hy_file_map map;
-    if (hy_llama2c_tokenizer_is_named(file)) return hy_llama2c_tokenizer_json(file, out);
+    hy_sentencepiece pieces; /* of a SentencePiece file */
+    hy_text made;
+    const char *data;
+    size_t size;
+} tokenizer_text;
+
+static hy_status make_json(const char *file, tokenizer_text *out) {
+    if (hy_llama2c_tokenizer_is_named(file)) return hy_llama2c_tokenizer_json(file, &out->made);
+    if (hy_vocab_files_are_named(file)) return hy_vocab_files_json(file, &out->made);
     if (hy_sentencepiece_is_named(file)) {
-        hy_status status = hy_sentencepiece_json(file, pieces);
-        *out = pieces->json;
+        hy_status status = hy_sentencepiece_json(file, &out->pieces);
+        out->made = out->pieces.json;
         return status;
     }
-    if (hy_vocab_files_are_named(file)) return hy_vocab_files_json(file, out);
-    if (hy_gguf_is_file(file)) {
-        HY_TRY(hy_gguf_tokenizer_json(file, "tokenizer.json", out));
-        HY_FAIL_IF(out->size == 0, HY_ERR_INPUT, "%s has no tokenizer", file);
-        return HY_OK;
-    }
-    HY_TRY(hy_file_map_open(file, &map));
-    hy_text_add_bytes(out, map.data ? (const char *)map.data : "", map.size);
-    hy_file_map_close(&map);
-    return hy_text_status(out);
+    HY_TRY(hy_gguf_tokenizer_json(file, "tokenizer.json", &out->made));
+    HY_FAIL_IF(out->made.size == 0, HY_ERR_INPUT, "%s has no tokenizer", file);
+    return HY_OK;
+}
+
+/* Free it also after an error. */
+static hy_status open_text(const char *file, tokenizer_text *out) {
+    bool is_made = hy_llama2c_tokenizer_is_named(file) || hy_vocab_files_are_named(file) ||
+                   hy_sentencepiece_is_named(file) || hy_gguf_is_file(file);
+    HY_TRY(is_made ? make_json(file, out) : hy_file_map_open(file, &out->map));
+    out->data = is_made ? hy_text_string(&out->made) : (const char *)out->map.data;
+    out->size = is_made ? out->made.size : out->map.size;
+    if (!out->data) out->data = "";
+    return HY_OK;
+}
+
+static void close_text(tokenizer_text *text) {
+    if (text->map.data) hy_file_map_close(&text->map);
+    hy_text_free(&text->made);
 }
 
 hy_status hy_tokenizer_json(const char *path, hy_text *out) {
     char file[PATH_MAX_BYTES];
-    hy_sentencepiece pieces = {0};
+    tokenizer_text text = {0};
     HY_TRY(find_file(path, file));
-    return read_json(file, out, &pieces);
+    hy_status status = open_text(file, &text);
+    if (status == HY_OK) hy_text_add_bytes(out, text.data, text.size);
+    close_text(&text);
+    return status == HY_OK ? hy_text_status(out) : status;
 }
 
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
-    hy_text json = {0};
-    hy_sentencepiece pieces = {0};
+    tokenizer_text text = {0};
     hy_tokenizer *t = NULL;
     HY_TRY(find_file(path, file));
     bool has_pieces = hy_sentencepiece_is_named(file);
     HY_TRY(hy_gguf_is_file(file) ? hy_path_join(folder, sizeof folder, "", file)
                                  : hy_path_parent(folder, sizeof folder, file));
-    hy_status status = read_json(file, &json, &pieces);
-    if (status == HY_OK) status = hy_tokenizer_parse(hy_text_string(&json), json.size, file, &t);
-    hy_text_free(&json);
+    hy_status status = open_text(file, &text);
+    if (status == HY_OK) status = hy_tokenizer_parse(text.data, text.size, file, &t);
+    close_text(&text);
     HY_TRY(status);
-    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = pieces.ends[i];
-    if (has_pieces) t->guess = pieces.class ? pieces.class : "sentencepiece";
+    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = text.pieces.ends[i];
+    if (has_pieces) t->guess = text.pieces.class ? text.pieces.class : "sentencepiece";
     if (!hy_llama2c_tokenizer_is_named(file)) status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);

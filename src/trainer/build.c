@@ -49,8 +49,8 @@ static hy_status fit_step_to_rows(hy_trainer *t) {
     s->train.step_tokens = fitted;
     if (hy_trainer_leads(t) && is_new)
         hy_say(t, HY_NOTE,
-               "steps of %lld tokens instead of %lld, because the rows fill only %lld sequences "
-               "(--step-tokens N sets another size%s)",
+               "steps of %lld tokens instead of %lld, because the training rows fill only %lld "
+               "sequences (--step-tokens N sets another size%s)",
                (long long)s->train.step_tokens, (long long)(usual * s->train.seq_len),
                (long long)sequences,
                sequences >= EPOCH_STEPS * ranks ? ""
@@ -291,20 +291,25 @@ static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_P
     return hy_ranks_share(t, path, HY_PATH_MAX);
 }
 
+/* The checkpoint of init_from. */
+static hy_status find_initial(hy_trainer *t, char path[HY_PATH_MAX]) {
+    bool lacks_base = false;
+    HY_TRY(find_checkpoint(t, t->settings->init_from, path));
+    if (t->provider->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(path, &lacks_base));
+    if (!lacks_base) return HY_OK;
+    return hy_trainer_advise_new_run(
+        t, path,
+        hy_fail(HY_ERR_INPUT, "%s contains only adapters, without their base model", path));
+}
+
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     hy_provider *p = t->provider;
     bool is_new = !t->settings->init_from[0];
     if (is_new && !p->ops->initialise) return hy_custom_take_weights(t->engine);
     if (is_new) return p->ops->initialise(p, t);
-    HY_TRY(find_checkpoint(t, t->settings->init_from, checkpoint));
+    HY_TRY(find_initial(t, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(t->engine));
-    bool lacks_base = false;
-    if (p->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
-    HY_FAIL_IF(
-        lacks_base, HY_ERR_INPUT,
-        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
-        checkpoint);
     HY_TRY(hy_checkpoint_read_weights(t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the run starts with the weights of %s", checkpoint);
     return HY_OK;
@@ -358,7 +363,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
     if (!t->resumed[0]) {
         const char *adapter = t->settings->lora.adapter;
         HY_TRY(new_model(t));
-        if (adapter[0]) HY_TRY(hy_origin_check_adapter(t->settings, adapter));
+        if (adapter[0]) HY_TRY(hy_origin_check_adapter(&t->observer, t->settings, adapter));
         if (adapter[0]) HY_TRY(hy_engine_load_adapter(e, adapter));
         for (int i = 0; i < e->state->rows->optim_count; i++)
             HY_TRY(hy_row_zero(e->state, HY_ROW_OPTIM + i));
@@ -424,8 +429,11 @@ hy_status hy_trainer_build(hy_trainer *t) {
     if (!is_plan) HY_TRY(read_resumed_choices(t));
     HY_TRY(make_plan(t));
     if (is_plan) {
+        char unused[HY_PATH_MAX];
         begin_progress(t);
-        return HY_OK;
+        HY_TRY(hy_trainer_refuse(t, check_early_stop(t)));
+        bool has_initial = t->settings->init_from[0] != 0;
+        return has_initial ? hy_trainer_refuse(t, find_initial(t, unused)) : HY_OK;
     }
     HY_TRY(hy_ranks_agree(t, hy_engine_prepare_first(e)));
     HY_TRY(hy_engine_share_algorithms(e));

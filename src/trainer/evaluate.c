@@ -12,7 +12,8 @@
 #include "trainer/throughput.h"
 
 /* Nothing changes, so a pass can be repeated when memory runs out. */
-static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, hy_probe *probe) {
+static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, bool can_stop,
+                      hy_probe *probe) {
     hy_engine *e = t->engine;
     hy_dtype dtype = e->plan->types.of[HY_FULL];
     hy_status status;
@@ -22,7 +23,8 @@ static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, hy_pro
                             .count = what.count,
                             .stride = what.stride,
                             .dtype = dtype,
-                            .of_candidate = uses_average};
+                            .of_candidate = uses_average,
+                            .stop = can_stop ? &t->status.stop_requested : NULL};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
         status = hy_trainer_probe(t, NULL, probe);
         if (status != HY_OK) HY_TRY(hy_trainer_prepare_retry(t, status));
@@ -41,14 +43,14 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     bool uses_average =
         hy_has_row(t->engine, HY_ROW_AVERAGE) && t->engine->progress.average_samples > 0;
     if (is_final && uses_average) {
-        HY_TRY(look(t, here, false, &probe));
+        HY_TRY(look(t, here, false, comparable, &probe));
         t->held_out.raw_val_loss = probe.mean;
     }
-    HY_TRY(look(t, here, uses_average, &probe));
+    HY_TRY(look(t, here, uses_average, comparable, &probe));
     bool is_other = here.count != usual.count && !isnan(t->progress->best.loss);
     if (comparable) *comparable = probe.mean;
     if (comparable && is_other) {
-        HY_TRY(look(t, usual, uses_average, &again));
+        HY_TRY(look(t, usual, uses_average, true, &again));
         *comparable = again.mean;
     }
     if (comparable) {

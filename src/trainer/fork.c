@@ -94,6 +94,7 @@ static hy_status run_arm(hy_trainer *t) {
     hy_step_info info;
     t->progress->machine.phase = HY_PREDICT;
     while (t->progress->step < end) {
+        HY_FAIL_IF(hy_ranks_stop(t), HY_STOPPED, "stopped on request during a paired test");
         bool is_jump = t->progress->machine.phase == HY_PREDICT;
         HY_TRY(is_jump ? hy_trainer_run_predict(t, &info) : hy_trainer_run_step(t, &info));
     }
@@ -155,7 +156,7 @@ static hy_status open_fork(hy_trainer *t) {
     int64_t passes = t->engine->progress.backward_passes;
     hy_error error;
     hy_error_save(&error, status);
-    if (t->team && status != HY_ERR_NUMERIC) HY_TRY(status);
+    if (t->team && status != HY_ERR_NUMERIC && status != HY_STOPPED) HY_TRY(status);
     HY_TRY(put_back(t));
     *t->progress = before;
     t->progress->seconds = seconds;

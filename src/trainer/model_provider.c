@@ -5,20 +5,27 @@
 
 #include "data/fingerprint.h"
 #include "hub/hf_load.h"
+#include "hub/peft.h"
 #include "setup/setup.h"
 #include "trainer/join.h"
 #include "trainer/ranks.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-/* Opens and closes the files with the weights, because data takes long: a folder without weights is
- * refused first. */
+/* Opens and closes the files with weights and adapters, because data takes long: a folder without
+ * them is refused first. */
 static hy_status check_weights(const hy_trainer *t) {
     const hy_settings *s = t->settings;
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
     hy_weight_files files;
-    if (s->save.resume[0] || s->init_from[0]) return HY_OK;
+    hy_peft_file adapter;
+    if (s->save.resume[0]) return HY_OK;
+    if (s->lora.adapter[0]) {
+        HY_TRY(hy_peft_open(s->lora.adapter, t->engine->model, &adapter));
+        hy_peft_close(&adapter);
+    }
+    if (s->init_from[0]) return HY_OK;
     HY_TRY(hy_settings_model_files(s, &kind, path));
     if (kind == HY_FILES_NONE) return HY_OK;
     HY_TRY(hy_weight_files_open(path, t->engine->model, &files));
@@ -30,7 +37,7 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     const hy_settings *s = t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
     (void)p;
-    if (t->status.life != HY_LIFE_PLAN) HY_TRY(check_weights(t));
+    HY_TRY(hy_trainer_refuse(t, check_weights(t)));
     hy_status status = hy_engine_open_data(t->engine, false, &t->data.set);
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;

@@ -17,6 +17,7 @@
 #include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "trainer/eval_schedule.h"
+#include "trainer/resumed_adapters.h"
 
 #define PROGRESS_VERSION 1
 #define FITTED_STEP "fitted_step_tokens"
@@ -231,7 +232,7 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
         bool was_frozen = frozen ? hy_json_get(frozen, p->name) != NULL : !p->is_trainable;
         HY_FAIL_IF(was_frozen == p->is_trainable, HY_ERR_INPUT,
                    "%s: %s was %s when this was saved and is %s now; continue with the same train "
-                   "and frozen groups, or start a new run from its weights (--init-from)",
+                   "and frozen groups",
                    path, p->name, was_frozen ? "frozen" : "trained",
                    p->is_trainable ? "trained" : "frozen");
         if (optimizers) {
@@ -239,8 +240,7 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
         }
         HY_FAIL_IF(p->is_trainable && strcmp(theirs, ours ? ours : run) != 0, HY_ERR_INPUT,
                    "%s: the optimizer of %s was %s when this was saved and is %s now; continue "
-                   "with that optimizer, or start a new run from its weights (--init-from); "
-                   "lr_scale and decay of groups may change",
+                   "with that optimizer (lr_scale and decay of groups may change)",
                    path, p->name, theirs, ours ? ours : run);
     }
     return HY_OK;
@@ -355,8 +355,7 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
         HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
                    "%s: %s was %lld when this was saved and is %lld now, so the run could not "
-                   "continue with the same order of data: restore it, or start a new run from "
-                   "these weights (--init-from)",
+                   "continue with the same order of data: restore it",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
@@ -367,8 +366,8 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
     }
     HY_FAIL_IF(is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
                "%s: the data in %s is not the data that the run was trained on; the run could not "
-               "continue with the same order of data (name the path of the original data with "
-               "--data PATH, or start a new run from these weights with --init-from)",
+               "continue with the same order of data; name the path of the original data (--data "
+               "PATH)",
                path, t->settings->data);
     return t->data.set ? hy_dataset_read_streams(t->data.set, data) : HY_OK;
 }
@@ -386,7 +385,7 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
     return hy_fail(
         HY_ERR_INPUT,
         "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with optimizer %s%s; "
-        "continue with that optimizer, or start a new run from its weights (--init-from)",
+        "continue with that optimizer",
         path, ours->arrays[0], ours->name, name,
         strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
 }
@@ -399,8 +398,10 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(version != PROGRESS_VERSION, HY_ERR_INPUT,
                "%s has version %lld; this program reads version %d", path, (long long)version,
                PROGRESS_VERSION);
-    HY_TRY(check_identity(t, json, path));
-    HY_TRY(check_optimizer(t, root, path));
+    hy_status status = check_identity(t, json, path);
+    if (status == HY_OK) status = check_optimizer(t, root, path);
+    if (status == HY_ERR_INPUT) return hy_trainer_advise_new_run(t, t->resumed, status);
+    HY_TRY(status);
     HY_TRY(read_fields(t, fields, LENGTH(fields), 0, json, root));
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->jumps.is_residual_due));
@@ -457,7 +458,8 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
         hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
         if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;
         double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
-        if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
+        bool goes_on = done < now->total;
+        if (goes_on && then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
             hy_say(t, HY_NOTE,
                    "the run is now %lld steps long instead of %lld, so its learning rate continues "
                    "at %.3g instead of %.3g",

@@ -114,8 +114,7 @@ bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
 }
 
 bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status) {
-    return hy_trainer_lacks_data(t, status) ||
-           (t->provider->facts.may_stop && status == HY_STOPPED);
+    return hy_trainer_lacks_data(t, status) || status == HY_STOPPED;
 }
 
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {

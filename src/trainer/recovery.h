@@ -21,8 +21,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 /* Whether reading data failed during the run. The run is complete up to its last step and is saved,
  * as when memory runs out. */
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status);
-/* Whether reading data failed or a provider stopped the run: finished work is saved, and the rest
- * is done after a resume. */
+/* Whether reading data failed, a provider stopped the run, or a request to stop broke off a
+ * validation or paired test: finished work is saved, and the rest is done after a resume. */
 bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status);
 /* Host memory that is reserved for saving the run when no other memory is left. */
 hy_status hy_trainer_take_reserve(hy_trainer *t);

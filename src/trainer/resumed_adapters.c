@@ -12,13 +12,47 @@
 #include "optim/groups.h"
 #include "record/state_files.h"
 
-/* Names a key with its values then and now. */
+hy_status hy_trainer_advise_new_run(const hy_trainer *t, const char *checkpoint, hy_status status) {
+    char run[HY_PATH_MAX], adapter[HY_PATH_MAX];
+    const char *model = t->settings->model;
+    hy_error error;
+    bool lacks_base = false;
+    hy_error_save(&error, status);
+    bool is_ours = t->provider->facts.has_model_files;
+    if (is_ours && hy_checkpoint_lacks_base(checkpoint, &lacks_base) != HY_OK) is_ours = false;
+    bool is_written = lacks_base && hy_path_parent(run, sizeof run, checkpoint) == HY_OK &&
+                      hy_path_join(adapter, sizeof adapter, run, "adapter") == HY_OK &&
+                      hy_path_exists(adapter);
+    (void)hy_error_restore(&error);
+    if (is_written)
+        return hy_fail_hint(status, "for a new run with these adapters: --model %s --adapter %s",
+                            model, adapter);
+    if (lacks_base)
+        return hy_fail_hint(status,
+                            "for a new run with these adapters: hybrid-export %s --out FOLDER, "
+                            "then --model %s --adapter FOLDER",
+                            checkpoint, model);
+    return hy_fail_hint(status, "for a new run with these weights: %s%s%s--init-from %s%s",
+                        is_ours ? "--model " : "", is_ours ? model : "", is_ours ? " " : "",
+                        checkpoint,
+                        is_ours && !hy_path_exists(model) ? " and the run's shape settings" : "");
+}
+
+/* Names a key with its values then and now. Adapters with another function start from the merged
+ * model. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s: %s was %s when this was saved and is %s now, which changes the model: restore the old "
-        "value, or start a new run from these adapters (hybrid-export, then --adapter)",
-        t->resumed, key, then, now);
+    hy_status status = hy_fail(HY_ERR_INPUT,
+                               "%s: %s was %s when this was saved and is %s now, which changes the "
+                               "model: restore the old value",
+                               t->resumed, key, then, now);
+    bool is_same_adapter = !strncmp(key, "train.", 6) || !strncmp(key, "optimizer.", 10);
+    bool is_whole = !strcmp(key, "lora.lora") && !strcmp(then, "false");
+    if (is_same_adapter || is_whole) return hy_trainer_advise_new_run(t, t->resumed, status);
+    return hy_fail_hint(
+        status,
+        "to train the merged model: hybrid-export %s --merge --out FOLDER, then --model "
+        "FOLDER",
+        t->resumed);
 }
 
 static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_settings *then,
@@ -87,7 +121,11 @@ static hy_status check_adapter(const hy_trainer *t, const char *then, const char
     bool is_same = was && is && strcmp(was, is) == 0;
     free(was);
     free(is);
-    return is_same ? HY_OK : refuse(t, "lora.adapter", then[0] ? then : "not set", now);
+    if (is_same) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s began with %s: --adapter %s would be ignored; leave out --adapter, or leave "
+                   "out --resume for a new run",
+                   t->resumed, then[0] ? then : "no adapter", now);
 }
 
 hy_status hy_trainer_check_adapters(const hy_trainer *t) {

@@ -61,10 +61,12 @@ static hy_status save_or_warn(hy_trainer *t) {
     return HY_OK;
 }
 
-/* If a Predict step comes soon, a due validation waits for it, because the memory is free there. */
-static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
+/* If a Predict step comes soon, a due validation waits for it, because the memory is free there;
+ * one that was interrupted waits no longer. */
+static hy_status validate_if_due(hy_trainer *t, bool was_interrupted, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
-    bool is_predict_near = obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
+    bool is_predict_near =
+        !was_interrupted && (obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT);
     bool waits = !t->schedule->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->schedule->is_validation_due = false;
@@ -80,10 +82,20 @@ static hy_status ask_forks(hy_trainer *t) {
     return HY_OK;
 }
 
+/* The line of the step was written before its validation. */
+static void record_validation(hy_trainer *t, double val_loss) {
+    char text[96];
+    if (isnan(val_loss)) return;
+    snprintf(text, sizeof text, "held-out loss %.4f, validated after a resume", val_loss);
+    hy_trainer_record_event(
+        t, &(hy_event_line){.event = "validation", .text = text, .val_loss = val_loss});
+}
+
 /* A run that was stopped between a step and its validation or paired test starts with these. */
 static hy_status catch_up(hy_trainer *t) {
-    double unused;
-    HY_TRY(validate_if_due(t, &unused));
+    double val_loss = NAN;
+    HY_TRY(validate_if_due(t, true, &val_loss));
+    record_validation(t, val_loss);
     return ask_forks(t);
 }
 
@@ -100,8 +112,8 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_steer(t));
     bool is_jump = t->progress->machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool is_outside =
-        status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
+    bool is_outside = status == HY_ERR_MEMORY || t->provider->facts.may_stop ||
+                      hy_trainer_is_interrupted(t, status);
     bool can_be_saved = is_outside && t->status.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
         hy_error_save(&t->status.failure, status);
@@ -126,10 +138,10 @@ static hy_status one_step(hy_trainer *t) {
     /* A Predict step may have changed the weights without changing the step number, so the
      * checkpoint of this step may be out of date. */
     if (is_jump) t->status.saved_step = -1;
-    t->schedule->is_rest_owed = !is_jump;
+    t->schedule->is_rest_owed = !is_jump || status != HY_OK;
     if (status == HY_OK && !is_jump) {
         t->schedule->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
-        status = validate_if_due(t, &val_loss);
+        status = validate_if_due(t, false, &val_loss);
     }
     /* Failures are sent first; other ranks would wait for this step's figures. */
     status = hy_team_fail(t->team, status);
@@ -262,7 +274,9 @@ static hy_status finish(hy_trainer *t) {
     if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         /* A finished run that was resumed may have no validation yet. */
+        bool is_late = p->val_step != p->step;
         HY_TRY(hy_trainer_validate(t, &val_loss));
+        if (is_late) record_validation(t, val_loss);
     }
     /* If the last training loss is above the limit, the held-out loss decides: with a low held-out
      * loss, the last batch was an outlier; a high held-out loss alone may be overfitting. */
@@ -285,22 +299,22 @@ static hy_status stop(hy_trainer *t) {
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress->step);
 }
 
-static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
-    const hy_provider *p = t->provider;
-    bool is_stopped = status == HY_STOPPED && p->facts.may_stop && t->status.life == HY_LIFE_READY;
-    return is_stopped && !p->is_abandoned;
+/* Stopped inside a step by the provider, or in a validation or paired test on request. */
+static bool can_stop_here(const hy_trainer *t, hy_status status) {
+    bool is_stopped = status == HY_STOPPED && t->status.life == HY_LIFE_READY;
+    return is_stopped && !t->provider->is_abandoned;
 }
 
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
         hy_status status = t->schedule->is_rest_owed ? catch_up(t) : one_step(t);
-        if (is_stopped_by_provider(t, status)) return stop(t);
+        if (can_stop_here(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress->bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }
     hy_status status = finish(t);
-    return is_stopped_by_provider(t, status) ? stop(t) : status;
+    return can_stop_here(t, status) ? stop(t) : status;
 }
 
 hy_status hy_trainer_run(hy_trainer *t) {

@@ -33,6 +33,13 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
     return HY_OK;
 }
 
+hy_status hy_trainer_refuse(const hy_trainer *t, hy_status status) {
+    bool is_plan = t->status.life == HY_LIFE_PLAN;
+    if (status == HY_OK || status == HY_ERR_MEMORY || !is_plan) return status;
+    hy_say(t, HY_WARNING, "the run of this plan cannot start: %s", hy_error_message());
+    return HY_OK;
+}
+
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
     HY_FAIL_IF(t->provider && !t->provider->facts.has_passes, HY_ERR_STATE,
                "%s: not available for a custom model", what);

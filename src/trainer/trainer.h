@@ -60,6 +60,8 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
 hy_status hy_trainer_must_have_state(const hy_trainer *t);
 /* HY_ERR_STATE: as above, or there is no memory for forward and backward. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
+/* What a run refuses, a plan only warns of: a folder may be planned before its weights are here. */
+hy_status hy_trainer_refuse(const hy_trainer *t, hy_status status);
 /* HY_ERR_STATE: `what` needs the engine's passes. */
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
 bool hy_trainer_leads(const hy_trainer *t); /* alone, or rank 0, which has folder and clock */

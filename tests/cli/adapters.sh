@@ -356,6 +356,45 @@ test_a_run_leads_to_its_adapter() {
     grep -q "adapter = \"$(pwd -P)/two/adapter\"" three/config.cfg || fail "$(grep adapter three/config.cfg)"
 }
 
+test_what_a_refused_start_advises_is_accepted() {
+    make_base
+    base="$(pwd -P)/base/model"
+    folder="--model base/model --seq-len 32 --batch-size 2 --steps 3 --threads 1 --device cpu"
+    other="$folder --builtin-bytes 50000 --sample-tokens 0 --overwrite --out new"
+    # shellcheck disable=SC2086
+    run $folder --builtin-bytes 60000 --lora --out tuned
+    expect_code 0
+    run --resume tuned --builtin-bytes 50000
+    expect_refusal "order of data" "--model $base --adapter tuned/adapter"
+    # shellcheck disable=SC2086
+    run $other --lora --init-from tuned
+    expect_refusal "contains only adapters" "--model base/model --adapter tuned/adapter"
+    # shellcheck disable=SC2086
+    run $other --adapter tuned/adapter
+    expect_code 0
+    rm -r tuned/adapter
+    run --resume tuned --qlora
+    expect_refusal "hybrid-export tuned/checkpoint-3 --out FOLDER, then --model $base --adapter FOLDER"
+    run --model tuned
+    expect_refusal "hybrid-export tuned --out FOLDER writes"
+    run_other hybrid-export tuned/checkpoint-3 --out FOLDER
+    # shellcheck disable=SC2086
+    run $other --adapter FOLDER --qlora
+    expect_code 0
+    run --resume tuned --lora-rank 2
+    expect_refusal "hybrid-export tuned/checkpoint-3 --merge --out FOLDER, then --model FOLDER"
+    run --resume tuned --adapter FOLDER
+    expect_refusal "leave out --adapter"
+    # shellcheck disable=SC2086
+    run $folder --builtin-bytes 60000 --out whole
+    expect_code 0
+    run --resume whole --optimizer muon
+    expect_refusal "continue with that optimizer" "--model $base --init-from whole/checkpoint-3"
+    # shellcheck disable=SC2086
+    run $other --init-from whole/checkpoint-3 --optimizer muon
+    expect_code 0
+}
+
 test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
@@ -364,7 +403,7 @@ test_a_model_that_is_a_run_or_an_adapter() {
     run --model tuned/adapter
     expect_refusal "this is an adapter" "use --adapter tuned/adapter"
     run --model tuned/checkpoint-6 --lora
-    expect_refusal "this is a checkpoint; to start from its weights, use --init-from tuned/checkpoint-6"
+    expect_refusal "this is a checkpoint; hybrid-export tuned/checkpoint-6 --out FOLDER writes"
     run_other hybrid-chat --model tuned/adapter
     expect_code 2
     expect_err "flag --model: "
@@ -419,7 +458,9 @@ test_a_resumed_run_cannot_become_another_function() {
     expect_no_resume "optimizer.groups was " --groups 'blocks.0.*: frozen_dtype int8'
     expect_no_resume "lora.lora was true" --no-lora
     expect_no_resume "lora.lora_rank was 2" --adapter another/adapter
-    expect_no_resume "lora.adapter was not set" --adapter tuned/adapter
+    run --resume tuned --steps 8 --adapter tuned/adapter
+    expect_code 2
+    expect_err "began with no adapter: --adapter tuned/adapter would be ignored"
     run --resume tuned --steps 8 --lora-rank 2 --lora-alpha 5 --lora-targets gate_proj,up,down_proj \
         --lora-dropout 0.1 --lr 1e-3 --frozen-dtype auto # nothing of it is another function
     expect_code 0
@@ -662,6 +703,11 @@ test_a_qlora_run_is_looked_at_as_it_was_trained() {
     done
     in_16=$("$program" "$@" --model base --adapter tuned/adapter 2> /dev/null | loss)
     [ "$in_16" != "$(loss < out.json)" ] || fail "codes change nothing"
+    run --eval-only --model base --adapter tuned/adapter --seq-len 32 --builtin-bytes 60000
+    expect_out "frozen weights  as in the folder"
+    expect_out "tuned/adapter was trained with nf4; --frozen-dtype nf4 computes as in training"
+    run --model base --adapter tuned/adapter --seq-len 32 --batch-size 2 --builtin-bytes 60000 --steps 1 --out none
+    expect_out "tuned/adapter was trained with nf4"
     expect_near "$("$program" "$@" --model tuned --frozen-dtype auto 2> /dev/null | loss)" "$in_16" "in 16 bits"
 }
 

@@ -236,3 +236,68 @@ test_a_new_model_for_a_larger_tokenizer_names_the_vocabulary() {
     run_tiny --data text.txt --tokenizer "$here/../golden/rows" --vocab "$vocab" --steps 1 --seq-len 8
     expect_code 0
 }
+
+test_a_wrong_architecture_or_option_leads_to_the_right_one() {
+    run --architecture gemma3
+    expect_refusal "did you mean gemma3_text?"
+    run --architecture mixtral
+    expect_refusal "mixtral is not accepted (a mixture of experts)"
+    ! grep -q "did you mean" "$stderr" || fail "another model is suggested: $(cat "$stderr")"
+    run --architecture gemma3_text --arch-options '{"sliding_window": 32}'
+    expect_refusal "use --sliding-window"
+    run --architecture gemma3_text --arch-options '{"head_dim": 16}'
+    expect_refusal "use --head-size"
+    run --architecture gpt2 --arch-options '{"n_embd": 16}'
+    expect_refusal "use --width"
+    run --architecture granite --arch-options '{"embeding_multiplier": 3}'
+    expect_refusal "did you mean embedding_multiplier?"
+    mkdir folder
+    for class in MixtralForCausalLM:experts MambaForCausalLM:Mamba; do
+        echo "{\"architectures\": [\"${class%:*}\"]}" > folder/config.json
+        run --model folder
+        expect_refusal "${class%:*} is not supported" "${class#*:}" Mistral3ForConditionalGeneration
+    done
+}
+
+test_a_plan_warns_of_what_a_run_refuses() {
+    # shellcheck disable=SC2086
+    run $tiny --out base
+    expect_code 0
+    run --plan --model base/model
+    expect_code 0
+    expect_empty "$stderr"
+    mv base/model/model.safetensors kept
+    run --plan --model base/model
+    expect_code 0
+    expect_err "warning: the run of this plan cannot start: base/model has no model.safetensors"
+    expect_out "it fits"
+    head -c 2000 kept > base/model/model.safetensors
+    run --plan --model base/model
+    expect_code 0
+    expect_err "cannot start"
+    mv kept base/model/model.safetensors
+    # shellcheck disable=SC2086
+    run $tiny --plan --init-from nobody
+    expect_code 0
+    expect_err "cannot start: nobody"
+    # shellcheck disable=SC2086
+    run $tiny --plan --early-stop 2 --eval-every 0
+    expect_code 0
+    expect_err "cannot start: early_stop is 2"
+    # shellcheck disable=SC2086
+    run --model base/model --seq-len 32 --batch-size 2 --steps 2 --lora --out tuned
+    expect_code 0
+    rm tuned/adapter/adapter_model.safetensors
+    run --plan --model base/model --adapter tuned/adapter
+    expect_code 0
+    expect_err "cannot start: cannot open tuned/adapter/adapter_model.safetensors"
+}
+
+test_a_mistyped_run_is_not_a_name_of_the_hub() {
+    mkdir runs
+    run --model runs/typo
+    expect_refusal "runs/typo: no such file or folder (runs exists)"
+    ! grep -q -e "--download" "$stderr" || fail "a download is advised: $(cat "$stderr")"
+    run --model someone/model
+    expect_refusal "--download someone/model"
+}

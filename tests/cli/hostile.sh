@@ -81,7 +81,7 @@ limit() { [ "${VARIANT:-release}" != release ] || ulimit "$@"; }
 expect_soon_refused() { # NAME ARGUMENTS...
     name=$1
     shift
-    (limit -d 1000000 && timeout -k 1 10 "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null)
+    (limit -d 1000000 && timeout -k 1 60 "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null)
     expect_same "$?" 2 "exit code for $name: $(head -c 300 "$stderr")"
     expect_err "$name"
 }
@@ -108,7 +108,7 @@ test_pipes_devices_and_endless_files_are_refused() {
 # OpenBLAS asked again and again for what it did not get, deaf to every signal.
 test_little_address_space_is_reported_at_once() {
     [ "${VARIANT:-release}" = release ] || skip "a sanitizer needs more"
-    (ulimit -v 140000 && timeout -k 1 10 "$program" $tiny --threads 1 --out out > "$stdout" 2> "$stderr")
+    (ulimit -v 140000 && timeout -k 1 60 "$program" $tiny --threads 1 --out out > "$stdout" 2> "$stderr")
     expect_same "$?" 1 "exit code: $(head -c 300 "$stderr")"
     expect_err "not enough memory for matmuls"
 }
@@ -125,7 +125,7 @@ test_a_resumed_run_refuses_metrics_without_an_end() {
 
 test_standard_input_without_an_end_is_refused() {
     make_run out
-    (limit -d 1000000 && timeout -k 1 10 "$programs/hybrid-chat" --model out \
+    (limit -d 1000000 && timeout -k 1 60 "$programs/hybrid-chat" --model out \
         < /dev/zero > "$stdout" 2> "$stderr")
     expect_same "$?" 2 "exit code of hybrid-chat"
     expect_err "the message has more than"
@@ -137,7 +137,7 @@ test_a_file_of_many_keys_is_refused_at_once() {
     awk 'BEGIN { for (i = 0; i < 20000; i++) print "k" i "=1" }' > dense.cfg
     awk 'BEGIN { for (i = 0; i < 30000; i++) print "# " i; print "lr = 2x;" }' > long.cfg
     for file in many again dense long; do
-        timeout -k 1 2 "$program" --config $file.cfg --print-config > "$stdout" 2> "$stderr"
+        timeout -k 1 30 "$program" --config $file.cfg --print-config > "$stdout" 2> "$stderr"
         expect_same "$?" 2 "exit code for $file"
     done
     expect_err "long.cfg:30001: syntax error"

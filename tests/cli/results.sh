@@ -81,7 +81,7 @@ test_run_says_what_it_is_and_what_it_came_to() {
     ! grep -q "measured" "$stdout" || fail "the tables of --verbose are there"
     run_tiny --out out --overwrite --verbose
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
-        "out       out" "saves     every 30 minutes, at the end and when stopped" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
+        "out       out" "saves     every 30 minutes, at the end and when stopped, and at new lowest held-out losses" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
         "above the true entropy" "above the 5-gram" "sample" "everything is in out" \
         "--resume out"; do
@@ -358,4 +358,15 @@ test_where_prediction_is_off_one_line_says_so() {
     expect_same "$(grep -ciE 'predict|correct|snapshot|confidence' "$stdout")" 1 "lines of the plan"
     grep -q 'data-chart="confidence"' off/report.html && fail "the report draws a confidence"
     return 0
+}
+
+test_the_first_lines_name_the_family_and_an_unusual_type() {
+    # shellcheck disable=SC2086
+    run $tiny --architecture gemma3_text --gradient-checkpointing unsloth --bf16 --out none
+    expect_code 0
+    grep -q '^model  *nano, .* parameters, gemma3_text$' "$stdout" || fail "$(head -n 3 "$stdout")"
+    expect_out "; computes in bf16"
+    # shellcheck disable=SC2086
+    run $tiny --out none
+    ! grep "computes in" "$stdout" || fail "fp32 is usual on a CPU"
 }

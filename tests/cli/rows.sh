@@ -409,7 +409,7 @@ test_a_step_that_was_fitted_to_few_rows_is_the_same_after_resume() {
     run --model nano --layers 1 --width 32 --heads 2 --seq-len 32 --sample-tokens 0 --threads 1 --device cpu \
         --data sums.jsonl --epochs 1 --save-every 4 --keep 9 --out whole
     expect_code 0
-    expect_out "steps of 32 tokens instead of 64, because the rows fill only"
+    expect_out "steps of 32 tokens instead of 64, because the training rows fill only"
     grep -q "^  step_tokens = 0; " whole/config.cfg || fail "config.cfg has a step that nobody set"
     cp -R whole cut
     steps=$(steps_of whole)

@@ -41,7 +41,8 @@ test_interrupt_saves_and_resume_ends_with_the_same_losses() {
     wait $pid
     code=$?
     expect_code 75
-    expect_err "stopping after this step; press Ctrl-C again to stop at once"
+    expect_err "stopping after this step"
+    expect_err "press Ctrl-C again to stop at once"
     expect_out "stopped after step"
     expect_out "--resume out"
     [ "$(steps_of out)" -lt 600 ] || fail "it was not stopped"
@@ -50,6 +51,24 @@ test_interrupt_saves_and_resume_ends_with_the_same_losses() {
     expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
     expect_same "$(json_values out/summary.json | grep -E '^.(final|val)_loss')" \
         "$(json_values whole/summary.json | grep -E '^.(final|val)_loss')" "final losses"
+}
+
+test_interrupt_breaks_off_the_last_validation() {
+    # shellcheck disable=SC2086
+    start $tiny --builtin-bytes 8M --val-fraction 0.5 --eval-every 0 --eval-batches 0 \
+        --eval-batch-size 2 --out out
+    wait_for "grep -q '^step 6/6' '$stdout' 2> /dev/null"
+    kill -INT $pid
+    wait $pid
+    code=$?
+    expect_code 75
+    expect_err "a validation is broken off"
+    expect_out "stopped in the validation after the last step 6 of 6"
+    ls -d out/checkpoint-6 > /dev/null || fail "no checkpoint"
+    run --resume out --eval-batches 1
+    expect_code 0
+    expect_out "everything is in out"
+    grep -q '"event":"validation".*"val_loss"' out/metrics.jsonl || fail "no line of the validation"
 }
 
 test_terminate_stops_like_interrupt() {

@@ -119,7 +119,7 @@ another_optimizer_is_an_arm_and_a_baseline() {
 a_stopped_measurement_goes_on() {
     "$program" "${tiny[@]}" --out "$scratch/e" > /dev/null 2> "$scratch/e.err" &
     local process=$! tries=0
-    while ! grep -q '^run 2 ' "$scratch/e.err" && [ $tries -lt 400 ]; do
+    while ! grep -q '^run 2 ' "$scratch/e.err" && [ $tries -lt 6000 ]; do
         sleep 0.01
         tries=$((tries + 1))
     done
@@ -196,7 +196,7 @@ the_table_stops_and_goes_on() {
     HYBRID_BENCH="$(dirname "$program")" "$root/bench/predict_table.sh" "${small[@]}" --optimizers adamw,sgd \
         --lrs adamw=4e-3,8e-3 --arms outer --out "$scratch/w" > "$scratch/w.out" 2> "$scratch/w.err" &
     process=$!
-    while ! grep -q '^run 2 ' "$scratch/w.err" && [ $tries -lt 400 ]; do
+    while ! grep -q '^run 2 ' "$scratch/w.err" && [ $tries -lt 6000 ]; do
         sleep 0.01
         tries=$((tries + 1))
     done

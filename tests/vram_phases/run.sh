@@ -455,7 +455,7 @@ await() { # await FILE PATTERN
     until grep -q "$2" "$1" 2> /dev/null; do
         sleep 0.05
         tries=$((tries + 1))
-        [ $tries -lt 400 ] || { echo "$1: no \"$2\""; return 1; }
+        [ $tries -lt 1200 ] || { echo "$1: no \"$2\""; return 1; }
     done
 }
 

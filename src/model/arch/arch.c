@@ -148,3 +148,24 @@ const char *hy_module_last_name(const char *path) {
     }
     return strcmp(last, "c_proj") == 0 ? before : last;
 }
+
+const char *hy_arch_why_not(const char *name) {
+    static const struct {
+        const char *part, *why;
+    } known[] = {{"mixtral", " (a mixture of experts)"},
+                 {"moe", " (a mixture of experts)"},
+                 {"deepseek", " (a mixture of experts)"},
+                 {"gpt_oss", " (a mixture of experts)"},
+                 {"gptoss", " (a mixture of experts)"},
+                 {"llama4", " (a mixture of experts)"},
+                 {"jamba", " (Mamba layers and experts)"},
+                 {"mamba", " (Mamba layers)"},
+                 {"rwkv", " (a recurrent network)"},
+                 {"gemma3n", " (embeddings per layer)"},
+                 {"bert", " (an encoder)"},
+                 {"t5", " (an encoder and a decoder)"}};
+    size_t count = sizeof known / sizeof known[0];
+    for (size_t i = 0; i < count; i++)
+        if (strcasestr(name, known[i].part)) return known[i].why;
+    return "";
+}

@@ -193,6 +193,9 @@ bool hy_family_has_key(const hy_family *family, const char *key);
 hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
 /* HY_ERR_INPUT if no architecture supports this shape: says why, for each. */
 hy_status hy_arch_check(const hy_shape *shape);
+/* Why a known model_type or class of transformers is not supported: "(a mixture of experts)" with a
+ * space before it; "": not known. */
+const char *hy_arch_why_not(const char *name);
 
 /* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj the
  * last two words. */

@@ -75,14 +75,47 @@ void hy_arch_write_options(const hy_shape *shape, hy_text *out) {
     if (!has_any) hy_text_clear(out);
 }
 
+/* The flags of the setting that a field of config.json has; NULL: it has none. */
+static const char *flag_of(const hy_family *family, const char *key) {
+    static const struct {
+        size_t at;
+        const char *flag;
+    } known[] = {{HY_AT(vocab), "--vocab"},           {HY_AT(layers), "--layers"},
+                 {HY_AT(width), "--width"},           {HY_AT(heads), "--heads"},
+                 {HY_AT(kv_heads), "--kv-heads"},     {HY_AT(head_size), "--head-size"},
+                 {HY_AT(mlp_width), "--mlp-width"},   {HY_AT(context), "--context"},
+                 {HY_AT(norm_eps), "--norm-eps"},     {HY_AT(has_tied_head), "--tied-head"},
+                 {HY_AT(rope_theta), "--rope-theta"}, {HY_AT(sliding_window), "--sliding-window"},
+                 {HY_AT(init_std), "--init-std"}};
+    const hy_config_field *f = hy_family_field(family, key);
+    if (strcmp(key, "layer_types") == 0) return "--sliding-layers";
+    if (!f || f->kind == HY_CONFIG_PART) return NULL;
+    if (f->kind == HY_CONFIG_ATTENTION_BIAS) return "--qkv-bias and --proj-bias";
+    if (f->kind == HY_CONFIG_MLP_BIAS) return "--proj-bias";
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].at == f->at) return known[i].flag;
+    return NULL;
+}
+
 static hy_status refuse_option(const hy_family *family, const char *key) {
+    enum { MOST = 64 };
+    const char *words[MOST];
+    size_t count = 0;
     hy_text known = {0};
+    const char *flag = flag_of(family, key);
+    HY_FAIL_IF(flag, HY_ERR_INPUT, "shape.arch_options: \"%.80s\" has a setting of its own; use %s",
+               key, flag);
     for (const hy_config_field *f = family->fields; f->key; f++) {
-        if (is_option(f)) hy_text_addf(&known, "%s%s", known.size ? ", " : "", f->key);
+        if (!is_option(f) || count + 1 == MOST) continue;
+        words[count++] = f->key;
+        hy_text_addf(&known, "%s, ", f->key);
     }
-    hy_status status = hy_fail(
-        HY_ERR_INPUT, "shape.arch_options: \"%.80s\" is not an option of %s; accepted: %s%s", key,
-        family->name, hy_text_string(&known), known.size ? ", rope_scaling" : "rope_scaling");
+    words[count++] = "rope_scaling";
+    hy_status status =
+        hy_fail(HY_ERR_INPUT,
+                "shape.arch_options: \"%.80s\" is not an option of %s; accepted: %srope_scaling%s",
+                key, family->name, hy_text_string(&known),
+                hy_did_you_mean(hy_nearest_word(key, words, count)).text);
     hy_text_free(&known);
     return status;
 }
