@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/rng.h"
 
 /* ---- golden ---------------------------------------------------------------------------------- */
 
@@ -40,23 +39,6 @@ static void check_case(const hy_tokenizer *t, const char *name, const hy_json_no
     ck_assert_msg(is_same, "%s: \"%s\" came back as \"%s\"", name, back, hy_text_string(&decoded));
     hy_ids_free(&ids);
     hy_text_free(&decoded);
-}
-
-/* Where the tree of one tokenizer stands in the file: an object is written whole, so it ends where
- * its braces close outside strings. */
-static size_t object_size(const char *text) {
-    size_t depth = 0, i = 0;
-    bool is_string = false;
-    do {
-        if (is_string && text[i] == '\\') {
-            i += 2;
-            continue;
-        }
-        if (text[i] == '"') is_string = !is_string;
-        if (!is_string) depth += (text[i] == '{') - (text[i] == '}');
-        i++;
-    } while (depth > 0);
-    return i;
 }
 
 START_TEST(every_family_gives_the_golden_ids_and_texts) {
@@ -93,18 +75,6 @@ START_TEST(every_family_gives_the_golden_ids_and_texts) {
 END_TEST
 
 /* ---- real tokenizers ------------------------------------------------------------------------- */
-
-static bool real_file(char path[1024], const char *name) {
-    const char *data = getenv("HYBRID_DATA");
-    if (data && *data) {
-        snprintf(path, 1024, "%s/%s", data, name);
-    } else {
-        snprintf(path, 1024, HY_SOURCE_DIR "/../shared/data/%s", name);
-    }
-    if (hy_path_exists(path)) return true;
-    printf("skipped: no %s in HYBRID_DATA or ../shared/data\n", name);
-    return false;
-}
 
 static const struct {
     const char *tests, *tokenizer;
@@ -152,51 +122,6 @@ START_TEST(difficult_strings_give_the_expected_ids_and_come_back) {
 END_TEST
 
 /* ---- one way or the other -------------------------------------------------------------------- */
-
-/* Text of pieces that patterns treat differently. */
-static size_t random_text(char *out, size_t room, uint64_t number) {
-    static const char *const pieces[] = {"a",
-                                         "Zz",
-                                         " ",
-                                         "  ",
-                                         "\n",
-                                         "\r\n",
-                                         "\t",
-                                         "1",
-                                         "23",
-                                         "4567",
-                                         "'s",
-                                         "'LL",
-                                         "'ve",
-                                         "'\xC5\xBF",
-                                         "'",
-                                         "!?",
-                                         "_",
-                                         "\xC3\xA9",
-                                         "e\xCC\x81",
-                                         "\xE6\x97\xA5",
-                                         "\xC2\xA0",
-                                         "\xE3\x80\x80",
-                                         "\xC2\xBD",
-                                         "\xF0\x9F\xA6\x99",
-                                         "\xE2\x96\x81",
-                                         "don't",
-                                         " the",
-                                         "\x80",
-                                         "\xE2\x96",
-                                         "...\n",
-                                         "\xE1\xA0\x8E",
-                                         "\xD0\x96"};
-    size_t size = 0, count = hy_rng_below(number, HY_RNG_TEST, 0, 40);
-    for (size_t i = 0; i < count; i++) {
-        const char *piece =
-            pieces[hy_rng_below(number, HY_RNG_TEST, i + 1, sizeof pieces / sizeof pieces[0])];
-        if (size + strlen(piece) > room) break;
-        memcpy(out + size, piece, strlen(piece));
-        size += strlen(piece);
-    }
-    return size;
-}
 
 #ifdef HY_HAS_PCRE2
 static bool is_utf8(const char *text, size_t size) {

@@ -4,6 +4,7 @@
 
 #include "harness.h"
 
+#include "base/rng.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_parts.h"
@@ -79,6 +80,81 @@ static inline void must_come_back(const hy_tokenizer *t, const char *text, size_
     ck_assert(memcmp(hy_text_string(&back), text, size) == 0);
     hy_ids_free(&ids);
     hy_text_free(&back);
+}
+
+/* Where the tree of one tokenizer stands in the file: an object is written whole, so it ends where
+ * its braces close outside strings. */
+static inline size_t object_size(const char *text) {
+    size_t depth = 0, i = 0;
+    bool is_string = false;
+    do {
+        if (is_string && text[i] == '\\') {
+            i += 2;
+            continue;
+        }
+        if (text[i] == '"') is_string = !is_string;
+        if (!is_string) depth += (text[i] == '{') - (text[i] == '}');
+        i++;
+    } while (depth > 0);
+    return i;
+}
+
+/* Text of pieces that patterns treat differently. */
+static inline size_t random_text(char *out, size_t room, uint64_t number) {
+    static const char *const pieces[] = {"a",
+                                         "Zz",
+                                         " ",
+                                         "  ",
+                                         "\n",
+                                         "\r\n",
+                                         "\t",
+                                         "1",
+                                         "23",
+                                         "4567",
+                                         "'s",
+                                         "'LL",
+                                         "'ve",
+                                         "'\xC5\xBF",
+                                         "'",
+                                         "!?",
+                                         "_",
+                                         "\xC3\xA9",
+                                         "e\xCC\x81",
+                                         "\xE6\x97\xA5",
+                                         "\xC2\xA0",
+                                         "\xE3\x80\x80",
+                                         "\xC2\xBD",
+                                         "\xF0\x9F\xA6\x99",
+                                         "\xE2\x96\x81",
+                                         "don't",
+                                         " the",
+                                         "\x80",
+                                         "\xE2\x96",
+                                         "...\n",
+                                         "\xE1\xA0\x8E",
+                                         "\xD0\x96"};
+    size_t size = 0, count = hy_rng_below(number, HY_RNG_TEST, 0, 40);
+    for (size_t i = 0; i < count; i++) {
+        const char *piece =
+            pieces[hy_rng_below(number, HY_RNG_TEST, i + 1, sizeof pieces / sizeof pieces[0])];
+        if (size + strlen(piece) > room) break;
+        memcpy(out + size, piece, strlen(piece));
+        size += strlen(piece);
+    }
+    return size;
+}
+
+/* A file of the real tokenizers and their tests. */
+static inline bool real_file(char path[1024], const char *name) {
+    const char *data = getenv("HYBRID_DATA");
+    if (data && *data) {
+        snprintf(path, 1024, "%s/%s", data, name);
+    } else {
+        snprintf(path, 1024, HY_SOURCE_DIR "/../shared/data/%s", name);
+    }
+    if (hy_path_exists(path)) return true;
+    printf("skipped: no %s in HYBRID_DATA or ../shared/data\n", name);
+    return false;
 }
 
 #endif

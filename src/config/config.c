@@ -285,16 +285,15 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
 /* Whether `model` can only be a path, not a preset or a name on the hub. */
 static bool is_path(const char *model) {
     const char *slash = strchr(model, '/');
-    size_t length = strlen(model);
-    bool ends_cfg = length > 4 && !strcmp(model + length - 4, ".cfg");
-    return *model == '/' || *model == '.' || *model == '~' || ends_cfg ||
+    bool is_file = hy_has_ending(model, ".cfg") || hy_has_ending(model, ".gguf");
+    return *model == '/' || *model == '.' || *model == '~' || is_file ||
            (slash && (slash[1] == '\0' || strchr(slash + 1, '/')));
 }
 
 /* The message names the part of the path that exists, to show where the mistake is. */
 static hy_status fail_no_path(const char *model, const char *where) {
     char there[HY_HF_PATH_MAX];
-    snprintf(there, sizeof there, "%s", model);
+    snprintf(there, sizeof there, "%.*s", (int)sizeof there - 1, model);
     char *slash;
     while ((slash = strrchr(there, '/')) && slash > there) {
         *slash = '\0';
@@ -318,12 +317,12 @@ static hy_status check_model(const char *model, const char *where) {
     if (is_path(model)) return fail_no_path(model, where);
     hy_text names = {0};
     hy_builtin_list("model", &names);
-    hy_status status = hy_fail(HY_ERR_INPUT,
-                               "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
-                               "group, a model folder, or a model name in the hub cache%s%s",
-                               where, *model ? model : "\"\"", hy_text_string(&names),
-                               hy_did_you_mean(hy_builtin_nearest("model", model)).text,
-                               hy_hf_how_to_fetch(model).text);
+    hy_status status = hy_fail(
+        HY_ERR_INPUT,
+        "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
+        "group, a model folder, a GGUF file, or a model name in the hub cache%s%s",
+        where, *model ? model : "\"\"", hy_text_string(&names),
+        hy_did_you_mean(hy_builtin_nearest("model", model)).text, hy_hf_how_to_fetch(model).text);
     hy_text_free(&names);
     return status;
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/checkpoint.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 #define PATH_BYTES 4096
 
@@ -74,16 +75,10 @@ void hy_prompt_format_put(hy_json_writer *w, hy_prompt_format format) {
     if (format.is_mixed) hy_json_put_bool(w, "mixed_formats", true);
 }
 
-static hy_status read_json(const char *folder, const char *name, hy_json **out) {
-    char path[PATH_BYTES];
-    HY_TRY(hy_path_join(path, sizeof path, folder, name));
-    return hy_path_exists(path) ? hy_json_read_file(path, out) : HY_OK;
-}
-
 hy_status hy_prompt_format_read(const char *folder, hy_prompt_format *out) {
     hy_json *json = NULL;
     *out = (hy_prompt_format){0};
-    HY_TRY(read_json(folder, HY_FORMAT_FILE, &json));
+    HY_TRY(hy_tokenizer_read_beside(folder, HY_FORMAT_FILE, &json));
     if (json) hy_prompt_format_get(hy_json_root(json), out);
     hy_json_free(json);
     return HY_OK;
@@ -97,7 +92,8 @@ hy_status hy_prompt_format_read_run(const char *from, hy_prompt_format *out) {
     bool is_run = !hy_path_exists(newest);
     /* Loading the weights reports a missing checkpoint; an adapter may have none. */
     if (is_run && hy_checkpoint_peek(from, newest, sizeof newest) != HY_OK) return HY_OK;
-    HY_TRY(read_json(is_run ? newest : from, "trainer.json", &json)); /* absent: weights alone */
+    HY_TRY(hy_tokenizer_read_beside(is_run ? newest : from, "trainer.json",
+                                    &json)); /* absent: weights alone */
     if (json) hy_prompt_format_get(hy_json_get(hy_json_root(json), "data"), out);
     hy_json_free(json);
     return HY_OK;
@@ -273,11 +269,11 @@ static hy_status find_files(const char *folder, texts *t) {
 }
 
 static hy_status read_tokens(const char *folder, hy_own_tokens *out) {
-    HY_TRY(read_json(folder, "tokenizer_config.json", &out->config));
+    HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &out->config));
     const hy_json_node *root = out->config ? hy_json_root(out->config) : NULL;
     /* If "added_tokens_decoder" is present, the configuration has all special tokens. */
     if (hy_json_get(root, "added_tokens_decoder")) return HY_OK;
-    return read_json(folder, "special_tokens_map.json", &out->map);
+    return hy_tokenizer_read_beside(folder, "special_tokens_map.json", &out->map);
 }
 
 static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,

@@ -47,11 +47,22 @@ uint64_t hy_blocks_bytes(hy_block_type type, int64_t elements);
 /* Whole blocks of a type with can_decode; `blocks` needs no alignment. */
 void hy_blocks_decode(hy_block_type type, const void *blocks, int64_t elements, float *out);
 
-/* Rows of finite numbers (rows,cols), for a type with can_encode; cols is whole blocks. importance:
- * a weight >= 0 for each column (cols), or NULL. F32, F16, BF16 and Q8_0 ignore it. */
+/* Rows (rows,cols) for a type with can_encode; cols is whole blocks. importance: a weight >= 0 for
+ * each column (cols), or NULL. F32, F16, BF16 and Q8_0 ignore it. Magnitudes must be at most 1e12:
+ * larger or NaN, they give arbitrary numbers in types other than F32 and BF16. */
 void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, int64_t cols,
                       const float *importance, void *out);
 
-/* Whether all numbers are finite. They are not after encoding a number that is not finite or is
- * too large for the fp16 scale of its type. */
+/* The numbers that an encoded block can hold with its scales: low[i] + step[i] * code, with codes 0
+ * to last. For types in blocks with can_encode. */
+typedef struct hy_block_grid {
+    float step[256], low[256];
+    int32_t last;
+} hy_block_grid;
+void hy_block_grid_of(hy_block_type type, const void *block, hy_block_grid *out);
+/* Replaces the codes of a block; its scales stay. */
+void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block);
+
+/* Whether all numbers are finite. They are not after encoding numbers that are too large for the
+ * fp16 scale of a type. */
 bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements);

@@ -53,7 +53,7 @@ typedef struct hy_gguf_tensor {
 typedef struct hy_gguf hy_gguf;
 struct hy_reader;
 
-/* Whether the file begins as GGUF does. */
+/* Whether it is a file with the ending .gguf, or one that begins as GGUF does. */
 bool hy_gguf_is_file(const char *path);
 hy_status hy_gguf_open(const char *path, hy_gguf **out);
 void hy_gguf_close(hy_gguf *file); /* file may be NULL */

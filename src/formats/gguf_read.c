@@ -407,6 +407,8 @@ void hy_gguf_close(hy_gguf *f) {
 bool hy_gguf_is_file(const char *path) {
     hy_reader *reader;
     char magic[4] = "";
+    if (!hy_path_exists(path) || hy_path_is_dir(path)) return false;
+    if (hy_has_ending(path, ".gguf")) return true;
     if (hy_reader_open(path, &reader) != HY_OK) return false;
     bool is_read = hy_reader_size(reader) >= sizeof magic &&
                    hy_reader_get(reader, 0, magic, sizeof magic) == HY_OK;

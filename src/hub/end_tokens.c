@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "tokenizer/tokenizer_vocab_files.h"
 
 #define KEY "eos_token_id"
 enum { PATH_BYTES = 1024 };
@@ -27,8 +28,8 @@ static hy_status read_file(const char *folder, const char *name, hy_end_tokens *
     char path[PATH_BYTES];
     hy_json *json;
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
-    if (!hy_path_exists(path)) return HY_OK;
-    HY_TRY(hy_json_read_file(path, &json));
+    HY_TRY(hy_tokenizer_read_beside(folder, name, &json));
+    if (!json) return HY_OK;
     const hy_json_node *node = hy_json_get(hy_json_root(json), KEY), *n = hy_json_first(node);
     hy_json_type type = hy_json_type_of(node);
     hy_status status = HY_OK;

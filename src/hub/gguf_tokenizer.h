@@ -7,25 +7,7 @@
 
 #include "formats/gguf.h"
 #include "hub/hf_export.h"
-
-/* The types of tokens, as numbered in files. */
-typedef enum hy_gguf_token_type {
-    HY_GGUF_TOKEN_NORMAL = 1,
-    HY_GGUF_TOKEN_UNKNOWN = 2,
-    HY_GGUF_TOKEN_CONTROL = 3,
-    HY_GGUF_TOKEN_USER_DEFINED = 4,
-    HY_GGUF_TOKEN_UNUSED = 5,
-    HY_GGUF_TOKEN_BYTE = 6
-} hy_gguf_token_type;
-
-/* A split of words that llama.cpp knows. */
-typedef struct hy_gguf_split {
-    const char *name;  /* tokenizer.ggml.pre */
-    const char *steps; /* the steps of pre_tokenizer in tokenizer.json, one per line */
-    bool ignores_merges;
-} hy_gguf_split;
-/* Ends with {0}; the first of several rows with the same steps is written. */
-extern const hy_gguf_split hy_gguf_splits[];
+#include "tokenizer/tokenizer_gguf.h"
 
 /* Adds the keys of the tokenizer and of the chat template for `vocab` ids. The tokenizer is
  * writing->tokenizer or that of writing->source; without one, ids are bytes. HY_ERR_INPUT: llama.cpp

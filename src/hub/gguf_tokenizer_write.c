@@ -20,28 +20,6 @@
 
 #define BLANK "\xE2\x96\x81" /* how SentencePiece spells a blank */
 
-#define LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define SHORT_FORMS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASES(after)                                                                               \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" after "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER   \
-    "*" after
-#define BLANKS "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-#define SIGNS_SLASH "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*"
-
-const hy_gguf_split hy_gguf_splits[] = {
-    {"gpt-2", "ByteLevel\n", false},
-    {"llama-bpe", "Split " SHORT_FORMS "|" LETTERS "|\\p{N}{1,3}" SIGNS BLANKS "\n", true},
-    {"dbrx", "Split " SHORT_FORMS "|" LETTERS "|\\p{N}{1,3}" SIGNS BLANKS "\n", false},
-    {"qwen2", "Split " SHORT_FORMS "|" LETTERS "|\\p{N}" SIGNS BLANKS "\n", false},
-    {"smollm", "Digits\nByteLevel\n", false},
-    {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true},
-    {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false},
-    {0},
-};
-
 typedef struct vocabulary {
     const char *path; /* of the tokenizer */
     const hy_observer *observer;
@@ -422,8 +400,9 @@ static hy_status put_special(const vocabulary *v, const char *source, hy_gguf_ke
     hy_end_tokens ends = {0};
     char folder[HY_HF_PATH_MAX];
     int32_t pad, bos = hy_tokenizer_bos(v->tokens), eos = hy_tokenizer_eos(v->tokens);
-    HY_TRY(hy_path_is_dir(v->path) ? hy_path_join(folder, sizeof folder, "", v->path)
-                                   : hy_path_parent(folder, sizeof folder, v->path));
+    bool is_whole = hy_path_is_dir(v->path) || hy_gguf_is_file(v->path);
+    HY_TRY(is_whole ? hy_path_join(folder, sizeof folder, "", v->path)
+                    : hy_path_parent(folder, sizeof folder, v->path));
     HY_TRY(role_of(v, folder, "pad_token", &pad));
     HY_TRY(hy_end_tokens_read(source, &ends));
     if (eos < 0 && ends.count > 0) eos = ends.ids[0];

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "hub/gguf_load.h"
 #include "model/arch/config.h"
 
 /* ---- the architecture ------------------------------------------------------------------------ */
@@ -167,6 +168,7 @@ hy_status hy_hf_config_read(const char *folder, hy_hf_config *out) {
     char path[1024], *text;
     size_t size;
     *out = (hy_hf_config){0};
+    if (hy_gguf_is_file(folder)) return hy_gguf_config_read(folder, out);
     HY_TRY(hy_path_join(path, sizeof path, folder, "config.json"));
     HY_TRY(hy_file_read(path, &text, &size));
     hy_status status = hy_hf_config_parse(text, size, path, out);

@@ -16,11 +16,12 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/say.h"
+#include "hub/gguf_load.h"
 #include "hub/hf_config.h"
-#include "hub/hf_load.h"
 #include "hub/hf_names.h"
 #include "hub/peft.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
@@ -238,19 +239,29 @@ static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *
     return status;
 }
 
+/* The source's config.json. */
+static hy_status read_source(const char *source, hy_json **out) {
+    char path[HY_HF_PATH_MAX];
+    hy_text text = {0};
+    HY_TRY(hy_path_join(path, sizeof path, source, "config.json"));
+    if (!hy_gguf_is_file(source)) return hy_json_read_file(path, out);
+    hy_status status = hy_gguf_config_json(source, &text);
+    if (status == HY_OK) status = hy_json_parse(text.data, text.size, source, out);
+    hy_text_free(&text);
+    return status;
+}
+
 /* The source's file with a new dtype; if a setting changed the shape, a new file. */
 static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy_text *text) {
-    char path[HY_HF_PATH_MAX];
     hy_hf_config config;
     hy_json *json;
     bool is_same;
     if (!has_source(e)) {
         return hy_hf_config_write(&e->shape, e->w->dtype, NULL, tokens, text);
     }
-    HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
     HY_TRY(hy_hf_config_look(e->w->source, &config));
     HY_TRY(says_the_same(e, &config, &is_same));
-    HY_TRY(hy_json_read_file(path, &json));
+    HY_TRY(read_source(e->w->source, &json));
     const hy_json_node *root = hy_json_root(json);
     if (config.has_images) root = hy_json_get(root, "text_config");
     bool is_kept = is_same && !config.has_images;
@@ -293,7 +304,19 @@ static hy_status copy_side_files(const char *root, const char *from, const char 
 }
 
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer) {
-    return copy_side_files(from, from, to, observer);
+    return hy_gguf_is_file(from) ? hy_gguf_put_side_files(from, to)
+                                 : copy_side_files(from, from, to, observer);
+}
+
+hy_status hy_hf_copy_config(const char *from, const char *to) {
+    char path[HY_HF_PATH_MAX];
+    hy_text text = {0};
+    HY_TRY(hy_path_join(path, sizeof path, from, "config.json"));
+    if (!hy_gguf_is_file(from)) return hy_hf_copy_file(path, to, "config.json");
+    hy_status status = hy_gguf_config_json(from, &text);
+    if (status == HY_OK) status = hy_hf_put_file(to, "config.json", text.data, text.size);
+    hy_text_free(&text);
+    return status;
 }
 
 static hy_status write_format(const export_job *e) {
@@ -324,7 +347,7 @@ static hy_status put_template(const export_job *e, hy_text *text) {
     HY_TRY(hy_json_read_file(path, &json));
     bool has_key = hy_json_get(hy_json_root(json), "chat_template");
     hy_status status = HY_OK;
-    if (has_key) status = hy_hf_json_without(hy_json_root(json), "chat_template", &config);
+    if (has_key) status = hy_hf_json_filter(hy_json_root(json), "chat_template", false, &config);
     hy_json_free(json);
     return has_key ? put_text(e, "tokenizer_config.json", status, &config) : HY_OK;
 }
@@ -450,10 +473,14 @@ static hy_status fill_partial(const export_job *e) {
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
+    char pieces[HY_HF_PATH_MAX] = "";
+    bool is_named = e->w->tokenizer && e->w->tokenizer[0];
+    if (has_source(e) && !is_named) HY_TRY(hy_tokenizer_file(e->w->source, pieces, sizeof pieces));
+    if (hy_sentencepiece_is_named(pieces)) HY_TRY(hy_hf_publish_pieces(pieces, e->partial));
     hy_hf_tokens tokens;
     bool has_tokens = false; /* of a tokenizer other than the source's */
     hy_text config = {0}, generation = {0};
-    if (e->w->tokenizer && e->w->tokenizer[0]) {
+    if (is_named) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
         hy_tokenizer *t;
         HY_TRY(hy_tokenizer_open(e->w->tokenizer, &t));

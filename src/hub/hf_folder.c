@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data/chat_template.h"
+#include "formats/gguf.h"
 #include "hub/llama2c.h"
 
 /* ---- the hub's cache ------------------------------------------------------------------------- */
@@ -127,6 +128,38 @@ static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF
 
 /* ---- folders and files ----------------------------------------------------------------------- */
 
+static hy_model_files kind_of_file(const char *path) {
+    if (hy_gguf_is_file(path)) return HY_FILES_GGUF;
+    return hy_llama2c_is_file(path) ? HY_FILES_LLAMA2C : HY_FILES_NONE;
+}
+
+/* The only model file among these names of a folder. */
+static hy_status find_file(const char *folder, char *const *names, size_t count,
+                           hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
+    char each[HY_HF_PATH_MAX];
+    hy_text found = {0};
+    int files = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_named = hy_has_ending(names[i], ".bin") || hy_has_ending(names[i], ".gguf");
+        if (!is_named) continue;
+        if (hy_path_join(each, sizeof each, folder, names[i]) != HY_OK) continue;
+        hy_model_files of_it = kind_of_file(each);
+        if (of_it == HY_FILES_NONE) continue;
+        hy_text_addf(&found, "%s%s", files++ ? ", " : "", names[i]);
+        *kind = of_it;
+        snprintf(path, HY_HF_PATH_MAX, "%s", each);
+    }
+    hy_status status = HY_OK;
+    if (files > 1)
+        status = hy_fail(HY_ERR_INPUT, "%s contains %d model files; name one of them: %s", folder,
+                         files, hy_text_string(&found));
+    hy_text_free(&found);
+    HY_FAIL_IF(files == 0, HY_ERR_INPUT,
+               "%s has no config.json; a model folder contains config.json and model.safetensors",
+               folder);
+    return status;
+}
+
 static hy_status look_into(const char *folder, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
     char config[HY_HF_PATH_MAX];
     HY_TRY(hy_path_join(config, sizeof config, folder, "config.json"));
@@ -134,27 +167,12 @@ static hy_status look_into(const char *folder, hy_model_files *kind, char path[H
         *kind = HY_FILES_HF;
         return hy_path_join(path, HY_HF_PATH_MAX, "", folder);
     }
-    /* The only llama2.c file of a folder; "": there is none. */
-    char **names, each[HY_HF_PATH_MAX];
+    char **names;
     size_t count;
-    int found = 0;
-    path[0] = 0;
     HY_TRY(hy_dir_list(folder, &names, &count));
-    for (size_t i = 0; i < count; i++) {
-        if (!hy_has_ending(names[i], ".bin")) continue;
-        if (hy_path_join(each, sizeof each, folder, names[i]) != HY_OK) continue;
-        if (!hy_llama2c_is_file(each)) continue;
-        found++;
-        snprintf(path, HY_HF_PATH_MAX, "%s", each);
-    }
+    hy_status status = find_file(folder, names, count, kind, path);
     hy_dir_list_free(names, count);
-    HY_FAIL_IF(found > 1, HY_ERR_INPUT, "%s contains %d llama2.c files; name one of them", folder,
-               found);
-    *kind = HY_FILES_LLAMA2C;
-    if (path[0]) return HY_OK;
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s has no config.json; a model folder contains config.json and model.safetensors", folder);
+    return status;
 }
 
 hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
@@ -164,9 +182,8 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
     path[0] = 0;
     if (hy_path_is_dir(name)) return look_into(name, kind, path);
     if (hy_path_exists(name)) {
-        if (!hy_llama2c_is_file(name)) return HY_OK;
-        *kind = HY_FILES_LLAMA2C;
-        return hy_path_join(path, HY_HF_PATH_MAX, "", name);
+        *kind = kind_of_file(name);
+        return hy_path_join(path, HY_HF_PATH_MAX, "", *kind == HY_FILES_NONE ? "" : name);
     }
     HY_TRY(find_in_cache(name, &is_cached, snapshot));
     return is_cached ? look_into(snapshot, kind, path) : HY_OK;

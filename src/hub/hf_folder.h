@@ -1,7 +1,8 @@
 /* hf_folder.h: finds the files of a model.
  *
  * A model is named by a folder (config.json, safetensors, tokenizer), by its hub name if it is
- * in the hub's cache ("Qwen/Qwen2.5-0.5B"), or by a llama2.c file. Only names are read. */
+ * in the hub's cache ("Qwen/Qwen2.5-0.5B"), or by a llama2.c or GGUF file. Only names are read.
+ * Where other code takes the folder of a model, it also takes the path of a GGUF file. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,13 +12,15 @@
 #define HY_HF_PATH_MAX 1024
 
 typedef enum hy_model_files {
-    HY_FILES_NONE,   /* nothing of that name */
-    HY_FILES_HF,     /* a folder with config.json */
-    HY_FILES_LLAMA2C /* a llama2.c file */
+    HY_FILES_NONE,    /* nothing of that name */
+    HY_FILES_HF,      /* a folder with config.json */
+    HY_FILES_LLAMA2C, /* a llama2.c file */
+    HY_FILES_GGUF,    /* a GGUF file */
+    HY_FILES_COUNT
 } hy_model_files;
 
-/* Finds the folder or file of `name`. A folder without config.json but with one llama2.c file
- * means that file. If nothing is found, *kind is HY_FILES_NONE. HY_ERR_INPUT: it exists but is
+/* Finds the folder or file of `name`. A folder without config.json but with one GGUF or llama2.c
+ * file means that file. If nothing is found, *kind is HY_FILES_NONE. HY_ERR_INPUT: it exists but is
  * not usable: several revisions, or a folder without a model. */
 hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]);
 

@@ -114,14 +114,14 @@ static hy_status do_job(loading *l, worker *w) {
     bool has_all = first >= entry->begin && first + elements <= entry->begin + entry->count;
     bool is_elsewhere = l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
     if (has_none || is_elsewhere) return HY_OK;
-    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
+    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted && !p->is_decoded;
     char *backing = hy_store_host(l->store, item); /* NULL: the host cannot access it */
     if (!has_all) backing = NULL;
     if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);
     hy_dtype from = p->coded ? HY_F32 : p->dtype;
     if (p->coded) {
         float *decoded = (float *)(void *)w->room.raw;
-        HY_TRY(hy_bnb_read(p->coded, j->first * p->cols, elements, decoded));
+        HY_TRY(hy_part_read(p, j->first * p->cols, elements, decoded));
         data = w->room.raw;
     } else {
         char *place = is_as_wanted ? backing : NULL;
@@ -264,7 +264,7 @@ static void count_parts(const loading *l, const hy_weight_files *files, hy_load_
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int32_t item = hy_store_item_of(l->store, part->param);
-        if (item < 0) continue;
+        if (item < 0 || part->tensor_row > 0) continue; /* each tensor is counted once */
         bool is_kept = l->store->layout.items[item].dtype == HY_NF4;
         if (part->coded) {
             counts->kept += is_kept;

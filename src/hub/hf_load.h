@@ -6,6 +6,7 @@
  * store. */
 #pragma once
 
+#include "formats/gguf.h"
 #include "hub/bnb.h"
 #include "hub/hf_config.h"
 #include "hub/hf_folder.h"
@@ -28,16 +29,21 @@ typedef struct hy_weight_part {
     int64_t row, rows, cols;
     hy_part_order order;
     int32_t head_size; /* of paired rows */
-    hy_dtype dtype;
+    hy_dtype dtype;    /* fp32 for a part that is decoded */
+    bool is_decoded;   /* its bytes are blocks of a GGUF file */
+    hy_block_type blocks;
+    float surplus; /* subtracted from decoded numbers: llama.cpp adds 1 to norms of Gemma */
     const hy_reader *reader;    /* its file */
     uint64_t offset;            /* where its bytes begin in the file */
     const hy_bnb_matrix *coded; /* for an HY_NF4 part; else NULL */
+    int64_t tensor_row; /* its first row in the tensor, which is stored head by head; else 0 */
 } hy_weight_part;
 
 /* A model's files, opened and checked against a model. */
 typedef struct hy_weight_files {
     hy_hf_tensors *tensors;
     hy_llama2c llama2c;
+    hy_gguf *gguf;
     hy_weight_part *parts; /* in the order of parameters */
     int32_t count;
     hy_bnb_matrix *coded; /* for the parts; NULL: nothing is quantised */

@@ -1,13 +1,13 @@
 /* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h.
  *
- * A model is in a Hugging Face folder or in a llama2.c file. Names and shapes are checked before
- * any weights are read. */
+ * A model is in a Hugging Face folder, in a llama2.c file, or in a GGUF file (gguf_load.c). Names
+ * and shapes are checked before any weights are read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "hub/hf_load.h"
+#include "hub/gguf_load.h"
 
 /* ---- Hugging Face folders -------------------------------------------------------------------- */
 
@@ -84,6 +84,7 @@ static void split_by_head(const hy_hf_name *name, hy_weight_files *out) {
         *part = whole;
         part->row = row;
         part->rows = run;
+        part->tensor_row = in_file;
         part->offset += (uint64_t)in_file * hy_dtype_bytes(whole.dtype, whole.cols);
     }
 }
@@ -110,9 +111,6 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
         part->dtype = found.entry->dtype;
     }
     part->reader = hy_safetensors_place(found.file, found.entry, &part->offset);
-    HY_FAIL_IF(name->head_size && part->coded, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is quantised, which is not supported for %s", folder, name->name,
-               hy_shape_family(&model->shape)->class_name);
     if (name->head_size)
         split_by_head(name, out);
     else
@@ -276,7 +274,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     return HY_OK;
 }
 
-/* ---- both formats ---------------------------------------------------------------------------- */
+/* ---- all formats ----------------------------------------------------------------------------- */
 
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out) {
     hy_hf_config config;
@@ -303,8 +301,9 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
                "%s is not a model folder and not a model name in the hub's cache%s", name,
                hy_hf_how_to_fetch(name).text);
-    hy_status status =
-        kind == HY_FILES_HF ? open_folder(path, model, out) : open_llama2c(path, model, out);
+    hy_status status = kind == HY_FILES_HF     ? open_folder(path, model, out)
+                       : kind == HY_FILES_GGUF ? hy_gguf_open_weights(path, model, out)
+                                               : open_llama2c(path, model, out);
     if (status != HY_OK) hy_weight_files_close(out);
     return status;
 }
@@ -312,6 +311,7 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
 void hy_weight_files_close(hy_weight_files *files) {
     hy_hf_tensors_close(files->tensors);
     if (files->llama2c.reader) hy_llama2c_close(&files->llama2c);
+    hy_gguf_close(files->gguf);
     free(files->parts);
     free(files->coded);
     *files = (hy_weight_files){0};

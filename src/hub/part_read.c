@@ -57,7 +57,10 @@ static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static uint64_t row_bytes(const hy_weight_part *p) { return hy_dtype_bytes(p->dtype, p->cols); }
+/* Of a row in the file. */
+static uint64_t row_bytes(const hy_weight_part *p) {
+    return p->is_decoded ? hy_blocks_bytes(p->blocks, p->cols) : hy_dtype_bytes(p->dtype, p->cols);
+}
 
 hy_status hy_part_room_init(hy_part_room *room, int64_t elements) {
     uint64_t bytes = HY_DIRECT_ROOM(elements * WIDEST + HY_ALIGNMENT);
@@ -95,27 +98,41 @@ static hy_status read_bytes(const hy_weight_part *p, int64_t first, int64_t rows
     return hy_reader_get(p->reader, offset, *data, bytes);
 }
 
+/* What was made becomes `raw`, so that `made` is free again. */
+static const char *swap(hy_part_room *room) {
+    char *made = room->made;
+    room->made = room->raw;
+    room->raw = made;
+    return made;
+}
+
+static const char *decode(const hy_weight_part *p, const char *blocks, int64_t rows,
+                          hy_part_room *room) {
+    float *numbers = (float *)(void *)room->made;
+    hy_blocks_decode(p->blocks, blocks, rows * p->cols, numbers);
+    for (int64_t i = 0; i < rows * p->cols && p->surplus != 0; i++) numbers[i] -= p->surplus;
+    return swap(room);
+}
+
 hy_status hy_part_fetch(const hy_weight_part *p, int64_t first, int64_t rows, hy_part_room *room,
                         char *place, const char **data) {
     char *read;
-    HY_TRY(read_bytes(p, first, rows, room->raw, place, &read));
-    *data = read;
+    HY_TRY(read_bytes(p, first, rows, room->raw, p->is_decoded ? NULL : place, &read));
+    *data = p->is_decoded ? decode(p, read, rows, room) : read;
     if (p->order == HY_PART_PLAIN) return HY_OK;
     if (p->order == HY_PART_TRANSPOSED) {
-        hy_transpose(read, rows, p->cols, hy_dtype_size(p->dtype), room->made);
+        hy_transpose(*data, rows, p->cols, hy_dtype_size(p->dtype), room->made);
     } else {
-        unpair(read, rows, (size_t)row_bytes(p), p->head_size, room->made);
+        unpair(*data, rows, (size_t)hy_dtype_bytes(p->dtype, p->cols), p->head_size, room->made);
     }
-    *data = room->made;
-    room->made = room->raw; /* swapped: `made` is free for the caller */
-    room->raw = (char *)*data;
+    *data = swap(room);
     return HY_OK;
 }
 
 hy_status hy_part_read(const hy_weight_part *p, int64_t first, int64_t count, float *out) {
     hy_part_room room = {0};
     const char *data;
-    if (p->coded) return hy_bnb_read(p->coded, first, count, out);
+    if (p->coded) return hy_bnb_read(p->coded, p->tensor_row * p->cols + first, count, out);
     int64_t unit = p->order == HY_PART_PAIRED ? p->head_size : 1; /* rows that stay together */
     int64_t begin = first / p->cols / unit * unit, last = (first + count - 1) / p->cols;
     int64_t end = (last / unit + 1) * unit;

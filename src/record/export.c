@@ -48,12 +48,13 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
-        out->prefix = kept->prefix;
+        if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
     } else {
         HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     }
     HY_TRY(find_tokenizer(settings, kind, out));
-    if (kind != HY_FILES_HF) out->source[0] = 0; /* there is only a weight file */
+    if (kind != HY_FILES_HF && kind != HY_FILES_GGUF)
+        out->source[0] = 0; /* there is only a weight file */
     if (asked != HY_DTYPE_AUTO || !out->source[0]) return HY_OK;
     hy_hf_config config;
     HY_TRY(hy_hf_config_read(out->source, &config));
@@ -112,13 +113,15 @@ static hy_status check_gguf(const hy_export_options *options) {
     return HY_OK;
 }
 
-hy_hf_writing hy_export_writing(const hy_export_options *options, const hy_observer *observer) {
+hy_hf_writing hy_export_writing(const hy_export_request *request) {
+    const hy_export_options *options = request->options;
     uint64_t most = options->max_shard_size;
     return (hy_hf_writing){.folder = options->gguf ? options->gguf : options->out,
                            .is_gguf = options->gguf,
                            .type = options->type,
                            .shard_size = most ? most : HY_DEFAULT_SHARD,
-                           .observer = observer};
+                           .observer = request->observer,
+                           .moments = request->moments};
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {

@@ -32,8 +32,10 @@
 #define FILES "files"
 #define TOKENIZER "tokenizer"
 
-static const char *const kind_words[] = {
-    [HY_FILES_NONE] = "none", [HY_FILES_HF] = "folder", [HY_FILES_LLAMA2C] = "llama2c"};
+static const char *const kind_words[HY_FILES_COUNT] = {[HY_FILES_NONE] = "none",
+                                                       [HY_FILES_HF] = "folder",
+                                                       [HY_FILES_LLAMA2C] = "llama2c",
+                                                       [HY_FILES_GGUF] = "gguf"};
 
 static hy_status origin_path(const char *run, const char *name, char out[HY_PATH_MAX]) {
     char folder[HY_PATH_MAX];
@@ -91,10 +93,10 @@ static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origi
     HY_TRY(hy_json_string(json, root, "weights", &weights, NULL));
     HY_TRY(hy_json_string(json, root, "tokenizer", &tokenizer, NULL));
     int kind = 0;
-    while (kind <= HY_FILES_LLAMA2C && strcmp(word, kind_words[kind]) != 0) kind++;
+    while (kind < HY_FILES_COUNT && strcmp(word, kind_words[kind]) != 0) kind++;
     bool fits = strlen(prefix) < sizeof out->prefix && strlen(weights) < sizeof out->weights &&
                 !strchr(tokenizer, '/');
-    HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
+    HY_FAIL_IF(version != VERSION || kind == HY_FILES_COUNT || !fits, HY_ERR_INPUT,
                "%s/" HY_ORIGIN_FOLDER "/origin.json was not written by this program", run);
     for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f))
         HY_TRY(check_file(run, json, f));
@@ -130,7 +132,7 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     size_t count;
     hy_status status = HY_OK;
     hy_hash_init(&hash, 0);
-    if (o->kind == HY_FILES_LLAMA2C) {
+    if (o->kind != HY_FILES_HF) {
         HY_TRY(hy_fingerprint_file(path, &hash));
     } else {
         hy_hf_config config;
@@ -182,10 +184,9 @@ static hy_status copy_files(const hy_settings *s, const hy_model *model, const h
     HY_TRY(hy_path_join(files, sizeof files, partial, FILES));
     HY_TRY(hy_dir_make(files));
     HY_TRY(hy_model_folder(s, folder));
-    if (o->kind == HY_FILES_HF) {
+    if (o->kind == HY_FILES_HF || o->kind == HY_FILES_GGUF) {
         HY_TRY(hy_hf_copy_side_files(folder, files, NULL));
-        HY_TRY(hy_path_join(path, sizeof path, folder, "config.json"));
-        HY_TRY(hy_hf_copy_file(path, files, "config.json"));
+        HY_TRY(hy_hf_copy_config(folder, files));
     }
     HY_TRY(hy_model_tokenizer(model, asked, folder, path));
     bool is_llama2c = path[0] && hy_llama2c_tokenizer_is_named(path);

@@ -19,7 +19,7 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
         return hy_path_join(folder, HY_PATH_MAX, "", has_files ? settings->kept.folder : "");
     }
     HY_TRY(hy_settings_model_files(settings, &kind, path));
-    if (kind == HY_FILES_HF) snprintf(folder, HY_PATH_MAX, "%s", path);
+    if (kind == HY_FILES_HF || kind == HY_FILES_GGUF) snprintf(folder, HY_PATH_MAX, "%s", path);
     return kind == HY_FILES_LLAMA2C ? hy_path_parent(folder, HY_PATH_MAX, path) : HY_OK;
 }
 

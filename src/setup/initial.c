@@ -201,7 +201,7 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
         .threads = (int)e->request.settings->threads, .user = e, .counts = &counts};
     bool is_slow = (double)e->model->params.elements >= SLOW_ELEMENTS;
     if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
-    if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
+    if (kind != HY_FILES_LLAMA2C) HY_TRY(tell_notes(e, path));
     HY_TRY(hy_engine_initialise_adapters(e));
     hy_row_changed(e->state, HY_ROW_MASTER);
     HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute,

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/utf8.h"
+#include "tokenizer/tokenizer_score_merges.h"
 
 #define SPACE "\xE2\x96\x81" /* how pieces spell a space */
 
@@ -21,28 +21,17 @@ enum { PIECE_MAX = 1 << 16, PIECES_BYTES_MAX = 64 << 20 };
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-typedef struct piece {
-    const char *text; /* in `texts`; spaces are replaced by SPACE */
-    size_t begin;     /* its offset there */
-    float score;
-    int32_t id;
-} piece;
-
 typedef struct piece_list {
     hy_text texts; /* each zero-terminated */
-    piece *by_id;
-    piece **by_text; /* pieces that take part in merges, sorted */
-    int32_t count, sorted;
+    hy_scored_piece *by_id;
+    hy_scored_piece **merged; /* pieces that take part in merges */
+    int32_t count, merged_count;
 } piece_list;
 
 static void free_pieces(piece_list *list) {
     hy_text_free(&list->texts);
     free(list->by_id);
-    free(list->by_text);
-}
-
-static int compare_texts(const void *a, const void *b) {
-    return strcmp((*(piece *const *)a)->text, (*(piece *const *)b)->text);
+    free(list->merged);
 }
 
 static bool is_byte(const char *text) { return strlen(text) == 6 && strncmp(text, "<0x", 3) == 0; }
@@ -52,8 +41,8 @@ static hy_status add_piece(piece_list *list, const uint8_t *data, size_t size, s
     if (size - *at >= 8) memcpy(&length, data + *at + 4, sizeof length);
     HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
                "piece %d is truncated or has a wrong length", list->count);
-    piece *p = &list->by_id[list->count];
-    *p = (piece){.begin = list->texts.size, .id = list->count++};
+    hy_scored_piece *p = &list->by_id[list->count];
+    *p = (hy_scored_piece){.begin = list->texts.size, .id = list->count++};
     memcpy(&p->score, data + *at, sizeof p->score);
     for (*at += 8; length > 0; length--, ++*at) {
         bool is_space = data[*at] == ' ';
@@ -70,16 +59,15 @@ static hy_status add_pieces(piece_list *list, const hy_file_map *map) {
                map->size);
     HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few for a tokenizer", map->size);
     list->by_id = calloc(most + 1, sizeof *list->by_id);
-    list->by_text = calloc(most + 1, sizeof *list->by_text);
-    HY_FAIL_IF(!list->by_id || !list->by_text, HY_ERR_MEMORY, "not enough memory for %zu pieces",
+    list->merged = calloc(most + 1, sizeof *list->merged);
+    HY_FAIL_IF(!list->by_id || !list->merged, HY_ERR_MEMORY, "not enough memory for %zu pieces",
                most);
     while (at < map->size) HY_TRY(add_piece(list, map->data, map->size, &at));
     HY_TRY(hy_text_status(&list->texts));
-    for (piece *p = list->by_id; p < list->by_id + list->count; p++) {
+    for (hy_scored_piece *p = list->by_id; p < list->by_id + list->count; p++) {
         p->text = list->texts.data + p->begin;
-        if (p->id >= SPECIALS && !is_byte(p->text)) list->by_text[list->sorted++] = p;
+        if (p->id >= SPECIALS && !is_byte(p->text)) list->merged[list->merged_count++] = p;
     }
-    qsort(list->by_text, (size_t)list->sorted, sizeof *list->by_text, compare_texts);
     return HY_OK;
 }
 
@@ -96,44 +84,9 @@ static hy_status read_pieces(const char *path, piece_list *list) {
     return hy_fail_context(status, "%s", path);
 }
 
-static bool has_piece(const piece_list *list, const char *text) {
-    piece wanted = {.text = text}, *at = &wanted;
-    return bsearch(&at, list->by_text, (size_t)list->sorted, sizeof at, compare_texts) != NULL;
-}
-
-/* ---- merges ---------------------------------------------------------------------------------- */
-
-static int compare_scores(const void *a, const void *b) {
-    const piece *one = *(piece *const *)a, *other = *(piece *const *)b;
-    if (one->score != other->score) return one->score > other->score ? -1 : 1;
-    return one->id < other->id ? -1 : 1;
-}
-
-/* Writes every way to merge two pieces into piece p. */
-static void put_merges(const piece_list *list, const piece *p, hy_json_writer *w) {
-    size_t size = strlen(p->text);
-    char *pair = malloc(size + 2);
-    if (!pair) {
-        w->text->has_failed = true;
-        return;
-    }
-    for (size_t at = 0; at < size;) {
-        int length = hy_utf8_length((const uint8_t *)p->text + at, size - at);
-        at += length > 0 ? (size_t)length : 1;
-        if (at >= size) break;
-        memcpy(pair, p->text, at);
-        pair[at] = 0;
-        memcpy(pair + at + 1, p->text + at, size - at + 1);
-        if (!has_piece(list, pair) || !has_piece(list, pair + at + 1)) continue;
-        pair[at] = ' ';
-        hy_json_put_string(w, NULL, pair);
-    }
-    free(pair);
-}
-
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static hy_status put_model(const piece_list *list, hy_json_writer *w) {
+static hy_status put_model(piece_list *list, hy_json_writer *w) {
     hy_json_open_object(w, "model");
     hy_json_put_string(w, "type", "BPE");
     hy_json_put_string(w, "unk_token", specials[UNKNOWN]);
@@ -144,16 +97,9 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
         hy_json_put_int(w, i < SPECIALS ? specials[i] : list->by_id[i].text, i);
     }
     hy_json_close_object(w);
-    piece **by_score = malloc((size_t)(list->sorted + 1) * sizeof *by_score);
-    if (!by_score) return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
-    memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
-    qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
-    hy_json_open_array(w, "merges");
-    for (int32_t i = 0; i < list->sorted; i++) put_merges(list, by_score[i], w);
-    hy_json_close_array(w);
-    free(by_score);
+    hy_status status = hy_put_score_merges(list->merged, list->merged_count, w);
     hy_json_close_object(w);
-    return HY_OK;
+    return status;
 }
 
 /* Steps of the tokenizer: a space before the text, spaces as pieces spell them, BOS before a text,
@@ -173,7 +119,7 @@ static const char frame[] =
     "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
     "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}";
 
-static hy_status write_json(const piece_list *list, hy_text *out) {
+static hy_status write_json(piece_list *list, hy_text *out) {
     hy_json_writer w;
     hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);

@@ -9,6 +9,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "formats/gguf.h"
+#include "tokenizer/tokenizer_gguf.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 
 #define PATH_MAX_BYTES 4096
 
@@ -24,8 +27,18 @@ hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
     static const char *const others[] = {"sentencepiece.bpe.model", "tekken.json", "vocab.txt",
                                          "vocab.json"};
     bool has_file, has_merges;
+    if (hy_gguf_is_file(folder)) {
+        HY_TRY(hy_gguf_has_tokenizer(folder, &has_file));
+        return hy_path_join(path, size, "", has_file ? folder : "");
+    }
     HY_TRY(holds(folder, "tokenizer.json", path, size, &has_file));
-    if (has_file) return HY_OK;
+    if (has_file) {
+        hy_json *config;
+        HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &config));
+        bool is_published = hy_json_get(config ? hy_json_root(config) : NULL, HY_SOURCE_FILE);
+        hy_json_free(config);
+        if (!is_published) return HY_OK;
+    }
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));
     if (has_file && has_merges) return HY_OK;
@@ -69,9 +82,15 @@ static const tokenizer_class classes[] = {
 hy_status hy_tokenizer_read_beside(const char *folder, const char *name, hy_json **out) {
     char path[PATH_MAX_BYTES];
     bool has_file;
+    hy_text text = {0};
     *out = NULL;
     HY_TRY(holds(folder, name, path, sizeof path, &has_file));
-    return has_file ? hy_json_read_file(path, out) : HY_OK;
+    if (has_file) return hy_json_read_file(path, out);
+    if (!hy_gguf_is_file(folder)) return HY_OK;
+    hy_status status = hy_gguf_tokenizer_json(folder, name, &text);
+    if (status == HY_OK && text.size > 0) status = hy_json_parse(text.data, text.size, folder, out);
+    hy_text_free(&text);
+    return status;
 }
 
 bool hy_tokenizer_is_class(const char *name, const char *class) {

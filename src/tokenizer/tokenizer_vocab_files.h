@@ -10,14 +10,15 @@
 #include "tokenizer/tokenizer.h"
 
 /* The file of the tokenizer in a folder: tokenizer.json, vocab.json next to merges.txt,
- * tokenizer.model or spiece.model; "": there is none. HY_ERR_INPUT names a tokenizer file that cannot be read. */
+ * tokenizer.model or spiece.model; "": there is none. A GGUF file is its own tokenizer file. HY_ERR_INPUT names a tokenizer file that cannot be read. */
 hy_status hy_tokenizer_file(const char *folder, char *path, size_t size);
 
 bool hy_vocab_files_are_named(const char *path); /* it is vocab.json in some folder */
 /* Appends the tokenizer as the text of a tokenizer.json. */
 hy_status hy_vocab_files_json(const char *path, hy_text *out);
 
-/* Reads a JSON file of the folder; *out is NULL if there is none. */
+/* Reads a JSON file of the folder, or what a GGUF file has instead (tokenizer_gguf.h); *out is NULL
+ * if there is none. */
 hy_status hy_tokenizer_read_beside(const char *folder, const char *name, hy_json **out);
 /* Whether a tokenizer_class is `class`, or that name followed by Fast. */
 bool hy_tokenizer_is_class(const char *name, const char *class);

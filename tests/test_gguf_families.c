@@ -1,0 +1,98 @@
+/* test_gguf_families.c: GGUF files of every model family as models, compared with transformers.
+ *
+ * Each folder of tests/golden/families that llama.cpp can run is written as a GGUF file and read
+ * again as a run reads it. HYBRID_GGUF=DIR reads DIR/CASE.gguf instead, made by llama.cpp's
+ * converter, and prints distances: the converter leaves out what llama.cpp cannot compute. */
+#include "golden/families.h"
+#include "hub/gguf_export.h"
+#include "hub/gguf_names.h"
+
+#define BOUND 1e-5
+#define FUNCTION_BOUND 1e-3 /* files do not say which form of gelu a model has */
+
+static void count_warning(void *user, hy_message_level level, const char *text) {
+    (void)text;
+    *(int *)user += level == HY_WARNING;
+}
+
+/* Writes the model of a folder as a file; false: llama.cpp cannot run it, or not all of it. */
+static bool write_file(const golden *g, const char *path, const char *type) {
+    int warnings = 0;
+    hy_observer observer = {.on_message = count_warning, .user = &warnings};
+    store_of of = {g, (hy_store *)&g->weights};
+    hy_status status = hy_gguf_write(&(hy_hf_writing){.folder = path,
+                                                      .shape = &g->model->shape,
+                                                      .params = &g->model->params,
+                                                      .type = type,
+                                                      .dtype = HY_F32,
+                                                      .read = read_store,
+                                                      .context = &of,
+                                                      .is_gguf = true,
+                                                      .observer = &observer});
+    bool is_refused = status == HY_ERR_INPUT && strstr(hy_error_message(), "llama.cpp cannot run");
+    ck_assert_msg(status == HY_OK || is_refused, "%s: %s", g->name, hy_error_message());
+    return status == HY_OK && warnings == 0;
+}
+
+START_TEST(a_gguf_file_has_the_logits_of_the_folder_that_it_was_made_of) {
+    golden g;
+    char folder[256], path[300];
+    open_family(&g, cases[_i], folder_of(cases[_i]));
+    snprintf(path, sizeof path, "%s/model.gguf", temp_folder(folder));
+    bool is_written = write_file(&g, path, "f32");
+    hy_mlp_function function = hy_shape_family(&g.model->shape)->base->more.function;
+    bool is_usual = g.model->shape.more.function == function;
+    close_golden(&g);
+    if (is_written) {
+        open_family(&g, cases[_i], path);
+        double far = logits_far(&g), bound = is_usual ? BOUND : FUNCTION_BOUND;
+        ck_assert_msg(far <= bound, "%s: the logits are off by %.2e", g.name, far);
+        close_golden(&g);
+    }
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(most_families_have_a_file) {
+    static const hy_observer nobody = {0};
+    int files = 0;
+    for (size_t i = 0; i < case_count; i++) {
+        hy_shape shape;
+        must(find_shape(folder_of(cases[i]), 8, &shape));
+        files += hy_gguf_check(&shape, &nobody) == HY_OK;
+    }
+    ck_assert_int_ge(files, 15);
+}
+END_TEST
+
+START_TEST(a_file_of_the_converter_has_the_logits_of_transformers) {
+    golden g;
+    char path[600];
+    hy_shape shape;
+    snprintf(path, sizeof path, "%s/%s.gguf", getenv("HYBRID_GGUF"), cases[_i]);
+    if (!hy_path_exists(path)) return;
+    hy_status status = find_shape(path, 8, &shape);
+    if (status != HY_OK) printf("%s: %s\n", cases[_i], hy_error_message());
+    if (status != HY_OK) return;
+    open_family(&g, cases[_i], path);
+    printf("%s: the logits are off by %.1e\n", cases[_i], logits_far(&g));
+    close_golden(&g);
+}
+END_TEST
+
+static Suite *gguf_families_suite(void) {
+    Suite *suite = suite_create("gguf_families");
+    TCase *tc = tcase_create("models");
+    int count;
+    if (hy_dir_list(folder_of(""), &cases, &case_count) != HY_OK) exit(EXIT_FAILURE);
+    count = (int)case_count;
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, a_gguf_file_has_the_logits_of_the_folder_that_it_was_made_of, 0, count);
+    tcase_add_test(tc, most_families_have_a_file);
+    if (getenv("HYBRID_GGUF"))
+        tcase_add_loop_test(tc, a_file_of_the_converter_has_the_logits_of_transformers, 0, count);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+HY_TEST_MAIN(gguf_families_suite)

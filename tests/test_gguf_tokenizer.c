@@ -1,0 +1,304 @@
+/* test_gguf_tokenizer.c: tokenizers in GGUF files give the ids of the tokenizers that they were
+ * made of; wrong ones are refused by name. */
+#include "tokenizer_rig.h"
+
+#include "base/json.h"
+#include "data/chat_template.h"
+#include "hub/end_tokens.h"
+#include "hub/gguf_tokenizer.h"
+
+static char folder[256], path[300], source[300];
+static const hy_observer nobody = {0};
+
+static void make_folder(void) {
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/vocabulary.gguf", folder);
+    snprintf(source, sizeof source, "%s/tokenizer.json", folder);
+}
+
+static void drop_folder(void) { remove_folder(folder); }
+
+static void put_keys(hy_gguf_keys *keys) {
+    hy_gguf_writer *w;
+    must(hy_gguf_create(path, keys, NULL, 0, &w));
+    must(hy_gguf_finish(w));
+    hy_gguf_keys_free(keys);
+}
+
+/* Writes a tokenizer as a GGUF file without tensors; false: llama.cpp does not compute its ids. */
+static bool write_vocabulary(const char *tokenizer, int32_t vocab) {
+    hy_gguf_keys keys = {0};
+    hy_hf_writing writing = {.tokenizer = tokenizer, .observer = &nobody};
+    hy_status status = hy_gguf_put_tokenizer(&writing, vocab, &keys);
+    if (status == HY_OK) put_keys(&keys);
+    hy_gguf_keys_free(&keys);
+    ck_assert(status == HY_OK || status == HY_ERR_INPUT);
+    return status == HY_OK;
+}
+
+static bool gives_the_same(const hy_tokenizer *a, const hy_tokenizer *b, const char *text,
+                           size_t size, int flags) {
+    hy_ids one = {0}, other = {0};
+    hy_text decoded[2] = {{0}, {0}};
+    must(hy_tokenizer_encode(a, text, size, flags, &one));
+    must(hy_tokenizer_encode(b, text, size, flags, &other));
+    bool is_same = one.count == other.count &&
+                   (one.count == 0 || memcmp(one.data, other.data, 4 * one.count) == 0);
+    must(hy_tokenizer_decode(a, one.data, one.count, 0, &decoded[0]));
+    must(hy_tokenizer_decode(b, one.data, one.count, 0, &decoded[1]));
+    is_same &= strcmp(hy_text_string(&decoded[0]), hy_text_string(&decoded[1])) == 0;
+    for (int i = 0; i < 2; i++) hy_text_free(&decoded[i]);
+    hy_ids_free(&one);
+    hy_ids_free(&other);
+    return is_same;
+}
+
+/* ---- tokenizers of every family -------------------------------------------------------------- */
+
+static void compare_texts(const char *name, const hy_json_node *texts) {
+    hy_tokenizer *folder_s, *file_s;
+    must(hy_tokenizer_open(source, &folder_s));
+    hy_status status = hy_tokenizer_open(path, &file_s);
+    ck_assert_msg(status == HY_OK, "%s: %s", name, hy_error_message());
+    for (const hy_json_node *n = hy_json_first(texts); n; n = hy_json_next(n)) {
+        const char *text;
+        size_t size;
+        ck_assert(hy_json_as_string(n, &text, &size));
+        ck_assert_msg(gives_the_same(folder_s, file_s, text, size, 0), "%s: \"%s\"", name, text);
+    }
+    ck_assert_int_eq(hy_tokenizer_bos(folder_s), hy_tokenizer_bos(file_s));
+    ck_assert_int_eq(hy_tokenizer_eos(folder_s), hy_tokenizer_eos(file_s));
+    hy_tokenizer_close(folder_s);
+    hy_tokenizer_close(file_s);
+}
+
+START_TEST(a_file_gives_the_ids_of_the_golden_tokenizers) {
+    const char *golden = HY_SOURCE_DIR "/tests/golden/tokenizers.json";
+    char *file;
+    size_t size;
+    int compared = 0;
+    hy_json *json;
+    must(hy_file_read(golden, &file, &size));
+    must(hy_json_parse(file, size, golden, &json));
+    const hy_json_node *texts = hy_json_get(hy_json_root(json), "texts");
+    const hy_json_node *set = hy_json_first(hy_json_get(hy_json_root(json), "tokenizers"));
+    for (const char *at = file; set; set = hy_json_next(set)) {
+        const char *name;
+        hy_tokenizer *t;
+        ck_assert(hy_json_as_string(hy_json_get(set, "name"), &name, NULL));
+        at = strstr(at, "\"tokenizer\":{") + strlen("\"tokenizer\":");
+        must(hy_file_write_atomic(source, at, object_size(at)));
+        const char *stripped = strstr(at, "\"lstrip\":true"); /* files cannot say it */
+        if (stripped && stripped < at + object_size(at)) continue;
+        must(hy_tokenizer_open(source, &t));
+        int32_t vocab = hy_tokenizer_vocab(t);
+        hy_tokenizer_close(t);
+        if (!write_vocabulary(source, vocab + 5)) continue; /* five ids are not used */
+        compare_texts(name, texts);
+        compared++;
+    }
+    ck_assert_int_ge(compared, 2);
+    hy_json_free(json);
+    free(file);
+}
+END_TEST
+
+/* ---- real tokenizers ------------------------------------------------------------------------- */
+
+static const struct {
+    const char *tests, *tokenizer;
+    int32_t vocab;
+} real[] = {
+    {"gpt-2", "gpt2", 50304}, {"llama-bpe", "llama3", 128256}, {"llama-spm", "llama2", 32064}};
+
+/* The expected ids are llama.cpp's. */
+static void compare_difficult(const hy_tokenizer *t, char *texts, char *ids) {
+    static const char separator[] = "\n__ggml_vocab_test__\n";
+    char *text = texts, *line = ids;
+    int cases = 0;
+    for (char *end; text; text = end ? end + strlen(separator) : NULL, cases++) {
+        end = strstr(text, separator);
+        char *line_end = strchr(line, '\n');
+        if (line_end) *line_end = '\0';
+        while (*line == ' ') line++;
+        size_t length = end ? (size_t)(end - text) : strlen(text);
+        ck_assert_str_eq(encoded(t, text, length, 0), line);
+        must_come_back(t, text, length);
+        line = line_end + 1;
+    }
+    ck_assert_int_eq(cases, 47);
+}
+
+START_TEST(a_file_gives_the_ids_of_real_tokenizers) {
+    char tokenizer[1024], tests[1024], name[128], text[512], *texts, *ids;
+    hy_tokenizer *of_folder, *of_file;
+    size_t size;
+    snprintf(name, sizeof name, "tokenizers/%s", real[_i].tokenizer);
+    if (!real_file(tokenizer, name)) return;
+    ck_assert_msg(write_vocabulary(tokenizer, real[_i].vocab), "%s", hy_error_message());
+    must(hy_tokenizer_open(tokenizer, &of_folder));
+    must(hy_tokenizer_open(path, &of_file));
+    snprintf(name, sizeof name, "tokenizer-tests/ggml-vocab-%s.gguf.inp", real[_i].tests);
+    ck_assert(real_file(tests, name));
+    must(hy_file_read(tests, &texts, &size));
+    memcpy(tests + strlen(tests) - 3, "out", 3);
+    must(hy_file_read(tests, &ids, &size));
+    compare_difficult(of_file, texts, ids);
+    for (uint64_t i = 0; i < 2000; i += EVERY(4)) {
+        size = random_text(text, sizeof text, i);
+        bool is_same = gives_the_same(of_folder, of_file, text, size, HY_TOKENS_SPECIAL);
+        ck_assert_msg(is_same, "%s: text %d has other ids", name, (int)i);
+    }
+    hy_tokenizer_close(of_folder);
+    hy_tokenizer_close(of_file);
+    free(texts);
+    free(ids);
+}
+END_TEST
+
+/* ---- files made by hand ---------------------------------------------------------------------- */
+
+typedef struct vocabulary {
+    const char *model, *pre, *tokens[4];
+    int32_t types[4], bos;
+    bool lacks_scores, lacks_merges;
+} vocabulary;
+
+static void write_made(const vocabulary *v) {
+    hy_gguf_keys keys = {0};
+    if (v->model) hy_gguf_put_string(&keys, "tokenizer.ggml.model", v->model);
+    if (v->pre) hy_gguf_put_string(&keys, "tokenizer.ggml.pre", v->pre);
+    hy_gguf_open_array(&keys, "tokenizer.ggml.tokens", HY_GGUF_STRING, 4);
+    for (int i = 0; i < 4; i++) hy_gguf_put_string(&keys, NULL, v->tokens[i]);
+    hy_gguf_open_array(&keys, "tokenizer.ggml.token_type", HY_GGUF_I32, 4);
+    for (int i = 0; i < 4; i++) hy_gguf_put_int(&keys, NULL, HY_GGUF_I32, v->types[i]);
+    if (!v->lacks_scores) {
+        hy_gguf_open_array(&keys, "tokenizer.ggml.scores", HY_GGUF_F32, 4);
+        for (int i = 0; i < 4; i++) hy_gguf_put_f32(&keys, NULL, -i);
+    }
+    if (!v->lacks_merges) {
+        hy_gguf_open_array(&keys, "tokenizer.ggml.merges", HY_GGUF_STRING, 1);
+        hy_gguf_put_string(&keys, NULL, "a b");
+    }
+    hy_gguf_put_int(&keys, "tokenizer.ggml.bos_token_id", HY_GGUF_U32, v->bos);
+    hy_gguf_put_int(&keys, "tokenizer.ggml.eos_token_id", HY_GGUF_U32, 0);
+    hy_gguf_put_int(&keys, "tokenizer.ggml.eot_token_id", HY_GGUF_U32, 3);
+    hy_gguf_put_string(&keys, "tokenizer.chat_template", "{{ messages[0]['content'] }}");
+    put_keys(&keys);
+}
+
+static const vocabulary usual = {
+    "gpt2", "gpt-2", {"<e>", "a", "b", "ab"}, {HY_GGUF_TOKEN_CONTROL, 1, 1, 1}, 0, false, false};
+
+START_TEST(keys_give_merges_special_tokens_template_and_ends) {
+    hy_tokenizer *t;
+    hy_chat_template chat;
+    hy_end_tokens ends;
+    write_made(&usual);
+    must(hy_tokenizer_open(path, &t));
+    must_encode(t, "abba<e>", "3 2 1 0");
+    ck_assert_int_eq(hy_tokenizer_eos(t), 0);
+    ck_assert(hy_tokenizer_is_special(t, 0) && !hy_tokenizer_is_special(t, 1));
+    must(hy_chat_template_open(HY_CHAT_AUTO, t, path, &chat));
+    ck_assert_int_eq(chat.kind, HY_CHAT_OWN);
+    hy_chat_template_close(&chat);
+    must(hy_end_tokens_read(path, &ends));
+    ck_assert(ends.count == 2 && hy_end_tokens_has(&ends, 0) && hy_end_tokens_has(&ends, 3));
+    hy_tokenizer_close(t);
+}
+END_TEST
+
+/* Ids 0 to 2 are special, 3 to 258 bytes; then come pieces, the first with the highest score. */
+START_TEST(pieces_with_scores_merge_as_in_sentencepiece) {
+    static const char *const pieces[] = {BLANK, "a", "b", "ab", BLANK "a", "<u>", BLANK "ab"};
+    static const char *const special[] = {"<unk>", "<s>", "</s>"};
+    enum { BYTES = 3, PIECES = 259, COUNT = PIECES + 7 };
+    hy_gguf_keys keys = {0};
+    hy_tokenizer *t;
+    hy_gguf_put_string(&keys, "tokenizer.ggml.model", "llama");
+    hy_gguf_open_array(&keys, "tokenizer.ggml.tokens", HY_GGUF_STRING, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        char byte[8];
+        snprintf(byte, sizeof byte, "<0x%02X>", (unsigned)(i - BYTES) & 255);
+        hy_gguf_put_string(&keys, NULL,
+                           i < BYTES    ? special[i]
+                           : i < PIECES ? byte
+                                        : pieces[i - PIECES]);
+    }
+    hy_gguf_open_array(&keys, "tokenizer.ggml.scores", HY_GGUF_F32, COUNT);
+    for (int i = 0; i < COUNT; i++) hy_gguf_put_f32(&keys, NULL, i < PIECES ? 0 : PIECES - i);
+    hy_gguf_open_array(&keys, "tokenizer.ggml.token_type", HY_GGUF_I32, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        int32_t type = i == 0            ? HY_GGUF_TOKEN_UNKNOWN
+                       : i < BYTES       ? HY_GGUF_TOKEN_CONTROL
+                       : i < PIECES      ? HY_GGUF_TOKEN_BYTE
+                       : i == PIECES + 5 ? HY_GGUF_TOKEN_USER_DEFINED
+                                         : HY_GGUF_TOKEN_NORMAL;
+        hy_gguf_put_int(&keys, NULL, HY_GGUF_I32, type);
+    }
+    put_keys(&keys);
+    must(hy_tokenizer_open(path, &t));
+    must_encode(t, "ab", "265");
+    must_encode(t, "ba b", "259 261 260 259 261");
+    must_encode(t, "\xC3\xA9", "259 198 172");
+    must_encode(t, "b<u>a</s>", "259 261 264 263 2");
+    ck_assert_str_eq(encoded(t, "ab", 2, HY_TOKENS_SPECIAL), "1 265");
+    must_come_back(t, "a ab  \xC3\xA9", 8);
+    hy_tokenizer_close(t);
+}
+END_TEST
+
+static void refuse(const vocabulary *v, const char *fragment) {
+    hy_tokenizer *t;
+    write_made(v);
+    must_fail(hy_tokenizer_open(path, &t), HY_ERR_INPUT, fragment);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "vocabulary.gguf"));
+}
+
+START_TEST(wrong_tokenizers_are_refused_by_name) {
+    vocabulary v = usual;
+    v.model = "bert";
+    refuse(&v, "tokenizer.ggml.model is bert; supported: gpt2, llama");
+    v.model = NULL;
+    refuse(&v, "has no tokenizer");
+    v = usual;
+    v.pre = "future";
+    refuse(&v, "tokenizer.ggml.pre is future; supported: gpt-2, llama-bpe");
+    v.pre = NULL;
+    refuse(&v, "tokenizer.ggml.pre is missing");
+    v = usual;
+    v.types[2] = 9;
+    refuse(&v, "token 2 has the type 9");
+    v = usual;
+    v.tokens[1] = "\xC3(";
+    refuse(&v, "token 1 is not UTF-8");
+    v = usual;
+    v.tokens[1] = "b";
+    refuse(&v, "\"b\"");
+    v = usual;
+    v.bos = 4;
+    refuse(&v, "tokenizer.ggml.bos_token_id is 4; expected an id below 4");
+    v = usual;
+    v.lacks_merges = true;
+    refuse(&v, "tokenizer.ggml.merges is missing");
+    v.model = "llama";
+    v.lacks_scores = true;
+    refuse(&v, "tokenizer.ggml.scores has no number for token 0");
+}
+END_TEST
+
+static Suite *gguf_tokenizer_suite(void) {
+    Suite *suite = suite_create("gguf_tokenizer");
+    TCase *tc = tcase_create("tokenizer");
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, make_folder, drop_folder);
+    tcase_add_test(tc, a_file_gives_the_ids_of_the_golden_tokenizers);
+    tcase_add_loop_test(tc, a_file_gives_the_ids_of_real_tokenizers, 0, 3);
+    tcase_add_test(tc, keys_give_merges_special_tokens_template_and_ends);
+    tcase_add_test(tc, pieces_with_scores_merge_as_in_sentencepiece);
+    tcase_add_test(tc, wrong_tokenizers_are_refused_by_name);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+HY_TEST_MAIN(gguf_tokenizer_suite)
