@@ -237,8 +237,8 @@ static double yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* llama.cpp derives a factor of cosine and sine; attn_factor multiplies it. Its converter stores the
- * whole factor in yarn_attn_factor, which llama.cpp does not read. */
+/* llama.cpp derives a factor of cosine and sine; attn_factor multiplies it. Its converter stores
+ * the whole factor in yarn_attn_factor, which llama.cpp does not read. */
 static hy_status read_yarn(const key_reader *r) {
     hy_shape *s = r->shape;
     hy_rope_options *o = &s->more.rope;
@@ -386,7 +386,8 @@ static hy_status check_others(const key_reader *r) {
         " attention.layer_norm_epsilon attention.layer_norm_rms_epsilon rope.dimension_count"
         " rope.freq_base rope.freq_base_swa rope.scaling.type rope.scaling.factor"
         " rope.scaling.attn_factor rope.scaling.original_context_length rope.scaling.finetuned"
-        " rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow rope.scaling.yarn_log_multiplier"
+        " rope.scaling.yarn_attn_factor rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow "
+        "rope.scaling.yarn_log_multiplier"
         " rope.scale_linear attention.sliding_window attention.sliding_window_pattern"
         " attention.key_length_swa attention.value_length_swa attention.causal ";
     static const char *const parts[] = {"expert_count", "lora_rank", "nextn_predict", "altup"};

@@ -10,7 +10,8 @@
 #include "tokenizer/tokenizer.h"
 
 /* The file of the tokenizer in a folder: tokenizer.json, vocab.json next to merges.txt,
- * tokenizer.model or spiece.model; "": there is none. A GGUF file is its own tokenizer file. HY_ERR_INPUT names a tokenizer file that cannot be read. */
+ * tokenizer.model or spiece.model; "": there is none. A GGUF file is its own tokenizer file.
+ * HY_ERR_INPUT names a tokenizer file that cannot be read. */
 hy_status hy_tokenizer_file(const char *folder, char *path, size_t size);
 
 bool hy_vocab_files_are_named(const char *path); /* it is vocab.json in some folder */
