@@ -210,9 +210,8 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
              hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
              hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
              hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
-             t->engine->work->train[hy_plan_index(hy_types_step(&t->engine->plan->types, HY_FULL))]
-                 ->chunk_count,
-             c->ring_depth, c->resident_units, c->keeps_update_pending ? "on gather" : "at once");
+             hy_plan_loss_chunks(&t->engine->request, t->engine->plan, c), c->ring_depth,
+             c->resident_units, c->keeps_update_pending ? "on gather" : "at once");
 }
 
 /* As the system counts it: including pinned memory that was mapped before it was pinned. */

@@ -397,6 +397,8 @@ typedef struct hy_export_options {
     /* The numbers in that file: "f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k_m", "q5_k_m",
      * "q6_k"; for adapters one of the first four. NULL: f32, f16 or bf16, as `dtype` "auto". */
     const char *type;
+    /* Text, or other data, that such a file is calibrated with (hy_export_evaluate); NULL: none. */
+    const char *calibrate;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that
@@ -553,6 +555,9 @@ typedef struct hy_evaluation {
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
     char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
+    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before */
+    uint64_t bytes;        /* of that file */
+    bool is_written;       /* that file was kept */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
@@ -586,6 +591,15 @@ typedef struct hy_merge_losses {
  * if the weights in the files need more memory than is free. */
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
+
+/* Writes options->gguf like hy_export, but measures: the held-out loss of the model before, of a
+ * file with numbers rounded to nearest, and with options->calibrate of a file where the errors of
+ * rounding are corrected for the inputs that the calibration text gives. The file with the lowest
+ * loss is kept. losses->base is not used. The list is allocated; free with hy_free. */
+static inline hy_status hy_export_evaluate(const char *checkpoint, const hy_export_options *options,
+                                           const hy_merge_options *losses,
+                                           const hy_observer *observer, hy_evaluation **out,
+                                           size_t *count);
 
 /* A model's folder from the Hugging Face hub. */
 typedef struct hy_downloaded {
@@ -669,7 +683,7 @@ typedef struct hy_summary {
     int64_t best_val_step;
     bool is_stopped_early;  /* by early_stop */
     const char *row_format; /* kind of rows, template, what counts in the loss; "": no rows */
-    const char *row_losses; /* rows dropped and cut, with reasons; "": none */
+    const char *row_losses; /* rows dropped and cut, with reasons, unknown tokens; "": none */
     int64_t rows, rows_dropped, rows_cut;
     int64_t vocab;        /* entries of the vocabulary; 0: custom */
     bool is_drawn;        /* this session began with weights drawn at random */
@@ -678,6 +692,9 @@ typedef struct hy_summary {
     /* part of checkpoint_bytes: frozen weights, which a run with adapters on a model folder leaves
      * to the folder */
     uint64_t checkpoint_frozen_bytes;
+    /* tokens of the data that were encoded so far, and those of them that are the tokenizer's
+     * unknown token (<unk>); 0 for bytes and shards */
+    int64_t tokens_encoded, tokens_unknown;
 } hy_summary;
 
 /* Results of the run so far. */

@@ -82,6 +82,17 @@ static inline hy_status hy_evaluate_each(const hy_config *config, const hy_obser
     return hy_evaluate_each_sized(config, observer, out, count, sizeof **out);
 }
 
+hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_options *options,
+                                   const hy_merge_options *losses, const hy_observer *observer,
+                                   hy_evaluation **out, size_t *count, size_t size);
+static inline hy_status hy_export_evaluate(const char *checkpoint, const hy_export_options *options,
+                                           const hy_merge_options *losses,
+                                           const hy_observer *observer, hy_evaluation **out,
+                                           size_t *count) {
+    return hy_export_evaluate_sized(checkpoint, options, losses, observer, out, count,
+                                    sizeof **out);
+}
+
 hy_status hy_evaluation_json_sized(const hy_evaluation *evaluation, size_t size, char **out);
 static inline hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out) {
     return hy_evaluation_json_sized(evaluation, sizeof *evaluation, out);

@@ -4,10 +4,10 @@
  * Supported are byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte
  * fallback (Llama 2, Mistral) in a tokenizer.json, and SentencePiece files (tokenizer.model) with
  * BPE, Unigram or single characters. Ids equal those of Hugging Face's tokenizers, or those of
- * sentencepiece where no tokenizer_config.json names a class. A file with an
- * unsupported feature that would change ids is refused, and the message names the feature. Text
- * need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never changes,
- * so several threads may use it. */
+ * sentencepiece where no tokenizer_config.json names a class and the model is not a Gemma. A file
+ * with an unsupported feature that would change ids is refused, and the message names the feature.
+ * Text need not be valid UTF-8: invalid bytes become separate tokens. An open tokenizer never
+ * changes, so several threads may use it. */
 #ifndef HYBRID_TOKENIZER_H
 #define HYBRID_TOKENIZER_H
 
@@ -37,6 +37,8 @@ void hy_tokenizer_close(hy_tokenizer *tokenizer); /* NULL is allowed */
 
 int32_t hy_tokenizer_vocab(const hy_tokenizer *tokenizer); /* all ids are below this */
 int32_t hy_tokenizer_eos(const hy_tokenizer *tokenizer);   /* -1: none */
+/* The token for text that has no other tokens, as <unk>; -1: none. */
+int32_t hy_tokenizer_unknown(const hy_tokenizer *tokenizer);
 
 /* The ids of `size` bytes of text. Allocated; free with hy_free. */
 hy_status hy_tokenize(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
@@ -79,6 +81,9 @@ typedef struct hy_tokenize_result {
     uint64_t tokens[2]; /* train, val */
     uint64_t shards[2];
     double seconds;
+    /* Text that the tokenizer cannot spell: "3 of 90 tokens are <unk>: ..."; "": none. */
+    uint64_t unknown_tokens;
+    char unknown_text[256];
 } hy_tokenize_result;
 
 /* Writes the shards. HY_ERR_INPUT: the folder already has a shard of an earlier call. */

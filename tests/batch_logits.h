@@ -15,8 +15,8 @@ static inline hy_status batch_logits(hy_batch_plan *plan, const hy_batch_input *
                                      int64_t first, int64_t rows) {
     hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
     hy_op_call norm, matmul;
-    HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE, "%lld rows; a chunk has %d",
-               (long long)rows, plan->size.chunk_rows);
+    HY_FAIL_IF(rows > plan->size.tile_rows[HY_RANGE_LOSS], HY_ERR_STATE,
+               "%lld rows; a chunk has %d", (long long)rows, plan->size.tile_rows[HY_RANGE_LOSS]);
     HY_TRY(hy_run_stack(&f));
     f.unit_index = plan->model->params.units - 1;
     f.unit = hy_batch_unit(plan, f.unit_index);
@@ -25,7 +25,8 @@ static inline hy_status batch_logits(hy_batch_plan *plan, const hy_batch_input *
     hy_frame_bind(&f, 1, 0, &matmul);
     matmul.t[HY_MATMUL_A] = hy_tensor_rows(&norm.t[HY_NORM_Y], first, rows);
     matmul.t[HY_MATMUL_D] = hy_tensor_rows(&matmul.t[HY_MATMUL_D], 0, rows);
-    if (rows != plan->size.chunk_rows) matmul.plan = NULL; /* prepared for a whole chunk */
+    if (rows != plan->size.tile_rows[HY_RANGE_LOSS])
+        matmul.plan = NULL; /* prepared for a whole chunk */
     HY_TRY(plan->backend->enqueue(input->stream, &norm));
     HY_TRY(plan->backend->enqueue(input->stream, &matmul));
     return hy_visit_leave(&f);

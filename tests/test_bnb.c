@@ -10,9 +10,9 @@
 #include "kernels/cpu/rows.h"
 #include "small_run.h"
 
-static const char *const cases[] = {"llama-double",  "llama-single",      "gpt2-double",
-                                    "qwen2-skipped", "qwen3-long-blocks", "llama-some",
-                                    "phi3-double",   "gemma3-double",     "granite4-double"};
+static const char *const cases[] = {
+    "llama-double", "llama-single", "gpt2-double",   "qwen2-skipped",   "qwen3-long-blocks",
+    "llama-some",   "phi3-double",  "gemma3-double", "granite4-double", "neox-double"};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const char *case_folder(const char *name) {
@@ -46,6 +46,20 @@ static void check_hash(const char *folder, const char *name, const char *what, c
     ck_assert_msg(strcmp(theirs, found) == 0, "%s: %s is not %s", folder, name, what);
 }
 
+/* The numbers of a part's tensor in the order of the file, from those of the parameter; to be
+ * freed. */
+static float *in_file_order(const hy_weight_files *files, const hy_weight_part *p, const float *x,
+                            int64_t *count) {
+    *count = p->coded->state.rows * p->cols;
+    float *out = malloc((size_t)*count * sizeof *out);
+    for (const hy_weight_part *q = files->parts; q < files->parts + files->count; q++) {
+        if (q->coded != p->coded) continue;
+        memcpy(out + q->tensor_row * q->cols, x + q->row * q->cols,
+               (size_t)(q->rows * q->cols) * sizeof *out);
+    }
+    return out;
+}
+
 /* What a model that is only used has, and what is read to be merged, in pieces that begin
  * anywhere. */
 static void check_decoded(const char *folder, hf_rig *rig) {
@@ -55,15 +69,18 @@ static void check_decoded(const char *folder, hf_rig *rig) {
     for (int32_t i = 0; i < files.count; i++) {
         const hy_weight_part *p = &files.parts[i];
         if (!p->coded) continue;
-        int64_t count = p->rows * p->cols, first = p->row * p->cols;
-        const float *x = (const float *)hy_store_backing(&rig->m.weights, p->param) + first;
+        int64_t count, first = p->row * p->cols;
+        const float *all = (const float *)hy_store_backing(&rig->m.weights, p->param);
+        float *x = in_file_order(&files, p, all, &count);
         check_hash(folder, p->coded->codes.entry->name, "rounded", x, count, p->coded->state.dtype);
+        free(x);
+        count = p->rows * p->cols;
         float *some = malloc((size_t)count * sizeof *some);
         for (int64_t at = 0, n = 1; at < count; at += n, n = n * 3 + 1) {
             if (n > count - at) n = count - at;
             must(hy_weight_files_read(&files, p->param, first + at, n, some + at));
         }
-        ck_assert_mem_eq(some, x, (size_t)count * sizeof *some);
+        ck_assert_mem_eq(some, all + first, (size_t)count * sizeof *some);
         free(some);
         coded++;
     }
@@ -128,16 +145,16 @@ static void close_frozen(frozen_rig *r) {
     r->backend->destroy(r->backend);
 }
 
-/* What a part is in the store, as fp32; to be freed. */
+/* What a part's parameter is in the store, as fp32; to be freed. */
 static float *stored_numbers(frozen_rig *r, const hy_weight_part *p) {
     int32_t item = hy_store_item_of(&r->store, p->param);
     hy_tensor t = hy_store_tensor(&r->store, item, hy_store_backing(&r->store, item));
-    int64_t count = p->rows * p->cols, first = p->row * p->cols;
+    int64_t count = r->model->params.list[p->param].stored;
     float *x = malloc((size_t)count * sizeof *x);
     if (t.dtype == HY_NF4) {
-        hy_cpu_read_coded(&t, first, count, HY_F32, x);
+        hy_cpu_read_coded(&t, 0, count, HY_F32, x);
     } else {
-        memcpy(x, (const float *)t.data + first, (size_t)count * sizeof *x);
+        memcpy(x, t.data, (size_t)count * sizeof *x);
     }
     return x;
 }
@@ -154,14 +171,17 @@ static int check_kept(const char *folder, bool has_plain_scales, int64_t piece) 
         const hy_weight_part *p = &files.parts[i];
         int32_t item = hy_store_item_of(&r.store, p->param);
         bool is_kept = item >= 0 && r.store.layout.items[item].dtype == HY_NF4;
+        if (p->tensor_row > 0) continue; /* its tensor was seen with the part that begins it */
         seen.kept += p->coded && is_kept;
         seen.decoded += p->coded && !is_kept;
         seen.real += r.model->params.list[p->param].stays_real && !p->coded;
         ck_assert(p->coded || !is_kept); /* nothing is quantised here that was not */
         if (!p->coded) continue;
-        float *x = stored_numbers(&r, p);
-        check_hash(folder, p->coded->codes.entry->name, is_kept ? "exact" : "rounded", x,
-                   p->rows * p->cols, is_kept ? HY_F32 : p->coded->state.dtype);
+        int64_t count;
+        float *stored = stored_numbers(&r, p), *x = in_file_order(&files, p, stored, &count);
+        check_hash(folder, p->coded->codes.entry->name, is_kept ? "exact" : "rounded", x, count,
+                   is_kept ? HY_F32 : p->coded->state.dtype);
+        free(stored);
         free(x);
     }
     ck_assert_mem_eq(&seen, &r.counts, sizeof seen);
@@ -204,6 +224,20 @@ START_TEST(what_the_quantiser_skipped_stays_as_it_was) {
     must(r.status);
     ck_assert_int_eq(r.counts.real, 1);
     ck_assert_int_eq(r.counts.kept, 4);
+    ck_assert_int_eq(r.counts.decoded, 2);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_QKV), HY_F32);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_OUT), HY_NF4);
+    close_frozen(&r);
+}
+END_TEST
+
+/* Its codes cannot be reordered with their scales, so they are decoded; others stay codes. */
+START_TEST(a_matrix_that_is_stored_head_by_head_is_decoded) {
+    frozen_rig r;
+    open_frozen(&r, case_folder("neox-double"), false, 0);
+    must(r.status);
+    ck_assert_int_eq(r.counts.real, 0);
+    ck_assert_int_eq(r.counts.kept, 2 * 3);
     ck_assert_int_eq(r.counts.decoded, 2);
     ck_assert_int_eq(type_of(&r, 1, HY_P_QKV), HY_F32);
     ck_assert_int_eq(type_of(&r, 1, HY_P_OUT), HY_NF4);
@@ -455,6 +489,9 @@ START_TEST(a_run_says_what_stays_as_it_was) {
     ck_assert_ptr_nonnull(strstr(h.text, "4 matrices of "));
     ck_assert_ptr_nonnull(strstr(h.text, "with scales in 8 bits"));
     ck_assert_ptr_nonnull(strstr(h.text, "has 1 matrices in its blocks that are not quantised"));
+    run_losses("neox-double", PAIRS("lora", "true"), &h, losses);
+    ck_assert_ptr_nonnull(strstr(h.text, "6 matrices of "));
+    ck_assert_ptr_nonnull(strstr(h.text, "2 NF4 matrices of "));
     run_losses("llama-some", PAIRS("lora", "true", "frozen_dtype", "nf4_single"), &h, losses);
     run_losses("llama-some", PAIRS("lora", "true", "frozen_dtype", "auto"), &decoded, with_numbers);
     ck_assert_mem_eq(losses, with_numbers, sizeof losses);
@@ -565,6 +602,7 @@ static Suite *bnb_suite(void) {
     tcase_add_loop_test(numbers, transformers_computes_the_same_with_the_quantised_model, 0, CASES);
     tcase_add_test(numbers, fp32_scales_do_not_become_scales_of_two_levels);
     tcase_add_test(numbers, what_the_quantiser_skipped_stays_as_it_was);
+    tcase_add_test(numbers, a_matrix_that_is_stored_head_by_head_is_decoded);
     tcase_add_test(numbers, layers_may_differ_in_what_was_skipped);
     tcase_add_test(numbers, other_cases_are_those_of_bitsandbytes_too);
     tcase_add_test(folders, tensors_that_do_not_belong_together_are_named);

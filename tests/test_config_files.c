@@ -95,7 +95,8 @@ START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
         {"pythia-70m", 70426624},       {"pythia-160m", 162322944},
         {"pythia-410m", 405334016},     {"pythia-1b", 1011781632},
         {"pythia-1.4b", 1414647808},    {"pythia-2.8b", 2775208960},
-        {"pythia-6.9b", 6857302016},
+        {"pythia-6.9b", 6857302016},    {"starcoder2-3b", 3030371328},
+        {"starcoder2-7b", 7173923840},
     };
     size_t count = sizeof known / sizeof known[0];
     for (size_t i = 0; i < count; i++) {

@@ -424,7 +424,7 @@ START_TEST(files_without_a_usable_row_are_refused) {
     options.val_path = options.path;
     options.vocab = 100;
     must_refuse(options,
-                "line 1: a row has the token 195, but the model's vocabulary has the ids 0 to 99");
+                "line 1: a row has the byte 195, but the model's vocabulary has the ids 0 to 99");
 }
 END_TEST
 

@@ -307,6 +307,47 @@ START_TEST(a_resumed_run_continues_without_reading_earlier_windows) {
 }
 END_TEST
 
+/* The tokenizer has no piece for U+2260, which begins in a later window. */
+START_TEST(text_without_tokens_is_counted_and_reported_as_rows_come) {
+    static const char pieces[] = HY_SOURCE_DIR "/tests/golden/sentencepiece/unigram.model";
+    hy_text text = {0};
+    for (int i = 0; i < ROWS; i++)
+        hy_text_add(&text, "{\"prompt\": \"the\", \"completion\": \"abc\"}\n");
+    for (int i = 0; i < 3; i++)
+        hy_text_add(&text, "{\"prompt\": \"the\", \"completion\": \"\xE2\x89\xA0 x\"}\n");
+    hy_dataset_options options = options_of(write_file("rows.jsonl", &text));
+    hy_text_free(&text);
+    options.tokenizer = pieces;
+    options.vocab = 400;
+    options.seq = 200;
+    hy_dataset *data = open_data(options);
+    const hy_unknown_text *unknown = &hy_dataset_describe(data)->unknown;
+    uint64_t tokens = unknown->tokens;
+    ck_assert_uint_eq(unknown->count, 0);
+    int32_t *room = calloc(3 * 200, sizeof *room);
+    for (uint64_t n = 0; hy_dataset_epochs(data, n) < 1; n++)
+        ck_assert_int_ge(hy_dataset_fill(data, HY_TRAIN, n, room, room + 200, room + 400), 1);
+    warnings = 0;
+    hy_dataset_refresh(data, keep_warning, NULL);
+    ck_assert_uint_eq(unknown->count, 3);
+    ck_assert_int_eq(warnings, 1);
+    ck_assert_ptr_nonnull(strstr(last_warning, ", for example \"\xE2\x89\xA0 x"));
+    ck_assert_uint_gt(unknown->tokens, tokens);
+    ck_assert_ptr_nonnull(strstr(hy_dataset_describe(data)->row_losses, "tokens are <unk>"));
+    hy_json *json = saved(data);
+    hy_unknown_text all = *unknown;
+    hy_dataset_close(data);
+    data = open_data(options);
+    must(hy_dataset_read_streams(data, hy_json_root(json)));
+    hy_dataset_refresh(data, keep_warning, NULL);
+    ck_assert_uint_eq(hy_dataset_describe(data)->unknown.count, all.count);
+    ck_assert_uint_eq(hy_dataset_describe(data)->unknown.tokens, all.tokens);
+    hy_dataset_close(data);
+    hy_json_free(json);
+    free(room);
+}
+END_TEST
+
 START_TEST(a_damaged_checkpoint_is_an_error) {
     const char *path = write_rows("rows.jsonl", ROWS);
     hy_dataset *data = open_data(options_of(path));
@@ -502,6 +543,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, paths_without_weights_take_turns_by_their_sizes);
     tcase_add_test(cases, a_resumed_run_continues_without_reading_earlier_windows);
     tcase_add_test(cases, a_damaged_checkpoint_is_an_error);
+    tcase_add_test(cases, text_without_tokens_is_counted_and_reported_as_rows_come);
     tcase_add_test(cases, sequences_of_an_open_pipe_can_be_used);
     tcase_add_test(cases, a_run_that_ends_does_not_wait_for_a_silent_pipe);
     tcase_add_test(cases, a_file_that_becomes_shorter_is_named_when_its_rows_are_needed);

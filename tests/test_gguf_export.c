@@ -1,6 +1,7 @@
 /* test_gguf_export.c: files for llama.cpp: their structure, names, order of rows, tokenizers and
  * refusals, and that a failure leaves nothing. tests/gguf compares them with llama.cpp itself. */
 #include <errno.h>
+#include <sys/wait.h>
 
 #include "formats/gguf.h"
 #include "hf_rig.h"
@@ -244,6 +245,31 @@ START_TEST(a_failing_disk_leaves_no_file) {
 }
 END_TEST
 
+START_TEST(a_killed_export_leaves_no_file_of_that_name) {
+    hy_export_options options = options_of("q8_0");
+    hy_fault_arm(1 << 20, ENOSPC, false);
+    must(hy_export(golden_folder("llama"), &options, NULL));
+    long calls = hy_fault_disarm();
+    for (long at = 0; at < calls; at++) {
+        int status;
+        hy_gguf *file;
+        remove(path);
+        pid_t child = fork();
+        if (child == 0) {
+            hy_fault_arm_kill(at, 9);
+            hy_export(golden_folder("llama"), &options, NULL);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+        if (!hy_path_exists(path)) continue; /* else it was complete */
+        must(hy_gguf_open(path, &file));
+        hy_gguf_close(file);
+    }
+    must(hy_export(golden_folder("llama"), &options, NULL)); /* what is left does no harm */
+}
+END_TEST
+
 START_TEST(a_disk_without_space_is_reported_before_writing) {
     hy_export_options options = options_of("f32");
     hy_fault_limit_disk(1000);
@@ -324,6 +350,18 @@ START_TEST(a_model_of_bytes_has_a_vocabulary_of_bytes) {
 }
 END_TEST
 
+START_TEST(added_tokens_that_the_model_lacks_are_left_out) {
+    const char *json =
+        "{\"added_tokens\": [{\"id\": 96, \"content\": \"<pad>\", \"special\": "
+        "true}], \"pre_tokenizer\": " BYTE_LEVEL
+        ", \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", " PAIRS "}}";
+    hy_gguf *file = exported(with_tokenizer(json), "f16");
+    const hy_gguf_value *tokens = hy_gguf_get(file, "tokenizer.ggml.tokens");
+    ck_assert_uint_eq(hy_gguf_size(tokens), 96);
+    hy_gguf_close(file);
+}
+END_TEST
+
 START_TEST(the_folders_chat_template_is_written) {
     static const char text[] = "{{ bos_token }}{{ messages[0].content }}";
     const char *model = with_tokenizer(TOKENIZER(BYTE_LEVEL, PAIRS));
@@ -354,7 +392,8 @@ START_TEST(an_adapter_becomes_a_lora_file) {
     ck_assert_ptr_nonnull(b);
     ck_assert_int_eq(a->shape[0], b->shape[1]); /* the rank */
     hy_gguf_close(file);
-    options.type = "q4_k_m";
+    must_fail(hy_export(adapter, &options, NULL), HY_ERR_INPUT, "--adapter");
+    options.type = "q4_0";
     must_fail(hy_merge_adapter(adapter, &options, NULL), HY_ERR_INPUT, "for adapters");
 }
 END_TEST
@@ -374,10 +413,12 @@ static Suite *suite(void) {
     tcase_add_test(t, a_family_that_llama_cpp_lacks_is_refused_with_those_it_has);
     tcase_add_test(t, wrong_options_are_named);
     tcase_add_test(t, a_failing_disk_leaves_no_file);
+    tcase_add_test(t, a_killed_export_leaves_no_file_of_that_name);
     tcase_add_test(t, a_disk_without_space_is_reported_before_writing);
     tcase_add_test(t, a_byte_level_tokenizer_is_written_with_merges_and_types);
     tcase_add_test(t, an_unknown_split_is_refused_with_what_was_found);
     tcase_add_test(t, a_model_of_bytes_has_a_vocabulary_of_bytes);
+    tcase_add_test(t, added_tokens_that_the_model_lacks_are_left_out);
     tcase_add_test(t, the_folders_chat_template_is_written);
     tcase_add_test(t, an_adapter_becomes_a_lora_file);
     suite_add_tcase(all, t);

@@ -19,9 +19,10 @@
 #define CURVE_TOLERANCE 1e-4
 enum { CURVE_BATCHES = 4, CURVE_SHIFT = 5 }; /* as in golden/make_curves.py */
 
-static const char *const cases[] = {"gpt2",  "gpt2-untied-wte", "llama",  "llama-whole", "mistral",
-                                    "qwen2", "qwen2-tied",      "qwen3",  "qwen3-one",   "phi3",
-                                    "neox",  "neox-whole",      "gemma3", "granite4",    "olmo2"};
+static const char *const cases[] = {
+    "gpt2",       "gpt2-untied-wte", "llama",     "llama-whole", "mistral",  "qwen2",
+    "qwen2-tied", "qwen3",           "qwen3-one", "phi3",        "neox",     "neox-whole",
+    "gemma3",     "granite4",        "olmo2",     "starcoder2",  "neox-head"};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* A base with an adapter beside it, and what PEFT makes of the two. */
@@ -135,7 +136,7 @@ static hy_batch_input input_of(peft_rig *p, int counted) {
 
 static void compute_logits(peft_rig *p, float out[SETS_ROWS * VOCAB]) {
     hy_batch_input input = input_of(p, load_batch(p, 0));
-    int64_t rows = p->r.plan->size.chunk_rows, vocab = vocab_of(p);
+    int64_t rows = p->r.plan->size.tile_rows[HY_RANGE_LOSS], vocab = vocab_of(p);
     for (int64_t first = 0; first < SETS_ROWS; first += rows) {
         int64_t count = SETS_ROWS - first < rows ? SETS_ROWS - first : rows;
         must(batch_logits(p->r.plan, &input, first, count));
@@ -772,6 +773,25 @@ START_TEST(a_table_for_two_is_there_twice_and_the_same) {
 }
 END_TEST
 
+/* transformers 4 calls it embed_out, as its files still do; 5 calls it lm_head. */
+START_TEST(the_head_of_gpt_neox_is_read_under_both_names) {
+    static const char head[] = "lm_head", old[] = "embed_out", type[] = "pt\"}";
+    char *data;
+    size_t size;
+    copy_with("neox-head", HY_PEFT_CONFIG, head, old);
+    copy_whole("neox-head", HY_PEFT_TENSORS);
+    must(load_spoilt("../families/neox-old"));
+    read_part("neox-head", HY_PEFT_TENSORS, &data, &size);
+    char *at = memmem(data, size, head, strlen(head)),
+         *room = memmem(data, size, type, strlen(type)); /* "pt" makes room for the longer name */
+    memmove(room, room + 2, (size_t)(at - room) - 2);
+    memcpy(at - 2, old, strlen(old));
+    put_file(spoilt, HY_PEFT_TENSORS, data, size);
+    free(data);
+    must(load_spoilt("../families/neox-old"));
+}
+END_TEST
+
 START_TEST(an_adapter_of_another_model_is_refused) {
     copy_whole("gpt2", HY_PEFT_CONFIG);
     copy_whole("gpt2", HY_PEFT_TENSORS);
@@ -827,6 +847,7 @@ static Suite *peft_suite(void) {
     tcase_add_test(wrong, tensors_are_those_that_the_config_names);
     tcase_add_loop_test(wrong, a_value_that_is_not_a_number_is_reported_with_its_tensor, 0, 3);
     tcase_add_test(wrong, a_table_for_two_is_there_twice_and_the_same);
+    tcase_add_test(wrong, the_head_of_gpt_neox_is_read_under_both_names);
     tcase_add_test(wrong, an_adapter_of_another_model_is_refused);
     tcase_add_test(wrong, incomplete_files_are_reported_with_their_path);
     suite_add_tcase(suite, same);

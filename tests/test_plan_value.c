@@ -82,6 +82,7 @@ START_TEST(what_is_written_is_read_as_it_was) {
     p.request.fixed.has_fp8 = true;
     p.request.fixed.fp8 = (hy_fp8_use){.weights = 5, .grads = 9};
     p.request.chunk_budget = 12345678901;
+    p.plan.choice.mlp_chunks = 6;
     hy_json *json = kept_of(&p, 64);
     hy_plan_request read = {.settings = p.request.settings};
     must(hy_plan_read_kept(json, "a test", &read, &first_batch));
@@ -96,6 +97,7 @@ START_TEST(what_is_written_is_read_as_it_was) {
     ck_assert_int_eq(read.fixed.split.batch, p.plan.choice.batch);
     ck_assert_int_eq(read.fixed.split.accum, p.plan.choice.accum);
     ck_assert_int_eq(read.fixed.split.loss_chunks, p.plan.choice.loss_chunks);
+    ck_assert_int_eq(read.fixed.split.mlp_chunks, 6);
     ck_assert_int_eq(first_batch, 64);
     end(&p);
 }
@@ -150,7 +152,7 @@ START_TEST(fixed_decisions_give_the_same_plan) {
     begin(&p);
     hy_plan_request fixed = hy_plan_request_keeping(&p.request, &p.plan);
     const hy_plan_choice *c = &p.plan.choice;
-    fixed.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
+    fixed.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks, c->mlp_chunks};
     must(hy_plan_make(&fixed, &again, &facts));
     char *a = choices_of(&p.plan), *b = choices_of(&again);
     ck_assert_str_eq(a, b);

@@ -55,9 +55,9 @@ END_TEST
 /* ---- figures --------------------------------------------------------------------------------- */
 
 static const char *const choices[] = {
-    "batch_size",      "grad_accum_steps", "recompute",   "recompute_layers", "loss_chunks",
-    "weights_place",   "master_place",     "grads_place", "optim_place",      "activations_place",
-    "predictor_place", "update",           "ring_depth",  "resident_units"};
+    "batch_size",        "grad_accum_steps", "recompute",    "recompute_layers", "loss_chunks",
+    "mlp_chunks",        "weights_place",    "master_place", "grads_place",      "optim_place",
+    "activations_place", "predictor_place",  "update",       "ring_depth",       "resident_units"};
 
 /* The same plan with all that it chose said by hand. */
 static hy_trainer *plan_by_hand(const char *words, const char *const *pairs, const hy_trainer *t) {
@@ -112,6 +112,9 @@ START_TEST(the_planner_counts_what_the_run_takes) {
     check_figures(SMALL_RUN, PAIRS("grad_dtype", "bf16", "optim_dtype", "8bit"));
     check_figures(SMALL_RUN, PAIRS("predictor", "none"));
     check_figures(SMALL_RUN, PAIRS("batch_size", "16", "loss_chunks", "8"));
+    check_figures(SMALL_RUN, PAIRS("mlp_chunks", "4"));
+    check_figures(SMALL_RUN, PAIRS("mlp_chunks", "3", "recompute", "all", "precision", "bf16"));
+    check_figures(SMALL_RUN, PAIRS("mlp_chunks", "8", "activations_place", "pinned"));
     check_figures(SMALL_RUN, PAIRS("eval_batch_size", "3"));
     check_figures(SMALL_RUN, PAIRS("model", "tiny-llama", "layers", "3", "seq_len", "64"));
     check_figures(SMALL_RUN, PAIRS("optim_place", "pinned", "grads_place", "pinned"));
@@ -224,6 +227,47 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
 }
 END_TEST
 
+START_TEST(mlps_in_chunks_change_only_the_order_of_sums_and_resume) {
+    double whole[4], tiled[4];
+    for (int i = 0; i < 2; i++) {
+        const char *const *pairs = PAIRS("mlp_chunks", i ? "4" : "1", "step_tokens", "0");
+        hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, pairs);
+        next_losses(t, 4, i ? tiled : whole);
+        hy_trainer_destroy(t);
+    }
+    for (int i = 0; i < 4; i++) ck_assert_double_eq_tol(tiled[i] / whole[i], 1, 1e-6);
+    check_resume(SMALL_RUN, NULL, PAIRS("mlp_chunks", "4", "predictor", "none"), 3, 5);
+    check_resume(SMALL_RUN, NULL, PAIRS("mlp_chunks", "4", "predictor", "none", "precision", "fp8"),
+                 3, 5);
+}
+END_TEST
+
+/* A sequence so long that the mlps of one layer fill the card. */
+#define LONG                                                                                       \
+    "card", "rtx5080", "model", "llama-3.2-1b", "seq_len", "131072", "batch_size", "1",            \
+        "builtin_bytes", "400000", "predictor", "none"
+
+START_TEST(mlps_in_chunks_are_chosen_only_where_nothing_fits_without) {
+    hy_trainer *t = plan_words(CARD_RUN, PAIRS(LONG, "cpu_mem", "20GiB"));
+    ck_assert(!facts_of(t).fits);
+    ck_assert_int_eq(plan_number(t, "choices.mlp_chunks"), 1);
+    hy_trainer_destroy(t);
+    t = plan_words(CARD_RUN, PAIRS(LONG, "cpu_mem", "20GiB", "mlp_chunks", "0"));
+    hy_plan_facts facts = facts_of(t);
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert_int_gt(plan_number(t, "choices.mlp_chunks"), 1);
+    bool is_explained = false;
+    for (int i = 0; i < facts.reason_count; i++)
+        is_explained |= strstr(facts.reasons[i], "chunks: whole mlps would need") != NULL;
+    ck_assert(is_explained);
+    hy_trainer_destroy(t);
+    t = plan_words(CARD_RUN, PAIRS(LONG, "seq_len", "8192", "cpu_mem", "20GiB", "mlp_chunks", "0"));
+    ck_assert(facts_of(t).fits);
+    ck_assert_int_eq(plan_number(t, "choices.mlp_chunks"), 1);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- nothing fits ---------------------------------------------------------------------------- */
 
 static int check_changes(const char *const *tight) {
@@ -285,6 +329,14 @@ static int count_changes(const char *const *tight, const char *flag) {
     hy_trainer_destroy(t);
     return count;
 }
+
+START_TEST(mlps_in_chunks_are_suggested_if_nothing_else_fits) {
+    const char *const *tight = PAIRS(LONG, "cpu_mem", "10GiB", "small_types", "all");
+    ck_assert_int_gt(check_changes(tight), 0);
+    ck_assert_int_eq(count_changes(tight, "--mlp-chunks 0"), 1);
+    ck_assert_int_eq(count_changes(PAIRS(LONG, "cpu_mem", "20GiB"), "--mlp-chunks"), 0);
+}
+END_TEST
 
 START_TEST(adapters_are_suggested_for_a_named_model_that_does_not_fit) {
 #define SEVEN "card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem", "28GiB"
@@ -455,7 +507,10 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, step_tokens_decide_the_micro_batch);
     tcase_add_test(tests, a_step_without_a_micro_batch_in_the_limits_is_refused);
     tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
+    tcase_add_test(tests, mlps_in_chunks_change_only_the_order_of_sums_and_resume);
+    tcase_add_test(tests, mlps_in_chunks_are_chosen_only_where_nothing_fits_without);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, mlps_in_chunks_are_suggested_if_nothing_else_fits);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, the_fastest_way_to_train_all_parameters_is_suggested);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);

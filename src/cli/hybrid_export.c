@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/program.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -33,9 +34,13 @@ static const hy_cli_row rows[] = {
      "and chat template. The model may also be a folder that transformers loads."},
     {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
      "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
-     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger and nearer; q4_0, q5_0: "
-     "older types.",
+     "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger, closer to the "
+     "original; "
+     "q4_0, q5_0: older types.",
      "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
+    {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
+     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs. "
+     "hybrid-export measures the held-out loss with and without it, and keeps the better file."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
      "Number type of the weights in a folder. auto (default): as in the original model folder, or "
      "as in the "
@@ -147,7 +152,7 @@ static int compare(const options *o, const char *checkpoint) {
     how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
     hy_status status = hy_merge_evaluate(checkpoint, &how, &observer, &found);
     if (status != HY_OK) {
-        hy_cli_warning("the folder was written, but its held-out loss could not be computed");
+        hy_cli_warning("the model was written, but its held-out loss could not be computed");
         return hy_cli_fail(status);
     }
     const hy_evaluation *t = &found.trained;
@@ -159,6 +164,36 @@ static int compare(const options *o, const char *checkpoint) {
     else
         printf("held-out loss: %.4f", t->loss);
     hy_cli_printf(stdout, "; %lld tokens of %s\n", (long long)t->tokens, t->data);
+    return HY_EXIT_DONE;
+}
+
+/* A file for llama.cpp: what its number types cost. */
+static int write_measured(const options *o, const char *checkpoint, const hy_observer *observer) {
+    hy_merge_options how = o->losses;
+    hy_evaluation *list;
+    size_t count;
+    how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
+    hy_status status = hy_export_evaluate(checkpoint, &o->export, &how, observer, &list, &count);
+    if (status != HY_OK) return hy_cli_fail(status);
+    if (!o->is_quiet) {
+        hy_cli_table table;
+        hy_cli_terminal terminal;
+        hy_cli_terminal_init(&terminal, stdout, false, false);
+        hy_cli_table_begin(&table, "lrrrl");
+        hy_cli_table_row(&table, "rounding", "size", "held-out loss", "increase", "", NULL);
+        for (size_t i = 0; i < count; i++) {
+            const hy_evaluation *e = &list[i];
+            char change[24] = "";
+            if (i > 0) snprintf(change, sizeof change, "%+.4f", e->loss - list[0].loss);
+            hy_cli_table_row(&table, i > 0 ? e->rounding : "before",
+                             i > 0 ? hy_cli_bytes(e->bytes).text : "", hy_cli_loss(e->loss).text,
+                             change, e->is_written ? "written" : "", NULL);
+        }
+        hy_cli_table_print(&table, &terminal, true);
+        hy_cli_printf(stdout, "%lld tokens of %s\nwrote %s\n", (long long)list[0].tokens,
+                      list[0].data, o->export.gguf);
+    }
+    hy_free(list);
     return HY_EXIT_DONE;
 }
 
@@ -194,8 +229,10 @@ static int check_options(options *o, int argc, char **argv) {
     bool has_out = o->export.out != NULL && *o->export.out;
     if (!has_out && o->export.gguf == NULL)
         return hy_cli_wrong_usage("--out FOLDER or --gguf FILE is missing", "");
-    if ((wants_losses(o) || o->losses.device) && !is_merge)
-        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge", "");
+    if ((wants_losses(o) || o->losses.device) && !is_merge && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge or --gguf", "");
+    if (o->export.calibrate != NULL && o->export.gguf == NULL)
+        return hy_cli_wrong_usage("--calibrate needs --gguf FILE", "");
     const char *onto = o->export.onto;
     if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
         return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);
@@ -219,6 +256,9 @@ int main(int argc, char **argv) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
     }
+    bool is_measured = o.export.gguf && (o.export.calibrate || wants_losses(&o));
+    if (is_measured && o.adapter == NULL)
+        return hy_cli_flushed(write_measured(&o, checkpoint, &observer));
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
                                          : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);

@@ -103,8 +103,15 @@ static int print_ids(const options *o, const hy_tokenizer *t) {
     hy_status status = hy_tokenize(t, text, size, flags, &ids, &count);
     free(text);
     if (status != HY_OK) return hy_cli_fail(status);
-    for (size_t i = 0; i < count; i++) printf("%s%d", i ? " " : "", (int)ids[i]);
+    size_t unknown = 0;
+    for (size_t i = 0; i < count; i++) {
+        printf("%s%d", i ? " " : "", (int)ids[i]);
+        unknown += ids[i] == hy_tokenizer_unknown(t);
+    }
     putchar('\n');
+    if (unknown > 0 && !o->is_quiet)
+        hy_cli_warning("%zu of %zu tokens are the unknown token %d", unknown, count,
+                       (int)hy_tokenizer_unknown(t));
     hy_free(ids);
     return fflush(stdout) == 0 && !ferror(stdout) ? HY_EXIT_DONE : fail_on("standard output");
 }
@@ -198,6 +205,7 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                           (unsigned long long)result.tokens[i],
                           (unsigned long long)result.shards[i]);
         }
+        if (result.unknown_tokens > 0) hy_cli_warning("%s", result.unknown_text);
         if (o->val_fraction > 0 && result.shards[1] == 0)
             hy_cli_warning("nothing was held out: no document starts in the last part of the text");
     }

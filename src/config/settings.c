@@ -249,6 +249,11 @@ static const hy_setting table[] = {
     {INTEGER(
         train.loss_chunks, "--loss-chunks", 0, 65536, "0",
         "Compute logits and loss in this many chunks to save memory; 0: chosen by the planner.")},
+    {INTEGER(train.mlp_chunks, "--mlp-chunks", 0, 65536, "1",
+             "Compute each mlp in this many chunks of tokens to save memory with long sequences; "
+             "backward computes their activations again, and their matmuls are not in fp8. 0: "
+             "chosen by the planner, more than 1 only if the same number types do not fit "
+             "otherwise.")},
     {CHOICE(train.precision, "--precision", "auto",
             "Number type of weights and activations. auto: bf16 on a GPU (fp16 before sm_80), fp32 "
             "on a CPU. fp8: bf16, with the matmuls of the blocks in fp8 (sm_89 or newer).",

@@ -91,6 +91,7 @@ typedef struct hy_settings {
         bool scale_lr;       /* learning rate times grad_accum_steps */
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are computed in this many chunks; 0: chosen */
+        int64_t mlp_chunks;  /* mlps are computed in this many chunks; 0: chosen */
         hy_dtype_choice precision;
         hy_fp8_choice fp8;
         hy_dtype_choice fp8_grad;

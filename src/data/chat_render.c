@@ -102,6 +102,26 @@ static const format formats[] = {
                         .has_opening = true},
 };
 
+void hy_chat_template_describe_ends(const hy_chat_template *chat, const hy_tokenizer *tokenizer,
+                                    hy_text *out) {
+    const hy_chat_tokens *t = &chat->tokens;
+    bool is_template = chat->kind >= sizeof formats / sizeof formats[0];
+    if (!tokenizer || is_template || !formats[chat->kind].has_opening) return;
+    hy_text_add(out, "; begins with");
+    for (int32_t i = 0; i < t->opening_count; i++)
+        hy_text_addf(out, " %s", hy_tokenizer_token(tokenizer, t->opening[i], NULL));
+    const char *bos = hy_tokenizer_token(tokenizer, hy_tokenizer_bos(tokenizer), NULL);
+    if (t->opening_count == 0) hy_text_add(out, " no special token");
+    const char *guess = hy_tokenizer_guess(tokenizer);
+    if (t->opening_count == 0 && bos && guess)
+        hy_text_addf(out,
+                     " (tokenizer read as by %s; \"add_bos_token\": true in "
+                     "tokenizer_config.json adds %s)",
+                     guess, bos);
+    if (t->eos >= 0)
+        hy_text_addf(out, ", ends with %s", hy_tokenizer_token(tokenizer, t->eos, NULL));
+}
+
 /* Instead of a system turn. */
 static const char alpaca_plain[] =
     "Below is an instruction that describes a task. Write a response that appropriately "

@@ -186,6 +186,11 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
                          bool asks_for_answer, hy_rendered *r);
 void hy_rendered_free(hy_rendered *rendered);
 
+/* Appends which special tokens begin and end a row: "; begins with <s>, ends with </s>". Nothing if
+ * the template writes them itself, or without a tokenizer. */
+void hy_chat_template_describe_ends(const hy_chat_template *chat, const hy_tokenizer *tokenizer,
+                                    hy_text *out);
+
 /* Appends the tokens of a rendered conversation to `ids`, and a flag for each (1: belongs to an
  * answer) to `answers`. Text between two special tokens is encoded in one piece; a token that
  * crosses the border of an answer belongs to the answer. tokenizer NULL: bytes. */

@@ -204,14 +204,27 @@ static void add_losses(hy_dataset_facts *facts, const hy_examples *x) {
     hy_text_free(&why);
 }
 
-/* Adds up the rows of a list of parts. */
+/* Adds what the tokenizer could not spell. */
+static void add_unknown(hy_dataset *d) {
+    hy_dataset_facts *facts = &d->facts;
+    size_t used = strlen(facts->row_losses);
+    hy_text text = {0};
+    hy_unknown_text_describe(&facts->unknown, d->tokenizer, &text);
+    snprintf(facts->row_losses + used, sizeof facts->row_losses - used, "%s%s",
+             used && text.size ? "; " : "", hy_text_string(&text));
+    hy_text_free(&text);
+}
+
+/* Adds up the rows and unknown tokens of a list of parts. */
 static void count_rows(hy_dataset_facts *facts, const part_list *list) {
     for (size_t i = 0; i < list->count; i++) {
         const hy_part *part = &list->parts[i];
+        hy_unknown_text_add(&facts->unknown, &part->source.unknown);
         for (size_t k = 0; k < part->source.piece_count; k++) {
             facts->disk_bytes += part->source.pieces[k].spool.size;
         }
         if (!part->examples) continue;
+        hy_unknown_text_add(&facts->unknown, &part->examples->unknown);
         facts->rows += part->examples->rows;
         facts->bad_rows += part->examples->bad_rows;
         facts->cut_rows += part->examples->cut;
@@ -231,8 +244,10 @@ static void count_all(hy_dataset *d) {
     hy_dataset_facts *facts = &d->facts;
     facts->rows = facts->bad_rows = facts->cut_rows = facts->dropped_rows = facts->disk_bytes = 0;
     facts->row_losses[0] = facts->row_format[0] = 0;
+    facts->unknown = (hy_unknown_text){0};
     count_rows(facts, &d->main);
     count_rows(facts, &d->held_out);
+    add_unknown(d);
 }
 
 static void describe(hy_dataset *d, const hy_dataset_options *o) {

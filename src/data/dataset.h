@@ -69,7 +69,8 @@ typedef struct hy_dataset_facts {
     char row_format[256];  /* kind of rows, template, what counts in the loss, ignored keys; "": no
                               rows */
     hy_prompt_format prompt; /* of the first rows that have answers */
-    char row_losses[640];    /* rows dropped and cut, with reasons; "": none */
+    char row_losses[640];    /* rows dropped and cut, with reasons, unknown tokens; "": none */
+    hy_unknown_text unknown; /* encoded text, training and held out */
     uint64_t disk_bytes;     /* temporary files: encoded tokens, and the packing */
     bool has_doc_starts;     /* sequences hold documents that must not attend to each other */
     bool is_bytes;           /* tokens are bytes: losses are nats per byte */

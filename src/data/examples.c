@@ -119,10 +119,16 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     size_t seq = (size_t)o->seq, most = seq + 1, count = b->ids.count;
     for (size_t i = 0; i < count; i++) {
         int32_t id = b->ids.data[i];
-        HY_FAIL_IF(id < 0 || id >= o->vocab, HY_ERR_STATE,
-                   "a row has the token %d, but the model's vocabulary has the ids 0 to %d; check "
-                   "that the tokenizer belongs to the model",
+        if (id >= 0 && id < o->vocab) continue;
+        HY_FAIL_IF(!e->tokenizer, HY_ERR_STATE,
+                   "a row has the byte %d, but the model's vocabulary has the ids 0 to %d: there "
+                   "is no tokenizer, so the rows are read as bytes; name one with --tokenizer",
                    id, o->vocab - 1);
+        return hy_fail(
+            HY_ERR_STATE,
+            "a row has the token %d, but the model's vocabulary has the ids 0 to %d; check "
+            "that the tokenizer belongs to the model",
+            id, o->vocab - 1);
     }
     if (count < 2) return hy_fail(HY_ERR_INPUT, "the row has fewer than two tokens");
     if (kind == HY_ROWS_TEXT) {
@@ -280,6 +286,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     x->rows += b->row_count;
     x->cut += b->cut;
     x->dropped += b->dropped;
+    hy_unknown_text_move(&x->unknown, &b->ids.unknown);
     hy_row_losses_join(&x->losses, &b->losses);
     for (int i = 0; i < 2; i++) hy_row_losses_join(&x->ignored[i], &b->ignored[i]);
     if (is_caller && o->on_progress) o->on_progress(o->user, "reading rows", b->share);
@@ -368,6 +375,11 @@ static void describe_format(const hy_row_file *f, const hy_encoding *e, char *ou
              : is_own ? "the chat template of the model folder"
                       : template,
              e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+    hy_text ends = {0};
+    hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s", hy_text_string(&ends));
+    hy_text_free(&ends);
 }
 
 /* Example: "; ignored keys: id, system (57 of 60 rows), name (in 4 messages)". */

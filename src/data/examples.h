@@ -39,6 +39,7 @@ typedef struct hy_examples {
     uint64_t bad_rows; /* malformed */
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
+    hy_unknown_text unknown;
     hy_row_losses losses;
     hy_row_losses ignored[2];    /* keys that are not used, of rows and of messages */
     char format[256];            /* example: "question and answer, the folder's chat template" */

@@ -136,6 +136,20 @@ static hy_status open_rows(hy_part *part, const char *path, hy_file_list *list, 
     return hy_row_stream_begin(part->stream, &part->packs[HY_TRAIN]);
 }
 
+/* Warns of text that the tokenizer cannot spell. */
+static hy_status warn_of_unknown(const char *path, const hy_unknown_text *unknown,
+                                 const hy_encoding *encoding) {
+    const hy_dataset_options *o = encoding->options;
+    hy_text text = {0};
+    if (unknown->count == 0 || !o->on_warning) return HY_OK;
+    hy_text_addf(&text, "%s: ", path);
+    hy_unknown_text_describe(unknown, encoding->tokenizer, &text);
+    hy_status status = hy_text_status(&text);
+    if (status == HY_OK) o->on_warning(o->user, text.data);
+    hy_text_free(&text);
+    return status;
+}
+
 /* Rows in a file of another name would be trained with their braces and keys. */
 static void warn_of_rows(const hy_file_list *list, const hy_dataset_options *o) {
     char text[4096 + 256];
@@ -166,7 +180,10 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
     bool is_bytes = !encoding->tokenizer && kind != HY_DATA_SHARDS && o->format != HY_FORMAT_BYTES;
     HY_FAIL_IF(is_bytes && o->no_bytes, HY_ERR_INPUT, "%s", o->no_bytes);
-    if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, encoding);
+    if (kind == HY_DATA_ROWS) {
+        HY_TRY(open_rows(part, path, list, use, encoding));
+        return warn_of_unknown(path, &part->examples->unknown, encoding);
+    }
     warn_of_rows(list, o);
     if (hy_is_standard_input(path)) { /* only rows are streamed */
         bool is_whole;
@@ -174,6 +191,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         HY_TRY(hy_standard_input_copy(UINT64_MAX, &size, &is_whole));
     }
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
+    HY_TRY(warn_of_unknown(path, &part->source.unknown, encoding));
     part->is_bytes = part->source.is_bytes;
     /* Cut the source into windows, for one split or for both. */
     uint64_t tokens = part->source.tokens, held_out = 0;

@@ -38,6 +38,7 @@ typedef struct window {
     uint64_t sequences;
     uint64_t first; /* sequences of all windows before it */
     uint64_t hash;  /* of its text */
+    hy_unknown_text unknown;
 } window;
 
 typedef struct cached {
@@ -266,6 +267,16 @@ static void add_counts(hy_examples *sum, const window *w) {
     sum->bad_rows += w->bad_rows;
     sum->cut += w->cut;
     sum->dropped += w->dropped;
+    hy_unknown_text_add(&sum->unknown, &w->unknown);
+}
+
+/* Warns of text that the tokenizer cannot spell: of the first, and when there is much of it. */
+static void warn_of_unknown(hy_row_stream *s, const hy_unknown_text *before) {
+    const hy_unknown_text *now = &s->counts.rows.unknown;
+    bool is_first = before->count == 0 && now->count > 0;
+    if (!is_first && hy_unknown_text_is_much(now) == hy_unknown_text_is_much(before)) return;
+    hy_unknown_text_describe(now, s->encoding.tokenizer, &s->counts.warnings);
+    if (now->count > 0) hy_text_add(&s->counts.warnings, "\n");
 }
 
 /* Adds a window that was encoded for the first time, and checks the rows so far. */
@@ -278,8 +289,11 @@ static hy_status add_window(hy_row_stream *s, window w, const hy_examples *x, po
     w.bad_rows = x->bad_rows;
     w.cut = x->cut;
     w.dropped = x->dropped;
+    w.unknown = x->unknown;
     hy_examples *sum = &s->counts.rows;
+    hy_unknown_text before = sum->unknown;
     add_counts(sum, &w);
+    if (s->count > 0) warn_of_unknown(s, &before);
     hy_row_losses_join(&sum->losses, &x->losses);
     for (int i = 0; i < 2; i++) hy_row_losses_join(&sum->ignored[i], &x->ignored[i]);
     if (s->count > 0) HY_TRY(hy_examples_check_dropped(sum, &silent));
@@ -565,6 +579,7 @@ void hy_row_stream_count(hy_row_stream *s, hy_examples *counts, hy_text *warning
     counts->cut = sum->cut;
     counts->dropped = sum->dropped;
     counts->losses = sum->losses;
+    counts->unknown = sum->unknown;
     memcpy(counts->ignored, sum->ignored, sizeof counts->ignored);
     hy_text_add(warnings, hy_text_string(&s->counts.warnings));
     hy_text_free(&s->counts.warnings);
@@ -589,7 +604,8 @@ hy_status hy_row_stream_keep(const hy_row_stream *s, const char *folder) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* A window is a list of numbers, then its hash: the fields of `window` without `first`. */
+/* A window is a list of numbers, then its hash: the fields of `window` without `first`. Then come
+ * its unknown tokens and all tokens, which older checkpoints do not have. */
 enum { NUMBERS = 8 };
 
 static void list_numbers(window *w, uint64_t *out[NUMBERS]) {
@@ -614,6 +630,8 @@ void hy_row_stream_write(hy_row_stream *s, hy_json_writer *w) {
         hy_json_open_array(w, NULL);
         for (int k = 0; k < NUMBERS; k++) hy_json_put_int(w, NULL, (int64_t)*numbers[k]);
         hy_json_put_string(w, NULL, hash);
+        hy_json_put_int(w, NULL, (int64_t)s->windows[i].unknown.count);
+        hy_json_put_int(w, NULL, (int64_t)s->windows[i].unknown.tokens);
         hy_json_close_array(w);
     }
     hy_json_close_array(w);
@@ -639,6 +657,10 @@ static bool read_window(const hy_row_stream *s, const hy_json_node *node, window
     }
     if (!hy_json_as_string(at, &hash, NULL)) return false;
     w->hash = strtoull(hash, NULL, 16);
+    const hy_json_node *unknown = hy_json_next(at);
+    if (unknown && (!read_count(unknown, &w->unknown.count) ||
+                    !read_count(hy_json_next(unknown), &w->unknown.tokens)))
+        return false;
     return w->begin.file < s->list.count;
 }
 

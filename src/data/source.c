@@ -146,7 +146,8 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
     int32_t vocab = source->vocab;
     if (source->is_bytes) {
         HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
-                   "%s is read as bytes 0 to %d, but the model's vocabulary has only %d ids",
+                   "%s is read as bytes 0 to %d, because there is no tokenizer, but the model's "
+                   "vocabulary has only %d ids; name a tokenizer with --tokenizer",
                    list->files[0].path, BYTE_VALUES - 1, vocab);
     } else if (kind == HY_DATA_TEXT) {
         return hy_source_add_encoded(source, list, encoding);

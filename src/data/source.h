@@ -36,7 +36,8 @@ typedef struct hy_source {
     uint64_t tokens;
     int32_t vocab; /* ids of shards must be below this */
     bool is_bytes;
-    size_t skipped; /* files of a folder that are hidden, empty or not text */
+    hy_unknown_text unknown; /* of encoded text */
+    size_t skipped;          /* files of a folder that are hidden, empty or not text */
 } hy_source;
 
 /* Opens the text files or shards in `list`, found at `path`. Ids must be below the vocabulary size

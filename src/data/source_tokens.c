@@ -21,6 +21,7 @@
 typedef struct reading {
     const hy_encoding *encoding;
     hy_spool *spool;
+    hy_unknown_text *unknown;
     const char *path;
     const char *begin, *at, *end;
     size_t piece;
@@ -63,9 +64,10 @@ static hy_status encode_piece(void *context, void *place) {
 
 static hy_status write_piece(void *context, void *place, bool is_caller) {
     const reading *r = context;
-    const slot *s = place;
+    slot *s = place;
     const hy_dataset_options *o = r->encoding->options;
     HY_TRY(hy_spool_put(r->spool, s->ids.data, s->ids.count * sizeof *s->ids.data));
+    hy_unknown_text_move(r->unknown, &s->ids.unknown);
     if (is_caller && o->on_progress) o->on_progress(o->user, "reading text", s->share);
     return HY_OK;
 }
@@ -86,12 +88,18 @@ static hy_status find_piece_size(reading *r) {
     return status;
 }
 
-static hy_status encode_file(const hy_encoding *e, const hy_input_file *file, hy_spool *spool) {
+static hy_status encode_file(const hy_encoding *e, const hy_input_file *file, hy_spool *spool,
+                             hy_unknown_text *unknown) {
     hy_input input;
     slot slots[HY_MOST_WORKERS] = {0};
     HY_TRY(hy_input_open(file, &input));
     const char *text = input.data;
-    reading r = {.encoding = e, .spool = spool, .path = file->path, .begin = text, .at = text};
+    reading r = {.encoding = e,
+                 .spool = spool,
+                 .unknown = unknown,
+                 .path = file->path,
+                 .begin = text,
+                 .at = text};
     r.end = text ? text + input.size : text;
     hy_in_order job = {.context = &r,
                        .next = next_piece,
@@ -117,7 +125,8 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
         int32_t eos = encoding->chat.tokens.eos;
         bool has_end = i > 0 && eos >= 0 && eos < encoding->options->vocab;
         if (has_end) status = hy_spool_put(&spool, &eos, sizeof eos);
-        if (status == HY_OK) status = encode_file(encoding, &list->files[i], &spool);
+        if (status == HY_OK)
+            status = encode_file(encoding, &list->files[i], &spool, &source->unknown);
     }
     if (status == HY_OK) status = hy_spool_map(&spool);
     if (status == HY_OK && spool.size > 0) {

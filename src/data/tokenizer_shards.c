@@ -48,6 +48,7 @@ typedef struct job {
     hy_tokenize_progress progress;
     unit units[HY_MOST_WORKERS]; /* units that are being encoded */
     shard_row rows[2];
+    hy_unknown_text unknown;
     uint64_t val_from; /* in bytes; documents that begin here or later are held out */
     bool is_val;
     const char *eos; /* spelling of the end token; NULL: files are not cut into documents */
@@ -198,6 +199,7 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
     shard_row *row = &j->rows[u->is_val];
     int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
     HY_TRY(add_ids(j, row, u->ids.data, u->ids.count));
+    hy_unknown_text_move(&j->unknown, &u->ids.unknown);
     if (u->ends_document && eos >= 0) HY_TRY(add_ids(j, row, &eos, 1));
     j->progress.bytes_done += u->size;
     return is_caller ? report_progress(j) : HY_OK;
@@ -296,6 +298,11 @@ static hy_status run(job *j, const hy_file_list *lists) {
         j->result->tokens[i] = row->tokens;
         j->result->shards[i] = row->shards;
     }
+    hy_text text = {0};
+    hy_unknown_text_describe(&j->unknown, j->options->tokenizer, &text);
+    j->result->unknown_tokens = j->unknown.count;
+    snprintf(j->result->unknown_text, sizeof j->result->unknown_text, "%s", hy_text_string(&text));
+    hy_text_free(&text);
     return HY_OK;
 }
 

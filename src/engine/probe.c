@@ -40,6 +40,17 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
     return HY_OK;
 }
 
+static hy_status send_batch(hy_engine *e, const hy_batch_plan *plan, const hy_staging *staging) {
+    int64_t rows = (int64_t)hy_batch_sequences(plan) * plan->size.seq;
+    return hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows);
+}
+
+hy_status hy_probe_send(hy_engine *e, const hy_batch_plan *plan, const hy_probe *probe) {
+    const hy_staging *staging = &e->work->staging[0];
+    HY_TRY(fill_batch(plan, probe, 0, staging));
+    return send_batch(e, plan, staging);
+}
+
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
     const hy_unit_hook makes_weights = {.context = e,
@@ -49,7 +60,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     const hy_unit_hook brings_weights = {
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     int64_t rows = (int64_t)hy_batch_sequences(plan) * plan->size.seq;
-    HY_TRY(hy_work_send_batch(e, staging->tokens, staging->targets, staging->doc_starts, rows));
+    HY_TRY(send_batch(e, plan, staging));
     hy_batch_input input = hy_work_input(e, weights);
     input.loss_scale = 1;
     if (hy_engine_exchanges(e)) input.hook = &brings_weights;

@@ -22,5 +22,7 @@ typedef struct hy_probe {
     double *sums;          /* used inside, with several ranks: see probe.c */
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
+/* Sends the first batch of a probe to the device, for a pass that the caller runs. */
+hy_status hy_probe_send(hy_engine *e, const hy_batch_plan *plan, const hy_probe *probe);
 /* The number of batches that this rank computes for so many sequences. */
 int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t count);

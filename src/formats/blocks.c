@@ -130,6 +130,37 @@ void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, in
     }
 }
 
+/* ---- codes alone ----------------------------------------------------------------------------- */
+
+/* The smallest and the largest integer of a type, and what stores them. */
+typedef struct code_row {
+    int first, last;
+    void (*pack)(const uint8_t *codes, uint8_t *out);
+} code_row;
+
+static const code_row codes_of[HY_BLOCK_TYPES] = {
+    [HY_BLOCK_Q4_0] = {-8, 7, hy_pack_q4_0},     [HY_BLOCK_Q4_1] = {0, 15, hy_pack_q4_1},
+    [HY_BLOCK_Q5_0] = {-16, 15, hy_pack_q5_0},   [HY_BLOCK_Q5_1] = {0, 31, hy_pack_q5_1},
+    [HY_BLOCK_Q8_0] = {-127, 127, hy_pack_q8_0}, [HY_BLOCK_Q4_K] = {0, 15, hy_pack_q4_k},
+    [HY_BLOCK_Q5_K] = {0, 31, hy_pack_q5_k},     [HY_BLOCK_Q6_K] = {-32, 31, hy_pack_q6_k},
+};
+
+void hy_block_grid_of(hy_block_type type, const void *block, hy_block_grid *out) {
+    const type_row *row = &types[type];
+    const code_row *codes = &codes_of[type];
+    hy_block_parts parts = {0};
+    row->unpack(block, &parts);
+    out->last = codes->last - codes->first;
+    for (int i = 0; i < row->traits.elements; i++) {
+        out->step[i] = parts.scale[i / row->group];
+        out->low[i] = out->step[i] * (float)codes->first - parts.min[i / row->group];
+    }
+}
+
+void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block) {
+    codes_of[type].pack(codes, block);
+}
+
 bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements) {
     enum { SOME = 256 }; /* whole blocks of every type */
     float x[SOME] = {0}, sum = 0;

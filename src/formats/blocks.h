@@ -53,6 +53,16 @@ void hy_blocks_decode(hy_block_type type, const void *blocks, int64_t elements, 
 void hy_blocks_encode(hy_block_type type, const float *numbers, int64_t rows, int64_t cols,
                       const float *importance, void *out);
 
+/* The numbers that an encoded block can hold with its scales: low[i] + step[i] * code, with codes 0
+ * to last. For types in blocks with can_encode. */
+typedef struct hy_block_grid {
+    float step[256], low[256];
+    int32_t last;
+} hy_block_grid;
+void hy_block_grid_of(hy_block_type type, const void *block, hy_block_grid *out);
+/* Replaces the codes of a block; its scales stay. */
+void hy_block_set_codes(hy_block_type type, const uint8_t *codes, void *block);
+
 /* Whether all numbers are finite. They are not after encoding numbers that are too large for the
  * fp16 scale of a type. */
 bool hy_blocks_are_finite(hy_block_type type, const void *blocks, int64_t elements);

@@ -90,6 +90,15 @@ static void pack_five_bits(const uint8_t *q, uint8_t *out) {
     pack_nibbles(q, out + 4);
 }
 
+void hy_pack_q4_0(const uint8_t *codes, uint8_t *out) { pack_nibbles(codes, out + 2); }
+void hy_pack_q4_1(const uint8_t *codes, uint8_t *out) { pack_nibbles(codes, out + 4); }
+void hy_pack_q5_0(const uint8_t *codes, uint8_t *out) { pack_five_bits(codes, out + 2); }
+void hy_pack_q5_1(const uint8_t *codes, uint8_t *out) { pack_five_bits(codes, out + 4); }
+
+void hy_pack_q8_0(const uint8_t *codes, uint8_t *out) {
+    for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)(codes[i] - 127);
+}
+
 /* A kind of 4 or 5 bits: Q4_0, Q4_1, Q5_0, Q5_1. */
 typedef struct kind {
     int bits;

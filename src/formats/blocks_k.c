@@ -222,6 +222,14 @@ static void pack_four_bits(const uint8_t *q, uint8_t *out) {
     }
 }
 
+void hy_pack_q4_k(const uint8_t *codes, uint8_t *out) { pack_four_bits(codes, out + 16); }
+
+void hy_pack_q5_k(const uint8_t *codes, uint8_t *out) {
+    pack_four_bits(codes, out + 48);
+    memset(out + 16, 0, 32);
+    for (int i = 0; i < 256; i++) out[16 + i % 32] |= (uint8_t)(codes[i] >> 4 << i / 32);
+}
+
 /* Without importance, a number's weight is its magnitude plus the root mean square of its group. */
 static void load_groups(const float *x, const float *importance, hy_groups *g) {
     float sum = 0;
@@ -282,7 +290,7 @@ void hy_encode_q4_k(const hy_block_row *row, uint8_t *out) {
     for (int64_t at = 0; at < row->cols; at += 256, out += 144) {
         uint8_t q[256];
         encode_block(row->x + at, row->importance ? row->importance + at : NULL, 15, out, q);
-        pack_four_bits(q, out + 16);
+        hy_pack_q4_k(q, out);
     }
 }
 
@@ -290,9 +298,7 @@ void hy_encode_q5_k(const hy_block_row *row, uint8_t *out) {
     for (int64_t at = 0; at < row->cols; at += 256, out += 176) {
         uint8_t q[256];
         encode_block(row->x + at, row->importance ? row->importance + at : NULL, 31, out, q);
-        pack_four_bits(q, out + 48);
-        memset(out + 16, 0, 32);
-        for (int i = 0; i < 256; i++) out[16 + i % 32] |= (uint8_t)(q[i] >> 4 << i / 32);
+        hy_pack_q5_k(q, out);
     }
 }
 
@@ -317,7 +323,7 @@ static void fit_sixteen(const float *x, const float *importance, uint8_t *q, flo
     }
 }
 
-static void pack_q6_k(const uint8_t *q, uint8_t *out) {
+void hy_pack_q6_k(const uint8_t *q, uint8_t *out) {
     for (int at = 0; at < 256; at += 128) {
         for (int i = 0; i < 64; i++) {
             out[at / 2 + i] = (uint8_t)((q[at + i] & 15) | q[at + 64 + i] << 4);
@@ -351,7 +357,7 @@ static void encode_q6_block(const float *x, const float *importance, uint8_t *ou
             q[16 * g + i] = (uint8_t)(hy_clamp(hy_nearest(x[16 * g + i] / by), -32, 31) + 32);
         }
     }
-    pack_q6_k(q, out);
+    hy_pack_q6_k(q, out);
 }
 
 void hy_encode_q6_k(const hy_block_row *row, uint8_t *out) {

@@ -86,3 +86,13 @@ void hy_encode_q8_0(const hy_block_row *row, uint8_t *out);
 void hy_encode_q4_k(const hy_block_row *row, uint8_t *out);
 void hy_encode_q5_k(const hy_block_row *row, uint8_t *out);
 void hy_encode_q6_k(const hy_block_row *row, uint8_t *out);
+
+/* Store the integers of a block, counted from the type's smallest one, and leave its scales. */
+void hy_pack_q4_0(const uint8_t *codes, uint8_t *out);
+void hy_pack_q4_1(const uint8_t *codes, uint8_t *out);
+void hy_pack_q5_0(const uint8_t *codes, uint8_t *out);
+void hy_pack_q5_1(const uint8_t *codes, uint8_t *out);
+void hy_pack_q8_0(const uint8_t *codes, uint8_t *out);
+void hy_pack_q4_k(const uint8_t *codes, uint8_t *out);
+void hy_pack_q5_k(const uint8_t *codes, uint8_t *out);
+void hy_pack_q6_k(const uint8_t *codes, uint8_t *out);

@@ -316,11 +316,12 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
         params->list[i].stays_real = false;
     }
     /* One skipped module is enough to mark a packed matrix: the others can be decoded, but the
-     * skipped one cannot be quantised without changing its numbers. */
+     * skipped one cannot be quantised without changing its numbers. Nor can one that files store
+     * head by head: its scales of two levels belong to groups of the file's rows. */
     for (int32_t i = 0; i < count; i++) {
         hy_param *param = &params->list[names[i].param];
-        bool is_skipped = hy_linear_bit(param->kind) && !hy_bnb_is_coded(tensors, names[i].name);
-        param->stays_real |= is_skipped;
+        bool is_coded = hy_bnb_is_coded(tensors, names[i].name) && !names[i].head_size;
+        param->stays_real |= hy_linear_bit(param->kind) && !is_coded;
     }
     free(names);
     hy_hf_tensors_close(tensors);

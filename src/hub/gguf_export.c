@@ -6,6 +6,7 @@
 #include "hub/gguf_export.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +21,19 @@
 #include "hub/gguf_names.h"
 #include "hub/gguf_tokenizer.h"
 #include "hub/hf_config.h"
+#include "hub/rounding.h"
 #include "model/param_names.h"
 
 #define PIECE (1 << 20) /* elements at a time */
 #define QUANTISATION 2  /* the version of the block formats */
 #define LARGEST_F16 65504.0f
-#define ADAPTER_BLOCK 32 /* most numbers in a block of adapters: a rank is small */
+
+/* The moments of a matrix, shared by the pieces of its tensors. The last user frees them. */
+typedef struct shared_moments {
+    hy_moments moments;
+    int32_t param;
+    atomic_int users;
+} shared_moments;
 
 typedef struct export_job {
     const hy_hf_writing *w;
@@ -39,8 +47,9 @@ typedef struct export_job {
     hy_gguf_writer *out;
     int32_t at; /* the tensor and the row that are read next */
     int64_t row;
-    int64_t done, total; /* elements */
-    hy_error failure;    /* of reading */
+    int64_t done, total;  /* elements */
+    hy_error failure;     /* of reading */
+    shared_moments *held; /* of the parameter that is being read; NULL: no calibration */
 } export_job;
 
 /* Some rows of a tensor. */
@@ -50,6 +59,7 @@ typedef struct piece {
     int64_t rows;
     float *numbers, *paired;
     char *bytes;
+    shared_moments *moments; /* or NULL */
 } piece;
 
 /* ---- names and types ------------------------------------------------------------------------- */
@@ -59,14 +69,16 @@ hy_status hy_gguf_check_type(const char *type, bool is_adapter) {
     bool is_accepted = false;
     const hy_gguf_mix *mix;
     for (size_t i = 0; (mix = hy_gguf_mix_at(i)) != NULL; i++) {
-        if (is_adapter && hy_block_traits_of(mix->type)->elements > ADAPTER_BLOCK) continue;
+        bool is_plain = hy_block_traits_of(mix->type)->elements == 1 || mix->type == HY_BLOCK_Q8_0;
+        if (is_adapter && !is_plain) continue;
         hy_text_addf(&accepted, "%s%s", accepted.size ? ", " : "", mix->name);
         is_accepted |= strcmp(mix->name, type) == 0;
     }
     hy_status status =
         is_accepted ? HY_OK
-                    : hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s", type,
-                              is_adapter ? " for adapters" : "", hy_text_string(&accepted));
+                    : hy_fail(HY_ERR_INPUT, "type %.40s is not accepted%s; accepted: %s%s", type,
+                              is_adapter ? " for adapters" : "", hy_text_string(&accepted),
+                              is_adapter ? "; --merge writes a whole model" : "");
     hy_text_free(&accepted);
     return status;
 }
@@ -209,6 +221,32 @@ static int64_t rows_at_once(const hy_hf_name *name) {
     return name->ndim == 1 || rows > name->rows ? name->rows : rows;
 }
 
+static void leave_moments(shared_moments **moments) {
+    shared_moments *m = *moments;
+    *moments = NULL;
+    if (!m || atomic_fetch_sub(&m->users, 1) > 1) return;
+    hy_moments_fini(&m->moments);
+    free(m);
+}
+
+/* The moments of a parameter, for one more user; stay NULL if there is no calibration for it. */
+static hy_status share_moments(export_job *e, int32_t param, shared_moments **out) {
+    const hy_moments_source *source = e->w->moments;
+    if (!source) return HY_OK;
+    if (!e->held || e->held->param != param) {
+        leave_moments(&e->held);
+        e->held = calloc(1, sizeof *e->held);
+        if (!e->held) return hy_fail(HY_ERR_MEMORY, "not enough memory for calibration");
+        e->held->param = param;
+        e->held->users = 1;
+        HY_TRY(source->factored(source->context, &e->w->params->list[param], &e->held->moments));
+    }
+    if (e->held->moments.size == 0) return HY_OK;
+    atomic_fetch_add(&e->held->users, 1);
+    *out = e->held;
+    return HY_OK;
+}
+
 /* Reads the next piece; false: none is left, or reading failed. */
 static bool next_piece(void *context, void *slot) {
     export_job *e = context;
@@ -220,6 +258,7 @@ static bool next_piece(void *context, void *slot) {
     p->rows = rows < left ? rows : left;
     hy_status status = e->w->read(e->w->context, name->param, (name->row + e->row) * name->cols,
                                   p->rows * name->cols, p->numbers);
+    if (status == HY_OK) status = share_moments(e, name->param, &p->moments);
     e->row += p->rows;
     if (e->row == name->rows) e->at++, e->row = 0;
     if (status != HY_OK) hy_error_save(&e->failure, status);
@@ -255,9 +294,14 @@ static hy_status encode_piece(void *context, void *slot) {
     }
     for (int64_t i = 0; i < count && offset != 0; i++) numbers[i] += offset;
     bool is_vector = name->ndim == 1;
-    hy_blocks_encode(type, numbers, is_vector ? 1 : p->rows, is_vector ? count : name->cols, NULL,
-                     p->bytes);
-    return HY_OK;
+    hy_status status = HY_OK;
+    if (p->moments && hy_block_traits_of(type)->elements > 1)
+        status = hy_round_rows(type, numbers, p->rows, &p->moments->moments, 1, p->bytes);
+    else
+        hy_blocks_encode(type, numbers, is_vector ? 1 : p->rows, is_vector ? count : name->cols,
+                         NULL, p->bytes);
+    leave_moments(&p->moments);
+    return status;
 }
 
 static hy_status write_piece(void *context, void *slot, bool is_caller) {
@@ -274,6 +318,7 @@ static hy_status write_piece(void *context, void *slot, bool is_caller) {
 
 static void free_pieces(piece *pieces, int32_t count) {
     for (int32_t i = 0; pieces && i < count; i++) {
+        leave_moments(&pieces[i].moments);
         free(pieces[i].numbers);
         free(pieces[i].paired);
         free(pieces[i].bytes);
@@ -316,6 +361,7 @@ static hy_status write_tensors(export_job *e) {
                                                       .slot_size = sizeof *pieces,
                                                       .workers = workers});
     free_pieces(pieces, workers);
+    leave_moments(&e->held);
     if (status == HY_OK) status = hy_error_restore(&e->failure);
     for (int i = 0; i < e->made_count && status == HY_OK; i++)
         status = hy_gguf_put(e->out, e->made[i].values,

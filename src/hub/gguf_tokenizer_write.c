@@ -197,10 +197,13 @@ static void set_types(vocabulary *v) {
         bool is_special = is_on(added, "special", false) || looks_special(text);
         if (id < 0 || id >= v->count) continue;
         v->types[id] = is_special ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
-        bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false);
+        bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false) ||
+                      is_on(added, "single_word", false);
         if (strips && !has_warned)
             hy_say_to(v->observer, HY_WARNING,
-                      "the token %s takes the blanks beside it; in llama.cpp they stay", text);
+                      "llama.cpp ignores lstrip, rstrip and single_word, which the token %s has: "
+                      "blanks beside it stay",
+                      text);
         has_warned |= strips;
     }
     bool has_unknown = unknown >= 0 && unknown < v->count && strcmp(v->kind, "gpt2") != 0;
@@ -560,9 +563,14 @@ static hy_status open_vocabulary(vocabulary *v) {
     v->root = hy_json_root(v->json);
     v->model = hy_json_get(v->root, "model");
     HY_TRY(hy_tokenizer_open(v->path, &v->tokens));
-    HY_FAIL_IF(hy_tokenizer_vocab(v->tokens) > v->count, HY_ERR_INPUT,
-               "%s has %d tokens, but the model only %d", v->path, hy_tokenizer_vocab(v->tokens),
-               v->count);
+    int32_t count = hy_tokenizer_vocab(v->tokens);
+    HY_FAIL_IF((int64_t)hy_json_size(hy_json_get(v->model, "vocab")) > v->count, HY_ERR_INPUT,
+               "%s has %d tokens, but the model only %d", v->path, count, v->count);
+    if (count > v->count)
+        hy_say_to(v->observer, HY_WARNING,
+                  "the model has %d ids: the added tokens of the tokenizer from there to %d are "
+                  "left out",
+                  v->count, count - 1);
     return identify(v);
 }
 

@@ -50,8 +50,12 @@ hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_jso
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
                             hy_text *out);
 
-/* Copies an object, except for this key. */
-hy_status hy_hf_json_without(const hy_json_node *source, const char *key, hy_text *out);
+/* Copies only this key of an object, or all except this key. */
+hy_status hy_hf_json_filter(const hy_json_node *source, const char *key, bool is_kept,
+                            hy_text *out);
+
+/* Copies an object (may be NULL), and those members of `more` that it does not have. */
+hy_status hy_hf_json_merge(const hy_json_node *source, const hy_json_node *more, hy_text *out);
 
 /* A generation_config.json with these tokens. */
 hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);

@@ -81,13 +81,29 @@ static bool is_token(const char *key) {
     return strcmp(key, "bos_token_id") == 0 || strcmp(key, "eos_token_id") == 0;
 }
 
-hy_status hy_hf_json_without(const hy_json_node *source, const char *key, hy_text *out) {
+hy_status hy_hf_json_filter(const hy_json_node *source, const char *key, bool is_kept,
+                            hy_text *out) {
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
-        bool is_kept = strcmp(hy_json_key(m), key) != 0 && depth_of(m) <= DEEPEST;
-        if (is_kept) put_node(&w, hy_json_key(m), m);
+        bool is_it = strcmp(hy_json_key(m), key) == 0;
+        if (is_it == is_kept && depth_of(m) <= DEEPEST) put_node(&w, hy_json_key(m), m);
+    }
+    hy_json_close_object(&w);
+    hy_text_add(out, "\n");
+    return hy_text_status(out);
+}
+
+hy_status hy_hf_json_merge(const hy_json_node *source, const hy_json_node *more, hy_text *out) {
+    hy_json_writer w;
+    hy_json_begin(&w, out, true);
+    hy_json_open_object(&w, NULL);
+    for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
+        if (depth_of(m) <= DEEPEST) put_node(&w, hy_json_key(m), m);
+    }
+    for (const hy_json_node *m = hy_json_first(more); m; m = hy_json_next(m)) {
+        if (!hy_json_get(source, hy_json_key(m))) put_node(&w, hy_json_key(m), m);
     }
     hy_json_close_object(&w);
     hy_text_add(out, "\n");

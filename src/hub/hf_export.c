@@ -21,6 +21,7 @@
 #include "hub/hf_names.h"
 #include "hub/peft.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
@@ -346,7 +347,7 @@ static hy_status put_template(const export_job *e, hy_text *text) {
     HY_TRY(hy_json_read_file(path, &json));
     bool has_key = hy_json_get(hy_json_root(json), "chat_template");
     hy_status status = HY_OK;
-    if (has_key) status = hy_hf_json_without(hy_json_root(json), "chat_template", &config);
+    if (has_key) status = hy_hf_json_filter(hy_json_root(json), "chat_template", false, &config);
     hy_json_free(json);
     return has_key ? put_text(e, "tokenizer_config.json", status, &config) : HY_OK;
 }
@@ -472,10 +473,14 @@ static hy_status fill_partial(const export_job *e) {
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
+    char pieces[HY_HF_PATH_MAX] = "";
+    bool is_named = e->w->tokenizer && e->w->tokenizer[0];
+    if (has_source(e) && !is_named) HY_TRY(hy_tokenizer_file(e->w->source, pieces, sizeof pieces));
+    if (hy_sentencepiece_is_named(pieces)) HY_TRY(hy_hf_publish_pieces(pieces, e->partial));
     hy_hf_tokens tokens;
     bool has_tokens = false; /* of a tokenizer other than the source's */
     hy_text config = {0}, generation = {0};
-    if (e->w->tokenizer && e->w->tokenizer[0]) {
+    if (is_named) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
         hy_tokenizer *t;
         HY_TRY(hy_tokenizer_open(e->w->tokenizer, &t));

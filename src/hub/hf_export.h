@@ -26,9 +26,10 @@ typedef struct hy_hf_writing {
     uint64_t shard_size;     /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
-    bool is_gguf;                /* `folder` is a file for llama.cpp (gguf_export.h) */
-    bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */
-    const char *base;            /* the base model's name in that folder */
+    bool is_gguf;     /* `folder` is a file for llama.cpp (gguf_export.h) */
+    bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
+    const char *base; /* the base model's name in that folder */
+    const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
     const hy_observer *observer; /* is warned if the architecture differs from the source's */
 } hy_hf_writing;
 
@@ -38,6 +39,9 @@ hy_status hy_hf_write(const hy_hf_writing *writing);
 /* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
  * to a model folder and replaces existing ones. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
+/* Completes a folder that has a copy of the SentencePiece file `path`: adds to its
+ * tokenizer_config.json and, for ids of sentencepiece, writes a tokenizer.json. */
+hy_status hy_hf_publish_pieces(const char *path, const char *folder);
 /* Writes a file of the folder atomically: from memory, or as a copy. */
 hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
 hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);

@@ -121,7 +121,7 @@ static hy_status do_job(loading *l, worker *w) {
     hy_dtype from = p->coded ? HY_F32 : p->dtype;
     if (p->coded) {
         float *decoded = (float *)(void *)w->room.raw;
-        HY_TRY(hy_bnb_read(p->coded, j->first * p->cols, elements, decoded));
+        HY_TRY(hy_part_read(p, j->first * p->cols, elements, decoded));
         data = w->room.raw;
     } else {
         char *place = is_as_wanted ? backing : NULL;
@@ -264,7 +264,7 @@ static void count_parts(const loading *l, const hy_weight_files *files, hy_load_
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int32_t item = hy_store_item_of(l->store, part->param);
-        if (item < 0) continue;
+        if (item < 0 || part->tensor_row > 0) continue; /* each tensor is counted once */
         bool is_kept = l->store->layout.items[item].dtype == HY_NF4;
         if (part->coded) {
             counts->kept += is_kept;

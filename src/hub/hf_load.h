@@ -36,6 +36,7 @@ typedef struct hy_weight_part {
     const hy_reader *reader;    /* its file */
     uint64_t offset;            /* where its bytes begin in the file */
     const hy_bnb_matrix *coded; /* for an HY_NF4 part; else NULL */
+    int64_t tensor_row; /* its first row in the tensor, which is stored head by head; else 0 */
 } hy_weight_part;
 
 /* A model's files, opened and checked against a model. */

@@ -84,6 +84,7 @@ static void split_by_head(const hy_hf_name *name, hy_weight_files *out) {
         *part = whole;
         part->row = row;
         part->rows = run;
+        part->tensor_row = in_file;
         part->offset += (uint64_t)in_file * hy_dtype_bytes(whole.dtype, whole.cols);
     }
 }
@@ -110,9 +111,6 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
         part->dtype = found.entry->dtype;
     }
     part->reader = hy_safetensors_place(found.file, found.entry, &part->offset);
-    HY_FAIL_IF(name->head_size && part->coded, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is quantised, which is not supported for %s", folder, name->name,
-               hy_shape_family(&model->shape)->class_name);
     if (name->head_size)
         split_by_head(name, out);
     else

@@ -132,7 +132,7 @@ hy_status hy_part_fetch(const hy_weight_part *p, int64_t first, int64_t rows, hy
 hy_status hy_part_read(const hy_weight_part *p, int64_t first, int64_t count, float *out) {
     hy_part_room room = {0};
     const char *data;
-    if (p->coded) return hy_bnb_read(p->coded, first, count, out);
+    if (p->coded) return hy_bnb_read(p->coded, p->tensor_row * p->cols + first, count, out);
     int64_t unit = p->order == HY_PART_PAIRED ? p->head_size : 1; /* rows that stay together */
     int64_t begin = first / p->cols / unit * unit, last = (first + count - 1) / p->cols;
     int64_t end = (last / unit + 1) * unit;

@@ -12,6 +12,7 @@
 #include "model/adapter.h"
 
 #define PREFIX "base_model.model."
+#define HEAD "lm_head.weight" /* in the classes of transformers 5, also where files differ */
 
 /* ---- the config ------------------------------------------------------------------------------ */
 
@@ -164,8 +165,19 @@ static hy_status add_beside(const hy_shape *shape, const hy_params *params, cons
     HY_TRY(add_whole(at, list, count));
     if (!is_shared(shape, &params->list[at->param])) return HY_OK;
     hy_hf_name head = *at;
-    hy_hf_head_name(hy_shape_family(shape), "", head.name);
+    snprintf(head.name, sizeof head.name, HEAD);
     return add_whole(&head, list, count);
+}
+
+void hy_peft_use_old_head(const hy_family *family, hy_peft_file *file) {
+    char own[HY_HF_NAME_MAX], old[HY_HF_NAME_MAX + sizeof PREFIX];
+    hy_hf_head_name(family, "", own);
+    snprintf(old, sizeof old, PREFIX "%s", own);
+    for (int32_t i = 0; i < file->count && hy_safetensors_find(file->tensors, old); i++) {
+        hy_hf_name *name = &file->names[i];
+        if (strcmp(name->name, PREFIX HEAD) == 0)
+            snprintf(name->name, sizeof name->name, "%.*s", HY_HF_NAME_MAX - 1, old);
+    }
 }
 
 hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
@@ -182,6 +194,7 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
         const hy_param *param = &params->list[all[i].param];
         bool is_first = i == 0 || all[i - 1].param != all[i].param;
         bool is_matrix = hy_linear_bit(param->kind) != 0;
+        if (param->kind == HY_P_HEAD) snprintf(all[i].name, sizeof all[i].name, HEAD);
         if (is_first && is_matrix) status = add_adapter(shape, params, &all[i], *out, count);
         if (status == HY_OK && param->is_beside)
             status = add_beside(shape, params, &all[i], *out, count);

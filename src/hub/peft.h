@@ -50,3 +50,6 @@ hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *stor
 /* All tensors of such a file, in the order of our parameters; the caller frees the list. */
 hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
                              int32_t *count);
+/* If the file has the head under its name in the model's files (embed_out of GPT-NeoX, whose class
+ * in transformers 4 uses it too), its name in the list becomes that one. */
+void hy_peft_use_old_head(const hy_family *family, hy_peft_file *file);

@@ -96,8 +96,16 @@ static hy_status choose_template(hy_used_model *m) {
     return HY_OK;
 }
 
-/* Opens the data, loads the weights and allocates the memory of a pass. */
-static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
+/* How many batches of the data pass through a unit together, to take about so many tokens. */
+static int32_t slices_for(const hy_used_model *m, int64_t batch, int64_t tokens) {
+    int64_t sequences = (int64_t)hy_dataset_describe(m->data)->sequences[HY_VAL];
+    int64_t wanted = tokens / (batch * m->settings.train.seq_len), most = sequences / batch;
+    int64_t slices = wanted < most ? wanted : most;
+    return slices > 1 ? (int32_t)slices : 1;
+}
+
+hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
+                           char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->plan->types.of[HY_FULL];
@@ -116,8 +124,11 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
                          .types = {dtype},
                          .grad_dtype = dtype};
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
-    hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
+    hy_plan_choice choice = {.batch = (int32_t)batch,
+                             .loss_chunks = (int32_t)s->train.loss_chunks,
+                             .mlp_chunks = (int32_t)s->train.mlp_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
+    options.slices = slices_for(m, batch, tokens);
     HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work->eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = {0};
@@ -167,11 +178,10 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     return HY_OK;
 }
 
-/* With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
-static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
+hy_status hy_model_evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
     hy_batch_plan *plan = NULL;
-    HY_TRY(prepare(m, &plan, from));
+    HY_TRY(hy_model_prepare(m, 0, &plan, from));
     for (int32_t i = 0; i < count; i++) {
         if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, m->engine, i - 1));
         HY_TRY(measure(m, plan, from, &out[i]));
@@ -188,7 +198,7 @@ hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *obs
     int32_t named = m->adapters.set.count, all = named > 1 ? named + 1 : 1;
     hy_evaluation *list = calloc((size_t)all, sizeof *list);
     char *copies = calloc((size_t)all, size);
-    hy_status status = list && copies ? evaluate(m, list, all)
+    hy_status status = list && copies ? hy_model_evaluate(m, list, all)
                                       : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     hy_model_close(m);
     for (int32_t i = 0; i < all && status == HY_OK; i++) {
@@ -259,7 +269,7 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     if (status == HY_OK && as_files) status = check_room(m);
     if (status == HY_OK) {
         m->uses_held_out = !o->data;
-        status = evaluate(m, out, 1);
+        status = hy_model_evaluate(m, out, 1);
     }
     hy_model_close(m);
     hy_config_destroy(config);

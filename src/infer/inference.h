@@ -33,6 +33,14 @@ void hy_model_close(hy_used_model *m);
  * `from` becomes the path of the weights. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
+/* evaluation.c: opens the data, loads the weights and allocates the memory of a pass over about so
+ * many tokens; 0: over one batch. `from` as above. */
+hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
+                           char from[HY_PATH_MAX]);
+
+/* The loss on the data. With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
+hy_status hy_model_evaluate(hy_used_model *m, hy_evaluation *out, int32_t count);
+
 /* How the rows were written that the run, the first adapter or else the model in `folder` ("":
  * none) was trained on; HY_CHAT_AUTO: not known. */
 hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out);

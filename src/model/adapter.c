@@ -38,15 +38,14 @@ static const named words[] = {{"q", HY_ADAPT_Q},
 
 /* The modules of a family that can have adapters, and the parts that each of them holds. */
 static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) {
-    static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
     int count = 0;
     for (int m = 0; m < HY_LINEARS; m++) {
-        const hy_modules *modules = &family->modules[matrices[m]];
-        int32_t parts = hy_adapter_first_part(matrices[m], family->base->is_gated);
-        if (hy_family_packs(family,
-                            matrices[m])) { /* one module holds q, k and v, or gate and up */
-            if (matrices[m] == HY_P_QKV) parts = QKV;
-            if (matrices[m] == HY_P_UP && family->base->is_gated) parts |= HY_ADAPT_UP;
+        hy_param_kind matrix = hy_linear_kind(m);
+        const hy_modules *modules = &family->modules[matrix];
+        int32_t parts = hy_adapter_first_part(matrix, family->base->is_gated);
+        if (hy_family_packs(family, matrix)) { /* one module holds q, k and v, or gate and up */
+            if (matrix == HY_P_QKV) parts = QKV;
+            if (matrix == HY_P_UP && family->base->is_gated) parts |= HY_ADAPT_UP;
         }
         for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
             out[count++] = (named){hy_module_last_name(modules->part[i]), parts << i};

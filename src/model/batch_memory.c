@@ -201,7 +201,7 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
     plan->workspace = workspace;
     const hy_unit_plan *head = head_of(plan);
     int logits = 1;
-    while (head->unit->slots[logits].rows != HY_ROWS_CHUNK) logits++;
+    while (head->tile_of[logits] != HY_RANGE_LOSS) logits++;
     plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) + head->pass[HY_PASS_EVAL].offset[logits];
 }
 

@@ -119,16 +119,11 @@ static hy_tensor bind_slot(const hy_frame *f, int index) {
     return t;
 }
 
-/* Does the slot have a row for each token? Chunked ops then use the rows of one chunk. */
-static bool has_token_rows(const hy_slot *slot) {
-    bool is_param = slot->role == HY_SLOT_PARAM || slot->role == HY_SLOT_PARAM_GRAD;
-    return !is_param && slot->rows == HY_ROWS_TOKENS;
-}
-
-/* The scalars that depend on the batch and on the pass. */
-static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy_op_attr *attr) {
+/* The scalars that depend on the batch, the pass and the tile. */
+static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_op_call *call) {
+    hy_op_attr *attr = &call->attr;
     *attr = op->attr;
-    bool accumulate = f->input && f->input->accumulate;
+    bool accumulate = (f->input && f->input->accumulate) || tile > 0;
     switch (op->kind) {
     case HY_OP_HEAD_NORM_BWD:
         attr->accumulate = accumulate;
@@ -148,9 +143,12 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
     case HY_OP_DROPOUT:
-        /* Each matrix of each unit has its own random numbers; the lower bits select the
-         * element. */
-        attr->dropout.first = ((uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first) << 40;
+        /* Each matrix of each unit has its own random numbers; the lower bits select the element.
+         * The first four matrices of a unit have the keys that they had when there were only four. */
+        attr->dropout.first = ((uint64_t)f->unit_index * 4 + attr->dropout.first % 4) << 40 |
+                              attr->dropout.first / 4 << 60;
+        attr->dropout.first +=
+            (uint64_t)(tile * ((hy_tensor_count(&call->t[HY_DROPOUT_X]) + 3) / 4));
         if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
         break;
     case HY_OP_SPREAD: break;
@@ -160,24 +158,24 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
     case HY_OP_MATMUL: {
         bool makes_grad =
             f->unit->unit->slots[(int)op->slot[HY_MATMUL_D]].role == HY_SLOT_PARAM_GRAD;
-        attr->accumulate = makes_grad && (accumulate || chunk > 0);
+        attr->accumulate = makes_grad && accumulate;
         break;
     }
     default: attr->accumulate = accumulate;
     }
 }
 
-void hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *call) {
+void hy_frame_bind(const hy_frame *f, int32_t index, int32_t tile, hy_op_call *call) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     const hy_unit_op *op = pass->ops[index];
     *call = (hy_op_call){.kind = op->kind, .plan = pass->prepared[index]};
-    int64_t rows = f->plan->size.chunk_rows;
+    int64_t rows = f->unit->size.tile_rows[op->range];
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         hy_tensor t = bind_slot(f, op->slot[i]);
-        bool is_cut =
-            op->is_chunked && t.data && has_token_rows(&f->unit->unit->slots[op->slot[i]]);
-        call->t[i] = is_cut ? hy_tensor_rows(&t, chunk * rows, rows) : t;
+        bool is_cut = rows > 0 && t.data && !f->unit->tile_of[op->slot[i]] &&
+                      f->unit->unit->slots[op->slot[i]].rows == HY_ROWS_TOKENS;
+        call->t[i] = is_cut ? hy_tensor_rows(&t, tile * rows, rows) : t;
     }
-    bind_attr(f, op, chunk, &call->attr);
+    bind_attr(f, op, tile, call);
     if (f->input) call->workspace = hy_batch_op_workspace(f->plan, pass, f->pass);
 }

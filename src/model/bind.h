@@ -30,5 +30,5 @@ static inline hy_store *hy_batch_weights_of(const hy_batch_input *input, int32_t
 /* A frame of a unit, for planning: pointers only show whether a tensor exists. */
 hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass pass);
 
-/* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. */
-void hy_frame_bind(const hy_frame *frame, int32_t index, int32_t chunk, hy_op_call *call);
+/* Binds op `index` of the frame's pass; an op that runs in tiles gets the rows of one. */
+void hy_frame_bind(const hy_frame *frame, int32_t index, int32_t tile, hy_op_call *call);

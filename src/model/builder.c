@@ -20,6 +20,7 @@ hy_slot_id hy_add_activation(hy_builder *b, int32_t cols, hy_keep_group group) {
 hy_slot_id hy_add_given(hy_builder *b, hy_given given) {
     hy_slot_id slot = hy_add_slot(b, HY_SLOT_GIVEN, 0);
     b->unit->slots[slot].given = given;
+    if (given > HY_GIVEN_LOSSES) b->unit->slots[slot].rows = HY_ROWS_FIXED;
     return slot;
 }
 
@@ -38,7 +39,7 @@ hy_weight hy_add_weight(hy_builder *b, hy_param_kind kind, int64_t rows, int32_t
 hy_node *hy_add_node(hy_builder *b, hy_node_kind kind, hy_slot_id in, hy_slot_id out) {
     assert(b->count < HY_UNIT_NODES);
     hy_node *node = &b->nodes[b->count++];
-    *node = (hy_node){.kind = kind, .in = in, .out = out};
+    *node = (hy_node){.kind = kind, .range = b->range, .in = in, .out = out};
     return node;
 }
 
@@ -53,6 +54,7 @@ void hy_add_op(hy_builder *b, hy_unit_op op) {
     hy_unit *unit = b->unit;
     int32_t *count = b->is_backward ? &unit->backward_count : &unit->forward_count;
     assert(*count < HY_UNIT_OPS);
+    op.range = b->range;
     (b->is_backward ? unit->backward : unit->forward)[(*count)++] = op;
 }
 

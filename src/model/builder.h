@@ -20,7 +20,7 @@ typedef enum hy_node_kind {
     HY_NODE_ROPE, /* in place */
     HY_NODE_ATTENTION,
     HY_NODE_ACTIVATION,
-    HY_NODE_LOSS, /* logits and cross-entropy, in chunks of rows */
+    HY_NODE_LOSS, /* logits and cross-entropy */
     HY_NODE_COUNT
 } hy_node_kind;
 
@@ -63,6 +63,7 @@ typedef struct hy_linear {
 
 typedef struct hy_node {
     hy_node_kind kind;
+    hy_range range;
     hy_slot_id in, out;
     hy_slot_id residual; /* is added to the result: norm and linear */
     hy_slot_id largest;  /* norm and activation: of the result, for a linear in fp8 that reads it */
@@ -107,6 +108,7 @@ typedef struct hy_builder {
     hy_node nodes[HY_UNIT_NODES];
     int32_t count;
     bool is_backward;                   /* ops are added to the backward list */
+    hy_range range;                     /* of the nodes, and later of the ops, that are added */
     hy_slot_id gradient[HY_UNIT_SLOTS]; /* HY_NO_SLOT: not begun */
 } hy_builder;
 

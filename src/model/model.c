@@ -109,6 +109,13 @@ void hy_model_destroy(hy_model *model) {
     free(model);
 }
 
+int32_t hy_batch_divide(int64_t rows, int64_t wanted) {
+    if (wanted < 1) wanted = 1;
+    if (wanted > rows) wanted = rows;
+    while (rows % wanted != 0) wanted++;
+    return (int32_t)wanted;
+}
+
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *o) {
     const hy_shape *shape = &model->shape;
@@ -122,10 +129,7 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
         if (target > CHUNK_TARGET_MOST) target = CHUNK_TARGET_MOST;
         wanted = (int64_t)((all + target - 1) / target);
     }
-    if (wanted < 1) wanted = 1;
-    if (wanted > rows) wanted = rows;
-    while (rows % wanted != 0) wanted++; /* chunks of one size */
-    return (int32_t)wanted;
+    return hy_batch_divide(rows, wanted);
 }
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
@@ -140,6 +144,8 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
     HY_FAIL_IF(hy_uses_fp8(&o->fp8) && (!o->is_training || o->dtype != HY_BF16), HY_ERR_STATE,
                "fp8 matmuls need training in bf16, not in %s",
                o->is_training ? hy_dtype_name(o->dtype) : "evaluation");
+    HY_FAIL_IF(o->mlp_chunks > 1 && (o->fp8.weights | o->fp8.grads) & hy_mlp_bits(), HY_ERR_STATE,
+               "an mlp in %d chunks has no matmuls in fp8", o->mlp_chunks);
     HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
                "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);
     return HY_OK;
@@ -166,9 +172,10 @@ static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
 }
 
 /* Can the backend fuse gelu and its backward into the mlp's matmuls? */
-static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o) {
+static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o,
+                          int64_t N) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
-    int64_t N = (int64_t)o->batch * o->seq, C = shape->width, F = shape->mlp_width;
+    int64_t C = shape->width, F = shape->mlp_width;
     if (shape->is_gated) return false;
     hy_tensor wide = hy_tensor_2d(somewhere, o->dtype, N, F);
     hy_op_call up = {.kind = HY_OP_MATMUL,
@@ -231,14 +238,17 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     plan->model = model;
     plan->backend = backend;
     plan->options = *options;
-    plan->chunk_count = hy_batch_chunks(model, backend, options);
+    int32_t rows = options->batch * options->seq;
+    int32_t mlp_rows = rows / hy_batch_divide(rows, options->mlp_chunks);
     plan->size = (hy_batch_size){
         .batch = options->batch,
         .seq = options->seq,
-        .chunk_rows = (int32_t)((int64_t)options->batch * options->seq / plan->chunk_count),
+        .tile_rows = {[HY_RANGE_LOSS] = rows / hy_batch_chunks(model, backend, options),
+                      [HY_RANGE_MLP] = mlp_rows < rows ? mlp_rows : 0},
         .dtype = options->dtype,
         .recompute = options->recompute,
-        .fuses_gelu = !options->has_any_rows && can_fuse_gelu(&model->shape, backend, options),
+        .fuses_gelu =
+            !options->has_any_rows && can_fuse_gelu(&model->shape, backend, options, mlp_rows),
     };
     hy_status status = make_kinds(plan);
     if (status == HY_OK) status = plan_units(plan);

@@ -47,7 +47,9 @@ typedef struct hy_batch_options {
     /* Evaluation: batches of this size that pass through each unit one after another, while its
      * weights are held; 0: one. The losses do not depend on the number of slices. */
     int32_t slices;
-    int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
+    /* Tiles of rows, rounded up to a divisor of B T: of the loss, 0: chosen automatically; and of
+     * the mlps, 0 or 1: none, and never with their matmuls in fp8. */
+    int32_t chunks, mlp_chunks;
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
     hy_dtype grad_dtype;
     hy_dtype frozen_dtype; /* of frozen weights that are not coded */
@@ -95,6 +97,14 @@ typedef struct hy_unit_hook {
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
 
+/* Called in evaluation for every matmul with a matrix of a block, after it was enqueued. `input` is
+ * (N, columns of the matrix), in device memory that the next op may overwrite: what is enqueued on
+ * the stream now still reads it. */
+typedef struct hy_matmul_watch {
+    void *context;
+    hy_status (*see)(void *context, hy_stream *stream, int32_t param, const hy_tensor *input);
+} hy_matmul_watch;
+
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
     hy_stream *stream;
@@ -115,6 +125,7 @@ typedef struct hy_batch_input {
     float loss_scale;            /* gradients are of loss_scale * sum of losses */
     bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
     const hy_unit_hook *hook;    /* or NULL */
+    const hy_matmul_watch *watch; /* for hy_batch_evaluate_unit; or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4
@@ -131,7 +142,6 @@ typedef struct hy_batch_plan {
     hy_backend *backend;
     hy_batch_options options;
     hy_batch_size size;
-    int32_t chunk_count;
     hy_unit *kinds; /* (kind_count) the model's kinds, or the same kinds with matmuls in fp8 */
     hy_unit_plan *checkpointed; /* (kind_count) each kind, for units that recompute */
     hy_unit_plan *stored; /* (kind_count) each kind, for blocks that keep all that backward reads */
@@ -139,7 +149,7 @@ typedef struct hy_batch_plan {
     uint64_t residual_bytes, op_workspace_bytes;
     uint64_t scratch_bytes; /* of a plan for evaluation only; the ops' workspace follows it */
     char *activations, *workspace; /* the plan's memory */
-    char *logits;                  /* of the last evaluated chunk, inside the workspace */
+    char *logits;                  /* of the last evaluated tile, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */
     hy_captured_pass captured[HY_GRAPHS];
     int32_t captured_next; /* the entry that a new input replaces */
@@ -151,6 +161,8 @@ static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
     return plan->size.batch * (plan->options.slices > 1 ? plan->options.slices : 1);
 }
 
+/* Chunks of one size: the lowest divisor of `rows` that is at least `wanted`. */
+int32_t hy_batch_divide(int64_t rows, int64_t wanted);
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *options);
@@ -176,6 +188,9 @@ void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
 /* Forward only; computes losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
+/* The part of an evaluation that is one unit. Units follow one another from 0; between two calls
+ * residuals stay in the plan's memory, so nothing else may use it. */
+hy_status hy_batch_evaluate_unit(hy_batch_plan *plan, const hy_batch_input *input, int32_t unit);
 /* A dry run of one pass: visits its units with all calls to hook and stores, but runs no op. The
  * planner counts with it. */
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);

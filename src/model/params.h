@@ -49,32 +49,40 @@ typedef enum hy_param_kind {
     HY_P_KIND_COUNT
 } hy_param_kind;
 
-#define HY_LINEARS 4 /* matrices of a block */
+/* The matrices of a block, each with a number and a bit. A new one is added at the end, and its
+ * adapter's kinds after those of the others. */
+#define HY_LINEARS 4
+static inline hy_param_kind hy_linear_kind(int index) {
+    static const hy_param_kind kinds[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    return kinds[index];
+}
+_Static_assert(HY_LINEARS <= 32 && HY_P_QKV_A + 2 * HY_LINEARS == HY_P_KIND_COUNT,
+               "a matrix has a bit and two kinds for its adapter");
 /* The number of a block's matrix; -1: the kind is not one of them. */
 static inline int8_t hy_linear_index(hy_param_kind kind) {
-    return kind == HY_P_QKV    ? 0
-           : kind == HY_P_OUT  ? 1
-           : kind == HY_P_UP   ? 2
-           : kind == HY_P_DOWN ? 3
-                               : -1;
+    int8_t i = HY_LINEARS - 1;
+    while (i >= 0 && hy_linear_kind(i) != kind) i--;
+    return i;
 }
 static inline uint32_t hy_linear_bit(hy_param_kind kind) {
     return hy_linear_index(kind) < 0 ? 0 : 1u << hy_linear_index(kind);
+}
+static inline uint32_t hy_mlp_bits(void) {
+    return hy_linear_bit(HY_P_UP) | hy_linear_bit(HY_P_DOWN);
 }
 /* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     return (hy_param_kind)(HY_P_QKV_A + 2 * hy_linear_index(matrix));
 }
 static inline bool hy_is_adapter(hy_param_kind kind) {
-    return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
+    return kind >= HY_P_QKV_A && kind < HY_P_KIND_COUNT;
 }
 /* For an adapter's A or B: is it B, and which matrix does it belong to? */
 static inline bool hy_is_adapter_b(hy_param_kind kind) {
     return hy_is_adapter(kind) && (kind - HY_P_QKV_A) % 2 == 1;
 }
 static inline hy_param_kind hy_adapter_matrix(hy_param_kind kind) {
-    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
-    return matrices[(kind - HY_P_QKV_A) / 2];
+    return hy_linear_kind((kind - HY_P_QKV_A) / 2);
 }
 
 #define HY_PARAM_NAME_MAX 160

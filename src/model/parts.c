@@ -127,12 +127,14 @@ hy_slot_id hy_part_mlp(hy_builder *b, hy_slot_id in, hy_slot_id out, hy_slot_id 
     bool has_bias = hy_shape_mlp_bias(s);
     hy_slot_id wide = hy_add_activation(b, s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
     hy_slot_id active = hy_add_activation(b, s->mlp_width, HY_KEEP_CHEAP);
+    b->range = HY_RANGE_MLP;
     hy_part_linear(b, HY_P_UP, has_bias, in, wide, NONE);
     hy_node *node = hy_add_node(b, HY_NODE_ACTIVATION, wide, active);
     node->activation.is_gated = s->is_gated;
     node->attr.act.kind = functions[s->more.function];
     out = part_result(b, out, residual != NONE ? HY_KEEP_RESIDUAL : HY_KEEP_MLP);
     add_output(b, HY_P_DOWN, has_bias, active, out, residual);
+    b->range = HY_RANGE_NONE;
     return out;
 }
 
@@ -146,17 +148,17 @@ void hy_part_embedding(hy_builder *b, hy_slot_id out) {
     node->embed.doc_starts = hy_add_given(b, HY_GIVEN_DOC_STARTS);
 }
 
-/* The logits exist only while a chunk of rows is processed: matmul, loss, and in training both
- * gradients, before the next chunk replaces them. */
+/* The logits exist only while a tile of rows is processed: matmul, loss, and in training both
+ * gradients, before the next tile replaces them. */
 void hy_part_head(hy_builder *b, hy_slot_id in) {
     const hy_shape *s = b->shape;
+    b->range = HY_RANGE_LOSS;
     hy_node *node = hy_add_node(b, HY_NODE_LOSS, in, NONE);
     node->attr.loss.vocab = s->vocab;
     node->attr.loss.scale = 1;
     node->attr.loss.factor = s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 0;
     node->attr.loss.softcap = (float)s->more.logit_softcap;
     node->loss.logits = hy_add_slot(b, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
-    b->unit->slots[node->loss.logits].rows = HY_ROWS_CHUNK;
     node->loss.targets = hy_add_given(b, HY_GIVEN_TARGETS);
     node->loss.losses = hy_add_given(b, HY_GIVEN_LOSSES);
     node->loss.weight = hy_add_weight(b, HY_P_HEAD, s->vocab, s->width);

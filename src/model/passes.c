@@ -7,21 +7,30 @@
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a group of chunked ops runs completely for one chunk after
- * another. */
+/* Shows the input of a matmul with a matrix of a block. */
+static hy_status show_matmul(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
+    const hy_matmul_watch *watch = f->input->watch;
+    if (op->kind != HY_OP_MATMUL) return HY_OK;
+    const hy_slot *weight = &f->unit->unit->slots[op->slot[HY_MATMUL_B]];
+    if (weight->role != HY_SLOT_PARAM || !hy_linear_bit(weight->param)) return HY_OK;
+    int32_t param = hy_params_find(&f->plan->model->params, f->unit_index, weight->param);
+    return watch->see(watch->context, f->input->stream, param, &call->t[HY_MATMUL_A]);
+}
+
+/* Runs the ops of a pass in order; those of a loop run completely for one tile after another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t count = f->op_limit ? f->op_limit : pass->op_count;
     for (int32_t i = 0, end; i < count; i = end) {
-        bool is_chunked = pass->ops[i]->is_chunked;
-        int32_t chunks = is_chunked ? f->plan->chunk_count : 1;
-        for (end = i + 1; is_chunked && end < count && pass->ops[end]->is_chunked;) end++;
-        for (int32_t chunk = 0; chunk < chunks; chunk++) {
-            for (int32_t op = i; op < end; op++) {
+        int32_t tiles = hy_unit_op_tiles(f->unit, pass->ops[i]);
+        end = hy_unit_loop_end(f->unit, f->pass, i);
+        for (int32_t tile = 0; tile < tiles; tile++) {
+            for (int32_t op = i; op < end && op < count; op++) {
                 hy_op_call call;
-                hy_frame_bind(f, op, chunk, &call);
+                hy_frame_bind(f, op, tile, &call);
                 if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
+                if (f->input->watch) HY_TRY(show_matmul(f, pass->ops[op], &call));
             }
         }
     }
@@ -165,6 +174,12 @@ static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input)
     hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
     HY_TRY(hy_run_stack(&f));
     return evaluate_unit(&f, plan->model->params.units - 1);
+}
+
+hy_status hy_batch_evaluate_unit(hy_batch_plan *plan, const hy_batch_input *input, int32_t unit) {
+    hy_frame f = {.plan = plan, .input = input, .pass = HY_PASS_EVAL};
+    if (unit == 0) HY_TRY(hy_visit_prepare(&f, 0));
+    return evaluate_unit(&f, unit);
 }
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {

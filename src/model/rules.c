@@ -149,18 +149,12 @@ static void activation_backward(hy_builder *b, hy_node *n) {
 
 /* ---- loss ------------------------------------------------------------------------------------ */
 
-static void add_chunked(hy_builder *b, hy_unit_op op) {
-    op.is_chunked = true;
-    hy_add_op(b, op);
-}
-
 /* With gradients, the logits become their gradient. */
 static void loss_forward(hy_builder *b, const hy_node *n) {
     hy_op_attr attr = n->attr;
     attr.loss.wants_grad = b->is_backward;
-    add_chunked(b, hy_matmul_op(n->in, n->loss.weight.value, n->loss.logits, false, true));
-    HY_ADD_OP(b, HY_OP_CROSS_ENTROPY, .is_chunked = true, .attr = attr,
-              .slot[HY_CROSS_ENTROPY_LOGITS] = n->loss.logits,
+    hy_add_op(b, hy_matmul_op(n->in, n->loss.weight.value, n->loss.logits, false, true));
+    HY_ADD_OP(b, HY_OP_CROSS_ENTROPY, .attr = attr, .slot[HY_CROSS_ENTROPY_LOGITS] = n->loss.logits,
               .slot[HY_CROSS_ENTROPY_TARGETS] = n->loss.targets,
               .slot[HY_CROSS_ENTROPY_LOSSES] = n->loss.losses);
 }
@@ -169,8 +163,8 @@ static void loss_backward(hy_builder *b, hy_node *n) {
     bool is_begun;
     hy_slot_id din = hy_gradient_of(b, n->in, &is_begun);
     assert(!is_begun);
-    add_chunked(b, hy_matmul_op(n->loss.logits, n->in, n->loss.weight.grad, true, false));
-    add_chunked(b, hy_matmul_op(n->loss.logits, n->loss.weight.value, din, false, false));
+    hy_add_op(b, hy_matmul_op(n->loss.logits, n->in, n->loss.weight.grad, true, false));
+    hy_add_op(b, hy_matmul_op(n->loss.logits, n->loss.weight.value, din, false, false));
 }
 
 /* ---- the lists ------------------------------------------------------------------------------- */
@@ -190,7 +184,10 @@ static const struct {
 };
 
 static void write_forward(hy_builder *b) {
-    for (int32_t i = 0; i < b->count; i++) rules[b->nodes[i].kind].forward(b, &b->nodes[i]);
+    for (int32_t i = 0; i < b->count; i++) {
+        b->range = b->nodes[i].range;
+        rules[b->nodes[i].kind].forward(b, &b->nodes[i]);
+    }
 }
 
 /* What a node added to its result gets the gradient of the result. */
@@ -244,6 +241,7 @@ void hy_builder_finish(hy_builder *b) {
     b->is_backward = true;
     if (b->unit->traits.part == HY_PART_HEAD) write_forward(b);
     for (int32_t i = b->count - 1; i >= 0; i--) {
+        b->range = b->nodes[i].range;
         rules[b->nodes[i].kind].backward(b, &b->nodes[i]);
         pass_to_residual(b, &b->nodes[i]);
     }

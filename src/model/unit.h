@@ -44,7 +44,6 @@ typedef enum hy_given {
 /* How a slot's shape follows from the batch. */
 typedef enum hy_slot_rows {
     HY_ROWS_TOKENS,     /* (N, cols), or (N) when cols is 0 */
-    HY_ROWS_CHUNK,      /* (rows of a loss chunk, cols) */
     HY_ROWS_LSE,        /* (B, cols, T) */
     HY_ROWS_TRANSPOSED, /* (cols, N) */
     HY_ROWS_FIXED,      /* (fixed_rows, cols) */
@@ -88,11 +87,20 @@ typedef struct hy_slot {
     int8_t at;
 } hy_slot;
 
+/* Consecutive ops that a plan may run in tiles: all of them on some rows, then on the next rows. No
+ * row may depend on another, except in sums over rows, which are gradients of parameters. */
+typedef enum hy_range {
+    HY_RANGE_NONE,
+    HY_RANGE_LOSS, /* logits, loss and their gradients: always in tiles, at least one */
+    HY_RANGE_MLP,
+    HY_RANGE_COUNT
+} hy_range;
+
 typedef struct hy_unit_op {
     hy_op_kind kind;
     hy_op_attr attr; /* batch, sequence and loss scale are set when it is bound */
     hy_slot_id slot[HY_OP_TENSORS];
-    bool is_chunked; /* runs once per loss chunk, on that chunk's rows */
+    hy_range range;
 } hy_unit_op;
 
 typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_unit_part;
@@ -124,7 +132,7 @@ typedef struct hy_unit {
 /* Of a unit of the shape, if everything is trained, in fp32. */
 hy_unit_traits hy_unit_traits_of(const hy_shape *shape, int32_t unit);
 /* Writes the lists of a kind (builder.h). The head's backward list includes its forward: logits
- * exist only chunk by chunk, so loss and gradient are computed together, and training runs only
+ * exist only tile by tile, so loss and gradient are computed together, and training runs only
  * backward there. Backward ops without a needed gradient are omitted: a unit with nothing trained
  * in it or below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);

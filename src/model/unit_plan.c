@@ -10,8 +10,9 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     const hy_slot *s = &plan->unit->slots[slot];
     hy_dtype dtype = s->is_fp32 ? HY_F32 : s->fp8 ? s->fp8 : plan->size.dtype;
     int64_t B = plan->size.batch, T = plan->size.seq;
+    if (plan->tile_of[slot])
+        return hy_tensor_2d(NULL, dtype, plan->size.tile_rows[plan->tile_of[slot]], s->cols);
     switch (s->rows) {
-    case HY_ROWS_CHUNK: return hy_tensor_2d(NULL, dtype, plan->size.chunk_rows, s->cols);
     case HY_ROWS_LSE: return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
     case HY_ROWS_TRANSPOSED: return hy_tensor_2d(NULL, dtype, s->cols, B * T);
     case HY_ROWS_FIXED: return hy_tensor_2d(NULL, dtype, s->fixed_rows, s->cols);
@@ -37,10 +38,51 @@ static bool is_wanted(const hy_unit *unit, int slot) {
     return false;
 }
 
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+static bool is_in_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {
+    return plan->size.tile_rows[op->range] > 0;
+}
+
+int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {
+    if (!is_in_tiles(plan, op)) return 1;
+    return plan->size.batch * plan->size.seq / plan->size.tile_rows[op->range];
+}
+
+int32_t hy_unit_loop_end(const hy_unit_plan *plan, hy_pass pass, int32_t first) {
+    const hy_pass_plan *list = &plan->pass[pass];
+    hy_range range = list->ops[first]->range;
+    int32_t end = first + 1;
+    if (!is_in_tiles(plan, list->ops[first])) return end;
+    while (end < list->op_count && list->ops[end]->range == range) end++;
+    return end;
+}
+
+/* Slots with a row per token that only ops of one range use. What is always kept stays whole. */
+static void find_tiles(hy_unit_plan *plan) {
+    const hy_unit *unit = plan->unit;
+    bool is_whole[HY_UNIT_SLOTS] = {[HY_NO_SLOT] = true};
+    for (int i = 0; i < unit->forward_count + unit->backward_count; i++) {
+        int back = i - unit->forward_count;
+        const hy_unit_op *op = back < 0 ? &unit->forward[i] : &unit->backward[back];
+        for (int t = 0; t < HY_OP_TENSORS; t++) {
+            if (is_in_tiles(plan, op)) plan->tile_of[op->slot[t]] = op->range;
+            is_whole[op->slot[t]] |= !is_in_tiles(plan, op);
+        }
+    }
+    for (int s = 0; s < unit->slot_count; s++) {
+        const hy_slot *slot = &unit->slots[s];
+        bool is_inner = slot->role == HY_SLOT_GRADIENT || slot->role == HY_SLOT_ACTIVATION;
+        if (!is_inner || slot->rows != HY_ROWS_TOKENS || (!slot->group && is_wanted(unit, s)))
+            is_whole[s] = true;
+        if (is_whole[s]) plan->tile_of[s] = HY_RANGE_NONE;
+    }
+}
+
 static void choose_kept(hy_unit_plan *plan) {
     const hy_unit *unit = plan->unit;
     for (int s = 1; s < unit->slot_count; s++) {
-        bool is_dropped = (unit->slots[s].group & plan->size.recompute) != 0;
+        bool is_dropped = plan->tile_of[s] || (unit->slots[s].group & plan->size.recompute) != 0;
         plan->is_kept[s] = is_wanted(unit, s) && !is_dropped;
         if (!plan->is_kept[s]) continue;
         plan->kept_offset[s] = plan->kept_bytes;
@@ -59,9 +101,11 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
 typedef struct presence {
     bool is_here[HY_UNIT_SLOTS];
     bool is_spoilt[HY_UNIT_SLOTS]; /* backward has written a gradient over it */
+    hy_range loop;                 /* the last op's range, if that runs in tiles */
 } presence;
 
-/* A recomputed norm output is computed again for each reader, which is cheaper than keeping it. */
+/* A recomputed norm output is computed again for each reader, which is cheaper than keeping it. In
+ * a loop it stays. */
 static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
     for (int i = 0; i < plan->unit->forward_count; i++) {
@@ -71,10 +115,19 @@ static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     return false;
 }
 
+/* Where a loop begins or ends, its slots are not there: after it, they have only the last tile. */
+static void enter_loop(const hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
+    hy_range loop = is_in_tiles(plan, op) ? op->range : HY_RANGE_NONE;
+    if (loop == now->loop) return;
+    now->loop = loop;
+    for (int s = 1; s < plan->unit->slot_count; s++) now->is_here[s] &= !plan->tile_of[s];
+}
+
 static void note_op(const hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
+    enter_loop(plan, now, op);
     for (int s = 1; s < plan->unit->slot_count; s++) {
         if (plan->unit->slots[s].role != HY_SLOT_ACTIVATION) continue;
-        if (hy_unit_op_uses(op, s, HY_ACCESS_READ) && is_made_for_one(plan, s))
+        if (hy_unit_op_uses(op, s, HY_ACCESS_READ) && is_made_for_one(plan, s) && !now->loop)
             now->is_here[s] = false;
         if (hy_unit_op_uses(op, s, HY_ACCESS_WRITE)) now->is_here[s] = true;
     }
@@ -82,21 +135,28 @@ static void note_op(const hy_unit_plan *plan, presence *now, const hy_unit_op *o
 
 static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op);
 
-/* Before `op`: adds the forward ops that compute its missing inputs, and no others. */
-static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
+/* Before `op`: adds the forward ops that compute its missing inputs, and no others. Before a loop,
+ * only those outside of it: the ops of the loop follow inside. */
+static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op,
+                        bool is_before_loop) {
     const hy_unit *unit = plan->unit;
     for (int s = 1; s < unit->slot_count; s++) {
         bool is_missing = unit->slots[s].role == HY_SLOT_ACTIVATION && !now->is_here[s];
         if (!is_missing || !hy_unit_op_uses(op, s, HY_ACCESS_READ)) continue;
-        for (int i = 0; i < unit->forward_count; i++) {
-            if (hy_unit_op_uses(&unit->forward[i], s, HY_ACCESS_WRITE))
-                run_again(plan, now, &unit->forward[i]);
+        for (int i = 0; i < unit->forward_count && &unit->forward[i] != op; i++) {
+            const hy_unit_op *made = &unit->forward[i];
+            if (!hy_unit_op_uses(made, s, HY_ACCESS_WRITE)) continue;
+            if (is_before_loop && plan->tile_of[s])
+                make_inputs(plan, now, made, true);
+            else
+                run_again(plan, now, made);
         }
     }
 }
 
 static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
-    make_inputs(plan, now, op);
+    if (is_in_tiles(plan, op) && !now->loop) make_inputs(plan, now, op, true);
+    make_inputs(plan, now, op, false);
     for (int s = 1; s < plan->unit->slot_count; s++) {
         assert(!now->is_spoilt[s] || !hy_unit_op_uses(op, s, HY_ACCESS_BOTH));
     }
@@ -133,11 +193,14 @@ static void add_backward(hy_unit_plan *plan) {
     for (int i = 0; i < unit->backward_count; i++) {
         const hy_unit_op *op = &unit->backward[i];
         hy_unit_op fused;
-        make_inputs(plan, &now, op);
+        bool begins = is_in_tiles(plan, op) && (i == 0 || op[-1].range != op->range);
+        for (int k = i; begins && k < unit->backward_count && unit->backward[k].range == op->range;)
+            make_inputs(plan, &now, &unit->backward[k++], true);
+        make_inputs(plan, &now, op, false);
         /* If this op and the next will be fused, the inputs of both must exist before the first. */
         bool may_fuse = plan->size.fuses_gelu && i + 1 < unit->backward_count;
         if (may_fuse && fuse_pair(unit, HY_PASS_BACKWARD, op, op + 1, &fused))
-            make_inputs(plan, &now, op + 1);
+            make_inputs(plan, &now, op + 1, false);
         add_op(&plan->pass[HY_PASS_BACKWARD], op);
         note_op(plan, &now, op);
         for (int s = 1; s < unit->slot_count; s++) {
@@ -245,19 +308,18 @@ static bool has_common(const op_set *a, const op_set *b) {
 }
 
 /* From each op that writes the slot to the last that uses it before it is written again. */
-static op_set live_ops(const hy_pass_plan *pass, int slot) {
-    op_set live = {0}, chunked = {0};
-    bool is_in_turns = false;
-    int from = -1;
+static op_set live_ops(const hy_unit_plan *plan, hy_pass pass_index, int slot) {
+    const hy_pass_plan *pass = &plan->pass[pass_index];
+    op_set live = {0};
+    int from = -1, begin = 0, end = 0; /* of a loop, or of one op */
     for (int i = 0; i < pass->op_count; i++) {
-        if (pass->ops[i]->is_chunked) add_ops(&chunked, i, i);
+        if (i == end) begin = i, end = hy_unit_loop_end(plan, pass_index, i);
         if (!hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_BOTH)) continue;
         if (from < 0 || !hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_READ)) from = i;
         add_ops(&live, from, i);
-        is_in_turns |= pass->ops[i]->is_chunked;
+        /* A slot with the rows of all tiles lives through the whole loop. */
+        if (!plan->tile_of[slot]) add_ops(&live, begin, end - 1);
     }
-    /* Chunked ops run in a loop, so their slots live through all of them. */
-    for (int i = 0; i < OP_WORDS && is_in_turns; i++) live.word[i] |= chunked.word[i];
     return live;
 }
 
@@ -290,7 +352,8 @@ static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
         hy_slot_role role = plan->unit->slots[s].role;
         bool is_kept = plan->is_kept[s] && pass_index != HY_PASS_EVAL;
         if (is_kept || (role != HY_SLOT_ACTIVATION && role != HY_SLOT_GRADIENT)) continue;
-        interval live = {.slot = s, .ops = live_ops(pass, s), .bytes = hy_unit_slot_bytes(plan, s)};
+        interval live = {
+            .slot = s, .ops = live_ops(plan, pass_index, s), .bytes = hy_unit_slot_bytes(plan, s)};
         if (!has_common(&live.ops, &live.ops)) continue;
         int at = count++;
         for (; at > 0 && list[at - 1].bytes < live.bytes; at--) list[at] = list[at - 1];
@@ -306,6 +369,7 @@ static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
 
 void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_size *size) {
     *plan = (hy_unit_plan){.unit = unit, .size = *size};
+    find_tiles(plan);
     choose_kept(plan);
     for (int i = 0; i < unit->forward_count; i++) {
         add_op(&plan->pass[HY_PASS_FORWARD], &unit->forward[i]);

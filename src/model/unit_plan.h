@@ -6,7 +6,11 @@
  * Recomputed values have the same bits, so keeping never changes a result. If the backend can
  * fuse an activation function into a matmul, two ops become one; not in the forward pass of
  * training, because its activations could then not be recomputed with the same bits. fp8 values
- * that a pass does not use are not computed. */
+ * that a pass does not use are not computed.
+ *
+ * A range of ops that runs in tiles (hy_range) is a loop: slots that only its ops use have the rows
+ * of a tile and are never kept, so backward computes them again inside the loop. What the loop
+ * needs from outside exists before it begins. */
 #pragma once
 
 #include "model/unit.h"
@@ -20,11 +24,11 @@ typedef enum hy_pass {
 
 /* The size a plan is for. */
 typedef struct hy_batch_size {
-    int32_t batch, seq; /* B, T */
-    int32_t chunk_rows; /* rows of a loss chunk; divides B T */
-    hy_dtype dtype;     /* of activations */
-    int recompute;      /* hy_keep_group bits that are not kept */
-    bool fuses_gelu;    /* the backend fuses gelu, and its backward, into a matmul */
+    int32_t batch, seq;                /* B, T */
+    int32_t tile_rows[HY_RANGE_COUNT]; /* rows of a range's tile, a divisor of B T; 0: no tiles */
+    hy_dtype dtype;                    /* of activations */
+    int recompute;                     /* hy_keep_group bits that are not kept */
+    bool fuses_gelu;                   /* the backend fuses gelu, and its backward, into a matmul */
 } hy_batch_size;
 
 #define HY_PASS_OPS 256 /* includes the forward ops that backward runs again */
@@ -45,6 +49,7 @@ typedef struct hy_unit_plan {
     const hy_unit *unit;
     hy_batch_size size;
     bool is_kept[HY_UNIT_SLOTS];
+    hy_range tile_of[HY_UNIT_SLOTS]; /* of a slot with the rows of a tile: its range */
     uint64_t kept_offset[HY_UNIT_SLOTS];
     uint64_t kept_bytes;
     hy_pass_plan pass[HY_PASS_COUNT];
@@ -56,5 +61,10 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
+/* How often an op runs: once per tile. */
+int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op);
+/* The end of the ops that run together in tiles, from op `first` of a pass; if that does not run in
+ * tiles, the op after it. */
+int32_t hy_unit_loop_end(const hy_unit_plan *plan, hy_pass pass, int32_t first);
 /* The bytes of a slot, including the scale that follows codes. */
 uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot);

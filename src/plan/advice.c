@@ -219,6 +219,8 @@ static bool halve_sequence(edit *e) {
     return change(e, "seq_len", length);
 }
 
+static bool split_mlps(edit *e) { return change(e, "mlp_chunks", "0"); }
+
 static bool free_evaluation(edit *e) { return change(e, "eval_batch_size", "0"); }
 
 /* Adapters are for a model that was trained before: files of weights, or a plan for a named model.
@@ -305,9 +307,9 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
 /* ---- what would fit -------------------------------------------------------------------------- */
 
 /* use_folder depends on the changes before it. */
-static const change_maker fitters[] = {use_lora,        use_qlora,      open_places,    open_types,
-                                       use_small_types, use_16_bits,    recompute_more, use_folder,
-                                       halve_sequence,  free_evaluation};
+static const change_maker fitters[] = {use_lora,        use_qlora,       open_places,    open_types,
+                                       use_small_types, use_16_bits,     recompute_more, use_folder,
+                                       halve_sequence,  free_evaluation, split_mlps};
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
@@ -471,14 +473,18 @@ static void sort_by_speed(hy_plan_facts *facts) {
     }
 }
 
-/* A folder, and shorter sequences, are tried only if nothing else fits. */
+/* Mlps in chunks are tried only if nothing else fits, and only then a folder and shorter
+ * sequences. */
 hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts) {
     unsigned lora = bit_of(use_lora), qlora = bit_of(use_qlora), folder = bit_of(use_folder);
-    unsigned shorter = bit_of(halve_sequence), all = ((1u << FITTERS) - 1) & ~lora & ~qlora;
+    unsigned shorter = bit_of(halve_sequence), mlps = bit_of(split_mlps);
+    unsigned all = ((1u << FITTERS) - 1) & ~lora & ~qlora & ~mlps;
     bool has_adapters = may_use_adapters(r);
     facts->change_count = 0;
     HY_TRY(find_smallest(r, plan, rates, all & ~folder & ~shorter, 0, has_adapters ? 2 : 3, facts));
+    if (facts->change_count == 0)
+        HY_TRY(find_smallest(r, plan, rates, (all | mlps) & ~folder & ~shorter, mlps, 1, facts));
     if (facts->change_count == 0) {
         HY_TRY(find_smallest(r, plan, rates, all & ~folder, shorter, 1, facts));
         HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));

@@ -136,16 +136,12 @@ static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
     return HY_OK;
 }
 
-static const struct {
-    hy_param_kind kind;
-    const char *name;
-} linears[HY_LINEARS] = {
-    {HY_P_QKV, "qkv"}, {HY_P_OUT, "attention out"}, {HY_P_UP, "mlp up"}, {HY_P_DOWN, "mlp down"}};
+static const char *const names[HY_LINEARS] = {"qkv", "attention out", "mlp up", "mlp down"};
 
 static int matmuls_of(uint32_t weights, uint32_t grads) {
     int count = 0;
     for (int i = 0; i < HY_LINEARS; i++) {
-        uint32_t bit = hy_linear_bit(linears[i].kind);
+        uint32_t bit = 1u << i;
         count += 2 * ((weights & bit) != 0) + ((grads & bit) != 0);
     }
     return count;
@@ -186,15 +182,14 @@ void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, 
                  matmuls_of(use->weights, use->grads),
                  matmuls_of((1u << HY_LINEARS) - 1, could.grads));
     for (int i = 0; i < HY_LINEARS; i++) {
-        uint32_t bit = hy_linear_bit(linears[i].kind);
+        uint32_t bit = 1u << i;
         bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);
         if (weights && grads) continue;
-        hy_text_addf(
-            &text, "%s%s%s",
-            left++ ? ", " : "; in bf16, because it is faster or required: ", linears[i].name,
-            weights ? " (gradient)"
-            : grads ? " (forward and back)"
-                    : "");
+        hy_text_addf(&text, "%s%s%s",
+                     left++ ? ", " : "; in bf16, because it is faster or required: ", names[i],
+                     weights ? " (gradient)"
+                     : grads ? " (forward and back)"
+                             : "");
     }
     snprintf(out, size, "%s", text.has_failed ? "fp8" : hy_text_string(&text));
     hy_text_free(&text);
@@ -211,24 +206,21 @@ static int64_t tokens_of(const hy_plan_request *r) {
 }
 
 hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
-    const hy_shape *s = &r->model->shape;
-    /* In the order of `linears`. */
-    const int64_t in[HY_LINEARS] = {s->width, (int64_t)s->heads * s->head_size, s->width,
-                                    s->mlp_width};
-    const int64_t out[HY_LINEARS] = {hy_shape_qkv(s), s->width,
-                                     (int64_t)s->mlp_width * (s->is_gated ? 2 : 1), s->width};
-    hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(&r->model->params);
+    const hy_params *params = &r->model->params;
+    hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(params);
     bool is_timed = r->settings->train.fp8 == HY_FP8_AUTO && r->backend->op_seconds;
     for (int i = 0; i < HY_LINEARS; i++) {
-        uint32_t bit = hy_linear_bit(linears[i].kind);
+        uint32_t bit = 1u << i;
         bool is_trained = could.grads & bit;
         if (!(could.weights & bit)) continue;
-        linear l = {.kind = linears[i].kind,
+        hy_param_kind kind = hy_linear_kind(i);
+        const hy_param *matrix = &params->list[hy_params_find(params, 1, kind)];
+        linear l = {.kind = kind,
                     .is_trained = is_trained,
                     .stored = is_trained ? HY_BF16 : HY_E4M3,
                     .N = tokens_of(r),
-                    .in = in[i],
-                    .out = out[i],
+                    .in = matrix->shape[1],
+                    .out = matrix->shape[0],
                     .gradient = types->fp8.gradient,
                     .is_fast = types->fp8.is_fast,
                     .grads = types->grads,

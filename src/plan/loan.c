@@ -53,6 +53,7 @@ static hy_status slice_bytes(hy_sizer *z, const hy_plan_choice *c, const hy_plan
         hy_dtype dtype = z->spec.eval_types[i];
         hy_sized_pass sized = {.batch = work->eval_batch[hy_plan_index(dtype)],
                                .chunks = c->loss_chunks,
+                               .mlp_chunks = c->mlp_chunks,
                                .is_eval = true,
                                .dtype = dtype};
         HY_TRY(hy_sizer_pass(z, &sized));
@@ -68,6 +69,7 @@ static hy_status slice_bytes(hy_sizer *z, const hy_plan_choice *c, const hy_plan
 static hy_status leave_guard(hy_sizer *z, const hy_plan_choice *c, hy_plan_work *work) {
     hy_sized_pass guard = {.batch = work->guard_batch,
                            .chunks = c->loss_chunks,
+                           .mlp_chunks = c->mlp_chunks,
                            .is_eval = true,
                            .dtype = z->spec.eval_types[z->spec.eval_type_count - 1]};
     HY_TRY(hy_sizer_pass(z, &guard));

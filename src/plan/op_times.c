@@ -103,8 +103,8 @@ double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pas
     for (int i = 0; i < frame.unit->pass[pass].op_count; i++) {
         hy_op_call call;
         hy_frame_bind(&frame, i, 0, &call);
-        bool is_chunked = frame.unit->pass[pass].ops[i]->is_chunked;
-        seconds += (is_chunked ? plan->chunk_count : 1) * op_seconds(&call, speed);
+        int32_t tiles = hy_unit_op_tiles(frame.unit, frame.unit->pass[pass].ops[i]);
+        seconds += tiles * op_seconds(&call, speed);
     }
     return seconds;
 }

@@ -21,7 +21,7 @@
 
 /* What may be chosen; everything else stays as in `base`. */
 typedef struct hy_plan_open {
-    bool batch, recompute, recompute_layers, loss_chunks;
+    bool batch, recompute, recompute_layers, loss_chunks, mlp_chunks;
     bool state[HY_PLAN_STATES];
     bool activations, predictor, update, ring_depth, resident_units;
 } hy_plan_open;

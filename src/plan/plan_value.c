@@ -29,6 +29,7 @@ static const decision decisions[] = {
     {"recompute", CHOICES, RECOMPUTE, IN(choice.recompute)},
     {"recompute_layers", CHOICES, NUMBER, IN(choice.recompute_layers)},
     {"loss_chunks", CHOICES, NUMBER, IN(choice.loss_chunks)},
+    {"mlp_chunks", CHOICES, NUMBER, IN(choice.mlp_chunks)},
     {"weights_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_WEIGHTS])},
     {"master_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_MASTER])},
     {"grads_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_GRADS])},
@@ -110,6 +111,7 @@ void hy_plan_write_kept(const hy_plan_request *r, const hy_plan *plan, int64_t f
     hy_json_put_int(w, "grad_accum_steps", plan->choice.accum);
     hy_json_put_int(w, "first_batch_size", first_batch);
     hy_json_put_int(w, "loss_chunks", plan->choice.loss_chunks);
+    hy_json_put_int(w, "mlp_chunks", plan->choice.mlp_chunks);
     hy_json_put_int(w, "chunk_budget", (int64_t)r->chunk_budget);
     hy_json_close_object(w);
     hy_json_open_object(w, "kept");
@@ -135,18 +137,20 @@ hy_status hy_dtype_read(const hy_json *json, const hy_json_node *node, const cha
 static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *first_batch) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "split");
     const hy_settings *s = r->settings;
-    hy_step_split split;
+    hy_step_split split = {.mlp_chunks = 1};
     if (!node) return HY_OK;
     HY_TRY(hy_json_int(json, node, "batch_size", &split.batch));
     HY_TRY(hy_json_int(json, node, "grad_accum_steps", &split.accum));
     HY_TRY(hy_json_int(json, node, "loss_chunks", &split.loss_chunks));
+    if (hy_json_get(node, "mlp_chunks")) /* older checkpoints do not have it */
+        HY_TRY(hy_json_int(json, node, "mlp_chunks", &split.mlp_chunks));
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
     int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split is that of one rank */
     if (split.batch < 1 || split.accum < 1 || split.batch * split.accum * ranks != asked) {
         return HY_OK;
     }
-    if (hy_json_get(node, "chunk_budget")) { /* older checkpoints do not have it */
+    if (hy_json_get(node, "chunk_budget")) { /* likewise */
         int64_t budget;
         HY_TRY(hy_json_int(json, node, "first_batch_size", first_batch));
         HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));

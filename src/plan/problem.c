@@ -104,6 +104,9 @@ static void set_passing(const hy_plan_request *r, const hy_plan *basis, bool may
     p->base.recompute_layers = (int32_t)s->train.recompute_layers;
     p->open.loss_chunks = s->train.loss_chunks == 0;
     p->base.loss_chunks = (int32_t)s->train.loss_chunks;
+    bool is_mlp_fp8 = (basis->types.fp8.weights | basis->types.fp8.grads) & hy_mlp_bits();
+    p->open.mlp_chunks = s->train.mlp_chunks == 0 && !is_mlp_fp8;
+    p->base.mlp_chunks = s->train.mlp_chunks == 0 ? 1 : (int32_t)s->train.mlp_chunks;
 }
 
 /* step_tokens leaves the micro-batch open. Without it, the given micro-batch is kept if it fits,
@@ -142,6 +145,8 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
         p->prefers_batch = false;
         if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)split->loss_chunks;
         p->open.loss_chunks = p->base.loss_chunks == 0;
+        if (p->open.mlp_chunks) p->base.mlp_chunks = (int32_t)split->mlp_chunks;
+        p->open.mlp_chunks = false;
         p->open.batch = may_split;
     }
     HY_FAIL_IF(p->step_sequences / batch > INT32_MAX, HY_ERR_INPUT,

@@ -142,16 +142,14 @@ static hy_status explain_types(const explained *s) {
     return HY_OK;
 }
 
-static hy_status explain_chunks(const explained *s) {
-    hy_plan_choice fewer = s->plan->choice;
+/* What the same plan would need with fewer chunks. */
+static hy_status explain_chunks(const explained *s, const hy_plan_choice *fewer, int32_t chunks,
+                                const char *what, const char *instead, const char *of) {
     hy_plan without;
-    int32_t chunks = fewer.loss_chunks;
-    fewer.loss_chunks = s->p->base.loss_chunks;
-    if (!s->p->open.loss_chunks || fewer.loss_chunks == chunks) return HY_OK;
-    HY_TRY(hy_plan_evaluate(s->p, &fewer, &without));
+    HY_TRY(hy_plan_evaluate(s->p, fewer, &without));
     if (without.device <= s->plan->device) return HY_OK;
-    hy_plan_reason(s->out, "loss in %d chunks: fewer chunks would need %s more for logits", chunks,
-                   beyond(&without, s->plan).text);
+    hy_plan_reason(s->out, "%s in %d chunks: %s would need %s more for %s", what, chunks, instead,
+                   beyond(&without, s->plan).text, of);
     return HY_OK;
 }
 
@@ -217,7 +215,13 @@ hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan
     HY_TRY(explain_recompute(&s));
     HY_TRY(explain_activations(&s));
     HY_TRY(explain_types(&s));
-    HY_TRY(explain_chunks(&s));
+    hy_plan_choice fewer = *c, whole = *c;
+    fewer.loss_chunks = p->base.loss_chunks;
+    whole.mlp_chunks = 1;
+    if (p->open.loss_chunks && fewer.loss_chunks != c->loss_chunks)
+        HY_TRY(explain_chunks(&s, &fewer, c->loss_chunks, "loss", "fewer chunks", "logits"));
+    if (c->mlp_chunks > 1)
+        HY_TRY(explain_chunks(&s, &whole, c->mlp_chunks, "mlps", "whole mlps", "activations"));
     HY_TRY(explain_streaming(&s));
     if (w->loan[1]) {
         int32_t batch = 0;

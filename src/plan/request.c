@@ -108,6 +108,10 @@ static hy_status choose_types(const hy_plan_request *r, const hy_precision_level
         use->weights &= r->fixed.fp8.weights;
         use->grads &= r->fixed.fp8.grads;
     }
+    if (r->settings->train.mlp_chunks > 1) { /* a scale is that of a whole tensor */
+        use->weights &= ~hy_mlp_bits();
+        use->grads &= ~hy_mlp_bits();
+    }
     use->gradient = (hy_dtype)r->settings->train.fp8_grad;
     use->is_fast = r->settings->train.fp8_fast;
     if (hy_uses_fp8(use)) return HY_OK;

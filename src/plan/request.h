@@ -29,7 +29,7 @@
 /* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
  * not known. */
 typedef struct hy_step_split {
-    int64_t batch, accum, loss_chunks;
+    int64_t batch, accum, loss_chunks, mlp_chunks;
 } hy_step_split;
 
 /* Decisions that must be kept: of a running or resumed run, or of an earlier attempt. */

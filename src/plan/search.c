@@ -5,7 +5,7 @@
  * rings and when the update runs. As many layers as fit stay on the device. consider() counts bytes
  * and seconds of the choice and compares it with the best so far. A choice whose passes alone, or
  * copies alone, take longer than the best plan is skipped. Disk is tried only if nothing fits
- * without it, and so is splitting a given micro-batch. */
+ * without it, and so are splitting a given micro-batch and mlps in chunks. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -20,6 +20,7 @@
 static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
 static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1u << 26};
 #define LOGIT_SIZES (sizeof logit_sizes / sizeof logit_sizes[0])
+#define MLP_ROWS 2048 /* of a chunk, if mlps are computed in chunks */
 #define LEAST_RING 2
 #define DEEPEST_RING 4
 #define PLACES 3
@@ -29,6 +30,7 @@ static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1
 typedef struct search {
     const hy_plan_problem *problem;
     bool may_use_disk;
+    bool tiles_mlps;
     bool is_lean;         /* try only the smallest choices: does anything fit? */
     bool is_about_device; /* minimise device memory; else host memory */
     bool has_plan;        /* best is set, whether it fits or not */
@@ -245,6 +247,8 @@ static hy_status try_batch(search *s, int32_t batch) {
     choice.batch = batch;
     choice.accum = (int32_t)(s->problem->step_sequences / batch);
     const hy_plan_problem *p = s->problem;
+    int64_t rows = (int64_t)batch * p->seq;
+    if (s->tiles_mlps) choice.mlp_chunks = hy_batch_divide(rows, rows / MLP_ROWS);
     memset(s->least, 0, sizeof s->least);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
         if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
@@ -289,13 +293,15 @@ static hy_status try_batches(search *s) {
     return s->is_lean && smallest ? try_batch(s, (int32_t)smallest) : HY_OK;
 }
 
-/* Tries choices without disk before choices with disk, and the given micro-batch before smaller
- * ones. */
+/* Tries choices without disk before choices with disk, the given micro-batch before smaller ones,
+ * and all of these with whole mlps first. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
-    for (int disk = 0; disk <= p->limits.has_folder && !s->best->fits; disk++) {
+    int ways = p->limits.has_folder ? 2 : 1;
+    for (int way = 0; way < (p->open.mlp_chunks ? 2 : 1) * ways && !s->best->fits; way++) {
         bool searches = p->open.batch && !p->keeps_batch;
-        s->may_use_disk = disk;
+        s->may_use_disk = way % ways;
+        s->tiles_mlps = way >= ways;
         HY_TRY(searches ? try_batches(s) : try_batch(s, p->base.batch));
         bool may_split = p->open.batch && p->keeps_batch && (s->is_lean || !s->best->fits);
         if (may_split) HY_TRY(try_batches(s));

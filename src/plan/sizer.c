@@ -21,6 +21,7 @@ hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice 
     return (hy_batch_options){.batch = c->batch,
                               .seq = spec->seq,
                               .chunks = c->loss_chunks,
+                              .mlp_chunks = c->mlp_chunks,
                               .dtype = hy_step_activations(dtype),
                               .grad_dtype = spec->grad_dtype,
                               .fp8 = dtype == HY_E4M3 ? spec->fp8 : (hy_fp8_use){0},
@@ -119,7 +120,8 @@ void hy_work_total(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
 static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *key) {
     for (int32_t i = z->passes->count - 1; i >= 0; i--) {
         const hy_sized_pass *a = &z->passes->pass[i];
-        if (a->batch == key->batch && a->chunks == key->chunks && a->recompute == key->recompute &&
+        if (a->batch == key->batch && a->chunks == key->chunks &&
+            a->mlp_chunks == key->mlp_chunks && a->recompute == key->recompute &&
             a->recompute_layers == key->recompute_layers && a->offloads == key->offloads &&
             a->ring_depth == key->ring_depth && a->is_eval == key->is_eval &&
             a->dtype == key->dtype && a->grad_dtype == key->grad_dtype) {
@@ -145,6 +147,7 @@ hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
     const hy_sized_pass *known = find_pass(z, out);
     hy_plan_choice choice = {.batch = out->batch,
                              .loss_chunks = out->chunks,
+                             .mlp_chunks = out->mlp_chunks,
                              .recompute = out->recompute,
                              .recompute_layers = out->recompute_layers,
                              .activations = out->offloads ? HY_PINNED : HY_DEVICE,
@@ -167,9 +170,11 @@ hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
 /* Blocks are sized with the smallest head (one token per chunk), the head without recomputing. Only
  * one unit uses the workspace at a time, so the larger counts. */
 hy_status hy_sizer_step(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype, hy_sized_pass *out) {
-    hy_sized_pass head = {.batch = c->batch, .chunks = c->loss_chunks, .dtype = dtype};
+    hy_sized_pass head = {
+        .batch = c->batch, .chunks = c->loss_chunks, .mlp_chunks = c->mlp_chunks, .dtype = dtype};
     *out = (hy_sized_pass){.batch = c->batch,
                            .chunks = c->batch * z->spec.seq,
+                           .mlp_chunks = c->mlp_chunks,
                            .recompute = c->recompute,
                            .recompute_layers = c->recompute_layers,
                            .offloads = c->activations != HY_DEVICE,
@@ -212,6 +217,7 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     for (;; factor /= 2) {
         *out = (hy_sized_pass){.batch = z->spec.eval_batch ? z->spec.eval_batch : factor * c->batch,
                                .chunks = c->loss_chunks,
+                               .mlp_chunks = c->mlp_chunks,
                                .is_eval = true,
                                .dtype = dtype};
         HY_TRY(hy_sizer_pass(z, out));
@@ -282,10 +288,7 @@ int32_t hy_sizer_chunks(const hy_sizer *z, int32_t batch, uint64_t logits) {
     uint64_t row = (uint64_t)hy_shape_vocab_rows(&spec->model->shape) *
                    hy_dtype_size(hy_step_activations(spec->types[0]));
     int64_t rows = (int64_t)batch * spec->seq;
-    int64_t wanted = (int64_t)(((uint64_t)rows * row + logits - 1) / logits);
-    if (wanted > rows) wanted = rows;
-    while (rows % wanted != 0) wanted++;
-    return (int32_t)wanted;
+    return hy_batch_divide(rows, (int64_t)(((uint64_t)rows * row + logits - 1) / logits));
 }
 
 void hy_sizer_state(hy_sizer *z, const hy_plan_choice *choice, hy_plan_state *out) {

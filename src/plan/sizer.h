@@ -11,7 +11,7 @@
 /* Sizes of one pass, cached. */
 #define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
-    int32_t batch, chunks, recompute_layers, ring_depth; /* key */
+    int32_t batch, chunks, mlp_chunks, recompute_layers, ring_depth; /* key */
     hy_recompute recompute;
     bool offloads, is_eval;
     hy_dtype dtype, grad_dtype; /* end of the key */
@@ -133,7 +133,7 @@ int32_t hy_most_slices(const hy_pass_spec *spec, const hy_plan_work *work); /* a
  * second call gives the same result. */
 hy_status hy_sizer_lend(hy_sizer *z, const hy_plan_choice *choice, hy_plan_work *work);
 
-/* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */
+/* op_times.c: compute seconds of a pass's ops; an op that runs in tiles counts once per tile. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
 double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,
                             const hy_plan_speed *speed);

@@ -113,13 +113,15 @@ static hy_status check_gguf(const hy_export_options *options) {
     return HY_OK;
 }
 
-hy_hf_writing hy_export_writing(const hy_export_options *options, const hy_observer *observer) {
+hy_hf_writing hy_export_writing(const hy_export_request *request) {
+    const hy_export_options *options = request->options;
     uint64_t most = options->max_shard_size;
     return (hy_hf_writing){.folder = options->gguf ? options->gguf : options->out,
                            .is_gguf = options->gguf,
                            .type = options->type,
                            .shard_size = most ? most : HY_DEFAULT_SHARD,
-                           .observer = observer};
+                           .observer = request->observer,
+                           .moments = request->moments};
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "hub/hf_export.h"
+#include "hub/rounding.h"
 
 #define HY_DEFAULT_SHARD 5000000000u
 
@@ -18,11 +19,22 @@ typedef struct hy_export_plan {
     hy_prompt_format prompt; /* how the run wrote its rows */
 } hy_export_plan;
 
+/* An export as its caller asks for it. */
+typedef struct hy_export_request {
+    const hy_export_options *options;
+    const hy_observer *observer;
+    const hy_moments_source *moments; /* of a calibration; NULL: numbers are rounded to nearest */
+} hy_export_request;
+
+/* hy_export and hy_merge_adapter with a calibration. */
+hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request);
+hy_status hy_export_adapter(const char *adapter, const hy_export_request *request);
+
 /* Every export checks this first. HY_ERR_INPUT: the folder has no name, or exists and may not be
  * replaced. */
 hy_status hy_export_check_out(const hy_export_options *options);
 /* What the options and the observer say about the folder or file; the caller adds the rest. */
-hy_hf_writing hy_export_writing(const hy_export_options *options, const hy_observer *observer);
+hy_hf_writing hy_export_writing(const hy_export_request *request);
 hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choice *out);
 /* `prefix` lives as long as the settings. `held` is the type of the stored weights. */
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
@@ -35,8 +47,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model, hy_
 /* export_adapter.c: is this a model folder or file, which is not a checkpoint? */
 bool hy_export_is_model(const char *name);
 /* Writes such a model. */
-hy_status hy_export_model(const char *name, const hy_export_options *options,
-                          const hy_observer *observer);
+hy_status hy_export_model(const char *name, const hy_export_request *request);
 
 /* The base model's name in an adapter: an absolute path, or the name on the hub or of a preset. */
 void hy_export_base_name(const char *model, char out[HY_PATH_MAX]);

@@ -93,17 +93,16 @@ static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t 
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* A model with the adapter merged, the adapter alone, or without one the model. */
-static hy_status write_pair(pair *p, const hy_export_options *options,
-                            const hy_observer *observer) {
+static hy_status write_pair(pair *p, const hy_export_request *request) {
     const hy_settings *s = hy_config_settings(p->config);
     const char *adapter = s->lora.adapter;
     hy_export_plan plan;
     hy_dtype_choice dtype;
-    HY_TRY(hy_export_choose_dtype(options, &dtype));
+    HY_TRY(hy_export_choose_dtype(request->options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
     HY_TRY(hy_prompt_format_read(adapter[0] ? adapter : p->base_path, &plan.prompt));
     hy_merge sum = hy_merge_begin(&p->model->shape, &p->model->params, read_pair, p);
-    hy_hf_writing writing = hy_export_writing(options, observer);
+    hy_hf_writing writing = hy_export_writing(request);
     writing.read = p->is_merged ? hy_merge_read : read_pair;
     writing.context = p->is_merged ? (void *)&sum : p;
     writing.is_adapter = adapter[0] && !p->is_merged;
@@ -119,20 +118,25 @@ static void close_pair(pair *p) {
     hy_config_destroy(p->config);
 }
 
-hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
-                           const hy_observer *observer) {
+hy_status hy_export_adapter(const char *adapter, const hy_export_request *request) {
+    const hy_export_options *options = request->options;
     pair p = {.is_merged = !options->gguf || options->merge};
-    static const hy_observer nobody = {0};
-    if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
     HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
     hy_status status = open_pair(&p, adapter, options->base);
-    if (status == HY_OK) status = write_pair(&p, options, observer);
+    if (status == HY_OK) status = write_pair(&p, request);
     if (status == HY_OK && p.is_merged)
-        hy_say_to(observer, HY_NOTE, "merged %s into the weights of %s",
+        hy_say_to(request->observer, HY_NOTE, "merged %s into the weights of %s",
                   hy_config_settings(p.config)->lora.adapter, p.base_path);
     close_pair(&p);
     return status;
+}
+
+hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
+                           const hy_observer *observer) {
+    static const hy_observer nobody = {0};
+    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    return hy_export_adapter(adapter, &request);
 }
 
 /* ---- a model without a run ------------------------------------------------------------------- */
@@ -146,8 +150,7 @@ bool hy_export_is_model(const char *name) {
            hy_path_exists(config) && !hy_path_exists(manifest);
 }
 
-hy_status hy_export_model(const char *name, const hy_export_options *options,
-                          const hy_observer *observer) {
+hy_status hy_export_model(const char *name, const hy_export_request *request) {
     pair p = {0};
     hy_model_files kind;
     hy_shape shape;
@@ -157,7 +160,7 @@ hy_status hy_export_model(const char *name, const hy_export_options *options,
     if (status == HY_OK) status = hy_shape_from_settings(hy_config_settings(p.config), &shape);
     if (status == HY_OK) status = hy_model_create(&shape, &p.model);
     if (status == HY_OK) status = hy_weight_files_open(p.base_path, p.model, &p.base);
-    if (status == HY_OK) status = write_pair(&p, options, observer);
+    if (status == HY_OK) status = write_pair(&p, request);
     close_pair(&p);
     return status;
 }

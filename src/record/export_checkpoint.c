@@ -15,6 +15,7 @@
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
+#include "hub/peft.h"
 #include "hub/requantise.h"
 #include "kernels/coded.h"
 #include "record/export.h"
@@ -217,8 +218,8 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-static hy_status write_model(saved *s, const hy_export_options *options,
-                             const hy_observer *observer) {
+static hy_status write_model(saved *s, const hy_export_request *request) {
+    const hy_export_options *options = request->options;
     hy_settings settings = *hy_config_settings(s->config.config);
     hy_export_plan plan;
     char name[HY_PATH_MAX];
@@ -235,7 +236,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
-    hy_hf_writing writing = hy_export_writing(options, observer);
+    hy_hf_writing writing = hy_export_writing(request);
     writing.read = is_merged ? hy_merge_read : read_saved;
     writing.context = is_merged ? (void *)&merge.sum : s;
     writing.is_adapter = is_adapter;
@@ -243,30 +244,29 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     hy_status status = hy_export_write(&plan, s->model, writing);
     hy_merge_end(&merge.sum);
     hy_requantise_end(&merge.base);
-    if (status == HY_OK && is_merged) report_base(s, as_files, observer);
+    if (status == HY_OK && is_merged) report_base(s, as_files, request->observer);
     return status;
 }
 
-hy_status hy_export(const char *checkpoint, const hy_export_options *options,
-                    const hy_observer *observer) {
+hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request) {
     saved s = {0};
-    static const hy_observer nobody = {0};
-    if (!observer) observer = &nobody;
-    HY_TRY(hy_export_check_out(options));
-    if (options->gguf && hy_export_is_model(checkpoint))
-        return hy_export_model(checkpoint, options, observer);
+    HY_TRY(hy_export_check_out(request->options));
+    HY_FAIL_IF(hy_peft_is_folder(checkpoint), HY_ERR_INPUT,
+               "%s is an adapter; name it with --adapter", checkpoint);
+    if (request->options->gguf && hy_export_is_model(checkpoint))
+        return hy_export_model(checkpoint, request);
     char found[HY_PATH_MAX];
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
     bool is_run = status == HY_OK && hy_path_is_dir(checkpoint) && !hy_path_exists(manifest);
     if (status == HY_OK)
         status = is_run ? hy_checkpoint_newest(checkpoint, found, sizeof found)
-                        : hy_checkpoint_find(observer, checkpoint, found);
+                        : hy_checkpoint_find(request->observer, checkpoint, found);
     if (status == HY_OK && !realpath(found, s.path))
         status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
     if (status == HY_OK) status = open_saved(&s);
     if (status == HY_OK) status = check_tensors(&s);
-    if (status == HY_OK) status = write_model(&s, options, observer);
+    if (status == HY_OK) status = write_model(&s, request);
     free(s.raw);
     hy_weight_files_close(&s.base);
     hy_safetensors_close(s.weights);
@@ -274,4 +274,11 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     hy_model_destroy(s.model);
     hy_saved_config_free(&s.config);
     return status;
+}
+
+hy_status hy_export(const char *checkpoint, const hy_export_options *options,
+                    const hy_observer *observer) {
+    static const hy_observer nobody = {0};
+    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    return hy_export_checkpoint(checkpoint, &request);
 }

@@ -114,8 +114,12 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
         hy_json_put_int(&w, "rows", s->rows);
         hy_json_put_int(&w, "rows_dropped", s->rows_dropped);
         hy_json_put_int(&w, "rows_cut", s->rows_cut);
-        if (s->row_losses[0]) hy_json_put_string(&w, "row_losses", s->row_losses);
     }
+    if (s->tokens_encoded > 0) {
+        hy_json_put_int(&w, "tokens_encoded", s->tokens_encoded);
+        hy_json_put_int(&w, "tokens_unknown", s->tokens_unknown);
+    }
+    if (s->row_losses[0]) hy_json_put_string(&w, "row_losses", s->row_losses);
     hy_json_put_string(&w, "out", s->out);
     if (extras->command[0]) hy_json_put_string(&w, "command", extras->command);
     put_results(s, &w);

@@ -16,6 +16,7 @@ typedef struct hy_plan_choice {
     hy_recompute recompute;
     int32_t recompute_layers; /* that do it; 0: all */
     int32_t loss_chunks;      /* 0: as the model has it */
+    int32_t mlp_chunks;       /* 0 or 1: whole mlps */
     hy_place state[HY_PLAN_STATES];
     hy_place activations;
     hy_place predictor;          /* place of its state: pinned or disk */

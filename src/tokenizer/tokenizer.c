@@ -77,6 +77,7 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
         hy_json *json;
         HY_TRY(hy_tokenizer_read_beside(folder, files[f], &json));
         if (!json) continue;
+        if (hy_json_get(hy_json_root(json), "add_bos_token")) t->guess = NULL;
         for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: none */
             const hy_json_node *node = hy_json_get(hy_json_root(json), roles[i].key);
             const char *text;
@@ -129,11 +130,15 @@ static hy_status find_file(const char *path, char file[PATH_MAX_BYTES]) {
     return HY_OK;
 }
 
-/* The text of a tokenizer.json for a file of any kind. ends: as in hy_sentencepiece_json. */
-static hy_status read_json(const char *file, hy_text *out, int32_t ends[2]) {
+/* The text of a tokenizer.json for a file of any kind. `pieces`: of a SentencePiece file, the rest. */
+static hy_status read_json(const char *file, hy_text *out, hy_sentencepiece *pieces) {
     hy_file_map map;
     if (hy_llama2c_tokenizer_is_named(file)) return hy_llama2c_tokenizer_json(file, out);
-    if (hy_sentencepiece_is_named(file)) return hy_sentencepiece_json(file, out, ends);
+    if (hy_sentencepiece_is_named(file)) {
+        hy_status status = hy_sentencepiece_json(file, pieces);
+        *out = pieces->json;
+        return status;
+    }
     if (hy_vocab_files_are_named(file)) return hy_vocab_files_json(file, out);
     if (hy_gguf_is_file(file)) {
         HY_TRY(hy_gguf_tokenizer_json(file, "tokenizer.json", out));
@@ -148,24 +153,26 @@ static hy_status read_json(const char *file, hy_text *out, int32_t ends[2]) {
 
 hy_status hy_tokenizer_json(const char *path, hy_text *out) {
     char file[PATH_MAX_BYTES];
-    int32_t ends[2];
+    hy_sentencepiece pieces = {0};
     HY_TRY(find_file(path, file));
-    return read_json(file, out, ends);
+    return read_json(file, out, &pieces);
 }
 
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     hy_text json = {0};
+    hy_sentencepiece pieces = {0};
     hy_tokenizer *t = NULL;
-    int32_t ends[2] = {-1, -1};
     HY_TRY(find_file(path, file));
+    bool has_pieces = hy_sentencepiece_is_named(file);
     HY_TRY(hy_gguf_is_file(file) ? hy_path_join(folder, sizeof folder, "", file)
                                  : hy_path_parent(folder, sizeof folder, file));
-    hy_status status = read_json(file, &json, ends);
+    hy_status status = read_json(file, &json, &pieces);
     if (status == HY_OK) status = hy_tokenizer_parse(hy_text_string(&json), json.size, file, &t);
     hy_text_free(&json);
     HY_TRY(status);
-    for (int i = 0; i < 2 && hy_sentencepiece_is_named(file); i++) *role(t, i) = ends[i];
+    for (int i = 0; i < 2 && has_pieces; i++) *role(t, i) = pieces.ends[i];
+    if (has_pieces) t->guess = pieces.class ? pieces.class : "sentencepiece";
     if (!hy_llama2c_tokenizer_is_named(file)) status = read_roles(t, folder);
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);
@@ -191,7 +198,9 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 }
 
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
+const char *hy_tokenizer_guess(const hy_tokenizer *t) { return t->guess; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
+int32_t hy_tokenizer_unknown(const hy_tokenizer *t) { return t->unknown; }
 
 /* ---- public functions ------------------------------------------------------------------------ */
 

@@ -1,15 +1,30 @@
 /* tokenizer.h: the functions of a tokenizer that other modules need beyond hybrid_tokenizer.h.
  *
- * Growing arrays of ids, tokens by their spelling, and positions where a text may be cut. */
+ * Growing arrays of ids, text without tokens, tokens by their spelling, and positions where a text
+ * may be cut. */
 #pragma once
 
 #include "base/text.h"
 #include "hybrid_tokenizer.h"
 
+/* Text that a tokenizer cannot spell: its unknown token (<unk>) replaces it. */
+typedef struct hy_unknown_text {
+    uint64_t count, tokens; /* unknown tokens; all tokens */
+    char example[40];       /* the beginning of the first such text; "": none */
+} hy_unknown_text;
+void hy_unknown_text_add(hy_unknown_text *sum, const hy_unknown_text *more);
+/* As above; then *from counts nothing, but keeps its example. */
+void hy_unknown_text_move(hy_unknown_text *sum, hy_unknown_text *from);
+bool hy_unknown_text_is_much(const hy_unknown_text *unknown); /* more than a tenth */
+/* Appends "3 of 90 tokens are <unk>: ...", or nothing if there are none. */
+void hy_unknown_text_describe(const hy_unknown_text *unknown, const hy_tokenizer *tokenizer,
+                              hy_text *out);
+
 /* A growing array of ids; an empty one is all zeros. */
 typedef struct hy_ids {
     int32_t *data;
     size_t count, room;
+    hy_unknown_text unknown; /* of all texts that were encoded into it */
 } hy_ids;
 hy_status hy_ids_reserve(hy_ids *ids, size_t more); /* makes room for `more` ids */
 hy_status hy_ids_append(hy_ids *ids, const int32_t *more, size_t count);
@@ -55,6 +70,10 @@ const char *hy_tokenizer_token(const hy_tokenizer *tokenizer, int32_t id, size_t
 bool hy_tokenizer_is_special(const hy_tokenizer *tokenizer, int32_t id);
 /* -1: none. */
 int32_t hy_tokenizer_bos(const hy_tokenizer *tokenizer);
+/* A SentencePiece file, and no file beside it says if a text begins with bos: then it does not, as
+ * in transformers. How the file is read: "sentencepiece", or a class of transformers. Otherwise
+ * NULL. */
+const char *hy_tokenizer_guess(const hy_tokenizer *tokenizer);
 
 /* The character that spells a byte in the printable alphabet of byte-level BPE. */
 uint32_t hy_byte_spelling(uint8_t byte);

@@ -57,6 +57,7 @@ typedef struct encode_call {
     hy_workspace *space;
     hy_ids *ids;
     bool without_special;
+    size_t spelled_unknown; /* unknown tokens that the text itself spells */
 } encode_call;
 
 /* The symbols of a word, and unknown ones that are not written yet. */
@@ -207,6 +208,7 @@ static hy_status encode_text(encode_call *call, stage at, const char *text, size
         HY_TRY(encode_text(call, at + 1, text + from, end - from, is_first && from == 0));
         if (!match.token) return HY_OK;
         HY_TRY(hy_ids_append(call->ids, &match.token->id, 1));
+        call->spelled_unknown += match.token->id == t->unknown;
         from = match.end;
     }
 }
@@ -215,6 +217,7 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
                               hy_ids *out) {
     encode_call call = {.tokenizer = t, .ids = out, .without_special = flags & HY_TOKENS_PLAIN};
     bool has_template = flags & HY_TOKENS_SPECIAL;
+    size_t before = out->count;
     call.space = borrow(t);
     if (!call.space) return hy_fail(HY_ERR_MEMORY, "not enough memory to encode text");
     call.space->left = hy_allowance_of(t->name, size);
@@ -227,7 +230,15 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     call.space->next = t->workspaces->idle;
     t->workspaces->idle = call.space;
     pthread_mutex_unlock(&t->workspaces->lock);
-    return status;
+    HY_TRY(status);
+    out->unknown.tokens += out->count - before;
+    size_t unknown = 0;
+    for (size_t i = before; i < out->count && t->unknown >= 0; i++) {
+        unknown += out->data[i] == t->unknown;
+    }
+    out->unknown.count += unknown - call.spelled_unknown;
+    bool needs_example = unknown > call.spelled_unknown && !out->unknown.example[0];
+    return needs_example ? hy_tokenizer_find_unknown(t, text, size, &out->unknown) : HY_OK;
 }
 
 hy_status hy_tokenizer_find_specials(const hy_tokenizer *t, const char *text, size_t size,

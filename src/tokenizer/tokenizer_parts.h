@@ -323,6 +323,7 @@ struct hy_tokenizer {
     hy_ids before, after; /* tokens that the template adds around a text */
     hy_decoder decoder;
     int32_t bos, eos;
+    const char *guess; /* see hy_tokenizer_guess */
     hy_workspaces *workspaces;
 };
 
@@ -344,6 +345,10 @@ void hy_unigram_fini(hy_unigram *unigram);
 /* Appends the ids of a text by the Unigram model. */
 hy_status hy_unigram_encode(const hy_tokenizer *tokenizer, hy_workspace *space, const char *text,
                             size_t size, hy_ids *out);
+
+/* Finds an example of text that has no token. */
+hy_status hy_tokenizer_find_unknown(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                                    hy_unknown_text *out);
 
 /* Whether U+2581 follows another character in the text. */
 bool hy_crosses_blank(const char *text, size_t size);

@@ -1,4 +1,5 @@
-/* tokenizer_piece_classes.c: SentencePiece files of folders that name a tokenizer_class.
+/* tokenizer_piece_classes.c: SentencePiece files of folders that name a tokenizer_class, or a
+ * model_type that has one.
  *
  * transformers merges such pieces in the order of their ids, and takes the steps before the merges
  * from the class; of the file it uses only the pieces. Added tokens come from several files:
@@ -7,6 +8,7 @@
 
 #include "base/error.h"
 #include "tokenizer/tokenizer_pieces.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 /* ---- classes --------------------------------------------------------------------------------- */
@@ -15,19 +17,21 @@
 static const char *const role_keys[ROLES] = {"unk_token",  "bos_token", "eos_token", "pad_token",
                                              "mask_token", "sep_token", "cls_token"};
 
-/* A class, and the tokens that it has where the configuration does not name them. */
+/* A class, how the model_types begin that have it without being told, and the tokens that it has
+ * where the configuration does not name them. */
 typedef struct piece_class {
-    const char *name, *roles[ROLES];
+    const char *name, *model, *roles[ROLES];
 } piece_class;
 
+/* transformers gives the other model_types no class of SentencePiece files. */
 static const piece_class classes[] = {
-    {"LlamaTokenizer", {"<unk>", "<s>", "</s>"}},
-    {"GemmaTokenizer", {"<unk>", "<bos>", "<eos>", "<pad>", "<mask>"}},
+    {"LlamaTokenizer", NULL, {"<unk>", "<s>", "</s>"}},
+    {"GemmaTokenizer", "gemma", {"<unk>", "<bos>", "<eos>", "<pad>", "<mask>"}},
 };
 
 /* The files beside a SentencePiece file; a missing one is NULL. */
 typedef struct beside {
-    hy_json *config, *map, *added;
+    hy_json *config, *map, *added, *model;
     const piece_class *class;              /* NULL: the configuration names none */
     const hy_json_node *settings, *listed; /* of the configuration: all, and added_tokens_decoder */
     const hy_json_node *roles[ROLES];      /* flags of the named tokens; may be NULL */
@@ -51,7 +55,8 @@ static void find_roles(beside *b) {
         const hy_json_node *node = hy_json_get(b->settings, role_keys[i]);
         const hy_json_node *older = hy_json_get(root_of(b->map), role_keys[i]);
         if (older && !b->listed) node = older;
-        b->role_texts[i] = node ? NULL : b->class->roles[i];
+        if (b->class) b->role_texts[i] = b->class->roles[i];
+        if (node) b->role_texts[i] = NULL;
         b->roles[i] = hy_json_type_of(node) == HY_JSON_OBJECT ? node : NULL;
         if (b->roles[i]) node = hy_json_get(node, "content");
         (void)hy_json_as_string(node, &b->role_texts[i], NULL);
@@ -59,24 +64,31 @@ static void find_roles(beside *b) {
 }
 
 static hy_status read_beside(const hy_pieces *m, const char *folder, beside *b) {
-    const char *name = NULL;
+    const char *name = NULL, *model = "";
     HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &b->config));
     HY_TRY(hy_tokenizer_read_beside(folder, "special_tokens_map.json", &b->map));
     HY_TRY(hy_tokenizer_read_beside(folder, "added_tokens.json", &b->added));
+    HY_TRY(hy_tokenizer_read_beside(folder, "config.json", &b->model));
     b->settings = root_of(b->config);
     b->listed = hy_json_get(b->settings, "added_tokens_decoder");
-    if (!hy_json_as_string(hy_json_get(b->settings, "tokenizer_class"), &name, NULL)) return HY_OK;
+    /* our own export: tokenizer.json, which the class is for, has the same meaning */
+    if (hy_json_get(b->settings, HY_SOURCE_FILE)) return HY_OK;
+    (void)hy_json_as_string(hy_json_get(root_of(b->model), "model_type"), &model, NULL);
+    (void)hy_json_as_string(hy_json_get(b->settings, "tokenizer_class"), &name, NULL);
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        if (hy_tokenizer_is_class(name, classes[i].name)) b->class = &classes[i];
+        const char *begins = classes[i].model;
+        bool is_model = begins && !name && m->type == HY_PIECES_BPE &&
+                        strncmp(model, begins, strlen(begins)) == 0;
+        if (is_model || (name && hy_tokenizer_is_class(name, classes[i].name)))
+            b->class = &classes[i];
     }
-    HY_FAIL_IF(!b->class || m->type != HY_PIECES_BPE, HY_ERR_INPUT,
+    HY_FAIL_IF(name && (!b->class || m->type != HY_PIECES_BPE), HY_ERR_INPUT,
                "%s: tokenizer_config.json names the tokenizer_class %.60s for a SentencePiece file "
                "with %s pieces; without a tokenizer.json, only LlamaTokenizer and GemmaTokenizer "
                "with BPE pieces are supported (without a tokenizer_class, the file means what the "
                "sentencepiece library makes of it)",
                m->name, name, m->type == HY_PIECES_BPE ? "BPE" : "Unigram or character");
-    find_extras(b);
-    find_roles(b);
+    if (b->class) find_extras(b);
     return HY_OK;
 }
 
@@ -190,6 +202,9 @@ static void put_llama_steps(const beside *b, hy_json_writer *w) {
     hy_pieces_put_decoder(w->text, has_prefix);
 }
 
+#define SEQUENCE(name) "{\"Sequence\": {\"id\": \"" name "\", \"type_id\": 0}}"
+#define SPECIAL(name) "{\"SpecialToken\": {\"id\": \"" name "\", \"type_id\": 0}}"
+
 /* The template: the tokens that begin and end a text, if the configuration asks for them. */
 static hy_status put_template(const hy_pieces *m, const beside *b, hy_json_writer *w) {
     int32_t ids[2] = {-1, -1};
@@ -201,12 +216,23 @@ static hy_status put_template(const hy_pieces *m, const beside *b, hy_json_write
                    "%s: tokenizer_config.json sets %s, but the %s is not a piece", m->name,
                    i ? "add_eos_token" : "add_bos_token", role_keys[1 + i]);
     }
+    hy_text_add(w->text, "\"post_processor\": ");
+    if (ids[0] < 0 && ids[1] < 0) {
+        hy_text_add(w->text, "null, ");
+        return HY_OK;
+    }
     hy_text_addf(w->text,
-                 "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": ["
-                 "%s{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}%s], \"special_tokens\": "
-                 "{\"b\": {\"ids\": [%d]}, \"e\": {\"ids\": [%d]}}}, ",
-                 ids[0] < 0 ? "" : "{\"SpecialToken\": {\"id\": \"b\"}}, ",
-                 ids[1] < 0 ? "" : ", {\"SpecialToken\": {\"id\": \"e\"}}", ids[0], ids[1]);
+                 "{\"type\": \"TemplateProcessing\", \"single\": [%s" SEQUENCE(
+                     "A") "%s], "
+                          "\"pair\": [" SEQUENCE("A") ", " SEQUENCE("B") "], \"special_tokens\": {",
+                 ids[0] < 0 ? "" : SPECIAL("bos") ", ", ids[1] < 0 ? "" : ", " SPECIAL("eos"));
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "eos" : "bos";
+        if (ids[i] >= 0)
+            hy_text_addf(w->text, "%s\"%s\": {\"id\": \"%s\", \"ids\": [%d], \"tokens\": [\"%s\"]}",
+                         i && ids[0] >= 0 ? ", " : "", name, name, ids[i], name);
+    }
+    hy_text_add(w->text, "}}, ");
     return HY_OK;
 }
 
@@ -221,7 +247,6 @@ static hy_status write_transformers(const hy_pieces *m, const beside *b, hy_json
     } else {
         put_llama_steps(b, w);
     }
-    hy_status status = put_template(m, b, w);
     put_added_tokens(b, &list);
     free(list.has_piece);
     hy_json_open_object(w, "model");
@@ -235,17 +260,25 @@ static hy_status write_transformers(const hy_pieces *m, const beside *b, hy_json
     for (int32_t i = 0; i < m->count; i++) hy_json_put_int(w, NULL, -i);
     hy_json_close_array(w);
     hy_json_close_object(w);
-    return status;
+    return HY_OK;
 }
 
-hy_status hy_pieces_write_class(const hy_pieces *m, const char *folder, hy_json_writer *w,
-                                bool *is_written) {
+hy_status hy_pieces_write_class(const hy_pieces *m, const char *folder, const int32_t ends[2],
+                                hy_json_writer *w, const char **class) {
     beside b = {0};
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] >= 0) b.role_texts[1 + i] = hy_piece_text(m, ends[i]);
+    }
     hy_status status = read_beside(m, folder, &b);
-    *is_written = b.class;
+    *class = b.class ? b.class->name : NULL;
+    if (status == HY_OK) {
+        find_roles(&b);
+        status = put_template(m, &b, w);
+    }
     if (status == HY_OK && b.class) status = write_transformers(m, &b, w);
     hy_json_free(b.config);
     hy_json_free(b.map);
     hy_json_free(b.added);
+    hy_json_free(b.model);
     return status;
 }

@@ -43,8 +43,20 @@ static inline const char *hy_piece_text(const hy_pieces *m, int32_t id) {
 void hy_pieces_put_decoder(hy_text *out, bool strips);
 void hy_pieces_put_vocab(const hy_pieces *pieces, hy_json_writer *w);
 
-/* Writes the members of a tokenizer.json as transformers understands the folder. *is_written is
- * false if no tokenizer_config.json there names a class; then nothing is written. HY_ERR_INPUT names
- * a class that is not supported. */
-hy_status hy_pieces_write_class(const hy_pieces *pieces, const char *folder, hy_json_writer *w,
-                                bool *is_written);
+/* The score that decides about a piece; NaN: no text is ever this piece by its score. least: the
+ * lowest score of a normal piece. */
+float hy_piece_score(const hy_pieces *pieces, int32_t id, float least);
+float hy_pieces_least(const hy_pieces *pieces);
+/* The pieces that are added tokens for the library. */
+void hy_pieces_put_added(const hy_pieces *pieces, hy_json_writer *w, bool is_normalized);
+
+/* Writes members of a tokenizer.json: the post-processor, and if *class is a class of transformers
+ * all others, as it understands the folder. The class is that of tokenizer_config.json, or else of
+ * config.json's model_type; NULL: none. HY_ERR_INPUT names a class that is not supported. ends: ids
+ * of the pieces that begin and end a text, by the file. */
+hy_status hy_pieces_write_class(const hy_pieces *pieces, const char *folder, const int32_t ends[2],
+                                hy_json_writer *w, const char **class);
+
+/* Writes the members that transformers reads as the library reads the file, as far as it can: the
+ * model, the normaliser, the decoder and the added tokens. */
+hy_status hy_pieces_publish(const hy_pieces *pieces, hy_json_writer *w);

@@ -224,8 +224,7 @@ void hy_pieces_put_vocab(const hy_pieces *m, hy_json_writer *w) {
 
 /* ---- the meaning of sentencepiece ------------------------------------------------------------ */
 
-/* The score that decides about a piece; NaN: no text is ever this piece by its score. */
-static float deciding_score(const hy_pieces *m, int32_t id, float least) {
+float hy_piece_score(const hy_pieces *m, int32_t id, float least) {
     if (m->types[id] == HY_PIECE_NORMAL) return m->scores[id];
     if (m->type == HY_PIECES_UNIGRAM && m->types[id] == HY_PIECE_UNKNOWN) return least - 10.0f;
     if (m->type == HY_PIECES_UNIGRAM && m->types[id] == HY_PIECE_USER_DEFINED) {
@@ -234,14 +233,19 @@ static float deciding_score(const hy_pieces *m, int32_t id, float least) {
     return NAN;
 }
 
-static void put_scores(const hy_pieces *m, hy_json_writer *w) {
+float hy_pieces_least(const hy_pieces *m) {
     float least = FLT_MAX; /* as the library begins */
     for (int32_t i = 0; i < m->count; i++) {
         if (m->types[i] == HY_PIECE_NORMAL) least = fminf(least, m->scores[i]);
     }
+    return least;
+}
+
+static void put_scores(const hy_pieces *m, hy_json_writer *w) {
+    float least = hy_pieces_least(m);
     hy_json_open_array(w, "scores");
     for (int32_t i = 0; i < m->count; i++) {
-        hy_json_put_double(w, NULL, deciding_score(m, i, least));
+        hy_json_put_double(w, NULL, hy_piece_score(m, i, least));
     }
     hy_json_close_array(w);
 }
@@ -259,17 +263,22 @@ static void put_normalizer(const hy_pieces *m, hy_text *out) {
     hy_text_add(out, "\"}, ");
 }
 
-static void write_library(const hy_pieces *m, hy_json_writer *w) {
-    put_normalizer(m, w->text);
-    hy_pieces_put_decoder(w->text, m->has_prefix || m->collapses);
+void hy_pieces_put_added(const hy_pieces *m, hy_json_writer *w, bool is_normalized) {
     hy_json_open_array(w, "added_tokens");
     for (int32_t i = 0; i < m->count; i++) {
         bool is_special = m->types[i] == HY_PIECE_CONTROL || m->types[i] == HY_PIECE_UNKNOWN;
         if (is_special || m->types[i] == HY_PIECE_USER_DEFINED) {
-            hy_tokenizer_put_added(w, i, hy_piece_text(m, i), NULL, is_special, !is_special);
+            hy_tokenizer_put_added(w, i, hy_piece_text(m, i), NULL, is_special,
+                                   is_normalized && !is_special);
         }
     }
     hy_json_close_array(w);
+}
+
+static void write_library(const hy_pieces *m, hy_json_writer *w) {
+    put_normalizer(m, w->text);
+    hy_pieces_put_decoder(w->text, m->has_prefix || m->collapses);
+    hy_pieces_put_added(m, w, true);
     hy_json_open_object(w, "model");
     hy_json_put_string(w, "type", m->type == HY_PIECES_UNIGRAM ? "Unigram" : "BPE");
     hy_json_put_string(w, "unk_token", hy_piece_text(m, m->unknown));
@@ -287,25 +296,27 @@ static void write_library(const hy_pieces *m, hy_json_writer *w) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static hy_status convert(hy_pieces *m, const char *folder, hy_text *out, int32_t roles[2]) {
+static hy_status convert(hy_pieces *m, const char *folder, hy_sentencepiece *out) {
     hy_json_writer w;
     HY_TRY(check(m));
     for (int i = 0; i < 2; i++) {
         size_t size = (size_t)(m->roles[i].end - m->roles[i].at);
-        roles[i] = hy_vocab_find(&m->vocab, (const char *)m->roles[i].at, size);
-        if (roles[i] >= 0 && m->types[roles[i]] != HY_PIECE_CONTROL) roles[i] = -1;
+        int32_t id = hy_vocab_find(&m->vocab, (const char *)m->roles[i].at, size);
+        out->ends[i] = id >= 0 && m->types[id] == HY_PIECE_CONTROL ? id : -1;
     }
-    hy_json_begin(&w, out, false);
+    hy_json_begin(&w, &out->json, false);
     hy_json_open_object(&w, NULL);
-    bool is_written;
-    hy_status status = hy_pieces_write_class(m, folder, &w, &is_written);
-    if (status == HY_OK && !is_written) write_library(m, &w);
+    hy_status status = hy_pieces_write_class(m, folder, out->ends, &w, &out->class);
+    if (status == HY_OK && !out->class) {
+        if (out->is_published) status = hy_pieces_publish(m, &w);
+        if (!out->is_published) write_library(m, &w);
+    }
     hy_json_close_object(&w);
-    return status == HY_OK ? hy_text_status(out) : status;
+    return status == HY_OK ? hy_text_status(&out->json) : status;
 }
 
 hy_status hy_sentencepiece_convert(const void *data, size_t size, const char *name,
-                                   const char *folder, hy_text *out, int32_t roles[2]) {
+                                   const char *folder, hy_sentencepiece *out) {
     static const char begins[] = "<s>", ends[] = "</s>";
     hy_pieces m = {.name = name,
                    .type = HY_PIECES_UNIGRAM,
@@ -315,7 +326,7 @@ hy_status hy_sentencepiece_convert(const void *data, size_t size, const char *na
                    .roles = {{(const uint8_t *)begins, (const uint8_t *)begins + 3},
                              {(const uint8_t *)ends, (const uint8_t *)ends + 4}}};
     hy_status status = read_model(&m, data, size);
-    if (status == HY_OK) status = convert(&m, folder, out, roles);
+    if (status == HY_OK) status = convert(&m, folder, out);
     hy_vocab_fini(&m.vocab);
     free(m.scores);
     free(m.types);
@@ -324,12 +335,12 @@ hy_status hy_sentencepiece_convert(const void *data, size_t size, const char *na
 
 bool hy_sentencepiece_is_named(const char *path) { return hy_has_ending(path, ".model"); }
 
-hy_status hy_sentencepiece_json(const char *path, hy_text *out, int32_t roles[2]) {
+hy_status hy_sentencepiece_json(const char *path, hy_sentencepiece *out) {
     char folder[4096];
     hy_file_map map;
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
     HY_TRY(hy_file_map_open(path, &map));
-    hy_status status = hy_sentencepiece_convert(map.data, map.size, path, folder, out, roles);
+    hy_status status = hy_sentencepiece_convert(map.data, map.size, path, folder, out);
     hy_file_map_close(&map);
     return status;
 }

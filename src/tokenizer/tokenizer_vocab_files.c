@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "tokenizer/tokenizer_gguf.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 
 #define PATH_MAX_BYTES 4096
 
@@ -31,7 +32,13 @@ hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
         return hy_path_join(path, size, "", has_file ? folder : "");
     }
     HY_TRY(holds(folder, "tokenizer.json", path, size, &has_file));
-    if (has_file) return HY_OK;
+    if (has_file) {
+        hy_json *config;
+        HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &config));
+        bool is_published = hy_json_get(config ? hy_json_root(config) : NULL, HY_SOURCE_FILE);
+        hy_json_free(config);
+        if (!is_published) return HY_OK;
+    }
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));
     if (has_file && has_merges) return HY_OK;

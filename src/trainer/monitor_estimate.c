@@ -41,6 +41,7 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
         bool is_planned = asked == 0 && batch == planned->batch;
         hy_plan_choice choice = {.batch = (int32_t)batch,
                                  .loss_chunks = is_planned ? planned->loss_chunks : (int32_t)asked,
+                                 .mlp_chunks = planned->mlp_chunks,
                                  .recompute = level,
                                  .activations = HY_DEVICE,
                                  .ring_depth = planned->ring_depth

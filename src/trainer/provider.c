@@ -41,6 +41,7 @@ static void settle_passes(hy_settings *s) {
     s->train.recompute = HY_RECOMPUTE_NONE;
     s->train.recompute_layers = 0;
     s->train.loss_chunks = 1;
+    s->train.mlp_chunks = 1;
     s->train.scale_lr = false;
     s->eval.eval_batch_size = 0;
     s->eval.eval_batches = 0;

@@ -150,7 +150,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
 static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {
     const hy_plan_choice *c = &e->plan->choice;
     hy_plan_request out = hy_plan_request_keeping(&e->request, e->plan);
-    out.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
+    out.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks, c->mlp_chunks};
     out.device_cap = device_cap;
     out.host_cap = host_cap;
     out.host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);

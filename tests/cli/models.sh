@@ -204,3 +204,23 @@ test_wrong_models() {
     run_model bad --out out
     expect_refusal "bad" "model.safetensors"
 }
+
+test_a_file_for_llama_cpp_is_calibrated_and_measured() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --width 64 --out out
+    expect_code 0
+    seq 4000 > text.txt
+    run_export out --gguf small.gguf --type q4_0 --calibrate text.txt
+    expect_code 0
+    expect_out "nearest"
+    expect_out "calibrated"
+    expect_same "$(grep -c ' written$' "$stdout")" 1 "files written"
+    expect_same "$(echo *.gguf*)" small.gguf "files"
+    run --eval-only --model small.gguf --data text.txt --device cpu
+    expect_code 0
+    run_export out --gguf other.gguf --type q4_0 --calibrate missing.txt
+    expect_code 2
+    expect_same "$(echo *.gguf*)" small.gguf "files after an error"
+    run_export out --out folder --calibrate text.txt
+    expect_code 2
+}

@@ -237,6 +237,54 @@ test_a_sentencepiece_file_is_a_tokenizer_from_training_to_chat() {
     expect_same "$(cat back)" "ab ab" "text"
 }
 
+test_text_without_tokens_is_counted_in_log_summary_and_report() {
+    make_base
+    cp "$pieces/unigram.model" base/tokenizer.model
+    for _ in $(seq 40); do echo '你好 and more of the words that it has'; done > text.txt
+    sed 's/.*/{"question": "the", "answer": "&"}/' text.txt > words.jsonl
+    set -- --model base --seq-len 32 --batch-size 2 --steps 2 --sample-tokens 0 --threads 1 --device cpu
+    for data in text.txt words.jsonl; do
+        run "$@" --data $data --out out-$data
+        expect_code 0
+        expect_err "$data: 40 of "
+        expect_err 'tokens are <unk>: the tokenizer has no pieces for this text, for example "你好 and'
+        expect_out "40 of "
+        grep -q '"tokens_unknown": 40' out-$data/summary.json || fail "summary.json does not count them"
+        grep -q 'tokens are &lt;unk&gt;' out-$data/report.html || fail "the report does not count them"
+    done
+    yes '你' | head -200 > val.txt
+    run "$@" --data text.txt --val-data val.txt --out held-out
+    expect_err "val.txt: 200 of "
+    expect_err "tokens are <unk>, more than a tenth"
+    "$bin/hybrid-tokenize" --tokenizer base --out shards text.txt > "$stdout" 2> "$stderr" || fail "no shards"
+    expect_err "40 of "
+    expect_err 'tokens are <unk>: the tokenizer has no pieces for this text, for example "你好'
+    "$bin/hybrid-tokenize" --tokenizer base --ids < text.txt > "$stdout" 2> "$stderr" || fail "no ids"
+    expect_err "tokens are the unknown token 0"
+}
+
+test_rows_say_which_tokens_begin_and_end_them() {
+    make_base
+    words 20 > words.jsonl
+    cp "$pieces/llama.model" base/tokenizer.model
+    set -- --model base --data words.jsonl --seq-len 32 --batch-size 2 --steps 1 --sample-tokens 0 --threads 1 \
+        --device cpu
+    says='begins with no special token (tokenizer read as by sentencepiece; "add_bos_token": true in'
+    run "$@" --show-rows 1
+    expect_out "$says tokenizer_config.json adds <s>), ends with </s>"
+    run "$@" --out out
+    expect_out "$says"
+    grep -q '"add_bos_token": false' out/model/tokenizer_config.json || fail "the export does not say that none is added"
+    expect_file out/model/tokenizer.json
+    echo '{"add_bos_token": true}' > base/tokenizer_config.json
+    run "$@" --show-rows 1
+    expect_out "; begins with <s>, ends with </s>"
+    expect_out '  1 "<s>"'
+    run "$@" --show-rows 1 --tokenizer none
+    grep -q "begins with" "$stdout" && fail "bytes have special tokens"
+    return 0
+}
+
 test_weights_of_pytorch_are_refused_with_the_line_that_converts_them() {
     make_base
     words 20 > words.jsonl
@@ -276,6 +324,15 @@ test_a_folder_without_a_tokenizer_is_trained_on_bytes_only_when_asked() {
     expect_out "bytes, 256 of the vocabulary's 600 entries"
     run --resume out --steps 4
     expect_code 0
+}
+
+test_bytes_that_a_small_vocabulary_lacks_are_not_blamed_on_a_tokenizer() {
+    rows 20 > sums.jsonl
+    echo "some text, again and again and again" > text.txt
+    run_tiny --vocab 50 --data sums.jsonl --out out
+    expect_refusal "sums.jsonl: line 1: a row has the byte 63" "there is no tokenizer" "name one with --tokenizer"
+    run_tiny --vocab 50 --data text.txt --out out
+    expect_refusal "text.txt is read as bytes 0 to 255, because there is no tokenizer" "only 50 ids" "--tokenizer"
 }
 
 test_drawn_weights_and_bytes_are_named_for_a_real_vocabulary() {

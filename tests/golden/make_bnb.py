@@ -23,8 +23,9 @@ import bitsandbytes.functional as bnb
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, BitsAndBytesConfig, Gemma3ForCausalLM,
-                          Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GraniteMoeHybridConfig,
-                          GraniteMoeHybridForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config,
+                          Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig,
+                          GPTNeoXForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM,
+                          LlamaConfig, LlamaForCausalLM, Phi3Config,
                           Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM)
 
@@ -67,6 +68,10 @@ CASES = {
     "granite4-double": (rope(*GRANITE4, 64, 64, num_local_experts=0, shared_intermediate_size=64,
                              layer_types=["attention"]), torch.bfloat16, True, torch.uint8, None,
                         64),
+    "neox-double": ((GPTNeoXForCausalLM, GPTNeoXConfig(
+        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=2,
+        vocab_size=VOCAB, max_position_embeddings=24, initializer_range=0.2)), torch.bfloat16, True,
+                    torch.uint8, None, 64),
 }
 
 
@@ -135,6 +140,7 @@ def plain_logits(cls, config, tensors, tokens):
         is_coded = name + STATE in tensors
         value = rounded(tensors, name).float() if is_coded else tensor.float()
         is_turned = is_coded and cls is GPT2LMHeadModel
+        name = name.replace("embed_out.", "lm_head.")  # the file's name of GPT-NeoX's head
         weights[name] = value.T.contiguous() if is_turned else value
     model = cls(config).eval().float()
     missing, unexpected = model.load_state_dict(weights, strict=False)

@@ -232,6 +232,10 @@ CASES = {
     "starcoder2-old": case("Starcoder2ForCausalLM", is_old=True, **WIDE, num_hidden_layers=2,
                            hidden_act="gelu", head_dim=8, use_bias=False,
                            rope_parameters=rope("linear", 300.0, factor=2.0)),
+    "starcoder2-yarn": case("Starcoder2ForCausalLM", grads=True, T=40, hidden_size=26, head_dim=6,
+                            num_attention_heads=5, num_key_value_heads=5, intermediate_size=33,
+                            hidden_act="relu2", sliding_window=11, norm_epsilon=1e-3,
+                            rope_parameters=rope("yarn", 700.0, **YARN)),
 }
 # Folders with a text model and a vision model: the text model of another case.
 MULTIMODAL = {"gemma3-multimodal": "gemma3-dual", "ministral3-multimodal": "ministral3-query"}
@@ -628,6 +632,13 @@ def pythia(layers, width, heads, vocab=50304):
     return config
 
 
+def starcoder2(layers, width, heads, kv_heads, theta):
+    return published("starcoder2", "Starcoder2ForCausalLM", layers, width, 4 * width, heads,
+                     kv_heads, 49152, rope_theta=theta, sliding_window=4096, use_bias=True,
+                     max_position_embeddings=16384, norm_epsilon=1e-5, mlp_type="default",
+                     hidden_act="gelu_pytorch_tanh", initializer_range=0.018042)
+
+
 # config.json with the fields that matter, and the number of parameters that others report for the
 # published files; None: not found.
 PUBLISHED = {
@@ -679,6 +690,8 @@ PUBLISHED = {
     "pythia-2.8b": (pythia(32, 2560, 32), 2775208960),
     "pythia-6.9b": (pythia(32, 4096, 32, 50432), 6857302016),
     "pythia-12b": (pythia(36, 5120, 40, 50688), 11846072320),
+    "starcoder2-3b": (starcoder2(30, 3072, 24, 2, 999999.4420358813), None),
+    "starcoder2-7b": (starcoder2(32, 4608, 36, 4, 1000000), None),
 }
 
 

@@ -60,6 +60,9 @@ CASES = {
     "neox-whole": ("../families/neox-serial", torch.float32,
                    dict(r=2, lora_alpha=3, target_modules=["dense_4h_to_h"],
                         modules_to_save=["query_key_value"])),
+    "neox-head": ("../families/neox-old", torch.float32,
+                  dict(r=2, lora_alpha=4, target_modules=["dense"],
+                       modules_to_save=["lm_head", "embed_in"])),
     "gemma3": ("../families/gemma3-dual", torch.float32,
                dict(r=2, lora_alpha=4, target_modules="all-linear",
                     modules_to_save=["post_attention_layernorm", "q_norm"])),
@@ -70,6 +73,9 @@ CASES = {
     "olmo2": ("../families/olmo2-plain", torch.float32,
               dict(r=2, lora_alpha=4, target_modules=["v_proj", "o_proj", "gate_proj"],
                    modules_to_save=["post_attention_layernorm", "k_norm"])),
+    "starcoder2": ("../families/starcoder2-yarn", torch.float32,
+                   dict(r=2, lora_alpha=5, target_modules=["k_proj", "c_fc", "c_proj"],
+                        modules_to_save=["o_proj", "input_layernorm"])),
 }
 
 

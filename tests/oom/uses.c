@@ -171,6 +171,24 @@ hy_status use_export(const char *folder, outcome *out) {
     return HY_OK;
 }
 
+/* The same for a file of llama.cpp. */
+hy_status use_gguf(const char *folder, outcome *out) {
+    char made[700];
+    uint64_t hash = 0, size = 0;
+    hy_export_options options = {.gguf = made, .type = "q8_0"};
+    snprintf(made, sizeof made, "%s/model.gguf", folder);
+    trial_arm();
+    hy_status status = hy_export(inside(oom_prepared, "run"), &options, NULL);
+    fault_spare();
+    if (status != HY_OK) {
+        out->is_spoiled = hy_path_exists(made);
+        return status;
+    }
+    if (hy_file_hash(made, &hash, &size) != HY_OK) return HY_ERR_INTERNAL;
+    note_number(out, (double)(hash >> 12));
+    return HY_OK;
+}
+
 /* A model's folder as transformers has it, trained on rows: packing, template, tokenizer. */
 hy_status use_rows(const char *folder, outcome *out) { return use_training(ROWS, folder, out); }
 
@@ -418,6 +436,7 @@ const scenario oom_scenarios[] = {
     {.name = "talking to a model", .work = use_inference},
     {.name = "evaluating a model", .work = use_evaluation},
     {.name = "exporting a model", .work = use_export},
+    {.name = "exporting a file for llama.cpp", .work = use_gguf},
     {.name = "tokenizers", .work = use_tokenizers},
     {.name = "a model of one's own", .work = use_own},
     {.name = "a loop of one's own", .work = use_loop},

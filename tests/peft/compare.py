@@ -42,13 +42,15 @@ RUNS = {
     "phi3-window": ["--lora-targets", "all", "--lora-modules", "norm"],
     "neox-parallel": ["--lora-targets", "all", "--lora-modules", "final_layer_norm,embed"],
     "neox-serial": ["--lora-targets", "mlp", "--lora-modules", "query_key_value"],
+    "neox-old": ["--lora-targets", "dense_4h_to_h", "--lora-modules", "head"],
     "gemma3-dual": ["--lora-targets", "attention", "--lora-modules", "post_feedforward_layernorm,k_norm"],
     "granite4-rope": ["--lora-targets", "q_proj,mlp", "--lora-modules", "o_proj"],
     "olmo2-plain": ["--lora-targets", "q_proj,down_proj", "--lora-modules", "post_attention_layernorm,q_norm"],
+    "starcoder2-yarn": ["--lora-targets", "v_proj,c_fc,c_proj", "--lora-modules", "o_proj,norm"],
 }
 FIVE = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]  # adapters of PEFT's, one of each architecture
 MORE = ["gpt2-untied-wte", "llama-whole", "qwen2-tied", "qwen3-one", "phi3", "neox", "neox-whole", "gemma3", "granite4",
-        "olmo2"]
+        "olmo2", "starcoder2", "neox-head"]
 
 
 def program(name, *args):

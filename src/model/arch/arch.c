@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/arch/config_parts.h"
 
 static const hy_family *const families[HY_ARCH_COUNT] = {
     [HY_ARCH_GPT2] = &hy_gpt2,
@@ -57,40 +58,12 @@ bool hy_family_has_key(const hy_family *family, const char *key) {
 
 /* ---- which shapes a family supports ---------------------------------------------------------- */
 
-/* Sets the options that the family's config.json has to zero. */
-static void clear_options(const hy_family *family, hy_shape *s) {
-    hy_rope_options *rope = &s->more.rope;
-    for (const hy_config_field *f = family->fields; f->key; f++) {
-        char *at = (char *)s + f->at;
-        switch (f->kind) {
-        case HY_CONFIG_NUMBER:
-        case HY_CONFIG_COUNT:
-        case HY_CONFIG_OPTIONAL:
-        case HY_CONFIG_FACTOR: memset(at, 0, sizeof(double)); break;
-        case HY_CONFIG_SWITCH: memset(at, 0, sizeof(bool)); break;
-        case HY_CONFIG_FUNCTION: s->more.function = HY_MLP_USUAL; break;
-        case HY_CONFIG_ROPE_LAYERS:
-        case HY_CONFIG_POSITIONS: memset(rope->layers, 0, sizeof rope->layers); break;
-        case HY_CONFIG_ROPE:
-            rope->beta_fast = rope->beta_slow = rope->attention_factor = 0;
-            rope->mscale = rope->mscale_all_dim = 0;
-            rope->is_untruncated = false;
-            memset(rope->short_factors, 0, sizeof rope->short_factors);
-            memset(rope->long_factors, 0, sizeof rope->long_factors);
-            if (hy_family_field(family, "llama_4_scaling_beta")) rope->query_beta = 0;
-            if (family->base->more.rope.scales_full_only) rope->local_theta = 0;
-            break;
-        default: break;
-        }
-    }
-}
-
 static bool has_these_options(const hy_family *family, const hy_shape *s) {
     hy_shape mine = *s, base = *s;
     base.more = family->base->more;
     if (family->finish) family->finish(&base);
-    clear_options(family, &mine);
-    clear_options(family, &base);
+    hy_config_clear_options(family, &mine);
+    hy_config_clear_options(family, &base);
     return memcmp(&mine.more, &base.more, sizeof base.more) == 0;
 }
 

@@ -11,6 +11,7 @@
 
 #define PAIRS HY_ROPE_PAIRS_MAX
 #define QUERY_BETA "llama_4_scaling_beta"
+#define ORIGINAL "original_max_position_embeddings"
 
 static const char *const scalings[] = {
     [HY_ROPE_UNSCALED] = "default",     [HY_ROPE_SCALED_LLAMA3] = "llama3",
@@ -99,11 +100,10 @@ static hy_status read_rotations(const hy_config_reader *r, const hy_config_reade
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     if (s->rope_scaling != HY_ROPE_SCALED_LONGROPE)
         HY_TRY(hy_config_number(r, "factor", HY_REQUIRED, &s->rope_factor));
-    if (hy_family_field(r->family, "original_max_position_embeddings"))
-        HY_TRY(hy_config_size(top, "original_max_position_embeddings", original, &original));
+    if (hy_family_field(r->family, ORIGINAL))
+        HY_TRY(hy_config_size(top, ORIGINAL, original, &original));
     if (s->rope_scaling != HY_ROPE_SCALED_DYNAMIC) /* that one grows from the context itself */
-        HY_TRY(hy_config_size(r, "original_max_position_embeddings",
-                              is_llama3 ? HY_REQUIRED : original, &original));
+        HY_TRY(hy_config_size(r, ORIGINAL, is_llama3 ? HY_REQUIRED : original, &original));
     s->rope_original_context = original;
     if (is_llama3) {
         HY_TRY(hy_config_number(r, "low_freq_factor", HY_REQUIRED, &s->rope_low_freq));
@@ -198,7 +198,7 @@ static void put_scaling(const hy_shape *s, const hy_family *family, hy_json_writ
     bool is_llama3 = s->rope_scaling == HY_ROPE_SCALED_LLAMA3;
     hy_json_put_string(w, "rope_type", scalings[s->rope_scaling]);
     if (s->rope_scaling == HY_ROPE_UNSCALED && must_say_unscaled(family)) {
-        hy_json_put_int(w, "original_max_position_embeddings", s->context);
+        hy_json_put_int(w, ORIGINAL, s->context);
         hy_json_put_real(w, QUERY_BETA, 0);
     }
     if (s->rope_scaling == HY_ROPE_UNSCALED) return;
@@ -208,7 +208,7 @@ static void put_scaling(const hy_shape *s, const hy_family *family, hy_json_writ
         put_factors(w, "long_factor", s, o->long_factors);
     }
     if (is_long || is_llama3 || s->rope_scaling == HY_ROPE_SCALED_YARN)
-        hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
+        hy_json_put_int(w, ORIGINAL, s->rope_original_context);
     if (is_llama3) {
         hy_json_put_real(w, "low_freq_factor", s->rope_low_freq);
         hy_json_put_real(w, "high_freq_factor", s->rope_high_freq);
@@ -222,9 +222,11 @@ static void put_scaling(const hy_shape *s, const hy_family *family, hy_json_writ
     put_if_set(w, "attention_factor", o->attention_factor);
 }
 
-void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
-    bool has_layers = is_by_layer(s, family);
-    if (s->rope_scaling == HY_ROPE_UNSCALED && !has_layers && !must_say_unscaled(family)) {
+void hy_config_write_scaling(const hy_config_writer *writer) {
+    const hy_shape *s = writer->shape;
+    hy_json_writer *w = writer->json;
+    bool has_layers = is_by_layer(s, writer->family);
+    if (s->rope_scaling == HY_ROPE_UNSCALED && !has_layers && !must_say_unscaled(writer->family)) {
         hy_json_put_null(w, "rope_scaling");
         return;
     }
@@ -234,7 +236,7 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
         hy_json_open_object(w, "full_attention");
         hy_json_put_real(w, "rope_theta", s->rope_theta);
     }
-    put_scaling(s, family, w);
+    put_scaling(s, writer->family, w);
     if (has_layers) {
         hy_json_close_object(w);
         hy_json_open_object(w, "sliding_attention");
@@ -245,16 +247,38 @@ void hy_config_write_rope(const hy_shape *s, const hy_family *family, hy_json_wr
     hy_json_close_object(w);
 }
 
+void hy_config_write_rope(const hy_config_writer *w, const hy_config_field *f) {
+    const hy_shape *s = w->shape;
+    hy_json_put_real(w->json, f->key, s->rope_theta);
+    hy_config_write_scaling(w);
+    if (s->rope_scaling == HY_ROPE_SCALED_LONGROPE && hy_family_field(w->family, ORIGINAL))
+        hy_json_put_int(w->json, ORIGINAL, s->rope_original_context);
+}
+
+void hy_config_clear_rope(hy_shape *s) {
+    hy_rope_options *o = &s->more.rope;
+    o->beta_fast = o->beta_slow = o->attention_factor = o->mscale = o->mscale_all_dim = 0;
+    o->is_untruncated = false;
+    memset(o->short_factors, 0, sizeof o->short_factors);
+    memset(o->long_factors, 0, sizeof o->long_factors);
+    if (o->scales_full_only) o->local_theta = 0;
+}
+
 /* ---- layers without rope --------------------------------------------------------------------- */
 
 hy_status hy_config_read_positions(hy_config_reader *r, const hy_config_field *f) {
-    const char *word;
-    HY_TRY(hy_config_word(r, f->key, "nope", &word)); /* null, too, means no rope */
+    const char *word; /* config.json without the key, or with null, has no rope */
+    HY_TRY(hy_config_word(r, f->key, r->is_options ? "rope" : "nope", &word));
     bool is_absent = strcmp(word, "nope") == 0;
     HY_FAIL_IF(!is_absent && strcmp(word, "rope") != 0, HY_ERR_INPUT,
                "%s: \"%s\" %.40s is not supported; supported: rope, nope", r->name, f->key, word);
     r->shape->more.rope.layers[0] = is_absent ? 'n' : 0;
     return HY_OK;
+}
+
+void hy_config_write_positions(const hy_config_writer *w, const hy_config_field *f) {
+    bool is_absent = w->shape->more.rope.layers[0] == 'n';
+    hy_json_put_string(w->json, f->key, is_absent ? "nope" : "rope");
 }
 
 /* Without the list, one of every no_rope_layer_interval layers has none. */
@@ -286,9 +310,9 @@ hy_status hy_config_read_rope_layers(hy_config_reader *r, const hy_config_field 
     return HY_OK;
 }
 
-void hy_config_write_rope_layers(const hy_shape *s, const hy_config_field *f, hy_json_writer *w) {
-    hy_json_open_array(w, f->key);
-    for (int32_t l = 0; l < s->layers; l++)
-        hy_json_put_int(w, NULL, hy_shape_rope(s, l) != HY_ROPE_ABSENT);
-    hy_json_close_array(w);
+void hy_config_write_rope_layers(const hy_config_writer *w, const hy_config_field *f) {
+    hy_json_open_array(w->json, f->key);
+    for (int32_t l = 0; l < w->shape->layers; l++)
+        hy_json_put_int(w->json, NULL, hy_shape_rope(w->shape, l) != HY_ROPE_ABSENT);
+    hy_json_close_array(w->json);
 }

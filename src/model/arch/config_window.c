@@ -95,26 +95,30 @@ hy_status hy_config_read_window(hy_config_reader *r, const hy_config_field *f) {
     return status;
 }
 
+static void put_types(const hy_config_writer *w, const char *key, const char *full,
+                      const char *sliding) {
+    hy_json_open_array(w->json, key);
+    for (int32_t l = 0; l < w->shape->layers; l++)
+        hy_json_put_string(w->json, NULL, hy_shape_window(w->shape, l) ? sliding : full);
+    hy_json_close_array(w->json);
+}
+
 /* A family with a pattern of its own needs the list even without a window. */
-void hy_config_write_window(const hy_shape *s, const hy_family *family, hy_json_writer *w) {
-    if ((s->sliding_window && s->sliding_layers[0]) || family->window_period) {
-        hy_json_open_array(w, "layer_types");
-        for (int32_t l = 0; l < s->layers; l++) {
-            hy_json_put_string(w, NULL,
-                               hy_shape_window(s, l) ? "sliding_attention" : "full_attention");
-        }
-        hy_json_close_array(w);
-    }
-    if (s->sliding_window || family->window_period)
-        hy_json_put_int(w, "sliding_window", s->sliding_window ? s->sliding_window : s->context);
+void hy_config_write_window(const hy_config_writer *w, const hy_config_field *f) {
+    const hy_shape *s = w->shape;
+    int32_t window = s->sliding_window, period = w->family->window_period;
+    if ((window && s->sliding_layers[0]) || period)
+        put_types(w, "layer_types", "full_attention", "sliding_attention");
+    if (window || period)
+        hy_json_put_int(w->json, f->key, window ? window : s->context);
     else
-        hy_json_put_null(w, "sliding_window");
-    if (hy_family_field(family, "use_sliding_window"))
-        hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    if (!hy_family_field(family, "max_window_layers")) return;
+        hy_json_put_null(w->json, f->key);
+    if (hy_family_field(w->family, "use_sliding_window"))
+        hy_json_put_bool(w->json, "use_sliding_window", window > 0);
+    if (!hy_family_field(w->family, "max_window_layers")) return;
     int32_t first = 0; /* the closest setting for versions of transformers without layer_types */
     while (first < s->layers && hy_shape_window(s, first) == 0) first++;
-    hy_json_put_int(w, "max_window_layers", first);
+    hy_json_put_int(w->json, "max_window_layers", first);
 }
 
 hy_status hy_config_read_attentions(hy_config_reader *r, const hy_config_field *f) {
@@ -130,4 +134,8 @@ hy_status hy_config_read_attentions(hy_config_reader *r, const hy_config_field *
                    f->key, kind[0] ? kind : "an entry that is not a string");
     }
     return HY_OK;
+}
+
+void hy_config_write_attentions(const hy_config_writer *w, const hy_config_field *f) {
+    put_types(w, f->key, "attention", NULL); /* such a family has no windows */
 }
