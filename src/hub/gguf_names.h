@@ -15,7 +15,7 @@ extern const hy_config_field hy_gguf_fields[];
 /* The key of norm_eps, without that name. */
 const char *hy_gguf_norm_key(const hy_shape *shape);
 
-/* HY_ERR_INPUT if llama.cpp cannot run such a model, with the reason. The observer (may be NULL) is
+/* HY_ERR_INPUT if llama.cpp cannot run such a model, with the reason. The observer is
  * warned if it runs the model differently beyond some length. */
 hy_status hy_gguf_check(const hy_shape *shape, const hy_observer *observer);
 
