@@ -312,7 +312,8 @@ START_TEST(a_run_and_its_model_are_evaluated_in_the_format_of_its_rows) {
         must(hy_config_set(config, "device", "cpu", HY_FROM_CALLER));
         must(hy_evaluate(config, NULL, &found[i]));
         ck_assert_str_eq(found[i].row_format,
-                         "prompt and completion; chat template lines; loss on answers");
+                         "prompt and completion; chat template lines; loss on answers; begins with "
+                         "no special token, ends with <|endoftext|>");
         must(hy_evaluation_json(&found[i], &json));
         ck_assert_ptr_nonnull(strstr(json, "\"row_format\": \"prompt and completion; chat"));
         hy_free(json);

@@ -129,7 +129,7 @@ test_two_ranks_train_what_one_does_and_rank_0_prints() {
     run_tiny --ranks 2 --out two
     expect_code 0
     expect_empty "$stderr"
-    expect_lines "$stdout" "held-out loss" 1
+    expect_lines "$stdout" ": held-out loss" 1
     expect_lines "$stdout" "everything is in two" 1
     expect_file two/report.html
     losses one > one.losses
@@ -256,7 +256,7 @@ test_ranks_by_torchruns_variables() {
     expect_code 0
     wait $other
     expect_same $? 0 "exit code of rank 1"
-    expect_lines "$stdout" "held-out loss" 1
+    expect_lines "$stdout" ": held-out loss" 1
 }
 
 test_ranks_with_other_settings_are_refused() {
@@ -520,7 +520,7 @@ test_mpirun_starts_ranks() {
         timeout -k 5 100 mpirun -n 2 "$program" $tiny --transport $link --out $link > "$stdout" 2> "$stderr"
         code=$?
         expect_code 0
-        expect_lines "$stdout" "held-out loss" 1
+        expect_lines "$stdout" ": held-out loss" 1
     done
     run_tiny --ranks 2 --out ours
     expect_same "$(losses auto | cksum)" "$(losses ours | cksum)" "losses over MPI"
