@@ -204,7 +204,13 @@ static hy_status read_llama3(const key_reader *r) {
     double divisors[HY_ROPE_PAIRS_MAX], blend[2], turns[2];
     HY_TRY(read_factors(r, "rope_freqs.weight", count, divisors));
     double factor = divisors[count - 1];
-    if (factor == 1 || s->rope_scaling != HY_ROPE_UNSCALED) return HY_OK;
+    bool is_plain = true;
+    for (int32_t i = 0; i < count; i++) is_plain &= divisors[i] == 1;
+    if (is_plain) return HY_OK;
+    HY_FAIL_IF(factor == 1 || s->rope_scaling != HY_ROPE_UNSCALED, HY_ERR_INPUT,
+               "%s: rope_freqs.weight is not of the form of Llama 3, or stands beside another rope "
+               "scaling",
+               r->path);
     s->rope_scaling = HY_ROPE_SCALED_LLAMA3;
     s->rope_factor = factor;
     s->rope_low_freq = 1;
@@ -286,8 +292,9 @@ static hy_status read_scaling(const key_reader *r) {
     HY_FAIL_IF(!is_yarn && !is_linear && strcmp(type, "none") != 0, HY_ERR_INPUT,
                "%s: %s is %.40s; supported: none, linear, yarn, longrope", r->path,
                key_of(r, "rope.scaling.type").text, type);
-    if (!is_yarn && !is_linear) s->rope_original_context = 0;
-    if (factor <= 0 || (!is_yarn && factor == 1)) return HY_OK;
+    bool is_none = !is_yarn && !is_linear;
+    if (is_none) s->rope_original_context = 0;
+    if (is_none || factor <= 0 || (!is_yarn && factor == 1)) return HY_OK;
     s->rope_factor = factor;
     s->rope_scaling = is_yarn ? HY_ROPE_SCALED_YARN : HY_ROPE_SCALED_LINEAR;
     return is_yarn ? read_yarn(r) : HY_OK;

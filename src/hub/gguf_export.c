@@ -6,7 +6,6 @@
 #include "hub/gguf_export.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,13 +27,6 @@
 #define QUANTISATION 2  /* the version of the block formats */
 #define LARGEST_F16 65504.0f
 
-/* The moments of a matrix, shared by the pieces of its tensors. The last user frees them. */
-typedef struct shared_moments {
-    hy_moments moments;
-    int32_t param;
-    atomic_int users;
-} shared_moments;
-
 typedef struct export_job {
     const hy_hf_writing *w;
     const hy_gguf_mix *mix;
@@ -47,9 +39,10 @@ typedef struct export_job {
     hy_gguf_writer *out;
     int32_t at; /* the tensor and the row that are read next */
     int64_t row;
-    int64_t done, total;  /* elements */
-    hy_error failure;     /* of reading */
-    shared_moments *held; /* of the parameter that is being read; NULL: no calibration */
+    int64_t done, total; /* elements */
+    hy_error failure;    /* of reading */
+    int32_t end;         /* the tensor before which this pass over pieces ends */
+    hy_moments moments;  /* of their parameter; size 0: rounded to nearest */
 } export_job;
 
 /* Some rows of a tensor. */
@@ -59,7 +52,6 @@ typedef struct piece {
     int64_t rows;
     float *numbers, *paired;
     char *bytes;
-    shared_moments *moments; /* or NULL */
 } piece;
 
 /* ---- names and types ------------------------------------------------------------------------- */
@@ -81,6 +73,11 @@ hy_status hy_gguf_check_type(const char *type, bool is_adapter) {
                               is_adapter ? "; --merge writes a whole model" : "");
     hy_text_free(&accepted);
     return status;
+}
+
+bool hy_gguf_is_plain(const char *type) {
+    const hy_gguf_mix *mix = hy_gguf_mix_find(type);
+    return mix && hy_block_traits_of(mix->type)->elements == 1;
 }
 
 static void choose_mix(export_job *e) {
@@ -221,44 +218,17 @@ static int64_t rows_at_once(const hy_hf_name *name) {
     return name->ndim == 1 || rows > name->rows ? name->rows : rows;
 }
 
-static void leave_moments(shared_moments **moments) {
-    shared_moments *m = *moments;
-    *moments = NULL;
-    if (!m || atomic_fetch_sub(&m->users, 1) > 1) return;
-    hy_moments_fini(&m->moments);
-    free(m);
-}
-
-/* The moments of a parameter, for one more user; stay NULL if there is no calibration for it. */
-static hy_status share_moments(export_job *e, int32_t param, shared_moments **out) {
-    const hy_moments_source *source = e->w->moments;
-    if (!source) return HY_OK;
-    if (!e->held || e->held->param != param) {
-        leave_moments(&e->held);
-        e->held = calloc(1, sizeof *e->held);
-        if (!e->held) return hy_fail(HY_ERR_MEMORY, "not enough memory for calibration");
-        e->held->param = param;
-        e->held->users = 1;
-        HY_TRY(source->factored(source->context, &e->w->params->list[param], &e->held->moments));
-    }
-    if (e->held->moments.size == 0) return HY_OK;
-    atomic_fetch_add(&e->held->users, 1);
-    *out = e->held;
-    return HY_OK;
-}
-
 /* Reads the next piece; false: none is left, or reading failed. */
 static bool next_piece(void *context, void *slot) {
     export_job *e = context;
     piece *p = slot;
-    if (e->at == e->count || e->failure.status != HY_OK) return false;
+    if (e->at == e->end || e->failure.status != HY_OK) return false;
     const hy_hf_name *name = &e->names[e->at];
     int64_t rows = rows_at_once(name), left = name->rows - e->row;
     p->tensor = e->at;
     p->rows = rows < left ? rows : left;
     hy_status status = e->w->read(e->w->context, name->param, (name->row + e->row) * name->cols,
                                   p->rows * name->cols, p->numbers);
-    if (status == HY_OK) status = share_moments(e, name->param, &p->moments);
     e->row += p->rows;
     if (e->row == name->rows) e->at++, e->row = 0;
     if (status != HY_OK) hy_error_save(&e->failure, status);
@@ -295,13 +265,16 @@ static hy_status encode_piece(void *context, void *slot) {
     for (int64_t i = 0; i < count && offset != 0; i++) numbers[i] += offset;
     bool is_vector = name->ndim == 1;
     hy_status status = HY_OK;
-    if (p->moments && hy_block_traits_of(type)->elements > 1)
-        status = hy_round_rows(type, numbers, p->rows, &p->moments->moments, 1, p->bytes);
+    if (e->moments.size > 0 && hy_block_traits_of(type)->elements > 1)
+        status = hy_round_rows(type, numbers, p->rows, &e->moments, 1, p->bytes);
     else
         hy_blocks_encode(type, numbers, is_vector ? 1 : p->rows, is_vector ? count : name->cols,
                          NULL, p->bytes);
-    leave_moments(&p->moments);
-    return status;
+    HY_TRY(status);
+    HY_FAIL_IF(!hy_blocks_are_finite(type, p->bytes, count), HY_ERR_NUMERIC,
+               "%s contains numbers that are too large for %s; use --type bf16", name->name,
+               hy_block_traits_of(type)->name);
+    return HY_OK;
 }
 
 static hy_status write_piece(void *context, void *slot, bool is_caller) {
@@ -318,7 +291,6 @@ static hy_status write_piece(void *context, void *slot, bool is_caller) {
 
 static void free_pieces(piece *pieces, int32_t count) {
     for (int32_t i = 0; pieces && i < count; i++) {
-        leave_moments(&pieces[i].moments);
         free(pieces[i].numbers);
         free(pieces[i].paired);
         free(pieces[i].bytes);
@@ -348,20 +320,35 @@ static hy_status make_pieces(const export_job *e, int32_t count, piece **out) {
     return hy_fail(HY_ERR_MEMORY, "not enough memory to write weights");
 }
 
+/* With calibration, one parameter at a time: its moments are measured on this thread. */
+static hy_status write_parameters(export_job *e, const hy_in_order *job) {
+    const hy_moments_source *source = e->w->moments;
+    while (e->at < e->count && e->failure.status == HY_OK) {
+        int32_t param = e->names[e->at].param;
+        for (e->end = e->at; e->end < e->count && e->names[e->end].param == param;) e->end++;
+        hy_moments_fini(&e->moments);
+        HY_TRY(source->factored(source->context, &e->w->params->list[param], &e->moments));
+        HY_TRY(hy_in_order_run(job));
+    }
+    return HY_OK;
+}
+
 static hy_status write_tensors(export_job *e) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int32_t workers = cores < 1 ? 1 : cores > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)cores;
     piece *pieces;
     HY_TRY(make_pieces(e, workers, &pieces));
-    hy_status status = hy_in_order_run(&(hy_in_order){.context = e,
-                                                      .next = next_piece,
-                                                      .work = encode_piece,
-                                                      .done = write_piece,
-                                                      .slots = pieces,
-                                                      .slot_size = sizeof *pieces,
-                                                      .workers = workers});
+    hy_in_order job = {.context = e,
+                       .next = next_piece,
+                       .work = encode_piece,
+                       .done = write_piece,
+                       .slots = pieces,
+                       .slot_size = sizeof *pieces,
+                       .workers = workers};
+    e->end = e->count;
+    hy_status status = e->w->moments ? write_parameters(e, &job) : hy_in_order_run(&job);
+    hy_moments_fini(&e->moments);
     free_pieces(pieces, workers);
-    leave_moments(&e->held);
     if (status == HY_OK) status = hy_error_restore(&e->failure);
     for (int i = 0; i < e->made_count && status == HY_OK; i++)
         status = hy_gguf_put(e->out, e->made[i].values,

@@ -416,10 +416,12 @@ static hy_status put_special(const vocabulary *v, const char *source, hy_gguf_ke
     int32_t unknown = hy_tokenizer_find(v->tokens, text_of(v->model, "unk_token"));
     put_id(v, "tokenizer.ggml.unknown_token_id", unknown, keys);
     put_id(v, "tokenizer.ggml.padding_token_id", pad, keys);
-    HY_TRY(hy_tokenizer_encode(v->tokens, "", 0, HY_TOKENS_SPECIAL, &around));
+    hy_status status = hy_tokenizer_encode(v->tokens, "", 0, HY_TOKENS_SPECIAL, &around);
     bool has_bos = around.count > 0 && around.data[0] == bos;
-    bool has_eos = around.count > 0 && around.data[around.count - 1] == eos;
+    size_t others = around.count - (has_bos ? 1 : 0); /* bos and eos may be one token */
+    bool has_eos = others > 0 && around.data[around.count - 1] == eos;
     hy_ids_free(&around);
+    HY_TRY(status);
     hy_gguf_put_bool(keys, "tokenizer.ggml.add_bos_token", has_bos);
     hy_gguf_put_bool(keys, "tokenizer.ggml.add_eos_token", has_eos);
     return HY_OK;
@@ -582,6 +584,10 @@ hy_status hy_gguf_put_tokenizer(const hy_hf_writing *w, int32_t vocab, hy_gguf_k
     vocabulary v = {
         .path = is_named ? w->tokenizer : found, .observer = w->observer, .count = vocab};
     if (!v.path[0]) {
+        HY_FAIL_IF(vocab > HY_BYTE_VOCAB, HY_ERR_INPUT,
+                   "the model has %d token ids and no tokenizer, and llama.cpp needs one; name the "
+                   "model's folder (--base FOLDER), or train with --tokenizer",
+                   vocab);
         hy_say_to(w->observer, HY_NOTE,
                   "the model has no tokenizer: its tokens are written as bytes");
         put_bytes(vocab, keys);

@@ -1,14 +1,15 @@
 /* export_trials.c: writes a file for llama.cpp in several ways, measures the held-out loss of each, and
  * keeps the best. See hybrid.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sized.h"
+#include "hub/gguf_export.h"
 #include "infer/calibrate.h"
 #include "record/export.h"
 
@@ -23,7 +24,7 @@ typedef struct trials {
     hy_observer observer;
     bool is_heard; /* the first file is exported: what is said of the others is the same */
     hy_evaluation list[MOST];
-    char path[MOST][HY_PATH_MAX]; /* of the files; "": none */
+    char folder[MOST][HY_PATH_MAX], path[MOST][HY_PATH_MAX]; /* of the files; "": none */
     int32_t count;
 } trials;
 
@@ -74,29 +75,30 @@ static void pass_progress(void *user, const char *what, double fraction) {
     if (t->caller->on_progress) t->caller->on_progress(t->caller->user, what, fraction);
 }
 
-/* Writes a file beside the one that is asked for, and measures it. */
-static hy_status try_rounding(trials *t, const char *name, const hy_moments_source *moments) {
+/* Writes a file with the name that was asked for, in a hidden folder beside it. */
+static hy_status write_trial(trials *t, const char *name, const hy_moments_source *moments) {
     hy_export_options options = *t->options;
     hy_export_request request = {&options, &t->observer, moments};
-    hy_evaluation *one = &t->list[t->count];
-    char *path = t->path[t->count++];
-    struct stat file;
-    int length = snprintf(path, HY_PATH_MAX, "%s.%s.gguf", t->options->gguf, name);
-    HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", t->options->gguf);
+    const char *slash = strrchr(options.gguf, '/'), *base = slash ? slash + 1 : options.gguf;
+    char *folder = t->folder[t->count], *path = t->path[t->count];
+    snprintf(t->list[t->count].rounding, sizeof t->list[0].rounding, "%s", name);
+    int length = snprintf(folder, HY_PATH_MAX, "%.*s.%s.%s", (int)(base - options.gguf),
+                          options.gguf, base, name);
+    HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", options.gguf);
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, base));
+    if (hy_path_exists(folder)) HY_TRY(hy_dir_remove(folder)); /* of an export that was killed */
+    HY_FAIL_IF(mkdir(folder, 0777) != 0, HY_ERR_IO, "cannot create %s: %s", folder,
+               strerror(errno));
+    t->is_heard = t->count == 1;
+    t->count++;
     options.gguf = path;
-    options.overwrite = true;
-    t->is_heard = t->count == 2;
+    options.calibrate = NULL;
     hy_status status = hy_export_checkpoint(t->checkpoint, &request);
     t->is_heard = false;
-    HY_TRY(status);
-    HY_FAIL_IF(stat(path, &file) != 0, HY_ERR_IO, "%s is gone", path);
-    HY_TRY(measure(t, path, one));
-    one->bytes = (uint64_t)file.st_size;
-    snprintf(one->rounding, sizeof one->rounding, "%s", name);
-    return HY_OK;
+    return status;
 }
 
-static hy_status try_calibrated(trials *t) {
+static hy_status write_calibrated(trials *t) {
     hy_config *config = NULL;
     hy_calibration *calibration = NULL;
     hy_status status = configure(t, NULL, t->options->calibrate, &config);
@@ -104,11 +106,23 @@ static hy_status try_calibrated(trials *t) {
         status = hy_calibration_open(config, &t->observer, CALIBRATION_TOKENS, &calibration);
     if (status == HY_OK) {
         hy_moments_source source = hy_calibration_source(calibration);
-        status = try_rounding(t, "calibrated", &source);
+        status = write_trial(t, "calibrated", &source);
     }
     hy_calibration_close(calibration);
     hy_config_destroy(config);
     return status;
+}
+
+static hy_status measure_trial(trials *t) {
+    hy_evaluation *one = &t->list[t->count - 1];
+    hy_evaluation named = *one;
+    struct stat file;
+    const char *path = t->path[t->count - 1];
+    HY_FAIL_IF(stat(path, &file) != 0, HY_ERR_IO, "%s is gone", path);
+    HY_TRY(measure(t, path, one));
+    one->bytes = (uint64_t)file.st_size;
+    memcpy(one->rounding, named.rounding, sizeof one->rounding);
+    return HY_OK;
 }
 
 /* The file with the lowest loss gets the name that was asked for. */
@@ -119,16 +133,37 @@ static hy_status keep_best(trials *t) {
     }
     HY_FAIL_IF(rename(t->path[best], t->options->gguf) != 0, HY_ERR_IO, "cannot rename %s to %s",
                t->path[best], t->options->gguf);
-    t->path[best][0] = 0;
     t->list[best].is_written = true;
     return HY_OK;
 }
 
+static hy_status check(const trials *t) {
+    const hy_export_options *o = t->options;
+    hy_config *config = NULL;
+    HY_TRY(hy_export_check_out(o));
+    HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type)), HY_ERR_INPUT,
+               "calibration is for types in blocks, such as q4_k_m; %s is not rounded to a grid",
+               o->type ? o->type : "the model's own type");
+    HY_FAIL_IF(hy_export_is_model(t->checkpoint) && !t->losses->data, HY_ERR_INPUT,
+               "%s has no held-out data; name some (--data FILE)", t->checkpoint);
+    hy_status status = configure(t, NULL, t->losses->data, &config);
+    bool is_adapter = status == HY_OK && hy_config_settings(config)->lora.lora;
+    hy_config_destroy(config);
+    HY_TRY(status);
+    HY_FAIL_IF(is_adapter && !o->merge && !o->onto, HY_ERR_INPUT,
+               "%s has adapters, which are not measured alone; use --merge", t->checkpoint);
+    return HY_OK;
+}
+
 static hy_status run(trials *t) {
-    HY_TRY(hy_export_check_out(t->options));
+    HY_TRY(check(t));
     HY_TRY(measure(t, NULL, &t->list[t->count++]));
-    HY_TRY(try_rounding(t, "nearest", NULL));
-    if (t->options->calibrate) HY_TRY(try_calibrated(t));
+    if (t->options->calibrate) {
+        HY_TRY(write_calibrated(t));
+        HY_TRY(measure_trial(t));
+    }
+    HY_TRY(write_trial(t, "nearest", NULL));
+    HY_TRY(measure_trial(t));
     return keep_best(t);
 }
 
@@ -152,7 +187,8 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
     hy_status status =
         t && copies ? run(t) : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     for (int32_t i = 0; t && i < t->count; i++) {
-        if (t->path[i][0]) unlink(t->path[i]);
+        if (t->folder[i][0] && hy_dir_remove(t->folder[i]) != HY_OK && status == HY_OK)
+            status = HY_ERR_IO;
         if (copies) hy_copy_sized(copies + (size_t)i * size, size, &t->list[i], sizeof t->list[i]);
     }
     if (status == HY_OK) {

@@ -136,6 +136,9 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
                            const hy_observer *observer) {
     static const hy_observer nobody = {0};
     hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    HY_FAIL_IF(options->calibrate, HY_ERR_INPUT,
+               "--calibrate needs a run or a model folder; merge the adapter into a folder first "
+               "(--out FOLDER), and export that");
     return hy_export_adapter(adapter, &request);
 }
 
@@ -152,6 +155,11 @@ bool hy_export_is_model(const char *name) {
 
 hy_status hy_export_model(const char *name, const hy_export_request *request) {
     pair p = {0};
+    const hy_export_options *o = request->options;
+    HY_FAIL_IF(o->merge || o->onto || (o->base && o->base[0]), HY_ERR_INPUT,
+               "%s is a model without adapters; --merge, --merge-onto and --base are for a run or "
+               "for --adapter",
+               name);
     hy_model_files kind;
     hy_shape shape;
     hy_status status = hy_config_create(&p.config);

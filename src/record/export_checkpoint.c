@@ -280,5 +280,6 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer) {
     static const hy_observer nobody = {0};
     hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    HY_FAIL_IF(options->calibrate, HY_ERR_INPUT, "hy_export_evaluate takes calibration text");
     return hy_export_checkpoint(checkpoint, &request);
 }

@@ -33,8 +33,6 @@ hy_status hy_engine_make_model(hy_engine *e);
 
 /* ---- data.c: the data set and the tokenizer -------------------------------------------------- */
 
-#define HY_BYTE_VOCAB 512 /* a larger vocabulary is that of a tokenizer */
-
 /* What the settings ask of a data set; the options point into this struct. */
 typedef struct hy_data_request {
     char data[HY_TEXT_MAX];

@@ -224,3 +224,17 @@ test_a_file_for_llama_cpp_is_calibrated_and_measured() {
     run_export out --out folder --calibrate text.txt
     expect_code 2
 }
+
+test_what_cannot_be_measured_is_refused_at_once() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --out out
+    expect_code 0
+    run_export out/model --gguf x.gguf --type q4_0 --eval-batches 1
+    expect_export_refusal "out/model has no held-out data" "--data"
+    seq 4000 > text.txt
+    run_export out --gguf x.gguf --type bf16 --calibrate text.txt
+    expect_export_refusal "types in blocks" "bf16"
+    run_export out/model --gguf x.gguf --merge
+    expect_export_refusal "out/model" "without adapters"
+    expect_same "$(find . -name '*.gguf*')" "" "files"
+}
