@@ -377,6 +377,13 @@ static hy_status read_tensors(const key_reader *r) {
     HY_FAIL_IF(s->vocab > 0 && s->vocab != table->shape[0], HY_ERR_INPUT,
                "%s: %s is %d, but tensor token_embd.weight has %lld rows", r->path,
                key_of(r, "vocab_size").text, s->vocab, (long long)table->shape[0]);
+    HY_FAIL_IF((size_t)s->layers > hy_gguf_count(r->file), HY_ERR_INPUT,
+               "%s: %s is %d, but the file has only %zu tensors", r->path,
+               key_of(r, "block_count").text, s->layers, hy_gguf_count(r->file));
+    bool is_causal = true;
+    hy_gguf_as_bool(value_of(r, "attention.causal"), 0, &is_causal);
+    HY_FAIL_IF(!is_causal, HY_ERR_INPUT, "%s: %s is false; only causal attention is supported",
+               r->path, key_of(r, "attention.causal").text);
     s->vocab = (int32_t)table->shape[0];
     s->has_tied_head = !has_tensor(r, "output.weight");
     s->has_qkv_bias = has_tensor(r, "blk.0.attn_q.bias") || has_tensor(r, "blk.0.attn_qkv.bias");
@@ -398,6 +405,8 @@ static hy_status check_others(const key_reader *r) {
         " rope.scale_linear attention.sliding_window attention.sliding_window_pattern"
         " attention.key_length_swa attention.value_length_swa attention.causal ";
     static const char *const parts[] = {"expert_count", "lora_rank", "nextn_predict", "altup"};
+    /* These change the numbers and not the tensors; 0 and 1 change nothing. */
+    static const char *const changes[] = {"scale", "softcapping", "clamp", "alibi", "temperature"};
     size_t length = strlen(r->family->gguf.name);
     for (size_t i = 0; i < hy_gguf_key_count(r->file); i++) {
         const char *key;
@@ -419,6 +428,12 @@ static hy_status check_others(const key_reader *r) {
             HY_FAIL_IF(strstr(name, parts[k]) && !is_zero, HY_ERR_INPUT,
                        "%s: key %.100s says that the model has parts that are not supported",
                        r->path, key);
+        }
+        bool is_neutral = is_zero || number == 1;
+        for (size_t k = 0; k < sizeof changes / sizeof changes[0]; k++) {
+            HY_FAIL_IF(strstr(name, changes[k]) && !is_neutral, HY_ERR_INPUT,
+                       "%s: key %.100s is %g, which models of architecture %s do not have here",
+                       r->path, key, number, r->family->gguf.name);
         }
         if (!is_zero)
             hy_text_addf(r->notes, "%s: key %.100s is not known and was not used\n", r->path, key);

@@ -349,6 +349,8 @@ static hy_status write_tensors(export_job *e) {
     hy_status status = e->w->moments ? write_parameters(e, &job) : hy_in_order_run(&job);
     hy_moments_fini(&e->moments);
     free_pieces(pieces, workers);
+    const hy_observer *observer = e->w->observer;
+    if (observer && observer->on_progress) observer->on_progress(observer->user, "writing", 1);
     if (status == HY_OK) status = hy_error_restore(&e->failure);
     for (int i = 0; i < e->made_count && status == HY_OK; i++)
         status = hy_gguf_put(e->out, e->made[i].values,

@@ -462,6 +462,19 @@ static hy_status take_partial(const export_job *e, hy_lock **lock) {
     return status;
 }
 
+/* A folder with a SentencePiece file alone gets the files that transformers needs. The run may not
+ * have used this tokenizer, so one that is not supported is copied as it is. */
+static hy_status publish_tokenizer(const export_job *e) {
+    char pieces[HY_HF_PATH_MAX] = "";
+    hy_status status = hy_tokenizer_file(e->w->source, pieces, sizeof pieces);
+    if (status == HY_OK && hy_sentencepiece_is_named(pieces))
+        status = hy_hf_publish_pieces(pieces, e->partial);
+    if (status != HY_ERR_INPUT) return status;
+    hy_say_to(e->w->observer, HY_WARNING, "the tokenizer was copied as it is: %s",
+              hy_error_message());
+    return HY_OK;
+}
+
 static hy_status fill_partial(const export_job *e) {
     if (e->w->is_adapter) {
         hy_text text = {0};
@@ -473,10 +486,8 @@ static hy_status fill_partial(const export_job *e) {
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
-    char pieces[HY_HF_PATH_MAX] = "";
     bool is_named = e->w->tokenizer && e->w->tokenizer[0];
-    if (has_source(e) && !is_named) HY_TRY(hy_tokenizer_file(e->w->source, pieces, sizeof pieces));
-    if (hy_sentencepiece_is_named(pieces)) HY_TRY(hy_hf_publish_pieces(pieces, e->partial));
+    if (has_source(e) && !is_named) HY_TRY(publish_tokenizer(e));
     hy_hf_tokens tokens;
     bool has_tokens = false; /* of a tokenizer other than the source's */
     hy_text config = {0}, generation = {0};

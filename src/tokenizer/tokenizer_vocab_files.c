@@ -35,9 +35,14 @@ hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
     if (has_file) {
         hy_json *config;
         HY_TRY(hy_tokenizer_read_beside(folder, "tokenizer_config.json", &config));
-        bool is_published = hy_json_get(config ? hy_json_root(config) : NULL, HY_SOURCE_FILE);
+        const hy_json_node *root = config ? hy_json_root(config) : NULL;
+        const char *source = "";
+        bool is_published = hy_json_as_string(hy_json_get(root, HY_SOURCE_FILE), &source, NULL) &&
+                            !strchr(source, '/');
+        hy_status status = is_published ? holds(folder, source, path, size, &is_published) : HY_OK;
         hy_json_free(config);
-        if (!is_published) return HY_OK;
+        HY_TRY(status);
+        if (!is_published) return holds(folder, "tokenizer.json", path, size, &has_file);
     }
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));

@@ -8,9 +8,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "formats/checkpoint.h"
 #include "optim/groups.h"
 #include "record/state_files.h"
+
+/* Was `adapter` written after this checkpoint, and is there no later one? Then a run ended there. */
+static bool has_adapters_of(const char *run, const char *checkpoint, const char *adapter) {
+    char newest[HY_PATH_MAX];
+    struct stat written, saved, last;
+    return hy_checkpoint_newest(run, newest, sizeof newest) == HY_OK &&
+           stat(adapter, &written) == 0 && stat(checkpoint, &saved) == 0 &&
+           stat(newest, &last) == 0 && saved.st_ino == last.st_ino &&
+           written.st_mtime >= saved.st_mtime;
+}
 
 hy_status hy_trainer_advise_new_run(const hy_trainer *t, const char *checkpoint, hy_status status) {
     char run[HY_PATH_MAX], adapter[HY_PATH_MAX];
@@ -22,7 +34,7 @@ hy_status hy_trainer_advise_new_run(const hy_trainer *t, const char *checkpoint,
     if (is_ours && hy_checkpoint_lacks_base(checkpoint, &lacks_base) != HY_OK) is_ours = false;
     bool is_written = lacks_base && hy_path_parent(run, sizeof run, checkpoint) == HY_OK &&
                       hy_path_join(adapter, sizeof adapter, run, "adapter") == HY_OK &&
-                      hy_path_exists(adapter);
+                      has_adapters_of(run, checkpoint, adapter);
     (void)hy_error_restore(&error);
     if (is_written)
         return hy_fail_hint(status, "for a new run with these adapters: --model %s --adapter %s",

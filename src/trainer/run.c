@@ -34,14 +34,19 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-/* Weights with the lowest held-out loss so far are saved: always with early_stop, otherwise if
- * saving takes a small share of the time. */
-static bool is_best_due(const hy_trainer *t) {
+/* Do these weights have the lowest held-out loss so far, and does the run save such weights? */
+static bool is_best(const hy_trainer *t) {
     const hy_best *best = &t->progress->best;
-    if (best->step != t->progress->step || t->progress->val_step != t->progress->step) return false;
+    bool saves = t->settings->eval.early_stop > 0 || t->settings->save.save_every > 0 ||
+                 t->settings->save.save_minutes > 0;
+    return saves && best->step == t->progress->step && t->progress->val_step == t->progress->step;
+}
+
+/* They are saved always with early_stop, otherwise if saving takes a small share of the time. */
+static bool is_best_due(const hy_trainer *t) {
+    if (!is_best(t)) return false;
     if (t->settings->eval.early_stop > 0) return true;
-    bool saves = t->settings->save.save_every > 0 || t->settings->save.save_minutes > 0;
-    return saves && (t->team ? t->ranks.agreed.keeps_best : hy_trainer_has_time_to_save(t));
+    return t->team ? t->ranks.agreed.keeps_best : hy_trainer_has_time_to_save(t);
 }
 
 static bool needs_save(const hy_trainer *t) {
@@ -96,7 +101,9 @@ static hy_status catch_up(hy_trainer *t) {
     double val_loss = NAN;
     HY_TRY(validate_if_due(t, true, &val_loss));
     record_validation(t, val_loss);
-    return ask_forks(t);
+    HY_TRY(ask_forks(t));
+    bool is_saved = !is_best(t) || isnan(val_loss) || hy_trainer_is_over(t);
+    return is_saved || t->progress->bound.above > 0 ? HY_OK : save_or_warn(t);
 }
 
 /* The number of optimizer steps and jumps so far. */
