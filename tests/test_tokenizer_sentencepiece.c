@@ -403,6 +403,11 @@ START_TEST(an_export_tells_transformers_how_sentencepiece_reads_the_file) {
         must_contain("out/tokenizer_config.json", "\"add_bos_token\": false");
         must_contain("out/tokenizer_config.json", "\"bos_token\": \"<s>\"");
         must_contain("out/tokenizer_config.json", "\"unk_token\": \"<unk>\"");
+        /* other tools save the folder without the SentencePiece file */
+        char path[600];
+        ck_assert_int_eq(unlink(in_folder("out/tokenizer.model")), 0);
+        must(hy_tokenizer_file(in_folder("out"), path, sizeof path));
+        ck_assert_str_eq(strrchr(path, '/'), "/tokenizer.json");
     }
 }
 END_TEST

@@ -1,5 +1,5 @@
-/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers, or as
- * a file for llama.cpp.
+/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers, or
+ * as a file for llama.cpp.
  *
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the weights are not finite. The program
  * uses only hybrid.h. */

@@ -10,6 +10,6 @@
 #include "tokenizer/tokenizer_gguf.h"
 
 /* Adds the keys of the tokenizer and of the chat template for `vocab` ids. The tokenizer is
- * writing->tokenizer or that of writing->source; without one, ids are bytes. HY_ERR_INPUT: llama.cpp
- * cannot compute its ids, with what was found and what is accepted. */
+ * writing->tokenizer or that of writing->source; without one, ids are bytes. HY_ERR_INPUT:
+ * llama.cpp cannot compute its ids, with what was found and what is accepted. */
 hy_status hy_gguf_put_tokenizer(const hy_hf_writing *writing, int32_t vocab, hy_gguf_keys *keys);

@@ -175,5 +175,3 @@ void hy_calibration_close(hy_calibration *c) {
     hy_model_close(c->model);
     free(c);
 }
-
-int64_t hy_calibration_tokens(const hy_calibration *c) { return c->tokens; }

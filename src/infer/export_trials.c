@@ -1,5 +1,5 @@
-/* export_trials.c: writes a file for llama.cpp in several ways, measures the held-out loss of each, and
- * keeps the best. See hybrid.h. */
+/* export_trials.c: writes a file for llama.cpp in several ways, measures the held-out loss of each,
+ * and keeps the best. See hybrid.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +20,9 @@ typedef struct trials {
     const char *checkpoint;
     const hy_export_options *options;
     const hy_merge_options *losses;
-    const hy_observer *caller; /* gets all progress, and what is_heard of messages */
+    const hy_observer *caller; /* gets all progress, and the warnings of the first export */
     hy_observer observer;
-    bool is_heard; /* the first file is exported: what is said of the others is the same */
+    bool is_heard; /* that export is running; the others would give the same warnings */
     hy_evaluation list[MOST];
     char folder[MOST][HY_PATH_MAX], path[MOST][HY_PATH_MAX]; /* of the files; "": none */
     int32_t count;

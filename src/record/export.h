@@ -26,9 +26,8 @@ typedef struct hy_export_request {
     const hy_moments_source *moments; /* of a calibration; NULL: numbers are rounded to nearest */
 } hy_export_request;
 
-/* hy_export and hy_merge_adapter with a calibration. */
+/* hy_export, also with a calibration. */
 hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request);
-hy_status hy_export_adapter(const char *adapter, const hy_export_request *request);
 
 /* Every export checks this first. HY_ERR_INPUT: the folder has no name, or exists and may not be
  * replaced. */
@@ -40,8 +39,8 @@ hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choi
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
-/* Writes the folder or the file. `writing`: everything except the values of the plan and of the model, which
- * are filled in here. */
+/* Writes the folder or the file. `writing`: everything except the values of the plan and of the
+ * model, which are filled in here. */
 hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model, hy_hf_writing writing);
 
 /* export_adapter.c: is this a model folder or file, which is not a checkpoint? */

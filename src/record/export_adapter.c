@@ -118,28 +118,23 @@ static void close_pair(pair *p) {
     hy_config_destroy(p->config);
 }
 
-hy_status hy_export_adapter(const char *adapter, const hy_export_request *request) {
-    const hy_export_options *options = request->options;
-    pair p = {.is_merged = !options->gguf || options->merge};
-    HY_TRY(hy_export_check_out(options));
-    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
-    hy_status status = open_pair(&p, adapter, options->base);
-    if (status == HY_OK) status = write_pair(&p, request);
-    if (status == HY_OK && p.is_merged)
-        hy_say_to(request->observer, HY_NOTE, "merged %s into the weights of %s",
-                  hy_config_settings(p.config)->lora.adapter, p.base_path);
-    close_pair(&p);
-    return status;
-}
-
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer) {
     static const hy_observer nobody = {0};
     hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    pair p = {.is_merged = !options->gguf || options->merge};
     HY_FAIL_IF(options->calibrate, HY_ERR_INPUT,
                "--calibrate needs a run or a model folder; merge the adapter into a folder first "
                "(--out FOLDER), and export that");
-    return hy_export_adapter(adapter, &request);
+    HY_TRY(hy_export_check_out(options));
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the name of the adapter to merge is empty");
+    hy_status status = open_pair(&p, adapter, options->base);
+    if (status == HY_OK) status = write_pair(&p, &request);
+    if (status == HY_OK && p.is_merged)
+        hy_say_to(request.observer, HY_NOTE, "merged %s into the weights of %s",
+                  hy_config_settings(p.config)->lora.adapter, p.base_path);
+    close_pair(&p);
+    return status;
 }
 
 /* ---- a model without a run ------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* tokenizer.c: opens and closes a tokenizer, and answers simple queries.
  *
  * tokenizer.json does not define bos and eos. tokenizer_config.json or special_tokens_map.json next
- * to it names them, or the SentencePiece file itself; otherwise the special tokens are searched for the names that well-known models
- * use. */
+ * to it names them, or the SentencePiece file itself; otherwise the special tokens are searched for
+ * the names that well-known models use. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
