@@ -34,6 +34,7 @@ static void drop_data(void) { remove_folder(folder); }
 typedef struct watched {
     hy_trainer *trainer;
     int64_t stop_at; /* 0: never */
+    int64_t stop_in; /* the step whose validation is broken off; 0: none */
     int64_t steps[512];
     double losses[512], train_losses[2560];
     int count;
@@ -56,6 +57,12 @@ static void note_step(void *user, const hy_step_info *info) {
     if (info->step == w->stop_at) hy_trainer_request_stop(w->trainer);
 }
 
+static void note_progress(void *user, const char *what, double fraction) {
+    watched *w = user;
+    bool is_here = w->stop_in > 0 && w->last == w->stop_in && strcmp(what, "validating") == 0;
+    if (is_here && fraction < 0.5) hy_trainer_request_stop(w->trainer);
+}
+
 #define SHORT_TEXT                                                                                 \
     "model nano layers 1 width 32 heads 4 mlp_width 64 seq_len 16 batch_size 8 steps 600 "         \
     "grad_accum_steps 1 lr 6e-3 lr_warmup_steps 3 schedule constant weight_decay 0 "               \
@@ -65,7 +72,8 @@ static void run(const char *out, const char *const *pairs, hy_status expected, w
     hy_config *config = small_run(SHORT_TEXT, out, pairs);
     must(hy_config_set(config, "data", train_path, HY_FROM_CALLER));
     must(hy_config_set(config, "val_data", val_path, HY_FROM_CALLER));
-    hy_observer observer = {.user = w, .on_eval = note_eval, .on_step = note_step};
+    hy_observer observer = {
+        .user = w, .on_eval = note_eval, .on_step = note_step, .on_progress = note_progress};
     must(hy_trainer_create(config, &observer, &w->trainer));
     ck_assert_int_eq(hy_trainer_run(w->trainer), expected);
     hy_trainer_summary(w->trainer, &w->summary);
@@ -129,12 +137,16 @@ START_TEST(a_difference_that_is_too_small_does_not_count) {
 }
 END_TEST
 
+/* A stop after a step, and one in the validation that gives the lowest loss. */
 START_TEST(early_stopping_is_the_same_after_a_resume) {
-    watched whole = {0}, cut = {.stop_at = 37}, rest = {0};
-    run(run_path("whole"), PAIRS("early_stop", "3"), HY_OK, &whole);
+#define PATIENT "early_stop", "3", "eval_batch_size", "1"
+    watched whole = {0}, cut = {0}, rest = {0};
+    run(run_path("whole"), PAIRS(PATIENT), HY_OK, &whole);
     ck_assert_int_gt(whole.last, 50);
-    run(run_path("cut"), PAIRS("early_stop", "3"), HY_STOPPED, &cut);
-    run(run_path("cut"), PAIRS("early_stop", "3", "resume", "auto"), HY_OK, &rest);
+    if (_i == 0) cut.stop_at = 37;
+    if (_i == 1) cut.stop_in = whole.summary.best_val_step;
+    run(run_path("cut"), PAIRS(PATIENT), HY_STOPPED, &cut);
+    run(run_path("cut"), PAIRS(PATIENT, "resume", "auto"), HY_OK, &rest);
     ck_assert_int_eq(rest.last, whole.last);
     ck_assert_int_eq(cut.count + rest.count, whole.count);
     for (int i = 0; i < whole.count; i++) {
@@ -426,7 +438,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, make_data, drop_data);
     tcase_add_test(cases, a_run_stops_when_its_held_out_loss_falls_no_more_and_keeps_the_best);
     tcase_add_test(cases, a_difference_that_is_too_small_does_not_count);
-    tcase_add_test(cases, early_stopping_is_the_same_after_a_resume);
+    tcase_add_loop_test(cases, early_stopping_is_the_same_after_a_resume, 0, 2);
     tcase_add_test(cases, early_stopping_without_validations_is_refused);
     tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
     tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_branch);
