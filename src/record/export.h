@@ -17,6 +17,7 @@ typedef struct hy_export_plan {
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
     hy_prompt_format prompt; /* how the run wrote its rows */
+    int threads;             /* 0: one per core */
 } hy_export_plan;
 
 /* An export as its caller asks for it. */
