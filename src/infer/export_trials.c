@@ -12,9 +12,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/say.h"
 #include "base/sized.h"
 #include "hub/gguf_export.h"
 #include "hub/gguf_mix.h"
+#include "hybrid_report.h"
 #include "infer/calibrate.h"
 #include "record/export.h"
 
@@ -164,13 +166,31 @@ static hy_status run(trials *t) {
     HY_TRY(write_trial(t, "nearest", NULL));
     HY_TRY(measure_trial(t));
     uint64_t room = t->list[t->best].bytes / LARGER;
-    if (increase(t, t->best) > 0 && hy_gguf_raise(&t->costs, room) > 0) {
+    if (hy_gguf_raise(&t->costs, room) > 0) {
         HY_TRY(write_calibrated(t, "larger"));
         HY_TRY(measure_trial(t));
     }
     HY_TRY(hy_path_rename(t->path[t->best], t->options->gguf));
     t->list[t->best].is_written = true;
     return hy_path_sync_parent(t->options->gguf);
+}
+
+/* Remembers the figures in the run's folder, and renews its report if it has one. A failure there
+ * does not undo the export. */
+static void remember(const trials *t) {
+    char run[HY_PATH_MAX], page[HY_PATH_MAX];
+    hy_run *of = NULL;
+    if (hy_export_is_model(t->model.checkpoint)) return;
+    hy_status status = hy_exports_add(t->model.checkpoint, t->options, t->list, t->count, run);
+    if (status == HY_OK) status = hy_path_join(page, sizeof page, run, "report.html");
+    if (status == HY_OK && hy_path_exists(page)) {
+        status = hy_run_open(run, &of);
+        if (status == HY_OK) status = hy_report_write((const hy_run *const *)&of, 1, page);
+        hy_run_close(of);
+    }
+    if (status != HY_OK)
+        hy_say_to(t->caller, HY_WARNING, "the losses are not kept beside the run: %s",
+                  hy_error_message());
 }
 
 hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_options *options,
@@ -198,6 +218,7 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
         if (copies) hy_copy_sized(copies + (size_t)i * size, size, &t->list[i], sizeof t->list[i]);
     }
     if (status == HY_OK) {
+        remember(t);
         *count = (size_t)t->count;
         *out = (hy_evaluation *)(void *)copies;
         copies = NULL;
