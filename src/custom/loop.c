@@ -30,6 +30,8 @@ struct hy_loop {
     hy_program_answer given;
     bool is_over;
     hy_error result;     /* result of the run, once it is over */
+    int32_t held;        /* units of the caller: holds without their release */
+    int64_t unit_tokens; /* targets of the gradients that were added; 0: none */
     hy_step_info *last;  /* the newest step; step 0: none yet */
     atomic_flag is_busy; /* a call is in progress */
     hy_loop *next;       /* next in the list of all loops */
@@ -164,9 +166,9 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
     hy_step_info *last = calloc(1, sizeof *last);
-    hy_status status = loop && last
-                           ? hy_custom_provider_init(&loop->custom, &options->parameters, true)
-                           : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+    hy_status status = loop && last ? hy_custom_provider_init(&loop->custom, &options->parameters,
+                                                              options->unit_of, true)
+                                    : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
         free(last);
         free(loop);
@@ -176,7 +178,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     hy_provider_facts *facts = &loop->custom.provider.facts;
     loop->custom.user = loop;
     loop->custom.answer = answer;
-    loop->custom.side.uses_in_turn = options->uses_in_turn;
+    loop->custom.side.uses_in_turn = options->uses_in_turn || options->unit_of;
     facts->can_evaluate = options->can_evaluate;
     facts->can_rewind = options->can_rewind;
     facts->writes_if_asked = true;
@@ -225,6 +227,17 @@ hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     return leave(loop, HY_OK);
 }
 
+/* Before an answer: all units were released, and their gradients are of this many targets. */
+static hy_status check_units(const hy_loop *loop, int64_t tokens) {
+    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
+               "an answer was given while %d unit(s) are held; release them before",
+               (int)loop->held);
+    HY_FAIL_IF(loop->unit_tokens && loop->unit_tokens != tokens, HY_ERR_INPUT,
+               "the answer has %lld tokens, but its gradients were added for %lld",
+               (long long)tokens, (long long)loop->unit_tokens);
+    return HY_OK;
+}
+
 static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
     HY_FAIL_IF(loop->is_over, HY_ERR_STATE,
                "hy_loop_answer was called, but the run is over (hy_loop_next has reported it)");
@@ -232,7 +245,9 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
     const hy_custom_side *side = &loop->custom.side;
-    for (int32_t i = 0; loop->request->todo == HY_DO_GRADIENTS && i < side->count; i++) {
+    HY_TRY(check_units(loop, tokens));
+    bool has_grads = loop->request->todo == HY_DO_GRADIENTS && !side->unit_of;
+    for (int32_t i = 0; has_grads && i < side->count; i++) {
         HY_FAIL_IF(!side->grads[i], HY_ERR_INPUT,
                    "parameter %s has no gradient: give it with hy_loop_set_gradient before the "
                    "answer",
@@ -242,6 +257,7 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                                       .counted = (double)tokens,
                                       .tokens = tokens,
                                       .is_mean = true};
+    loop->unit_tokens = 0;
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);
@@ -252,11 +268,15 @@ hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
     return leave(loop, give_answer(loop, loss, tokens));
 }
 
+static hy_status no_parameter(const hy_loop *loop, int32_t parameter) {
+    return hy_fail(HY_ERR_INPUT,
+                   "parameter number %d does not exist; the model has %d, numbered from 0",
+                   parameter, loop->custom.side.count);
+}
+
 static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
     const hy_custom_side *side = &loop->custom.side;
-    HY_FAIL_IF(parameter < 0 || parameter >= side->count, HY_ERR_INPUT,
-               "parameter number %d does not exist; the model has %d, numbered from 0", parameter,
-               side->count);
+    if (parameter < 0 || parameter >= side->count) return no_parameter(loop, parameter);
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "the gradient of parameter %s is NULL",
                side->params[parameter].name);
     loop->custom.grads[parameter] = grads;
@@ -311,6 +331,119 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
     HY_TRY(enter(loop, "hy_loop_use", false));
     return leave(loop, use(loop, parameter));
+}
+
+/* ---- units ----------------------------------------------------------------------------------- */
+
+/* Like hy_loop_use, these calls use the engine while the run's thread waits. */
+static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
+    HY_TRY(enter(loop, call, false));
+    const hy_custom_side *side = &loop->custom.side;
+    hy_status status = HY_OK;
+    if (!side->unit_of) {
+        status =
+            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
+    } else if (loop->is_over) {
+        status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
+    } else if (unit < 0 || unit > side->unit_of[side->count - 1]) {
+        status = hy_fail(HY_ERR_INPUT, "unit %d does not exist; there are %d, numbered from 0",
+                         (int)unit, (int)side->unit_of[side->count - 1] + 1);
+    }
+    return status == HY_OK ? HY_OK : leave(loop, status);
+}
+
+hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights) {
+    HY_FAIL_IF(!weights, HY_ERR_INPUT, "hy_loop_hold needs memory for addresses; it is NULL");
+    HY_TRY(enter_unit(loop, "hy_loop_hold", unit));
+    hy_status status = hy_custom_hold(loop->trainer->engine, unit, weights);
+    loop->held += status == HY_OK;
+    return leave(loop, status);
+}
+
+hy_status hy_loop_release(hy_loop *loop, int32_t unit) {
+    HY_TRY(enter_unit(loop, "hy_loop_release", unit));
+    hy_status status = loop->held > 0
+                           ? hy_custom_release(loop->trainer->engine, unit)
+                           : hy_fail(HY_ERR_STATE, "unit %d is released, but not held", (int)unit);
+    loop->held -= status == HY_OK;
+    return leave(loop, status);
+}
+
+hy_status hy_loop_fetch(hy_loop *loop, int32_t unit) {
+    HY_TRY(enter_unit(loop, "hy_loop_fetch", unit));
+    return leave(loop, hy_custom_fetch(loop->trainer->engine, unit));
+}
+
+static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
+    HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_add_gradients needs a list of gradients; it is NULL");
+    HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
+               "gradients were given, but the question asks for a loss");
+    HY_FAIL_IF(tokens < 1 || (loop->unit_tokens && loop->unit_tokens != tokens), HY_ERR_INPUT,
+               "gradients of a mean over %lld tokens were given after those of %lld; all units of "
+               "a micro-batch have the same number, at least 1",
+               (long long)tokens, (long long)loop->unit_tokens);
+    bool is_weighed = loop->trainer->settings->train.normalize;
+    HY_TRY(hy_custom_add_unit(loop->trainer->engine, unit, grads, is_weighed ? (double)tokens : 1));
+    loop->unit_tokens = tokens;
+    return HY_OK;
+}
+
+hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
+    HY_TRY(enter_unit(loop, "hy_loop_add_gradients", unit));
+    return leave(loop, add_gradients(loop, unit, tokens, grads));
+}
+
+/* The run may be over: the weights are still there. */
+static hy_status enter_parameter(hy_loop *loop, const char *call, int32_t parameter,
+                                 const void *memory) {
+    HY_FAIL_IF(!memory, HY_ERR_INPUT, "%s needs memory for the weights; it is NULL", call);
+    HY_TRY(enter(loop, call, false));
+    const hy_custom_side *side = &loop->custom.side;
+    hy_status status = HY_OK;
+    if (!side->unit_of) {
+        status =
+            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
+    } else if (parameter < 0 || parameter >= side->count) {
+        status = no_parameter(loop, parameter);
+    }
+    return status == HY_OK ? HY_OK : leave(loop, status);
+}
+
+static hy_status check_range(const hy_loop *loop, int32_t parameter, int64_t first, int64_t count) {
+    const hy_param *p = &loop->trainer->engine->model->params.list[parameter];
+    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
+               "weights of %s are read or written while a unit is held; release it before",
+               p->name);
+    HY_FAIL_IF(first < 0 || count < 1 || first > p->count - count, HY_ERR_INPUT,
+               "elements %lld to %lld of parameter %s do not exist; it has %lld", (long long)first,
+               (long long)(first + count), p->name, (long long)p->count);
+    return HY_OK;
+}
+
+hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
+                                const void *from) {
+    HY_TRY(enter_parameter(loop, "hy_loop_write_weights", parameter, from));
+    hy_status status = check_range(loop, parameter, first, count);
+    if (status == HY_OK)
+        status = hy_custom_write(loop->trainer->engine, parameter, first, count, from);
+    return leave(loop, status);
+}
+
+hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
+                               void *to) {
+    HY_TRY(enter_parameter(loop, "hy_loop_read_weights", parameter, to));
+    hy_status status = check_range(loop, parameter, first, count);
+    if (status == HY_OK)
+        status = hy_custom_read(loop->trainer->engine, parameter, first, count, to);
+    return leave(loop, status);
+}
+
+bool hy_loop_is_resumed(hy_loop *loop) {
+    if (enter(loop, "hy_loop_is_resumed", false) != HY_OK) return false;
+    bool is_resumed =
+        loop->trainer && (loop->trainer->resumed[0] || loop->trainer->settings->init_from[0]);
+    leave(loop, HY_OK);
+    return is_resumed;
 }
 
 hy_status hy_loop_save(hy_loop *loop) {
