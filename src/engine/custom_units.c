@@ -95,7 +95,9 @@ static hy_status add_one(hy_engine *e, hy_store *sums, int32_t param, void *from
 static hy_status add_all(hy_engine *e, int32_t unit, void *const *grads, double scale) {
     hy_store *sums = hy_store_of(e, HY_ROW_GRADS);
     bool is_first = !e->custom->has_grads[unit];
+    bool adds_next = unit > 0 && e->custom->has_grads[unit - 1]; /* backward comes there next */
     hy_status status = HY_OK;
+    if (adds_next) HY_TRY(hy_store_prefetch(sums, unit - 1));
     HY_TRY(is_first ? hy_store_get_new(sums, e->device.compute, unit)
                     : hy_store_get(sums, e->device.compute, unit));
     for (int32_t i = first_of(e, unit), k = 0; status == HY_OK && is_in(e, i, unit); i++, k++) {
