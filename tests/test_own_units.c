@@ -250,6 +250,20 @@ START_TEST(units_train_to_the_bits_of_weights_in_the_callers_memory) {
 }
 END_TEST
 
+/* A plan of the stopped run, without its program, streams its weights, too. */
+static void must_be_planned_in_units(const char *run) {
+    hy_config *config = config_with(
+        KEYS("resume", run, "weights_place", "pinned", "max_gpu_mem", "64MiB", "cpu_mem", "1GiB"));
+    hy_trainer *plan;
+    char *json;
+    must(hy_trainer_plan(config, NULL, &plan));
+    must(hy_trainer_plan_json(plan, &json));
+    ck_assert_ptr_nonnull(strstr(json, "\"weights_place\": \"pinned\""));
+    hy_free(json);
+    hy_trainer_destroy(plan);
+    hy_config_destroy(config);
+}
+
 START_TEST(a_stopped_run_continues_to_the_same_bits) {
     const numbers *n = &kinds[_i % 2];
     char out[300];
@@ -268,6 +282,7 @@ START_TEST(a_stopped_run_continues_to_the_same_bits) {
     }
     must(hy_loop_stop(loop));
     hy_loop_destroy(loop);
+    must_be_planned_in_units(out);
     loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
     ck_assert(hy_loop_is_resumed(loop));
     run_on(loop, n, &found);
