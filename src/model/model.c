@@ -78,11 +78,12 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     return status;
 }
 
-hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, const int32_t *unit_of,
+                                 hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
     if (!model) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
-    hy_status status = hy_params_init_list(&model->params, list, count);
+    hy_status status = hy_params_init_list(&model->params, list, count, unit_of);
     if (status == HY_OK)
         *out = model;
     else

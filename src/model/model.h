@@ -24,7 +24,8 @@ typedef struct hy_model {
 /* Completes and checks a copy of the shape. */
 hy_status hy_model_create(const hy_shape *shape, hy_model **out);
 /* A model from a list of parameters, without passes: a custom model. */
-hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out);
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, const int32_t *unit_of,
+                                 hy_model **out);
 static inline bool hy_model_has_passes(const hy_model *model) { return model->kinds; }
 /* Trains only these parameters (hy_params_select) and freezes the others; their matrices are
  * stored as frozen_codes if that is a quantised type. A new model trains all. Call it before the
