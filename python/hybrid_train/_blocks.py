@@ -17,7 +17,8 @@ from .errors import InputError
 # A layer outside of blocks is a unit if it has at least this part of all parameters.
 _LARGE = 64
 _LARGE_LAYERS = {"Linear", "Embedding", "EmbeddingBag", "Bilinear", "Conv1D", "_ConvNd"}
-_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule")
+_COMPILED = "; to compile a block, use block.forward = torch.compile(block.forward)"
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "OptimizedModule")
 
 
 @dataclass(eq=False)
@@ -53,7 +54,7 @@ def _must_be_plain(module: Any) -> None:
         if kind:
             raise InputError(
                 f"the module {name or type(one).__name__} is wrapped by {kind}; pass the module inside it, because the "
-                "loop places weights and gradients itself"
+                "loop places weights and gradients itself" + _COMPILED * (kind == "OptimizedModule")
             )
     for name, p in module.named_parameters():
         if type(p).__name__ in ("UninitializedParameter", "DTensor"):
@@ -134,9 +135,7 @@ def _with_large_layers(module: Any, chosen: list[Any], least: float, is_ordered:
 # ---- parameters --------------------------------------------------------------------------------------------------
 
 
-def _joined(
-    chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[int, str], least: float
-) -> list[Unit]:
+def _joined(chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[int, str], least: float) -> list[Unit]:
     """One unit for each module, except that modules that share a large parameter are one unit together.
 
     Small shared parameters belong to no block, so that they are always held.

@@ -28,8 +28,10 @@ def _needs_logits(*_: Any, **__: Any) -> Any:
 class _NoLogits:
     """Stands for the logits of `hidden`."""
 
+    hidden: Any
+
     def __init__(self, hidden: Any) -> None:
-        self.__dict__["hidden"] = hidden
+        self.hidden = hidden
 
     __getattr__ = __torch_function__ = _needs_logits
 
@@ -89,7 +91,11 @@ class CausalLM:
         head = self._model.lm_head
         if vocab_size != head.out_features:
             raise _IsUsed
-        ignore, items, shifted = more.get("ignore_index", -100), more.get("num_items_in_batch"), more.get("shift_labels")
+        ignore, items, shifted = (
+            more.get("ignore_index", -100),
+            more.get("num_items_in_batch"),
+            more.get("shift_labels"),
+        )
         if shifted is None:
             shifted = torch.nn.functional.pad(labels, (0, 1), value=ignore)[..., 1:]
 

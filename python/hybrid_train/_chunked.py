@@ -44,7 +44,8 @@ class _Loss(torch.autograd.Function):
             if to_weight is not None:
                 to_weight.addmm_(d.t(), hidden[part])
         ctx.gradients = to_hidden, to_weight
-        return loss * scale
+        loss *= scale
+        return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -72,4 +73,6 @@ def loss_of(
     chunks = chunks or -(-weight.shape[0] // weight.shape[1])
     needs = tuple(torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight))
     with torch.autocast(kind, enabled=False):
-        return _Loss.apply(hidden, weight, labels, min(chunks, max(len(labels), 1)), ignore_index, reduction == "mean", needs)
+        count = min(chunks, max(len(labels), 1))
+        out: torch.Tensor = _Loss.apply(hidden, weight, labels, count, ignore_index, reduction == "mean", needs)
+        return out

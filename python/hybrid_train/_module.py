@@ -57,9 +57,9 @@ class Module:
             return
         self.weights.save(folder)
         for name in ("config", "generation_config"):
-            one = getattr(self._module, name, None)
-            if hasattr(one, "save_pretrained"):
-                one.save_pretrained(folder)
+            save = getattr(getattr(self._module, name, None), "save_pretrained", None)
+            if save is not None:
+                save(folder)
 
     def begin(self) -> None:
         self.weights.must_be_complete()
@@ -74,9 +74,12 @@ class Module:
 
         Returns a function that gives it memory of its own, for the time when the library's is free.
         """
-        self.units.rest()
-        values = self.weights.read_all()
-        for one in self._models:
-            one.remove()
-        self.units.detach()
+        try:
+            self.units.rest()
+            values = self.weights.read_all()
+        finally:
+            for one in self._models:
+                one.remove()
+            self._models = []
+            self.units.detach()
         return lambda: self.weights.give_back(values)

@@ -56,7 +56,8 @@ class LibraryStore:
 
     def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None:
         given = self._arrays[unit]
-        given[:] = addresses
+        for i, address in enumerate(addresses):
+            given[i] = address
         check(lib.hy_loop_add_gradients(self._handle, unit, tokens, given))
 
     def write(self, parameter: int, first: int, count: int, address: int) -> None:
@@ -90,6 +91,9 @@ def tensor_at(address: int, shape: torch.Size, dtype: torch.dtype, device: torch
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
+swap: Callable[[Any, Any], None] = torch.utils.swap_tensors  # exchanges two tensors, on any devices
+
+
 # ---- one call of a block -----------------------------------------------------------------------------------------
 
 
@@ -98,15 +102,28 @@ def _is_cache(value: Any) -> bool:
     return any(c.__name__ == "Cache" and c.__module__.startswith("transformers.") for c in type(value).__mro__)
 
 
+def _tensors_in(value: Any) -> list[Any]:
+    """Floating-point tensors in an object that is no tuple, list or dict, where autograd does not find them."""
+    inside = getattr(value, "__dict__", None) if not isinstance(value, torch.Tensor) and not _is_cache(value) else None
+    return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
 class _Call:
     """One call of a block with gradients: everything that is needed to make the same call again."""
 
     def __init__(self, units: Units, unit: Unit, function: Callable[..., Any], arguments: Any) -> None:
         self._units, self._unit, self._function = units, unit, function
+        self._graph_is_known = units.is_checked(unit)
         leaves, self._spec = pytree.tree_flatten(arguments, is_leaf=_is_cache)
         self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         self._slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self._leaves = [None if isinstance(x, torch.Tensor) or _is_cache(x) else x for x in leaves]
+        hidden = next((x for x in self._leaves if any(t.requires_grad for t in _tensors_in(x))), None)
+        if hidden is not None:
+            raise InputError(
+                f"block {unit.name} was called with a {type(hidden).__name__} that has tensors with gradients; pass "
+                "them as arguments, or in a tuple, list or dict"
+            )
         self._position = units.reached(unit)
         self._save_state()
         self.result: Any = None  # leaves and structure of what the block returned
@@ -118,7 +135,7 @@ class _Call:
         self._random = torch.get_rng_state()
         self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         self._autocast = self._units.autocast()
-        self._buffers = [(b, b._version, b.clone()) for m in self._unit.modules for b in m.buffers()]
+        self._buffers = [(b, _version_of(b, name, m), b.clone()) for b, name, m in self._units.buffers_of(self._unit)]
 
     def _arguments(self, tensors: Any) -> Any:
         leaves = list(self._leaves)
@@ -145,6 +162,13 @@ class _Call:
                     f"block {self._unit.name} changes tensor {i} of its input in place, so it cannot be computed again "
                     "in the backward pass; use inplace=False, or clone the input first"
                 )
+        given = [x for x in self._leaves if x is not None]
+        hidden = next((x for x in leaves if any(_tensors_in(x)) and not any(x is g for g in given)), None)
+        if hidden is not None:
+            raise InputError(
+                f"block {self._unit.name} returned a {type(hidden).__name__} with tensors in it; expected tensors, or "
+                "tuples, lists and dicts of them, so that gradients can reach them"
+            )
         self._buffers = [one for one in self._buffers if one[0]._version != one[1]]
         self.result = leaves, spec
         out = [x for x in leaves if isinstance(x, torch.Tensor)]
@@ -183,6 +207,8 @@ class _Call:
             wanted = [x for x in inputs if x.requires_grad]
             count = len(wanted)
             wanted += unit.parameters + unit.borrowed
+            if not self._graph_is_known:
+                self._must_be_alone(leaves, wanted)
             found: list[Any] = [None] * len(wanted)
             if pairs:
                 outputs, given = zip(*pairs)
@@ -196,6 +222,24 @@ class _Call:
         rest = iter(found[:count])
         return [next(rest) if x.requires_grad else None for x in inputs]
 
+    def _must_be_alone(self, leaves: list[Any], wanted: list[Any]) -> None:
+        """Checks that the graph ends at the block's own arguments and parameters: other gradients would be lost."""
+        known = {id(x) for x in wanted}
+        nodes = [x.grad_fn for x in leaves]
+        seen: set[Any] = {None}
+        while nodes:
+            node = nodes.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if (leaf is not None and id(leaf) not in known) or type(node).__name__ == "_RunBackward":
+                raise InputError(
+                    f"block {self._unit.name} uses a tensor with gradients that is none of its arguments or parameters, "
+                    "or calls another block; pass the tensor as an argument, or name other modules in blocks="
+                )
+            nodes += [following for following, _ in node.next_functions]
+
     def _must_be_the_same(self, leaves: list[Any]) -> None:
         was = self.result[0]
         shapes = [x.shape for x in was if isinstance(x, torch.Tensor)]
@@ -208,6 +252,11 @@ class _Call:
                 f"block {self._unit.name} gave another result when it was computed again for the backward pass; it must "
                 "not depend on data that its forward pass changes, such as a cache or a random generator of its own"
             )
+
+
+def _version_of(buffer: Any, name: str, owner: Any) -> int:
+    """torch counts changes of a tensor, except those of running statistics: -1 says that these will change."""
+    return -1 if owner.training and name.startswith("running_") else int(buffer._version)
 
 
 def _is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -271,9 +320,14 @@ class Units:
             for p in unit.parameters:
                 p.grad = None
                 if p.is_meta:  # torch does not allow `p.data =` for these
-                    torch.utils.swap_tensors(p, torch.nn.Parameter(self._empty.clone()))
+                    swap(p, torch.nn.Parameter(self._empty.clone()))
                 p.data = self._empty
             for m in unit.modules:
+                if getattr(m, "_compiled_call_impl", None) is not None:
+                    raise InputError(
+                        f"block {unit.name} was compiled with its compile(); use block.forward = "
+                        "torch.compile(block.forward), so that its weights are in place before compiled code runs"
+                    )
                 self._wrapped.append((m, m.__dict__.get("forward")))
                 m.forward = self.wrapped(unit, m.forward)
 
@@ -304,9 +358,7 @@ class Units:
             call = _Call(self, unit, function, (args, kwargs))
             tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
             leaves, spec = call.result
-            return pytree.tree_unflatten(
-                [next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves], spec
-            )
+            return pytree.tree_unflatten([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
 
         return run
 
@@ -437,6 +489,11 @@ class Units:
         return self._order[position - 1] if position > 0 else None
 
     # ---- the rest
+
+    def buffers_of(self, unit: Unit) -> list[tuple[Any, str, Any]]:
+        """(buffer, name, owner) of the unit's modules."""
+        owners = dict.fromkeys(m for one in unit.modules for m in one.modules())
+        return [(b, name, m) for m in owners for name, b in m._buffers.items() if b is not None]
 
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked

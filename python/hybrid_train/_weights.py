@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ._units import Store, Units
+from ._units import Store, Units, swap
 from .errors import FileError, InputError, StateError
 
 _PIECE = 1 << 24  # elements that are converted at a time
@@ -101,32 +101,30 @@ class Weights:
         self._shapes = [shape for shapes in units.shapes for shape in shapes]
         self._devices = [p.device for p in self._trained]
         self._came_in: list[str] | None = None  # names in the folder that was read
+        self._moved: list[tuple[Any, torch.device]] = []  # frozen parameters and buffers, and where they were
+        self._taken: set[int] = set()  # numbers of parameters that had values of their own
         self._missing: set[int] = set()  # numbers of trained parameters without values
 
     def _move_others(self) -> None:
         """Frozen parameters and buffers go to the device of the passes."""
-        device = self._units.device
-        moved: dict[int, Any] = {}
-        for p in self._module.parameters():
-            if id(p) not in self._numbers and not p.is_meta:
-                p.data = p.data.to(device)
-        for m in self._module.modules():
-            for name, b in m._buffers.items():
-                if b is not None and not b.is_meta:
-                    m._buffers[name] = moved.setdefault(id(b), b.to(device))
+        for t in (*self._module.parameters(), *self._module.buffers()):
+            if id(t) not in self._numbers and not t.is_meta:
+                self._moved.append((t, t.device))
+                t.data = t.data.to(self._units.device)
 
     def attach(self, store: Store, is_resumed: bool) -> None:
         """Fills the store with the module's own values, and frees those."""
         self._store = store
         self._move_others()
         for i, p in enumerate(self._trained):
-            if is_resumed:
-                pass
-            elif p.is_meta:
-                self._missing.add(i)
-            else:
+            if p.is_meta:
+                if not is_resumed:
+                    self._missing.add(i)
+                continue
+            if not is_resumed:
                 self._put(i, p.detach())
-                p.data = p.data.new_empty(0)
+            p.data = p.data.new_empty(0)
+            self._taken.add(i)
         self._make_buffers()
 
     def _put(self, number: int, value: torch.Tensor) -> None:
@@ -208,7 +206,7 @@ class Weights:
 
     def _shape_of(self, tensor: Any) -> torch.Size:
         number = self._numbers.get(id(tensor))
-        return tensor.shape if number is None else self._shapes[number]
+        return torch.Size(tensor.shape) if number is None else self._shapes[number]
 
     def _must_match(self, found: dict[str, Any], named: dict[str, Any], folder: Any) -> None:
         for name, value in found.items():
@@ -229,7 +227,7 @@ class Weights:
         value = value.to(self._units.device, target.dtype, copy=True)
         if target.is_meta:
             is_parameter = isinstance(target, torch.nn.Parameter)
-            torch.utils.swap_tensors(target, torch.nn.Parameter(value, False) if is_parameter else value)
+            swap(target, torch.nn.Parameter(value, False) if is_parameter else value)
         else:
             target.data.copy_(value)
 
@@ -240,8 +238,10 @@ class Weights:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Everything in host memory, under all of its names."""
         values: dict[int, torch.Tensor] = {}
-        return {n: values[id(t)] if id(t) in values else values.setdefault(id(t), self._value(t))
-                for n, t in self._named()}
+        for _, t in self._named():
+            if id(t) not in values:
+                values[id(t)] = self._value(t)
+        return {name: values[id(t)] for name, t in self._named()}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the names that came in, or each tensor once, in files of at most 4 GiB."""
@@ -287,12 +287,12 @@ class Weights:
 
     def read_all(self) -> list[torch.Tensor | None]:
         """The trained weights for `give_back`; None for parameters that had no memory of their own."""
-        if self._store is None:
-            return []  # the module still has them
-        return [None if where.type == "meta" else self.get(i) for i, where in enumerate(self._devices)]
+        return [self.get(i) if i in self._taken else None for i in range(len(self._trained))]
 
     def give_back(self, values: list[torch.Tensor | None]) -> None:
         """The module's parameters have their own memory again."""
         for p, value, where in zip(self._trained, values, self._devices):
             if value is not None:
                 p.data = value.to(where)
+        for t, where in self._moved:
+            t.data = t.data.to(where)

@@ -502,9 +502,11 @@ class Loop:
         if self._handle is None:
             return
         with self._turn:
-            give_back = self._module.detach() if self._module else _nothing
-            self._handle = None
-            self._finalizer()
+            try:
+                give_back = self._module.detach() if self._module else _nothing
+            finally:
+                self._handle = None
+                self._finalizer()
             give_back()
 
     def __enter__(self) -> Loop:
