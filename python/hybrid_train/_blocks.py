@@ -74,15 +74,20 @@ def _has_trained(module: Any) -> bool:
 
 def _repeated(module: Any) -> Iterator[Any]:
     """The elements of the outermost lists of layers: of a ModuleList, or of a Sequential with one kind of layer."""
-    kinds = _kinds(module)
     parts = [part for part in module.children() if _has_trained(part)]
-    is_list = "ModuleList" in kinds or ("Sequential" in kinds and len(parts) > 1 and len(set(map(type, parts))) == 1)
+    is_list = _is_list(module)
     for part in parts:
-        is_nested = type(part).__name__ in ("ModuleList", "ModuleDict", "Sequential")
-        if is_list and not is_nested:
+        if is_list and not (_is_list(part) and any(True for one in part.children() for _ in one.children())):
             yield part
         else:
             yield from _repeated(part)
+
+
+def _is_list(module: Any) -> bool:
+    kinds = _kinds(module)
+    parts = [part for part in module.children() if _has_trained(part)]
+    is_chain = "Sequential" in kinds and len(parts) > 1 and len(set(map(type, parts))) == 1
+    return is_chain or "ModuleList" in kinds
 
 
 def _named(module: Any, blocks: Iterable[Any], names: dict[int, str]) -> Iterator[Any]:

@@ -163,7 +163,7 @@ class _Call:
                     "in the backward pass; use inplace=False, or clone the input first"
                 )
         given = [x for x in self._leaves if x is not None]
-        hidden = next((x for x in leaves if any(_tensors_in(x)) and not any(x is g for g in given)), None)
+        hidden = next((x for x in leaves if _tensors_in(x) and not any(x is g for g in given)), None)
         if hidden is not None:
             raise InputError(
                 f"block {self._unit.name} returned a {type(hidden).__name__} with tensors in it; expected tensors, or "
@@ -199,28 +199,30 @@ class _Call:
         """Runs the block again, adds the gradients of its parameters and returns those of its input."""
         unit = self._unit
         inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
+        wanted = [x for x in inputs if x.requires_grad]
+        own = len(wanted), len(wanted) + len(unit.parameters)
         with self._units.held(unit, self._units.before(self._position)):
-            with self._as_it_was(), torch.enable_grad():
-                leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
-            self._must_be_the_same(leaves)
-            pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
-            wanted = [x for x in inputs if x.requires_grad]
-            count = len(wanted)
-            wanted += unit.parameters + unit.borrowed
-            if not self._graph_is_known:
-                self._must_be_alone(leaves, wanted)
-            found: list[Any] = [None] * len(wanted)
-            if pairs:
-                outputs, given = zip(*pairs)
-                found = list(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
-                del outputs, given
-            del leaves, pairs  # the graph refers to weights
-            self._units.add(unit, found[count : count + len(unit.parameters)])
-        for p, g in zip(unit.borrowed, found[count + len(unit.parameters) :]):
+            with self._as_it_was():
+                found = self._differentiate(inputs, [*wanted, *unit.parameters, *unit.borrowed], grads)
+            self._units.add(unit, found[own[0] : own[1]])
+        for p, g in zip(unit.borrowed, found[own[1] :]):
             if g is not None:
                 p.grad = g if p.grad is None else p.grad + g
-        rest = iter(found[:count])
+        rest = iter(found)
         return [next(rest) if x.requires_grad else None for x in inputs]
+
+    def _differentiate(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
+        """The graph refers to weights, so it ends with this function."""
+        with torch.enable_grad():
+            leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
+        self._must_be_the_same(leaves)
+        if not self._graph_is_known:
+            self._must_be_alone(leaves, wanted)
+        pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
+        if not pairs:
+            return [None] * len(wanted)
+        outputs, given = zip(*pairs)
+        return list(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
 
     def _must_be_alone(self, leaves: list[Any], wanted: list[Any]) -> None:
         """Checks that the graph ends at the block's own arguments and parameters: other gradients would be lost."""
