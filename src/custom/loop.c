@@ -4,46 +4,18 @@
  * the answer. One of the two always waits, so they never access shared data at the same time,
  * and the lock guards only the turn. The run is created, stepped and destroyed in its own thread;
  * only hy_loop_use calls its engine from the caller's thread. */
-#include <pthread.h>
-#include <stdatomic.h>
+#include "custom/loop.h"
+
 #include <stdlib.h>
 
 #include "base/sized.h"
-#include "custom/custom.h"
-
-typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
-
-struct hy_loop {
-    hy_custom_provider custom; /* first member: operations get a pointer to it */
-    hy_provider_ops ops;
-    const hy_config *config; /* used while the run is made, like the observer */
-    const hy_observer *observer;
-    hy_trainer *trainer; /* NULL: not made yet */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t turned;
-    bool
-        is_runs_turn; /* guarded by the lock; what follows belongs to the thread whose turn it is */
-    order order;
-    hy_error ordered;            /* the result of the order */
-    const hy_loop_step *request; /* NULL: no request is open */
-    hy_program_answer given;
-    bool is_over;
-    hy_error result;     /* result of the run, once it is over */
-    int32_t held;        /* units of the caller: holds without their release */
-    int64_t unit_tokens; /* targets of the gradients that were added; 0: none */
-    hy_step_info *last;  /* the newest step; step 0: none yet */
-    atomic_flag is_busy; /* a call is in progress */
-    hy_loop *next;       /* next in the list of all loops */
-};
 
 /* ---- all loops ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
 
-/* Enters a loop for a call, if it exists and no other call is in progress. */
-static hy_status enter(hy_loop *loop, const char *call, bool removes) {
+hy_status hy_loop_enter(hy_loop *loop, const char *call, bool removes) {
     pthread_mutex_lock(&alive_lock);
     hy_loop **at = &alive;
     while (*at && *at != loop) at = &(*at)->next;
@@ -59,7 +31,7 @@ static hy_status enter(hy_loop *loop, const char *call, bool removes) {
     return HY_OK;
 }
 
-static hy_status leave(hy_loop *loop, hy_status status) {
+hy_status hy_loop_leave(hy_loop *loop, hy_status status) {
     atomic_flag_clear(&loop->is_busy);
     return status;
 }
@@ -206,7 +178,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
 }
 
 void hy_loop_destroy(hy_loop *loop) {
-    if (!loop || enter(loop, "hy_loop_destroy", true) != HY_OK) return;
+    if (!loop || hy_loop_enter(loop, "hy_loop_destroy", true) != HY_OK) return;
     while (!loop->is_over) give_order(loop, ORDER_ABANDON);
     end_thread(loop);
     give_back(loop);
@@ -222,9 +194,9 @@ static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
 
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs an output pointer for the step; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_next", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_next", false));
     give_request(loop, out, size);
-    return leave(loop, HY_OK);
+    return hy_loop_leave(loop, HY_OK);
 }
 
 /* Before an answer: all units were released, and their gradients are of this many targets. */
@@ -264,11 +236,11 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
 }
 
 hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
-    HY_TRY(enter(loop, "hy_loop_answer", false));
-    return leave(loop, give_answer(loop, loss, tokens));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_answer", false));
+    return hy_loop_leave(loop, give_answer(loop, loss, tokens));
 }
 
-static hy_status no_parameter(const hy_loop *loop, int32_t parameter) {
+hy_status hy_loop_no_parameter(const hy_loop *loop, int32_t parameter) {
     return hy_fail(HY_ERR_INPUT,
                    "parameter number %d does not exist; the model has %d, numbered from 0",
                    parameter, loop->custom.side.count);
@@ -276,7 +248,7 @@ static hy_status no_parameter(const hy_loop *loop, int32_t parameter) {
 
 static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
     const hy_custom_side *side = &loop->custom.side;
-    if (parameter < 0 || parameter >= side->count) return no_parameter(loop, parameter);
+    if (parameter < 0 || parameter >= side->count) return hy_loop_no_parameter(loop, parameter);
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "the gradient of parameter %s is NULL",
                side->params[parameter].name);
     loop->custom.grads[parameter] = grads;
@@ -284,8 +256,8 @@ static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
 }
 
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
-    HY_TRY(enter(loop, "hy_loop_set_gradient", false));
-    return leave(loop, set_gradient(loop, parameter, grads));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_set_gradient", false));
+    return hy_loop_leave(loop, set_gradient(loop, parameter, grads));
 }
 
 static hy_status set_gradients(hy_loop *loop, void *const *grads) {
@@ -297,8 +269,8 @@ static hy_status set_gradients(hy_loop *loop, void *const *grads) {
 
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_set_gradients needs a list of gradients; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_set_gradients", false));
-    return leave(loop, set_gradients(loop, grads));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_set_gradients", false));
+    return hy_loop_leave(loop, set_gradients(loop, grads));
 }
 
 hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
@@ -306,14 +278,14 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
                                  size_t last_size) {
     HY_FAIL_IF(!next, HY_ERR_INPUT,
                "hy_loop_exchange needs an output pointer for the step; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_exchange", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
     if (status == HY_OK) give_request(loop, next, next_size);
     if (status == HY_OK && loop->last->step > 0) {
         hy_copy_sized(last, last_size, loop->last, sizeof *loop->last);
     }
-    return leave(loop, status);
+    return hy_loop_leave(loop, status);
 }
 
 /* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the
@@ -329,150 +301,38 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
 }
 
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
-    HY_TRY(enter(loop, "hy_loop_use", false));
-    return leave(loop, use(loop, parameter));
-}
-
-/* ---- units ----------------------------------------------------------------------------------- */
-
-/* Like hy_loop_use, these calls use the engine while the run's thread waits. */
-static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
-    HY_TRY(enter(loop, call, false));
-    const hy_custom_side *side = &loop->custom.side;
-    hy_status status = HY_OK;
-    if (!side->unit_of) {
-        status =
-            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
-    } else if (loop->is_over) {
-        status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
-    } else if (unit < 0 || unit > side->unit_of[side->count - 1]) {
-        status = hy_fail(HY_ERR_INPUT, "unit %d does not exist; there are %d, numbered from 0",
-                         (int)unit, (int)side->unit_of[side->count - 1] + 1);
-    }
-    return status == HY_OK ? HY_OK : leave(loop, status);
-}
-
-hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights) {
-    HY_FAIL_IF(!weights, HY_ERR_INPUT, "hy_loop_hold needs memory for addresses; it is NULL");
-    HY_TRY(enter_unit(loop, "hy_loop_hold", unit));
-    hy_status status = hy_custom_hold(loop->trainer->engine, unit, weights);
-    loop->held += status == HY_OK;
-    return leave(loop, status);
-}
-
-hy_status hy_loop_release(hy_loop *loop, int32_t unit) {
-    HY_TRY(enter_unit(loop, "hy_loop_release", unit));
-    hy_status status = loop->held > 0
-                           ? hy_custom_release(loop->trainer->engine, unit)
-                           : hy_fail(HY_ERR_STATE, "unit %d is released, but not held", (int)unit);
-    loop->held -= status == HY_OK;
-    return leave(loop, status);
-}
-
-hy_status hy_loop_fetch(hy_loop *loop, int32_t unit) {
-    HY_TRY(enter_unit(loop, "hy_loop_fetch", unit));
-    return leave(loop, hy_custom_fetch(loop->trainer->engine, unit));
-}
-
-static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
-    HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_add_gradients needs a list of gradients; it is NULL");
-    HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
-               "gradients were given, but the question asks for a loss");
-    HY_FAIL_IF(tokens < 1 || (loop->unit_tokens && loop->unit_tokens != tokens), HY_ERR_INPUT,
-               "gradients of a mean over %lld tokens were given after those of %lld; all units of "
-               "a micro-batch have the same number, at least 1",
-               (long long)tokens, (long long)loop->unit_tokens);
-    bool is_weighed = loop->trainer->settings->train.normalize;
-    HY_TRY(hy_custom_add_unit(loop->trainer->engine, unit, grads, is_weighed ? (double)tokens : 1));
-    loop->unit_tokens = tokens;
-    return HY_OK;
-}
-
-hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
-    HY_TRY(enter_unit(loop, "hy_loop_add_gradients", unit));
-    return leave(loop, add_gradients(loop, unit, tokens, grads));
-}
-
-/* The run may be over: the weights are still there. */
-static hy_status enter_parameter(hy_loop *loop, const char *call, int32_t parameter,
-                                 const void *memory) {
-    HY_FAIL_IF(!memory, HY_ERR_INPUT, "%s needs memory for the weights; it is NULL", call);
-    HY_TRY(enter(loop, call, false));
-    const hy_custom_side *side = &loop->custom.side;
-    hy_status status = HY_OK;
-    if (!side->unit_of) {
-        status =
-            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
-    } else if (parameter < 0 || parameter >= side->count) {
-        status = no_parameter(loop, parameter);
-    }
-    return status == HY_OK ? HY_OK : leave(loop, status);
-}
-
-static hy_status check_range(const hy_loop *loop, int32_t parameter, int64_t first, int64_t count) {
-    const hy_param *p = &loop->trainer->engine->model->params.list[parameter];
-    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
-               "weights of %s are read or written while a unit is held; release it before",
-               p->name);
-    HY_FAIL_IF(first < 0 || count < 1 || first > p->count - count, HY_ERR_INPUT,
-               "elements %lld to %lld of parameter %s do not exist; it has %lld", (long long)first,
-               (long long)(first + count), p->name, (long long)p->count);
-    return HY_OK;
-}
-
-hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
-                                const void *from) {
-    HY_TRY(enter_parameter(loop, "hy_loop_write_weights", parameter, from));
-    hy_status status = check_range(loop, parameter, first, count);
-    if (status == HY_OK)
-        status = hy_custom_write(loop->trainer->engine, parameter, first, count, from);
-    return leave(loop, status);
-}
-
-hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
-                               void *to) {
-    HY_TRY(enter_parameter(loop, "hy_loop_read_weights", parameter, to));
-    hy_status status = check_range(loop, parameter, first, count);
-    if (status == HY_OK)
-        status = hy_custom_read(loop->trainer->engine, parameter, first, count, to);
-    return leave(loop, status);
-}
-
-bool hy_loop_is_resumed(hy_loop *loop) {
-    if (enter(loop, "hy_loop_is_resumed", false) != HY_OK) return false;
-    bool is_resumed =
-        loop->trainer && (loop->trainer->resumed[0] || loop->trainer->settings->init_from[0]);
-    leave(loop, HY_OK);
-    return is_resumed;
+    HY_TRY(hy_loop_enter(loop, "hy_loop_use", false));
+    return hy_loop_leave(loop, use(loop, parameter));
 }
 
 hy_status hy_loop_save(hy_loop *loop) {
-    HY_TRY(enter(loop, "hy_loop_save", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_save", false));
     if (loop->is_over)
-        return leave(loop, hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
+        return hy_loop_leave(loop,
+                             hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
     give_order(loop, ORDER_SAVE);
-    return leave(loop, hy_error_restore(&loop->ordered));
+    return hy_loop_leave(loop, hy_error_restore(&loop->ordered));
 }
 
 hy_status hy_loop_stop(hy_loop *loop) {
-    HY_TRY(enter(loop, "hy_loop_stop", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_stop", false));
     while (!loop->is_over) give_order(loop, ORDER_STOP);
     hy_status result = loop->result.status;
     bool is_well = result == HY_OK || result == HY_STOPPED;
-    return leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
+    return hy_loop_leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
 }
 
 bool hy_loop_last_sized(hy_loop *loop, hy_step_info *out, size_t size) {
-    if (enter(loop, "hy_loop_last", false) != HY_OK) return false;
+    if (hy_loop_enter(loop, "hy_loop_last", false) != HY_OK) return false;
     bool has_last = loop->last->step > 0;
     if (has_last) hy_copy_sized(out, size, loop->last, sizeof *loop->last);
-    leave(loop, HY_OK);
+    hy_loop_leave(loop, HY_OK);
     return has_last;
 }
 
 const hy_trainer *hy_loop_trainer(hy_loop *loop) {
-    if (enter(loop, "hy_loop_trainer", false) != HY_OK) return NULL;
+    if (hy_loop_enter(loop, "hy_loop_trainer", false) != HY_OK) return NULL;
     const hy_trainer *trainer = loop->trainer;
-    leave(loop, HY_OK);
+    hy_loop_leave(loop, HY_OK);
     return trainer;
 }

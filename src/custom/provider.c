@@ -185,8 +185,8 @@ static hy_status request_units(hy_trainer *t, hy_loop_step *request) {
     hy_program_answer sum = {0}, one;
     int64_t count = request->count;
     request->count = 1;
-    hy_custom_begin_units(t->engine);
     for (int64_t i = 0; i < count; i++, request->batch++) {
+        hy_custom_begin_units(t->engine, i == 0, i == count - 1);
         HY_TRY(send_request(t, request, &one));
         add(&sum, &one);
     }

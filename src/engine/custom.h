@@ -19,6 +19,8 @@ typedef struct hy_custom_side {
     void *const *grads;     /* (count) addresses, which may change from step to step */
     const int32_t *unit_of; /* (count) types.keeps_weights: unit of each parameter */
     bool *has_grads;        /* (units) the unit has gradients of this step */
+    int32_t norm_from;      /* units from here on are in the norm of the gradients */
+    bool is_last;           /* gradients are of the step's last micro-batch */
     int32_t *first_part; /* (count + 1) index of each parameter's first part in the model's list */
     void *stream_handle; /* the caller's CUDA stream */
     hy_stream *stream;   /* the same as a stream of the backend; NULL on a CPU */
@@ -57,9 +59,10 @@ hy_status hy_custom_use(hy_engine *e, int32_t param);
 hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights);
 hy_status hy_custom_release(hy_engine *e, int32_t unit);
 hy_status hy_custom_fetch(hy_engine *e, int32_t unit); /* it will be held soon */
-/* Begins the gradients of a step. hy_custom_add_unit adds to them: `grads` has an address for each
- * parameter of the unit, NULL for zero. At the end, gradients of other units become zero. */
-void hy_custom_begin_units(hy_engine *e);
+/* Begins the gradients of a micro-batch. hy_custom_add_unit adds to those of the step: `grads` has an
+ * address for each parameter of the unit, NULL for zero. hy_custom_end_units ends the step: units
+ * without gradients get zeros, and the norm is complete. */
+void hy_custom_begin_units(hy_engine *e, bool is_first, bool is_last);
 hy_status hy_custom_add_unit(hy_engine *e, int32_t unit, void *const *grads, double scale);
 hy_status hy_custom_end_units(hy_engine *e);
 /* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. */

@@ -51,8 +51,26 @@ hy_status hy_custom_release(hy_engine *e, int32_t unit) {
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-void hy_custom_begin_units(hy_engine *e) {
-    for (int32_t i = 0; i < e->model->params.units; i++) e->custom->has_grads[i] = false;
+void hy_custom_begin_units(hy_engine *e, bool is_first, bool is_last) {
+    hy_custom_side *g = e->custom;
+    for (int32_t i = 0; is_first && i < e->model->params.units; i++) g->has_grads[i] = false;
+    g->norm_from = e->model->params.units;
+    g->is_last = is_last;
+}
+
+/* The norm is summed from the last unit to the first, wherever gradients are kept, so that its bits
+ * are always the same. A usual backward pass has that order: then each unit is added while it is on
+ * the device. If gradients change after they were added, the sum begins anew at the end. */
+static hy_status add_norm(hy_engine *e, int32_t unit) {
+    hy_custom_side *g = e->custom;
+    if (unit >= g->norm_from) {
+        g->norm_from = e->model->params.units;
+        g->is_last = false;
+    }
+    if (!g->is_last || unit != g->norm_from - 1) return HY_OK;
+    HY_TRY(hy_update_add_norm(e, e->device.compute, unit));
+    g->norm_from = unit;
+    return HY_OK;
 }
 
 /* Writes a parameter's gradients times `scale` to the sum, or adds them. from: NULL for zero. */
@@ -77,7 +95,9 @@ static hy_status add_one(hy_engine *e, hy_store *sums, int32_t param, void *from
 static hy_status add_all(hy_engine *e, int32_t unit, void *const *grads, double scale) {
     hy_store *sums = hy_store_of(e, HY_ROW_GRADS);
     bool is_first = !e->custom->has_grads[unit];
+    bool adds_next = unit > 0 && e->custom->has_grads[unit - 1]; /* backward comes there next */
     hy_status status = HY_OK;
+    if (adds_next) HY_TRY(hy_store_prefetch(sums, unit - 1));
     HY_TRY(is_first ? hy_store_get_new(sums, e->device.compute, unit)
                     : hy_store_get(sums, e->device.compute, unit));
     for (int32_t i = first_of(e, unit), k = 0; status == HY_OK && is_in(e, i, unit); i++, k++) {
@@ -94,6 +114,7 @@ hy_status hy_custom_add_unit(hy_engine *e, int32_t unit, void *const *grads, dou
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_custom_take_back(e));
     HY_TRY(add_all(e, unit, grads, scale));
+    HY_TRY(add_norm(e, unit));
     return hy_custom_lend(e); /* the caller may overwrite its gradients after that */
 }
 
@@ -101,6 +122,10 @@ hy_status hy_custom_end_units(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         if (!e->custom->has_grads[unit]) HY_TRY(add_all(e, unit, NULL, 0));
+    }
+    for (int32_t unit = e->custom->norm_from - 1; unit >= 0; unit--) {
+        if (unit > 0) HY_TRY(hy_store_prefetch(hy_store_of(e, HY_ROW_GRADS), unit - 1));
+        HY_TRY(hy_update_add_norm(e, e->device.compute, unit));
     }
     return HY_OK;
 }

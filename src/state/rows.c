@@ -105,6 +105,9 @@ static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id,
         .name = tensor_prefix(id, kind, spec),
         .version = 1}; /* made_of is 0: derived rows are not computed yet */
     HY_TRY(lay_out(m, id));
+    /* A caller may hold a small unit for a whole pass, which must not take a block's buffer. */
+    bool is_read = id == hy_weights_row(&spec->types, spec->types.of[HY_FULL]);
+    if (spec->keeps_weights && is_read) m->rows->row[id].layout.has_small = true;
     return fix_units(m, &m->rows->row[id]);
 }
 

@@ -188,6 +188,9 @@ static void write_own(const hy_provider *p, hy_json_writer *w) {
     hy_json_put_bool(w, "sums_gradients", m->types.asks_each);
     hy_json_put_bool(w, "uses_in_turn", m->uses_in_turn);
     hy_json_put_bool(w, "can_rewind", p->facts.can_rewind);
+    if (m->unit_of) hy_json_open_array(w, "unit_of");
+    for (int32_t i = 0; m->unit_of && i < m->count; i++) hy_json_put_int(w, NULL, m->unit_of[i]);
+    if (m->unit_of) hy_json_close_array(w);
     hy_json_close_object(w);
 }
 
