@@ -123,7 +123,7 @@ def find_models(module: Any) -> list[Any]:
 
 
 def _is_usual(module: Any) -> bool:
-    head, loss = getattr(module, "lm_head", None), getattr(module, "loss_function", None)
+    head, loss = module._modules.get("lm_head"), getattr(module, "loss_function", None)
     return (
         type(head) is torch.nn.Linear
         and head.bias is None
