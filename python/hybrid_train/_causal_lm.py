@@ -51,8 +51,8 @@ class CausalLM:
         self._is_usual = True  # nothing but the loss uses the logits
         self._own = {one: one.__dict__.get("forward") for one in (model, model.lm_head)}
         self._forward, self._head, self._loss = model.forward, model.lm_head.forward, model.loss_function
-        model.forward = functools.wraps(self._forward)(self._run)
-        model.lm_head.forward = functools.wraps(self._head)(self._logits)
+        model.forward = functools.update_wrapper(functools.partial(self._run), self._forward)
+        model.lm_head.forward = functools.update_wrapper(functools.partial(self._logits), self._head)
         model.loss_function = self._loss_of
 
     def remove(self) -> None:
@@ -123,10 +123,9 @@ def find_models(module: Any) -> list[Any]:
 
 
 def _is_usual(module: Any) -> bool:
-    head, loss = getattr(module, "lm_head", None), getattr(module, "loss_function", None)
+    head, loss = module._modules.get("lm_head"), getattr(module, "loss_function", None)
     return (
-        type(module).__name__.endswith("ForCausalLM")
-        and type(head) is torch.nn.Linear
+        type(head) is torch.nn.Linear
         and head.bias is None
         and getattr(loss, "__name__", "") == "ForCausalLMLoss"
         and str(getattr(loss, "__module__", "")).startswith("transformers.")

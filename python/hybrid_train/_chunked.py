@@ -7,11 +7,19 @@ from typing import Any
 import torch
 
 
-def _gradient(logits: torch.Tensor, labels: torch.Tensor, is_used: torch.Tensor, scale: Any) -> torch.Tensor:
-    """Of the sum of losses times `scale`, with respect to logits (n, V), in place: softmax minus one at the label."""
-    torch.softmax(logits, 1, out=logits)
-    logits.scatter_add_(1, labels.where(is_used, 0)[:, None], logits.new_full((len(labels), 1), -1.0))
-    return logits.mul_(is_used[:, None] * scale)
+def _loss_and_gradient(
+    logits: torch.Tensor, labels: torch.Tensor, is_used: torch.Tensor, scale: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of losses, and the gradient of `scale` times it, in the memory of the logits (n, V).
+
+    The gradient is the softmax, minus one at the label. All operations here are deterministic on a card, too.
+    """
+    index = labels.where(is_used, 0)[:, None]
+    total = logits.logsumexp(1, keepdim=True)
+    loss = (total - logits.gather(1, index)).where(is_used[:, None], 0).sum()
+    softmax = logits.sub_(total).exp_()
+    softmax.scatter_(1, index, softmax.gather(1, index) - 1)
+    return loss, softmax.mul_(is_used[:, None] * scale)
 
 
 class _Loss(torch.autograd.Function):
@@ -35,10 +43,9 @@ class _Loss(torch.autograd.Function):
         for first in range(0, len(labels), size):
             part = slice(first, first + size)
             logits = (hidden[part] @ weight.t()).float()
-            loss += torch.nn.functional.cross_entropy(logits, labels[part], ignore_index=ignore_index, reduction="sum")
-            if not any(needs):
-                continue
-            d = _gradient(logits, labels[part], is_used[part], scale).to(weight.dtype)
+            part_loss, d = _loss_and_gradient(logits, labels[part], is_used[part], scale)
+            loss += part_loss
+            d = d.to(weight.dtype)
             if to_hidden is not None:
                 torch.mm(d, weight, out=to_hidden[part])
             if to_weight is not None:

@@ -52,8 +52,9 @@ class Module:
         self.weights.load(folder, self._is_resumed)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        if hasattr(self._module, "peft_config"):
-            self._module.save_pretrained(folder, state_dict=self.weights.state_dict())
+        save = getattr(self._module, "save_pretrained", None)
+        if save is not None and not self.weights.came_in:
+            save(folder, state_dict=self.weights.state_dict())  # transformers may have renamed tensors, and PEFT
             return
         self.weights.save(folder)
         for name in ("config", "generation_config"):

@@ -312,7 +312,7 @@ class Units:
         self._order: list[int] = []  # units of this pass
         self._last: list[int] = []  # and of the pass before
         self._empty = torch.empty(0, dtype=units[0].parameters[0].dtype, device=self.device)
-        self._anchor = torch.empty(0, requires_grad=True)  # makes autograd call our backward pass
+        self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
         self._wrapped: list[tuple[Any, Any]] = []
 
     def attach(self, store: Store) -> None:

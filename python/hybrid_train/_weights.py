@@ -100,7 +100,7 @@ class Weights:
         self._numbers = {id(p): i for i, p in enumerate(self._trained)}
         self._shapes = [shape for shapes in units.shapes for shape in shapes]
         self._devices = [p.device for p in self._trained]
-        self._came_in: list[str] | None = None  # names in the folder that was read
+        self.came_in: list[str] | None = None  # names in the folder that was read
         self._moved: list[tuple[Any, torch.device]] = []  # frozen parameters and buffers, and where they were
         self._taken: set[int] = set()  # numbers of parameters that had values of their own
         self._missing: set[int] = set()  # numbers of trained parameters without values
@@ -152,11 +152,12 @@ class Weights:
                 if m._buffers[name].is_floating_point():
                     m._buffers[name].fill_(math.nan)
             owner = next((o for o in self._module.modules() if hasattr(o, "_init_weights")), None)
-            if names and owner is not None and not m._parameters:
+            is_bare = all(p is None or p.is_meta for p in m._parameters.values())  # there is nothing to overwrite
+            if names and owner is not None and is_bare:
                 with torch.no_grad():
                     owner._init_weights(m)
             for name in names:
-                if owner is None or m._parameters or m._buffers[name].isnan().any():
+                if owner is None or not is_bare or m._buffers[name].isnan().any():
                     raise InputError(
                         f"buffer {name} of a {type(m).__name__} is on the meta device, and no file has its values; "
                         "create the module's buffers on the CPU, for example with accelerate's init_empty_weights()"
@@ -202,7 +203,7 @@ class Weights:
                 self._set_other(target, value)
             elif not is_resumed:
                 self._put(number, value)
-        self._came_in = list(found)
+        self.came_in = list(found)
 
     def _shape_of(self, tensor: Any) -> torch.Size:
         number = self._numbers.get(id(tensor))
@@ -248,7 +249,7 @@ class Weights:
         named: dict[str, Any] = {}
         seen: set[int] = set()
         for name, t in self._named():
-            if name in self._came_in if self._came_in is not None else id(t) not in seen:
+            if name in self.came_in if self.came_in is not None else id(t) not in seen:
                 named[name] = t
                 seen.add(id(t))
         shards: list[list[str]] = [[]]

@@ -195,6 +195,8 @@ class Loop:
     def _turns_of(self, in_turn: Iterable[Any] | None) -> InTurn | None:
         if in_turn is None:
             return None
+        if self._module:
+            raise InputError("in_turn is for weights in torch's memory; blocks are always updated in turn")
         if not isinstance(self._parameters, TorchParameters):
             raise InputError("in_turn is for torch modules; these parameters are arrays")
         return InTurn(in_turn, self._parameters)

@@ -124,6 +124,59 @@ class Learning(unittest.TestCase):
                 losses.append(loss.item())
         self.assertEqual(losses, blocks.trained(blocks.Mlp)[0])
 
+    def test_inputs_of_blocks_may_be_kept_in_host_memory(self):
+        class Offloads(blocks.Mlp):
+            def forward(self, x):
+                with torch.autograd.graph.save_on_cpu():
+                    return super().forward(x)
+
+        expected = gradients(blocks.make(blocks.Mlp))
+        here = blocks.InRing(blocks.make(Offloads))
+        here.backward(1)
+        for name, g in zip(here.names, here.ring.grads):
+            self.assertTrue(torch.equal(expected[name], g), name)
+
+    def test_results_in_the_memory_of_weights_are_copied(self):
+        class Reads(nn.Linear):
+            def forward(self, x):
+                return super().forward(x), self.weight
+
+        class Shows(blocks.Mlp):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(Reads(24, 24) for _ in range(2))
+
+            def forward(self, x):
+                x, weight = self.layers[0](x)
+                y, other = self.layers[1](x)
+                return self.head(y) + (weight * other).sum()
+
+        expected = gradients(blocks.make(Shows))
+        here = blocks.InRing(blocks.make(Shows))
+        here.backward(1)
+        for name, g in zip(here.names, here.ring.grads):
+            if name in expected:
+                self.assertLess((expected[name] - g).abs().max().item(), 1e-5, name)
+
+    def test_a_compiled_block(self):
+        def compiled():
+            module = blocks.Mlp()
+            for layer in module.layers:
+                layer.forward = torch.compile(layer.forward, backend="eager")
+            return module
+
+        self.assertEqual(blocks.trained(compiled, blocks=True)[0], blocks.trained(blocks.Mlp)[0])
+
+        def in_place():
+            module = blocks.Mlp()
+            module.layers[0].compile(backend="eager")
+            return module
+
+        with self.assertRaisesRegex(ht.InputError, "layers.0 was compiled"):
+            blocks.trained(in_place, blocks=True)
+        with self.assertRaisesRegex(ht.InputError, "OptimizedModule"):
+            blocks.trained(lambda: torch.compile(blocks.Mlp(), backend="eager"), blocks=True)
+
     def test_frozen_parameters_stay_as_they_are(self):
         module = blocks.make(blocks.Mlp)
         module.layers[1].requires_grad_(False)
@@ -144,7 +197,9 @@ class Units(unittest.TestCase):
         return [unit.name for unit in find_units(module, which)]
 
     def test_blocks_are_found(self):
-        self.assertEqual(self.names(blocks.Mlp()), ["", *(f"body.{i}" for i in range(3)), *(f"layers.{i}" for i in range(3))])
+        self.assertEqual(
+            self.names(blocks.Mlp()), ["", *(f"body.{i}" for i in range(3)), *(f"layers.{i}" for i in range(3))]
+        )
         self.assertEqual(self.names(blocks.Transformer()), ["", "embed", "layers.0", "layers.1", "layers.2"])
         self.assertEqual(self.names(blocks.Transformer(False))[-1], "head")
         self.assertEqual(self.names(blocks.EncoderDecoder())[1:], ["encoder.0", "encoder.1", "decoder.0", "decoder.1"])
@@ -345,6 +400,116 @@ class Files(InFolder):
             self.assertTrue(torch.equal(t, ours[name]), name)
 
 
+@needs_transformers
+class Transformers(InFolder):
+    SIZE = dict(vocab_size=97, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2)
+
+    def setUp(self):
+        super().setUp()
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.theirs = transformers
+
+    def make(self, config, device="cpu"):
+        torch.manual_seed(0)
+        with torch.device(device):
+            return self.theirs.AutoModelForCausalLM.from_config(config)
+
+    def llama(self, **more):
+        return self.theirs.LlamaConfig(**self.SIZE, num_key_value_heads=1, **more)
+
+    @staticmethod
+    def loss(model, batch):
+        torch.manual_seed(batch)
+        ids = torch.randint(97, (3, 12)).cumsum(1) % 97
+        return model(input_ids=ids, labels=ids.where(torch.rand(3, 12) > 0.1, -100)).loss
+
+    def losses(self, model, steps=12, **keys):
+        with ht.Loop(model.train(), steps=steps, lr=3e-3, **blocks.PLAIN, **keys) as loop:
+            unused = () if keys else [p for p in model.parameters() if p.requires_grad]
+
+            def loss(batch):
+                return self.loss(model, batch) + 0 * sum(p.sum() for p in unused)
+
+            return [loop.step(loss).loss for _ in range(steps)]
+
+    def test_losses_of_models(self):
+        theirs = self.theirs
+        for config in (
+            self.llama(attention_dropout=0.1),
+            theirs.Qwen2Config(**self.SIZE, num_key_value_heads=1, tie_word_embeddings=True),
+            theirs.Gemma2Config(**self.SIZE, num_key_value_heads=1, head_dim=8),  # its logits have a soft cap
+            theirs.GPT2Config(vocab_size=97, n_embd=16, n_layer=3, n_head=2, n_positions=64),
+        ):
+            with self.subTest(config.model_type):
+                plain = self.losses(self.make(config))
+                ours = self.losses(self.make(config), blocks=True)
+                self.assertLess(max(abs(a - b) for a, b in zip(plain, ours)), 2e-6)
+
+    def test_logits_of_a_loss_do_not_exist(self):
+        model = self.make(self.llama())
+        with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop:
+            ids = torch.arange(12)[None]
+            with loop.using_weights():
+                out = model(input_ids=ids, labels=ids)
+                self.assertIsNone(out.logits)
+                logits = model(input_ids=ids).logits
+                expected = nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+                self.assertLess(abs(out.loss.item() - expected.item()), 2e-6)
+                summed = model(input_ids=ids, labels=ids, num_items_in_batch=22).loss
+                self.assertLess(abs(summed.item() - expected.item() / 2), 2e-6)
+        self.assertEqual(model(input_ids=ids, labels=ids).logits.shape, (1, 12, 97))
+
+    def test_sampling_with_a_cache(self):
+        model = self.make(self.llama()).eval()
+        ids = torch.arange(5)[None]
+        expected = model.generate(ids, max_new_tokens=6, do_sample=False)
+        with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop, loop.using_weights():
+            self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False), expected))
+
+    def test_a_model_on_the_meta_device(self):
+        for config in (self.llama(), self.llama(tie_word_embeddings=True)):
+            first = self.make(config)
+            first.save_pretrained("first")
+            expected = self.losses(first, steps=4, blocks=True)
+            model = self.make(config, "meta")
+            with ht.Loop(model, steps=4, lr=3e-3, **blocks.PLAIN) as loop:
+                loop.load("first")
+                ours = [loop.step(lambda batch, m=model: self.loss(m.train(), batch)).loss for _ in range(4)]
+                loop.save_pretrained("last")
+            self.assertEqual(ours, expected)
+            last = self.theirs.AutoModelForCausalLM.from_pretrained("last")
+            for name, t in first.state_dict().items():
+                self.assertTrue(torch.equal(t, last.state_dict()[name]), name)
+
+    def test_tensors_that_transformers_renames_are_refused(self):
+        config = self.theirs.MixtralConfig(**self.SIZE, num_key_value_heads=1, num_local_experts=4)
+        self.make(config).save_pretrained("folder")
+        with ht.Loop(self.make(config, "meta"), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, r"has the tensor model.layers.0.\S*experts.0.w1.weight"):
+                loop.load("folder")
+
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_adapters_of_peft(self):
+        import peft
+
+        def make():
+            torch.manual_seed(0)
+            lora = peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"], lora_dropout=0.1)
+            return peft.get_peft_model(self.make(self.llama()), lora)
+
+        plain, model = self.losses(make()), make()
+        with ht.Loop(model.train(), blocks=True, steps=12, lr=3e-3, **blocks.PLAIN) as loop:
+            ours = [loop.step(lambda batch: self.loss(model, batch)).loss for _ in range(12)]
+            loop.save_pretrained("adapter")
+        self.assertLess(max(abs(a - b) for a, b in zip(plain, ours)), 2e-6)
+        again = peft.PeftModel.from_pretrained(self.make(self.llama()), "adapter")
+        for name, t in again.state_dict().items():
+            self.assertTrue(torch.equal(t, model.state_dict()[name]), name)
+
+
 @needs_torch
 class Chunks(unittest.TestCase):
     def test_loss_and_gradients_are_torchs(self):
@@ -354,7 +519,9 @@ class Chunks(unittest.TestCase):
         labels[0, :4] = -100
         for reduction in ("mean", "sum"):
             for chunks in (None, 1, 2, 100):
-                theirs = nn.functional.cross_entropy((hidden @ weight.t()).flatten(0, 1), labels.flatten(), reduction=reduction)
+                theirs = nn.functional.cross_entropy(
+                    (hidden @ weight.t()).flatten(0, 1), labels.flatten(), reduction=reduction
+                )
                 ours = ht.chunked_cross_entropy(hidden, weight, labels, chunks=chunks, reduction=reduction)
                 self.assertLess(abs(theirs.item() - ours.item()) / theirs.item(), 1e-6)
                 expected = torch.autograd.grad(3 * theirs, (hidden, weight))
