@@ -126,7 +126,8 @@ class _Call:
             )
         self._position = units.reached(unit)
         self._save_state()
-        self.result: Any = None  # leaves and structure of what the block returned
+        self.result: Any = None  # leaves and structure of what the block returned, until `take_result`
+        self._shapes: list[torch.Size] = []  # of the tensors among them
         self._expected: list[Any] | None = None
 
     def _save_state(self) -> None:
@@ -172,9 +173,17 @@ class _Call:
         self._buffers = [one for one in self._buffers if one[0]._version != one[1]]
         self.result = leaves, spec
         out = [x for x in leaves if isinstance(x, torch.Tensor)]
+        self._shapes = [x.shape for x in out]
         if not self._units.is_checked(self._unit):
             self._expected = [(x.detach(), x._version) for x in out]
         return out
+
+    def take_result(self) -> tuple[list[Any], Any]:
+        """Also forgets tensors: a result refers to its graph, and the graph to this call. Such a circle would keep the
+        activations of a pass until Python looks for unused objects."""
+        leaves, spec = self.result
+        self.result, self.tensors = None, []
+        return leaves, spec
 
     @contextlib.contextmanager
     def _as_it_was(self) -> Iterator[None]:
@@ -243,9 +252,7 @@ class _Call:
             nodes += [following for following, _ in node.next_functions]
 
     def _must_be_the_same(self, leaves: list[Any]) -> None:
-        was = self.result[0]
-        shapes = [x.shape for x in was if isinstance(x, torch.Tensor)]
-        is_same = [x.shape for x in leaves] == shapes
+        is_same = [x.shape for x in leaves] == self._shapes
         if is_same and self._expected is not None:
             is_same = all(_is_close(x.detach(), e) for x, (e, v) in zip(leaves, self._expected) if e._version == v)
             self._units.checked(self._unit)
@@ -359,7 +366,7 @@ class Units:
                     return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
             call = _Call(self, unit, function, (args, kwargs))
             tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
-            leaves, spec = call.result
+            leaves, spec = call.take_result()
             return pytree.tree_unflatten([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
 
         return run

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import unittest
+import weakref
 
 import hybrid_train as ht
 from support import InFolder, has, needs_torch
@@ -73,6 +75,26 @@ class Learning(unittest.TestCase):
         here.ring.fetched.clear()
         here.backward(1)
         self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+
+    def test_a_pass_leaves_no_activations(self):
+        """On a card they would be there until Python looks for unused objects, which a card does not make it do."""
+        made = []
+
+        class Block(nn.Linear):
+            def forward(self, x):
+                out = super().forward(x)
+                made.append(weakref.ref(out.untyped_storage()))
+                return out
+
+        module = layers(lambda: Block(8, 8))()
+        gc.disable()
+        try:
+            with ht.Loop(module, steps=2, lr=1e-3, blocks=True, grad_accum_steps=2, **blocks.PLAIN) as loop:
+                loop.step(module.loss)
+                alive = sum(one() is not None for one in made)
+        finally:
+            gc.enable()
+        self.assertEqual((len(made), alive), (2 * 2 * 2, 0))
 
     def test_micro_batches_are_weighted_by_their_tokens(self):
         def train(**keys):
