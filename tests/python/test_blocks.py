@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 
 import hybrid_train as ht
-from support import InFolder, has, needs_torch
+from support import InFolder, has, needs_torch, needs_transformers
 
 try:
     import blocks
@@ -15,7 +15,6 @@ except ImportError:
     torch = None
 
 OUTSIDE = dict(weights_place="pinned", grads_place="pinned", optim_place="pinned")
-needs_transformers = unittest.skipUnless(has("torch") and has("transformers"), "transformers is not here")
 
 
 def layers(block, count=2, width=8):
