@@ -135,7 +135,7 @@ class _Call:
         device = self._units.device
         self._random = torch.get_rng_state()
         self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        self._autocast = self._units.autocast()
+        self._autocast = self._units.autocast_type()
         self._buffers = [(b, _version_of(b, name, m), b.clone()) for b, name, m in self._units.buffers_of(self._unit)]
 
     def _arguments(self, tensors: Any) -> Any:
@@ -146,7 +146,7 @@ class _Call:
 
     def _run(self, tensors: Any) -> tuple[list[Any], Any]:
         args, kwargs = self._arguments(tensors)
-        with self._autocast():
+        with self._units.autocast(self._autocast):
             out = self._function(*args, **kwargs)
         leaves, spec = pytree.tree_flatten(out, is_leaf=_is_cache)
         return leaves, spec
@@ -362,7 +362,7 @@ class Units:
             self._must_be_begun(unit)
             if not torch.is_grad_enabled():
                 position = self.reached(unit)
-                with self.held(unit, self.after(position)) as weights, self.autocast()():
+                with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
                     return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
             call = _Call(self, unit, function, (args, kwargs))
             tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
@@ -510,10 +510,14 @@ class Units:
     def checked(self, unit: Unit) -> None:
         self._was_checked.add(unit.number)
 
-    def autocast(self) -> Callable[[], Any]:
-        """Autocast as it is now, without its cache, which would keep copies of all weights and use them too long."""
+    def autocast_type(self) -> torch.dtype | None:
+        """The type of autocast; None: it is off."""
         kind = self.device.type
-        if not torch.is_autocast_enabled(kind):
-            return lambda: torch.autocast(kind, enabled=False)
-        dtype = torch.get_autocast_dtype(kind)
-        return lambda: torch.autocast(kind, dtype=dtype, cache_enabled=False)
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+    def autocast(self, dtype: torch.dtype | None) -> Any:
+        """Autocast of this type, without its cache, which would keep copies of all weights and use them too long."""
+        kind = self.device.type
+        if dtype is not None:
+            return torch.autocast(kind, dtype=dtype, cache_enabled=False)
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()

@@ -7,7 +7,7 @@ import unittest
 import weakref
 
 import hybrid_train as ht
-from support import InFolder, has, needs_torch
+from support import InFolder, has, needs_torch, needs_transformers
 
 try:
     import blocks
@@ -17,7 +17,6 @@ except ImportError:
     torch = None
 
 OUTSIDE = dict(weights_place="pinned", grads_place="pinned", optim_place="pinned")
-needs_transformers = unittest.skipUnless(has("torch") and has("transformers"), "transformers is not here")
 
 
 def layers(block, count=2, width=8):
