@@ -14,6 +14,7 @@ dependencies. torch and NumPy are used only if your program uses them.
 from __future__ import annotations
 
 from . import _abi
+from .chunked import chunked_cross_entropy
 from .config import Config
 from .errors import (
     DeviceError,
@@ -74,6 +75,7 @@ __all__ = [
     "Summary",
     "Tokenizer",
     "Trainer",
+    "chunked_cross_entropy",
     "find_rank",
     "plan",
     "plan_parameters",
