@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "data/chat_template.h"
 #include "hub/end_tokens.h"
+#include "hub/gguf_load.h"
 #include "hub/gguf_tokenizer.h"
 
 static char folder[256], path[300], source[300];
@@ -156,6 +157,60 @@ START_TEST(a_file_gives_the_ids_of_real_tokenizers) {
 }
 END_TEST
 
+/* ---- Unigram --------------------------------------------------------------------------------- */
+
+#define GOLDEN_PIECES HY_SOURCE_DIR "/tests/golden/sentencepiece/"
+
+/* The 300 golden texts and random ones. */
+static void compare_pieces(const char *from, const char *to) {
+    hy_tokenizer *one, *other;
+    hy_json *json;
+    char text[512];
+    must(hy_tokenizer_open(from, &one));
+    hy_status status = hy_tokenizer_open(to, &other);
+    ck_assert_msg(status == HY_OK, "%s: %s", to, hy_error_message());
+    must(hy_json_read_file(GOLDEN_PIECES "expected.json", &json));
+    const hy_json_node *n = hy_json_first(hy_json_get(hy_json_root(json), "texts"));
+    for (; n; n = hy_json_next(n)) {
+        const char *golden = "";
+        size_t size = 0;
+        hy_json_as_string(n, &golden, &size);
+        ck_assert_msg(gives_the_same(one, other, golden, size, HY_TOKENS_SPECIAL), "%s", golden);
+    }
+    for (uint64_t i = 0; i < 2000; i++) {
+        size_t size = random_text(text, sizeof text, i);
+        ck_assert_msg(gives_the_same(one, other, text, size, HY_TOKENS_SPECIAL), "text %d", (int)i);
+    }
+    ck_assert_int_eq(hy_tokenizer_eos(one), hy_tokenizer_eos(other));
+    ck_assert_int_eq(hy_tokenizer_unknown(one), hy_tokenizer_unknown(other));
+    hy_json_free(json);
+    hy_tokenizer_close(one);
+    hy_tokenizer_close(other);
+}
+
+START_TEST(unigram_tokenizers_are_read_back_and_become_files_of_a_folder) {
+    static const char pieces[] = GOLDEN_PIECES "unigram.model";
+    char out[300];
+    hy_tokenizer *t;
+    must(hy_tokenizer_open(pieces, &t));
+    int32_t vocab = hy_tokenizer_vocab(t);
+    hy_tokenizer_close(t);
+    ck_assert_msg(write_vocabulary(pieces, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+    snprintf(out, sizeof out, "%s/out", folder);
+    must(hy_dir_make(out));
+    must(hy_gguf_put_side_files(path, out));
+    compare_pieces(pieces, out);
+    /* an export of that folder, and of the file itself */
+    ck_assert_msg(write_vocabulary(out, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+    snprintf(out, sizeof out, "%s/first.gguf", folder);
+    must(hy_path_rename(path, out));
+    ck_assert_msg(write_vocabulary(out, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+}
+END_TEST
+
 /* ---- files made by hand ---------------------------------------------------------------------- */
 
 typedef struct vocabulary {
@@ -258,7 +313,7 @@ static void refuse(const vocabulary *v, const char *fragment) {
 START_TEST(wrong_tokenizers_are_refused_by_name) {
     vocabulary v = usual;
     v.model = "bert";
-    refuse(&v, "tokenizer.ggml.model is bert; supported: gpt2, llama");
+    refuse(&v, "tokenizer.ggml.model is bert; supported: gpt2, llama, t5");
     v.model = NULL;
     refuse(&v, "has no tokenizer");
     v = usual;
@@ -294,6 +349,7 @@ static Suite *gguf_tokenizer_suite(void) {
     tcase_add_checked_fixture(tc, make_folder, drop_folder);
     tcase_add_test(tc, a_file_gives_the_ids_of_the_golden_tokenizers);
     tcase_add_loop_test(tc, a_file_gives_the_ids_of_real_tokenizers, 0, 3);
+    tcase_add_test(tc, unigram_tokenizers_are_read_back_and_become_files_of_a_folder);
     tcase_add_test(tc, keys_give_merges_special_tokens_template_and_ends);
     tcase_add_test(tc, pieces_with_scores_merge_as_in_sentencepiece);
     tcase_add_test(tc, wrong_tokenizers_are_refused_by_name);

@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "hub/gguf_load.h"
 #include "hub/hf_export.h"
 #include "model/arch/config_parts.h"
 #include "tokenizer/tokenizer_gguf.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 
 #define LARGEST_SIZE (1 << 24)
 #define USUAL_THETA 10000
@@ -505,15 +507,18 @@ hy_status hy_gguf_config_json(const char *path, hy_text *out) {
 }
 
 hy_status hy_gguf_put_side_files(const char *path, const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+    static const char *const names[] = {HY_SOURCE_NAME, "tokenizer.json", "tokenizer_config.json",
                                         "generation_config.json"};
+    char pieces[HY_HF_PATH_MAX] = "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         hy_text text = {0};
         hy_status status = hy_gguf_tokenizer_json(path, names[i], &text);
         if (status == HY_OK && text.size > 0)
             status = hy_hf_put_file(folder, names[i], text.data, text.size);
+        if (status == HY_OK && text.size > 0 && i == 0)
+            status = hy_path_join(pieces, sizeof pieces, folder, HY_SOURCE_NAME);
         hy_text_free(&text);
         HY_TRY(status);
     }
-    return HY_OK;
+    return pieces[0] ? hy_hf_publish_pieces(pieces, folder) : HY_OK;
 }

@@ -18,8 +18,6 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
-#define BLANK "\xE2\x96\x81" /* how SentencePiece spells a blank */
-
 typedef struct vocabulary {
     const char *path; /* of the tokenizer */
     const hy_observer *observer;
@@ -134,9 +132,9 @@ static hy_status find_blanks(vocabulary *v, const hy_text *normal, const hy_text
         v->has_prefix = is_on(library, "add_dummy_prefix", false);
         return is_unigram || is_plain ? HY_OK : refuse_steps(v, "normalizer", normal);
     }
-    bool is_replaced = strcmp(n, "Replace \" \" " BLANK "\n") == 0;
-    bool is_prefixed = strcmp(n, "Prepend " BLANK "\nReplace \" \" " BLANK "\n") == 0;
-    bool is_metaspace = !*n && strncmp(s, "Metaspace " BLANK " ", 14) == 0;
+    bool is_replaced = strcmp(n, "Replace \" \" " HY_BLANK "\n") == 0;
+    bool is_prefixed = strcmp(n, "Prepend " HY_BLANK "\nReplace \" \" " HY_BLANK "\n") == 0;
+    bool is_metaspace = !*n && strncmp(s, "Metaspace " HY_BLANK " ", 14) == 0;
     bool splits = *s && !is_metaspace && strcmp(s, "Split \" \" MergedWithPrevious\n") != 0;
     if (!is_replaced && !is_prefixed && !is_metaspace) return refuse_steps(v, "normalizer", normal);
     if (splits) return refuse_steps(v, "pre_tokenizer", split);

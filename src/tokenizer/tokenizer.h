@@ -7,9 +7,10 @@
 #include "base/text.h"
 #include "hybrid_tokenizer.h"
 
-/* Text that a tokenizer cannot spell: its unknown token (<unk>) replaces it. */
-#define HY_BYTE_VOCAB 512 /* a model with more ids was made for a tokenizer, not for bytes */
+#define HY_BYTE_VOCAB 512       /* a model with more ids was made for a tokenizer, not for bytes */
+#define HY_BLANK "\xE2\x96\x81" /* U+2581: how the pieces of SentencePiece spell a blank */
 
+/* Text that a tokenizer cannot spell: its unknown token (<unk>) replaces it. */
 typedef struct hy_unknown_text {
     uint64_t count, tokens; /* unknown tokens; all tokens */
     char example[40];       /* the beginning of the first such text; "": none */

@@ -10,7 +10,7 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, which represents a blank */
+static const char metaspace[] = HY_BLANK;
 #define METASPACE_SIZE 3
 #define TEXT_MAX ((size_t)INT32_MAX)
 
