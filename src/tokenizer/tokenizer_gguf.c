@@ -34,31 +34,33 @@ enum { PIECE_MAX = 512, PIECES_BYTES_MAX = 16 << 20 };
 #define ONE_DIGIT "Split " SHORT_FORMS "|" LETTERS "|\\p{N}" SIGNS BLANKS "\n"
 
 const hy_gguf_split hy_gguf_splits[] = {
-    {"gpt-2", "ByteLevel\n", false},
-    {"llama-bpe", THREE_DIGITS, true},
-    {"dbrx", THREE_DIGITS, false},
-    {"qwen2", ONE_DIGIT, false},
-    {"smollm", "Digits\nByteLevel\n", false},
-    {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true},
-    {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false},
+    {"gpt-2", "ByteLevel\n", false, false},
+    {"llama-bpe", THREE_DIGITS, true, false},
+    {"dbrx", THREE_DIGITS, false, false},
+    {"qwen2", ONE_DIGIT, false, true},
+    {"smollm", "Digits\nByteLevel\n", false, false},
+    {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true, false},
+    {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false,
+     false},
     /* other names of the same splits */
-    {"phi-2", "ByteLevel\n", false},
-    {"olmo", "ByteLevel\n", false},
-    {"mpt", "ByteLevel\n", false},
-    {"exaone4", "ByteLevel\n", false},
-    {"llama3", THREE_DIGITS, true},
-    {"llama-v3", THREE_DIGITS, true},
-    {"falcon3", THREE_DIGITS, true},
-    {"pixtral", THREE_DIGITS, true},
-    {"smaug-bpe", THREE_DIGITS, false},
-    {"deepseek-r1-qwen", ONE_DIGIT, false},
-    {"stablelm2", ONE_DIGIT, false},
-    {"megrez", ONE_DIGIT, false},
-    {"starcoder", "Digits\nByteLevel\n", false},
-    {"refact", "Digits\nByteLevel\n", false},
-    {"command-r", "Digits\nByteLevel\n", false},
-    {"codeshell", "Digits\nByteLevel\n", false},
-    {"llama4", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false},
+    {"phi-2", "ByteLevel\n", false, false},
+    {"olmo", "ByteLevel\n", false, true},
+    {"mpt", "ByteLevel\n", false, true},
+    {"exaone4", "ByteLevel\n", false, false},
+    {"llama3", THREE_DIGITS, true, false},
+    {"llama-v3", THREE_DIGITS, true, false},
+    {"falcon3", THREE_DIGITS, true, false},
+    {"pixtral", THREE_DIGITS, true, false},
+    {"smaug-bpe", THREE_DIGITS, false, false},
+    {"deepseek-r1-qwen", ONE_DIGIT, false, false},
+    {"stablelm2", ONE_DIGIT, false, true},
+    {"megrez", ONE_DIGIT, false, true},
+    {"starcoder", "Digits\nByteLevel\n", false, false},
+    {"refact", "Digits\nByteLevel\n", false, false},
+    {"command-r", "Digits\nByteLevel\n", false, false},
+    {"codeshell", "Digits\nByteLevel\n", false, false},
+    {"llama4", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false,
+     false},
     {0},
 };
 
@@ -193,10 +195,9 @@ static void put_byte_level(hy_json_writer *w, const char *key, bool splits) {
     hy_json_close_object(w);
 }
 
-/* qwen2 names a split; all tokenizers with it also bring text into form NFC. */
 static void put_split(const vocabulary *v, hy_json_writer *w) {
-    bool has_nfc = strcmp(v->split->steps, ONE_DIGIT) == 0, splits = false;
-    if (has_nfc)
+    bool splits = false;
+    if (v->split->has_nfc)
         hy_text_add(w->text, ", \"normalizer\": {\"type\": \"NFC\"}");
     else
         hy_json_put_null(w, "normalizer");

@@ -23,8 +23,9 @@ typedef struct hy_gguf_split {
     const char *name;  /* tokenizer.ggml.pre */
     const char *steps; /* the steps of pre_tokenizer in tokenizer.json, one per line */
     bool ignores_merges;
+    bool has_nfc; /* tokenizers with this name bring text into form NFC; llama.cpp does not */
 } hy_gguf_split;
-/* Ends with {0}; the first of several rows with the same steps is written. */
+/* Ends with {0}; the first of several rows with the same values is written. */
 extern const hy_gguf_split hy_gguf_splits[];
 
 /* Whether the file has a tokenizer. */
