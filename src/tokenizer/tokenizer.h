@@ -14,6 +14,7 @@
 typedef struct hy_unknown_text {
     uint64_t count, tokens; /* unknown tokens; all tokens */
     char example[40];       /* the beginning of the first such text; "": none */
+    bool is_partial;        /* text before a resume is not counted */
 } hy_unknown_text;
 void hy_unknown_text_add(hy_unknown_text *sum, const hy_unknown_text *more);
 /* As above; then *from counts nothing, but keeps its example. */
