@@ -244,6 +244,25 @@ static int64_t type_in_file(const char *token) {
     return type;
 }
 
+/* Gemma's runs of blanks are user-defined pieces. */
+START_TEST(blanks_of_user_defined_pieces_are_those_of_the_text) {
+    static const char pieces[] = GOLDEN_PIECES "gemma.model";
+    hy_tokenizer *one, *other;
+    char text[512];
+    must(hy_tokenizer_open(pieces, &one));
+    ck_assert_msg(write_vocabulary(pieces, hy_tokenizer_vocab(one)), "%s", hy_error_message());
+    ck_assert_int_eq(type_in_file("  "), HY_GGUF_TOKEN_USER_DEFINED);
+    must(hy_tokenizer_open(path, &other));
+    for (uint64_t i = 0; i < 2000; i++) {
+        size_t size = random_text(text, sizeof text, i);
+        if (memmem(text, size, BLANK, 3)) continue; /* the character itself, beside a blank */
+        ck_assert_msg(gives_the_same(one, other, text, size, 0), "text %d", (int)i);
+    }
+    hy_tokenizer_close(one);
+    hy_tokenizer_close(other);
+}
+END_TEST
+
 START_TEST(user_defined_and_unused_pieces_of_unigram_keep_their_meaning) {
     static const char fields[] = "\x0A\x0C\x0A\x03<u>\x15\0\0\0\0\x18\x04"
                                  "\x0A\x0C\x0A\x03<U>\x15\0\0\0\0\x18\x04"
@@ -502,6 +521,7 @@ static Suite *gguf_tokenizer_suite(void) {
     tcase_add_test(tc, a_file_gives_the_ids_of_the_golden_tokenizers);
     tcase_add_loop_test(tc, a_file_gives_the_ids_of_real_tokenizers, 0, 3);
     tcase_add_test(tc, unigram_tokenizers_are_read_back_and_become_files_of_a_folder);
+    tcase_add_test(tc, blanks_of_user_defined_pieces_are_those_of_the_text);
     tcase_add_test(tc, user_defined_and_unused_pieces_of_unigram_keep_their_meaning);
     tcase_add_test(tc, blanks_that_llama_cpp_adds_are_warned_of);
     tcase_add_test(tc, the_name_of_a_split_says_whether_text_becomes_nfc);

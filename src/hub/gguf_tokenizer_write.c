@@ -28,7 +28,8 @@ typedef struct vocabulary {
     bool has_prefix;          /* a blank comes before a text */
     int32_t count;            /* ids of the model */
     uint8_t *types;           /* (count) */
-    float *scores;            /* (count) */
+    bool *has_blanks; /* (count) U+2581 in this added token stands for a blank of the text */
+    float *scores;    /* (count) */
 } vocabulary;
 
 static const char *text_of(const hy_json_node *object, const char *key) {
@@ -245,6 +246,8 @@ static void set_types(vocabulary *v) {
         int32_t id = hy_tokenizer_find(v->tokens, text);
         if (id < 0 || id >= v->count) continue;
         v->types[id] = type_of_added(v, added);
+        v->has_blanks[id] = v->types[id] == HY_GGUF_TOKEN_USER_DEFINED &&
+                            strcmp(v->kind, "llama") == 0 && is_on(added, "normalized", true);
         bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false) ||
                       is_on(added, "single_word", false);
         if (strips && !has_warned)
@@ -393,6 +396,18 @@ static hy_status set_scores(vocabulary *v) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* llama.cpp looks for user-defined tokens before blanks become U+2581. */
+static void put_with_blanks(const char *text, hy_gguf_keys *keys) {
+    hy_text spelled = {0};
+    for (const char *at; (at = strstr(text, HY_BLANK)); text = at + strlen(HY_BLANK)) {
+        hy_text_add_bytes(&spelled, text, (size_t)(at - text));
+        hy_text_add(&spelled, " ");
+    }
+    hy_text_add(&spelled, text);
+    hy_gguf_put_string(keys, NULL, hy_text_string(&spelled));
+    hy_text_free(&spelled);
+}
+
 static void put_tokens(const vocabulary *v, hy_gguf_keys *keys) {
     hy_gguf_open_array(keys, "tokenizer.ggml.tokens", HY_GGUF_STRING, (uint64_t)v->count);
     for (int32_t id = 0; id < v->count; id++) {
@@ -400,7 +415,9 @@ static void put_tokens(const vocabulary *v, hy_gguf_keys *keys) {
         size_t size;
         const char *text = hy_tokenizer_token(v->tokens, id, &size);
         snprintf(pad, sizeof pad, "[PAD%d]", id);
-        if (text)
+        if (text && v->has_blanks[id])
+            put_with_blanks(text, keys);
+        else if (text)
             hy_gguf_put_bytes(keys, NULL, text, size);
         else
             hy_gguf_put_string(keys, NULL, pad);
@@ -506,8 +523,9 @@ static hy_status put_vocabulary(vocabulary *v, const char *source, hy_gguf_keys 
                "in Unigram",
                v->path);
     v->types = calloc((size_t)v->count, sizeof *v->types);
+    v->has_blanks = calloc((size_t)v->count, sizeof *v->has_blanks);
     if (has_scores) v->scores = calloc((size_t)v->count, sizeof *v->scores);
-    if (!v->types || (has_scores && !v->scores))
+    if (!v->types || !v->has_blanks || (has_scores && !v->scores))
         return hy_fail(HY_ERR_MEMORY, "not enough memory for %d tokens", v->count);
     set_types(v);
     if (has_scores) HY_TRY(set_scores(v));
@@ -650,6 +668,7 @@ hy_status hy_gguf_put_tokenizer(const hy_hf_writing *w, int32_t vocab, hy_gguf_k
     hy_tokenizer_close(v.tokens);
     hy_json_free(v.json);
     free(v.types);
+    free(v.has_blanks);
     free(v.scores);
     return status;
 }
