@@ -499,7 +499,7 @@ hy_status hy_gguf_config_json(const char *path, hy_text *out) {
     hy_gguf_as_int(hy_gguf_get(file, "tokenizer.ggml.eos_token_id"), 0, &ids[1]);
     hy_gguf_close(file);
     for (int i = 0; i < 2; i++) {
-        if (ids[i] >= config.shape.vocab) ids[i] = -1;
+        if (ids[i] < 0 || ids[i] >= config.shape.vocab) ids[i] = -1;
     }
     hy_hf_tokens tokens = {.bos = (int32_t)ids[0], .eos = (int32_t)ids[1]};
     return hy_hf_config_write(&config.shape, config.dtype, NULL, &tokens, out);
