@@ -103,7 +103,7 @@ static hy_status check_gguf(const hy_export_options *options) {
     HY_FAIL_IF(has_both, HY_ERR_INPUT,
                "--out writes a folder and --gguf writes a file; use one of them");
     HY_FAIL_IF(options->dtype, HY_ERR_INPUT,
-               "--dtype is for folders; with --gguf, use --type (" HY_GGUF_TYPES ")");
+               "--dtype is for folders; with --gguf, use --type, such as --type q4_k_m");
     HY_FAIL_IF(options->max_shard_size, HY_ERR_INPUT,
                "--max-shard-size is for folders; --gguf writes one file");
     if (options->type) HY_TRY(hy_gguf_check_type(options->type, false));

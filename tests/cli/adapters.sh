@@ -1034,3 +1034,16 @@ test_what_cannot_be_merged_onto() {
     expect_code 0
     grep -q '^held-out loss: [0-9.]*; ' "$stdout" || fail "$(cat "$stdout")"
 }
+
+test_the_hint_names_the_adapter_of_a_run_only_for_its_last_checkpoint() {
+    make_base
+    run_tiny --model base/model --lora --lora-rank 4 --steps 4 --save-every 2 --keep 5 --out tuned
+    expect_code 0
+    older=$(ls -d tuned/checkpoint-* | sort | head -n 1)
+    [ "$older" != "$(ls -d tuned/checkpoint-* | sort | tail -n 1)" ] || fail "there is one checkpoint: $older"
+    run_tiny --model base/model --init-from tuned --out next
+    expect_refusal "contains only adapters" "--model base/model --adapter tuned/adapter"
+    run_tiny --model base/model --init-from "$older" --out next
+    expect_refusal "contains only adapters" "hybrid-export $older --out FOLDER"
+    ! grep -q "tuned/adapter" "$stderr" || fail "adapters of another step are named: $(cat "$stderr")"
+}

@@ -251,6 +251,15 @@ test_a_wrong_architecture_or_option_leads_to_the_right_one() {
     expect_refusal "use --width"
     run --architecture granite --arch-options '{"embeding_multiplier": 3}'
     expect_refusal "did you mean embedding_multiplier?"
+    run --architecture granite --arch-options '{"layer_types": ["attention"]}'
+    expect_refusal "is not an option of granite"
+    run --architecture olmo3 --arch-options '{"layer_types": ["full_attention"]}'
+    expect_refusal "use --sliding-layers"
+    run --architecture starcoder2 --arch-options '{"use_bias": false}'
+    expect_refusal "use --qkv-bias and --proj-bias"
+    run --architecture modernbert-decoder
+    expect_refusal "modernbert-decoder is not accepted"
+    ! grep -q "an encoder" "$stderr" || fail "a decoder is called an encoder: $(cat "$stderr")"
     mkdir folder
     for class in MixtralForCausalLM:experts MambaForCausalLM:Mamba; do
         echo "{\"architectures\": [\"${class%:*}\"]}" > folder/config.json

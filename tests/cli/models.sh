@@ -275,3 +275,19 @@ test_what_cannot_be_measured_is_refused_at_once() {
     expect_export_refusal "out/model" "without adapters"
     expect_same "$(find . -name '*.gguf*')" "" "files"
 }
+
+test_a_folder_keeps_a_tokenizer_that_is_not_supported() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --out first
+    expect_code 0
+    cp -r first/model folder
+    rm -f folder/tokenizer*
+    echo a > folder/vocab.txt
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --model folder --tokenizer none --steps 1 --out second
+    expect_code 0
+    expect_err "the tokenizer was copied as it is: "
+    expect_err "vocab.txt, which is not supported"
+    expect_file second/model/vocab.txt
+    expect_file second/model/model.safetensors
+}
