@@ -12,7 +12,7 @@
 #include "model/model.h"
 
 #define SETS_BATCH 2
-#define SETS_SEQ 9
+#define SETS_SEQ 11 /* a prime number: tiles may be unequal */
 #define SETS_ROWS (SETS_BATCH * SETS_SEQ)
 #define SETS_MICRO_BATCHES 2
 
