@@ -12,7 +12,9 @@
 #include "model/model.h"
 
 #define SETS_BATCH 2
-#define SETS_SEQ 11 /* a prime number: tiles may be unequal */
+#ifndef SETS_SEQ
+#define SETS_SEQ 9
+#endif
 #define SETS_ROWS (SETS_BATCH * SETS_SEQ)
 #define SETS_MICRO_BATCHES 2
 

@@ -2,6 +2,7 @@
  * order of sums, and less memory.
  *
  * Bits are not compared: OpenBLAS may sum a row in another order if a matrix has few rows. */
+#define SETS_SEQ 11 /* a prime number, so tiles can have different sizes */
 #include "sets_rig.h"
 
 #include "model/batch_memory.h"
