@@ -126,3 +126,8 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     *loss = info.loss;
     return HY_OK;
 }
+
+void hy_trainer_note_validation(hy_trainer *t, hy_status status) {
+    t->schedule->is_validation_cut = hy_trainer_is_interrupted(t, status);
+    t->schedule->is_validation_due = t->schedule->is_validation_cut;
+}
