@@ -8,7 +8,7 @@
 #   bench/lr_families.sh TEXT [FAMILY ...]
 #
 #   TEXT    a text file, read as bytes, for example ../shared/data/tinyshakespeare.txt
-#   FAMILY  a value of --architecture; default: all
+#   FAMILY  a value of --architecture; default: all forms (Mistral and Ministral are built as Llama, Granite 4 as 3)
 #   LR=0.002 STEPS=300 SEED=1 THREADS=1 HYBRID_BIN=build/bin
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,8 +18,8 @@ if [ $# -lt 1 ]; then
 fi
 text=$1
 shift
-[ $# -gt 0 ] || set -- llama mistral ministral qwen2 qwen3 gpt2 gemma2 gemma3_text olmo2 olmo3 gpt_neox phi3 smollm3 \
-    granite granitemoehybrid ministral3 starcoder2
+[ $# -gt 0 ] || set -- llama qwen2 qwen3 gpt2 gemma2 gemma3_text olmo2 olmo3 gpt_neox phi3 smollm3 \
+    granite ministral3 starcoder2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lr=${LR:-0.002} steps=${STEPS:-300}
@@ -38,9 +38,9 @@ options() { # what published models of the family have, beyond the defaults of -
 loss_at() { # FAMILY RATE
     # shellcheck disable=SC2046 # options are words
     "${HYBRID_BIN:-$here/build/bin}/hybrid-train" --model nano --architecture "$1" $(options "$1") --layers 4 \
-        --width 160 --heads 5 --mlp-width 416 --data "$text" --tokenizer none --batch-size 4 --steps "$steps" --lr "$2" \
+        --width 160 --heads 5 --mlp-width 416 --data "$text" --tokenizer none --batch-size 2 --steps "$steps" --lr "$2" \
         --seed "${SEED:-1}" --threads "${THREADS:-1}" --device cpu --precision fp32 --sample-tokens 0 \
-        --eval-batches 40 --predictor none --no-checkpointing --out "$work/run" --overwrite > "$work/log" 2>&1 ||
+        --eval-batches 60 --predictor none --no-checkpointing --out "$work/run" --overwrite > "$work/log" 2>&1 ||
         { cat "$work/log" >&2 && exit 1; }
     sed -n 's/.*"val_loss": \([0-9.]*\).*/\1/p' "$work/run/summary.json" | awk 'NR == 1 { printf "%.3f", $1 }'
 }
