@@ -48,8 +48,7 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;
-    t.shape[0] = param->shape[0];
-    t.shape[1] = param->shape[1];
+    for (int32_t i = 0; i < param->ndim; i++) t.shape[i] = param->shape[i];
     return t;
 }
 
