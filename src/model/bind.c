@@ -169,11 +169,10 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
 void hy_frame_bind(const hy_frame *f, int32_t index, int32_t tile, hy_op_call *call) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     const hy_unit_op *op = pass->ops[index];
-    bool is_last = tile > 0 && tile + 1 == hy_unit_op_tiles(f->unit, op);
-    *call = (hy_op_call){.kind = op->kind,
-                         .plan = (is_last ? pass->prepared_last : pass->prepared)[index]};
     int64_t rows = f->unit->size.tile_rows[op->range], first = tile * rows;
     int64_t left = (int64_t)f->unit->size.batch * f->unit->size.seq - first;
+    *call = (hy_op_call){.kind = op->kind,
+                         .plan = (left < rows ? pass->prepared_short : pass->prepared)[index]};
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         hy_tensor t = bind_slot(f, op->slot[i]);
         bool is_cut =

@@ -175,9 +175,11 @@ static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
     hy_pass_plan *list = &hy_batch_unit(plan, unit)->pass[pass];
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
     for (int32_t i = 0; i < list->op_count; i++) {
-        int32_t last = hy_unit_op_tiles(frame.unit, list->ops[i]) - 1;
+        int32_t tiles = hy_unit_op_tiles(frame.unit, list->ops[i]);
+        int32_t rows = plan->size.tile_rows[list->ops[i]->range];
+        bool is_uneven = tiles > 1 && plan->size.batch * plan->size.seq % rows != 0;
         HY_TRY(prepare_op(plan, &frame, i, 0, &list->prepared[i]));
-        if (last > 0) HY_TRY(prepare_op(plan, &frame, i, last, &list->prepared_last[i]));
+        if (is_uneven) HY_TRY(prepare_op(plan, &frame, i, tiles - 1, &list->prepared_short[i]));
     }
     return HY_OK;
 }

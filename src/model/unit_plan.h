@@ -35,8 +35,8 @@ typedef struct hy_batch_size {
 
 typedef struct hy_pass_plan {
     const hy_unit_op *ops[HY_PASS_OPS];
-    const void *prepared[HY_PASS_OPS];      /* the backend's plan of each op */
-    const void *prepared_last[HY_PASS_OPS]; /* ... on the rows of the last of several tiles */
+    const void *prepared[HY_PASS_OPS];       /* the backend's plan of each op */
+    const void *prepared_short[HY_PASS_OPS]; /* ... on the rows of a shorter last tile */
     int32_t op_count;
     bool uses_params;               /* an op reads weights of the unit */
     uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
