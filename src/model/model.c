@@ -154,7 +154,7 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
     return HY_OK;
 }
 
-/* Asks the backend about an op with the rows of a tile: is it supported, its workspace, its plan. */
+/* Asks the backend about an op on the rows of a tile: is it supported, its workspace, its plan. */
 static hy_status prepare_op(hy_batch_plan *plan, const hy_frame *frame, int32_t index, int32_t tile,
                             const void **prepared) {
     hy_pass_plan *list = &hy_batch_unit(plan, frame->unit_index)->pass[frame->pass];
