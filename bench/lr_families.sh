@@ -31,15 +31,15 @@ options() { # what published models of the family have, beyond the defaults of -
     gpt_neox) echo '--arch-options {"rotary_pct":0.25} --tied-head false' ;;
     phi3) echo '--arch-options {"partial_rotary_factor":0.75}' ;;
     smollm3) echo '--arch-options {"no_rope_layers":[1,1,1,0]}' ;;
-    granite | granitemoehybrid) echo '--arch-options {"embedding_multiplier":12,"residual_multiplier":0.22,"logits_scaling":8}' ;;
+    granite*) echo '--arch-options {"embedding_multiplier":12,"residual_multiplier":0.22,"logits_scaling":8}' ;;
     esac
 }
 
 loss_at() { # FAMILY RATE
     # shellcheck disable=SC2046 # options are words
     "${HYBRID_BIN:-$here/build/bin}/hybrid-train" --model nano --architecture "$1" $(options "$1") --layers 4 \
-        --width 160 --heads 5 --mlp-width 416 --data "$text" --tokenizer none --batch-size 2 --steps "$steps" --lr "$2" \
-        --seed "${SEED:-1}" --threads "${THREADS:-1}" --device cpu --precision fp32 --sample-tokens 0 \
+        --width 160 --heads 5 --mlp-width 416 --data "$text" --tokenizer none --batch-size 2 --steps "$steps" \
+        --lr "$2" --seed "${SEED:-1}" --threads "${THREADS:-1}" --device cpu --precision fp32 --sample-tokens 0 \
         --eval-batches 60 --predictor none --no-checkpointing --out "$work/run" --overwrite > "$work/log" 2>&1 ||
         { cat "$work/log" >&2 && exit 1; }
     sed -n 's/.*"val_loss": \([0-9.]*\).*/\1/p' "$work/run/summary.json" | awk 'NR == 1 { printf "%.3f", $1 }'
