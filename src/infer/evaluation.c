@@ -104,6 +104,23 @@ static int32_t slices_for(const hy_used_model *m, int64_t batch, int64_t tokens)
     return slices > 1 ? (int32_t)slices : 1;
 }
 
+/* Plans a pass. With mlp_chunks = 0 it has whole mlps, unless it then takes half of the device,
+ * where the weights need room too. */
+static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_options *options,
+                           hy_batch_plan **plan, hy_plan_work *work) {
+    for (bool is_open = options->mlp_chunks == 0;; is_open = false) {
+        HY_TRY(hy_batch_plan_create(e->model, e->device.backend, options, plan));
+        *work = (hy_plan_work){0};
+        hy_work_add(work, *plan);
+        hy_work_total(work, spec, 0);
+        if (!is_open || !spec->budget || hy_plan_work_bytes(work) <= spec->budget / 2) break;
+        hy_batch_plan_destroy(*plan);
+        options->mlp_chunks = options->batch * options->seq / HY_MLP_ROWS;
+    }
+    e->work->eval[hy_plan_index(options->dtype)] = *plan;
+    return HY_OK;
+}
+
 hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
                            char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
@@ -129,11 +146,8 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
                              .mlp_chunks = (int32_t)s->train.mlp_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
     options.slices = slices_for(m, batch, tokens);
-    HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
-    e->work->eval[hy_plan_index(dtype)] = *plan;
-    hy_plan_work work = {0};
-    hy_work_add(&work, *plan);
-    hy_work_total(&work, &spec, 0);
+    hy_plan_work work;
+    HY_TRY(plan_pass(e, &spec, &options, plan, &work));
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, &work, *plan);
 }
