@@ -311,8 +311,8 @@ class Refusals(InFolder):
         half = make(torch.float16)
         with self.assertRaisesRegex(ht.InputError, "has type fp16"):
             train(half, ht.Optimizer(half.parameters()), 0, 1)
-        with mock.patch.dict("os.environ", {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost",
-                                            "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "4"}):
+        ranks = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+        with mock.patch.dict("os.environ", {**ranks, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}):
             with self.assertRaisesRegex(ht.InputError, "rank 1 of 4"):
                 ht.Optimizer(module.parameters())
 
