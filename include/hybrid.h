@@ -1001,6 +1001,40 @@ static inline bool hy_loop_last(hy_loop *loop, hy_step_info *out);
  * when the run is over. It belongs to the loop: do not step, save or destroy it. */
 const hy_trainer *hy_loop_trainer(hy_loop *loop);
 
+/* (c) A loop as the optimizer of a program that has its own loop, such as a training framework. Each
+ * step of that program answers one HY_DO_GRADIENTS question. The program sets learning rates itself
+ * (lr = 1, schedule = constant, lr_warmup_steps = 0, steps large) and stores the optimizer's state
+ * itself. These calls need an open HY_DO_GRADIENTS question and a single rank. The library's
+ * checkpoints do not contain these rates and which updates were skipped. */
+
+/* Sets lr_scale and weight_decay of every parameter, in the order of the list, from the next update
+ * on. lr_scale below 0: updates skip the parameter. Its weights and state then stay as they are. Its
+ * gradient is not read, but it must have an address. */
+hy_status hy_loop_set_rates(hy_loop *loop, const hy_parameter_group *rates);
+
+typedef struct hy_state_array {
+    size_t size;
+    char name[16]; /* "m", "v", "master"; the scales of 8-bit values are a second array "m.scale" */
+    hy_dtype dtype; /* HY_U8: 8-bit values */
+    int32_t ndim;
+    int64_t shape[HY_PARAMETER_DIMS];
+    uint64_t bytes;
+} hy_state_array;
+
+/* Array `index`, from 0, of a parameter's state; HY_ERR_INPUT: it has fewer. "master" is there only
+ * if the weights that are updated are not the program's own. */
+static inline hy_status hy_loop_state(hy_loop *loop, int32_t parameter, int32_t index,
+                                      hy_state_array *out);
+/* Copies all bytes of such an array to or from host memory. */
+hy_status hy_loop_read_state(hy_loop *loop, int32_t parameter, int32_t index, void *out,
+                             uint64_t bytes);
+hy_status hy_loop_write_state(hy_loop *loop, int32_t parameter, int32_t index, const void *in,
+                              uint64_t bytes);
+/* The number of updates of every parameter, which bias corrections use, and the number of steps,
+ * which stochastic rounding uses. */
+hy_status hy_loop_read_updates(hy_loop *loop, int64_t *updates, int64_t *steps);
+hy_status hy_loop_write_updates(hy_loop *loop, const int64_t *updates, int64_t steps);
+
 /* ---- 7. Ranks -------------------------------------------------------------------------------- */
 
 /* Several processes can train one model, each with its own device. A launcher (hybrid-train --gpus

@@ -168,6 +168,13 @@ static inline bool hy_loop_last(hy_loop *loop, hy_step_info *out) {
     return hy_loop_last_sized(loop, out, sizeof *out);
 }
 
+hy_status hy_loop_state_sized(hy_loop *loop, int32_t parameter, int32_t index, hy_state_array *out,
+                              size_t size);
+static inline hy_status hy_loop_state(hy_loop *loop, int32_t parameter, int32_t index,
+                                      hy_state_array *out) {
+    return hy_loop_state_sized(loop, parameter, index, out, sizeof *out);
+}
+
 /* ---- 7. Ranks -------------------------------------------------------------------------------- */
 
 hy_status hy_find_rank_sized(hy_rank_info *out, size_t size);

@@ -13,6 +13,8 @@ dependencies. torch and NumPy are used only if your program uses them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import _abi
 from .chunked import chunked_cross_entropy
 from .config import Config
@@ -45,6 +47,9 @@ from .results import (
 from .runs import Run, read_run, report
 from .tokenizer import Tokenizer
 from .trainer import Trainer, plan, train
+
+if TYPE_CHECKING:
+    from .optimizer import Optimizer as Optimizer
 
 __version__: str = _abi.HYBRID_VERSION
 
@@ -83,3 +88,12 @@ __all__ = [
     "report",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Optimizer is a class of torch, which is imported only if it is used."""
+    if name != "Optimizer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .optimizer import Optimizer
+
+    return Optimizer

@@ -247,8 +247,11 @@ class TorchParameters(Parameters):
         for p in self.values:
             p.grad = None
 
+    def _gradients(self) -> list[Any]:
+        return list(map(_grad_of, self.values))
+
     def gather(self, is_fresh: bool) -> None:
-        grads = list(map(_grad_of, self.values))
+        grads = self._gradients()
         try:
             self._pack.pack_into(self.packed, 0, *map(self._data_ptr, grads))
             is_fit = is_fresh or self._are_whole(grads)
@@ -414,6 +417,8 @@ def _is_unchanged(value: Any, v: View) -> bool:
 def collect(
     parameters: Any, gradients: Any = None, groups: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Parameters:
+    if isinstance(parameters, Parameters):
+        return parameters
     try:
         given = _once(_entries(parameters, None, itertools.count()))
     except TypeError as error:

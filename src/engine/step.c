@@ -148,6 +148,9 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;
         p->updates++;
+        hy_param *params = e->model->params.list;
+        for (int32_t i = 0; i < e->model->params.count; i++)
+            params[i].missed += params[i].is_skipped;
         return HY_OK;
     }
     p->skipped++;

@@ -146,6 +146,8 @@ typedef struct hy_param {
     double own_decay;      /* instead of the run's, if it is 0 or more */
     int32_t own_optimizer; /* 1 + hy_optimizer_id, instead of the run's; 0: the run's */
     double lr_scale;       /* factor on the run's learning rate */
+    bool is_skipped;       /* updates leave it as it is, and its gradient is not read */
+    int64_t missed;        /* updates that skipped it */
     hy_param_own own;
     double init_mean, init_std;
     double init_bound; /* above 0: uniform from -init_bound to init_bound instead */

@@ -93,8 +93,10 @@ double hy_optimizer_share(const hy_optimizer *o, const hy_params *params, int64_
 /* ---- parameters of a unit -------------------------------------------------------------------- */
 
 /* The slice of a parameter that this rank updates. */
+static bool is_updated(const hy_param *param) { return param->is_trainable && !param->is_skipped; }
+
 static hy_slice slice_of(const hy_optimizer_state *state, int32_t param) {
-    if (!state->params->list[param].is_trainable) return (hy_slice){0};
+    if (!is_updated(&state->params->list[param])) return (hy_slice){0};
     return hy_shard_own(state->shard, state->params, param);
 }
 
@@ -149,7 +151,7 @@ static window window_at(const hy_optimizer *o, const hy_params *params, const hy
     int64_t elements = 0;
     for (; w.end < end; w.end++) {
         const hy_param *param = &params->list[w.end];
-        if (!param->is_trainable || hy_shard_own(shard, params, w.end).count == 0) continue;
+        if (!is_updated(param) || hy_shard_own(shard, params, w.end).count == 0) continue;
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
         if (kind->workspace && !kind->work_ahead) {
             if (w.end == first) w.end++;
@@ -323,7 +325,7 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
         .weight_decay = (float)(param->own_decay >= 0 ? param->own_decay
                                 : param->has_decay    ? optimizer->weight_decay
                                                       : 0),
-        .count = step->count,
+        .count = step->count - param->missed,
         .seed = step->seed,
         .first = param->first + slice_of(state, index).begin,
     };

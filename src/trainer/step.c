@@ -27,8 +27,6 @@ static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step
 }
 
 static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_report *report) {
-    uint64_t step = (uint64_t)t->progress->step, run = (uint64_t)t->settings->seed;
-    uint64_t seed = hy_rng_u64(run, HY_RNG_ROUNDING, step);
     hy_engine *e = t->engine;
     hy_step_request request = {.dtype = dtype, .lr = lr};
     hy_status status;
@@ -37,6 +35,9 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_
         HY_TRY(hy_trainer_prepare_retry(t, status));
         e->progress.backward_passes = passes;
     }
+    /* The program of a loop may have set the step while it answered. */
+    uint64_t step = (uint64_t)t->progress->step, run = (uint64_t)t->settings->seed;
+    uint64_t seed = hy_rng_u64(run, HY_RNG_ROUNDING, step);
     t->status.life = HY_LIFE_CHANGING;
     while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK)
         HY_TRY(hy_engine_prepare_retry(e, status));
