@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/sized.h"
-#include "custom/custom.h"
+#include "custom/loop.h"
 #include "record/state_files.h"
 
 /* ---- rates ----------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ hy_status hy_loop_set_rates(hy_loop *loop, const hy_parameter_group *rates) {
     hy_trainer *t;
     HY_FAIL_IF(!rates, HY_ERR_INPUT, "hy_loop_set_rates needs a list of rates; it is NULL");
     HY_TRY(hy_loop_begin_call(loop, "hy_loop_set_rates", &t));
-    return hy_loop_end_call(loop, set_rates(t, rates));
+    return hy_loop_leave(loop, set_rates(t, rates));
 }
 
 /* ---- arrays of state ------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ hy_status hy_loop_state_sized(hy_loop *loop, int32_t parameter, int32_t index, h
     HY_TRY(hy_loop_begin_call(loop, "hy_loop_state", &t));
     hy_status status = describe(t, parameter, index, &array);
     if (status == HY_OK) hy_copy_sized(out, size, &array, sizeof array);
-    return hy_loop_end_call(loop, status);
+    return hy_loop_leave(loop, status);
 }
 
 /* Copies an array from its store to `out`, or from `in` to its store: one of them is NULL. */
@@ -132,7 +132,7 @@ static hy_status copy_in_call(hy_loop *loop, const char *call, int32_t parameter
     hy_trainer *t;
     HY_FAIL_IF(!out && !in, HY_ERR_INPUT, "%s needs memory for the array; it is NULL", call);
     HY_TRY(hy_loop_begin_call(loop, call, &t));
-    return hy_loop_end_call(loop, copy(t, parameter, index, out, in, bytes));
+    return hy_loop_leave(loop, copy(t, parameter, index, out, in, bytes));
 }
 
 hy_status hy_loop_read_state(hy_loop *loop, int32_t parameter, int32_t index, void *out,
@@ -158,7 +158,7 @@ hy_status hy_loop_read_updates(hy_loop *loop, int64_t *updates, int64_t *steps) 
         updates[i] = e->progress.updates - missed;
     }
     *steps = t->progress->step;
-    return hy_loop_end_call(loop, HY_OK);
+    return hy_loop_leave(loop, HY_OK);
 }
 
 static hy_status write_updates(hy_trainer *t, const int64_t *updates, int64_t steps) {
@@ -187,5 +187,5 @@ hy_status hy_loop_write_updates(hy_loop *loop, const int64_t *updates, int64_t s
     hy_trainer *t;
     HY_FAIL_IF(!updates, HY_ERR_INPUT, "hy_loop_write_updates needs a list of counts; it is NULL");
     HY_TRY(hy_loop_begin_call(loop, "hy_loop_write_updates", &t));
-    return hy_loop_end_call(loop, write_updates(t, updates, steps));
+    return hy_loop_leave(loop, write_updates(t, updates, steps));
 }
