@@ -31,7 +31,8 @@ options() { # what published models of the family have, beyond the defaults of -
     gpt_neox) echo '--arch-options {"rotary_pct":0.25} --tied-head false' ;;
     phi3) echo '--arch-options {"partial_rotary_factor":0.75}' ;;
     smollm3) echo '--arch-options {"no_rope_layers":[1,1,1,0]}' ;;
-    granite*) echo '--arch-options {"embedding_multiplier":12,"residual_multiplier":0.22,"logits_scaling":8}' ;;
+    # the published ones have 12, 1.4 / sqrt(layers) and width / 256
+    granite*) echo '--arch-options {"embedding_multiplier":12,"residual_multiplier":0.7,"logits_scaling":0.625}' ;;
     esac
 }
 
