@@ -374,7 +374,9 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
     int32_t count;
     HY_TRY(hy_hf_config_look(folder, &config));
     const hy_family *family = hy_shape_family(&config.shape);
-    if (config.quant == HY_HF_PLAIN) return HY_OK;
+    bool is_int8 = config.quant == HY_HF_INT8;
+    if (config.quant == HY_HF_PLAIN || params->frozen_codes != (is_int8 ? HY_I8 : HY_NF4))
+        return HY_OK;
     HY_TRY(hy_hf_tensors_open(folder, &tensors));
     const char *prefix = hy_hf_prefix_in(tensors, family);
     hy_status status = hy_hf_list_names(family, prefix, shape, params, &names, &count);
@@ -387,9 +389,9 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
      * head by head: scales of two levels belong to groups of the file's rows. */
     for (int32_t i = 0; i < count; i++) {
         hy_param *param = &params->list[names[i].param];
-        bool is_coded = hy_bnb_is_coded(tensors, names[i].name) &&
-                        (!names[i].head_size || config.quant == HY_HF_INT8);
-        param->stays_real |= hy_linear_bit(param->kind) && !is_coded;
+        bool is_coded = hy_bnb_is_coded(tensors, names[i].name) && (!names[i].head_size || is_int8);
+        bool can_be = hy_linear_bit(param->kind) || (is_int8 && param->kind == HY_P_TOKENS);
+        param->stays_real |= can_be && !is_coded;
     }
     free(names);
     hy_hf_tensors_close(tensors);

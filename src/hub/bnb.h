@@ -70,9 +70,9 @@ hy_status hy_bnb_read(const hy_bnb_matrix *matrix, int64_t first, int64_t count,
  * HY_ERR_INPUT if its two-level scales would change. */
 hy_status hy_bnb_put_scales(const hy_bnb_matrix *matrix, int64_t first, hy_coding *coding);
 
-/* Marks matrices of blocks that a quantised folder does not quantise (llm_int8_skip_modules):
- * they stay unquantised. A packed matrix is marked if one of its modules is. Folders that are not
- * quantised change nothing. */
+/* Marks matrices of blocks that a quantised folder does not quantise (llm_int8_skip_modules), and
+ * the token table of an int8 folder: they stay unquantised. A packed matrix is marked if one of its
+ * modules is. Folders that are not quantised, or not in params->frozen_codes, change nothing. */
 hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_params *params);
 
 /* Rounds numbers to a type. */

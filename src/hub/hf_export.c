@@ -679,7 +679,7 @@ static hy_status take_name(const export_job *e) {
 
 /* "1.9 GiB, 4.85 bits per weight; matrices of blocks in nf4, the rest in bf16" */
 static void report(const export_job *e) {
-    if (e->quant == HY_HF_PLAIN) return;
+    if (e->quant == HY_HF_PLAIN || !e->w->observer) return;
     hy_say_to(e->w->observer, HY_NOTE,
               "%s: %s, %.2f bits per weight; matrices of blocks in %s, the rest in %s",
               e->w->folder, hy_bytes_as_text(e->total_bytes).text,

@@ -272,7 +272,8 @@ static void count_parts(const loading *l, const hy_weight_files *files, hy_load_
             counts->kept += has_codes;
             counts->decoded += !has_codes;
         } else {
-            counts->real += l->model->params.list[part->param].stays_real;
+            const hy_param *param = &l->model->params.list[part->param];
+            counts->real += param->stays_real && hy_linear_bit(param->kind);
         }
     }
 }

@@ -2,15 +2,19 @@
 """check_exports.py: folders of hybrid-export --type against what bitsandbytes makes of the same weights.
 
     check_exports.py HYBRID_EXPORT
+    check_exports.py --digests > tests/golden/bnb/exports.txt
 
 The models of make_bnb.py and the folders of tests/golden/hf and tests/golden/families are exported in each type. Names,
 types, shapes and bytes of the tensors must be those that transformers saves after bitsandbytes has quantised the
 folder. Transformers must load our folder and, if bitsandbytes can compute with matrices of these sizes on a CPU, give
 the logits of its own folder. Differences that are allowed: the mean of the scales of a matrix
 is rounded in another order, so the offset of two-level scales may have another last digit, and with it their codes;
-quant_state ends in blanks. Needs torch, transformers, bitsandbytes, accelerate, safetensors.
+quant_state ends in blanks. The second form needs no program of ours: it prints a SHA-256 of all tensors that
+bitsandbytes makes of a few folders, for tests/test_bnb_export.c, and for int8 one of the numbers that they stand for.
+Needs torch, transformers, bitsandbytes, accelerate, safetensors.
 """
 import glob
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +22,7 @@ import sys
 import tempfile
 
 import torch
+from bitsandbytes.functional import int8_vectorwise_dequant
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -103,7 +108,33 @@ def sources(scratch):
             yield folder
 
 
+def digest(tensors):
+    """Of names and bytes in the order of names."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        sha.update(name.encode())
+        sha.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def print_digests():
+    for case in ("hf/llama", "hf/qwen2", "hf/gpt2", "families/gemma3-dual", "families/phi3-short",
+                 "families/neox-parallel"):
+        source = os.path.join(ROOT, "tests/golden", case)
+        config = json.load(open(os.path.join(source, "config.json")))
+        dtype = torch.float16 if "float16" == (config.get("dtype") or config["torch_dtype"]) else torch.bfloat16
+        for kind in ("nf4", "nf4_single", "int8"):
+            with tempfile.TemporaryDirectory() as saved:
+                load(source, dtype, quantization_config=options(kind, dtype)).save_pretrained(saved)
+                tensors = load_file(os.path.join(saved, "model.safetensors"))
+            print(case, kind, digest(tensors))
+        codes = {n: t for n, t in tensors.items() if t.dtype == torch.int8}
+        print(case, "decoded", digest({n: int8_vectorwise_dequant(t, tensors[n[:-6] + "SCB"]) for n, t in codes.items()}))
+
+
 def main():
+    if sys.argv[1] == "--digests":
+        return print_digests()
     failed = offsets = done = ran = 0
     with tempfile.TemporaryDirectory() as scratch:
         for folder in sources(scratch):
