@@ -556,8 +556,9 @@ typedef struct hy_evaluation {
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
     char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
-    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before */
-    uint64_t bytes;        /* of that file */
+    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before;
+                              "original base": its adapters on the weights of the base's files */
+    uint64_t bytes;        /* of that file; 0: none */
     bool is_written;       /* that file was kept */
 } hy_evaluation;
 
@@ -593,10 +594,14 @@ typedef struct hy_merge_losses {
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
 
-/* Writes options->gguf like hy_export, but measures: the held-out loss of the model before, of a
- * file with numbers rounded to nearest, and with options->calibrate of a file where the errors of
- * rounding are corrected for the inputs that the calibration text gives. The file with the lowest
- * loss is kept. losses->base is not used. The list is allocated; free with hy_free. */
+/* Writes options->gguf like hy_export, but measures the held-out loss of the model before ("", and
+ * "original base" for a merge into a base that training quantised) and of each file: "nearest", and
+ * with options->calibrate also "calibrated", with errors of rounding corrected for the inputs that
+ * the calibration text gives, and "larger", where the matrices that lose most have a larger type (at
+ * most 5 % more bytes). The file with the lowest loss is kept; the larger one only if the increase of
+ * the loss falls by a greater share than the size grows. The figures of a run's exports are kept in
+ * RUN/exports.json, and RUN/report.html is renewed if it exists. losses->base is not used. The list
+ * is allocated; free with hy_free. */
 static inline hy_status hy_export_evaluate(const char *checkpoint, const hy_export_options *options,
                                            const hy_merge_options *losses,
                                            const hy_observer *observer, hy_evaluation **out,

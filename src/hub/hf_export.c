@@ -677,6 +677,20 @@ static hy_status take_name(const export_job *e) {
     return status == HY_OK && has_older ? hy_dir_remove_ours(e->old) : status;
 }
 
+hy_status hy_hf_check_folder(const char *folder) {
+    export_job e = {.w = &(hy_hf_writing){.folder = folder}};
+    HY_TRY(name_partial(&e));
+    return check_target(&e);
+}
+
+hy_status hy_hf_rename(const char *from, const char *folder) {
+    export_job e = {.w = &(hy_hf_writing){.folder = folder}};
+    HY_TRY(name_partial(&e));
+    HY_TRY(check_target(&e));
+    HY_TRY(hy_path_join(e.partial, sizeof e.partial, "", from));
+    return take_name(&e);
+}
+
 /* "1.9 GiB, 4.85 bits per weight; matrices of blocks in nf4, the rest in bf16" */
 static void report(const export_job *e) {
     if (e->quant == HY_HF_PLAIN || !e->w->observer) return;

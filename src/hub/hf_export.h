@@ -33,6 +33,7 @@ typedef struct hy_hf_writing {
     bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
     const char *base; /* the base model's name in that folder */
     const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
+    int threads;                             /* that encode such a file; 0: one per core */
     const hy_observer *observer; /* gets progress, and a warning if the architecture differs from
                                     the source's */
 } hy_hf_writing;
@@ -45,6 +46,10 @@ hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out);
 
 /* HY_ERR_INPUT if no architecture of transformers supports the shape. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
+/* Whether `folder` may be written: it is new, empty, or a model's. */
+hy_status hy_hf_check_folder(const char *folder);
+/* Gives a written folder another name; a model's folder of that name is replaced. */
+hy_status hy_hf_rename(const char *from, const char *folder);
 
 /* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
  * to a model folder and replaces existing ones. */

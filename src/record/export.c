@@ -46,7 +46,8 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     const hy_kept_origin *kept = &settings->kept;
     hy_model_files kind = kept->kind;
     *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held),
-                            .has_dtype = asked != HY_DTYPE_AUTO};
+                            .has_dtype = asked != HY_DTYPE_AUTO,
+                            .threads = (int)settings->threads};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
         if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
@@ -73,6 +74,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     bool is_coded = writing.type && !writing.is_gguf && !plan->has_dtype;
     writing.dtype = is_coded && plan->dtype == HY_F32 ? HY_BF16 : plan->dtype;
     writing.prompt = plan->prompt;
+    writing.threads = plan->threads;
     writing.shape = &model->shape;
     writing.params = &model->params;
     return writing.is_gguf ? hy_gguf_write(&writing) : hy_hf_write(&writing);

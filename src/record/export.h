@@ -18,6 +18,7 @@ typedef struct hy_export_plan {
     hy_dtype dtype;
     bool has_dtype;          /* the caller asked for this type */
     hy_prompt_format prompt; /* how the run wrote its rows */
+    int threads;             /* 0: one per core */
 } hy_export_plan;
 
 /* An export as its caller asks for it. */
@@ -59,3 +60,8 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
  * the weights, or their average if there is one. */
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);
+
+/* exports.c: adds a measured export to the list in the checkpoint's run folder, which `run`
+ * becomes. */
+hy_status hy_exports_add(const char *checkpoint, const hy_export_options *options,
+                         const hy_evaluation *list, int32_t count, char run[HY_PATH_MAX]);
