@@ -30,6 +30,7 @@ typedef struct hy_hf_writing {
     hy_weight_reader read;
     void *context;
     bool is_gguf;     /* `folder` is a file for llama.cpp (gguf_export.h) */
+    bool has_to_fit;  /* fail at once if the disk has less space than the weights need */
     bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
     const char *base; /* the base model's name in that folder */
     const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */

@@ -123,6 +123,7 @@ hy_hf_writing hy_export_writing(const hy_export_request *request) {
     uint64_t most = options->max_shard_size;
     return (hy_hf_writing){.folder = options->gguf ? options->gguf : options->out,
                            .is_gguf = options->gguf,
+                           .has_to_fit = true, /* a run tries it with what is left */
                            .type = options->type,
                            .shard_size = most ? most : HY_DEFAULT_SHARD,
                            .observer = request->observer,
