@@ -288,14 +288,14 @@ START_TEST(mixes_are_found_by_name) {
 END_TEST
 
 /* A tensor of 1024 blocks of 32 numbers, with an error of so many thousandths. */
-static struct hy_tensor_cost cost_of(hy_block_type type, double thousandths) {
-    return (struct hy_tensor_cost){type, 32768, {thousandths / 1000, thousandths > 0}};
+static hy_tensor_cost cost_of(hy_block_type type, double thousandths) {
+    return (hy_tensor_cost){type, 32768, {thousandths / 1000, thousandths > 0}};
 }
 
 START_TEST(the_tensors_that_lose_most_get_larger_types_within_the_room) {
-    struct hy_tensor_cost list[] = {cost_of(HY_BLOCK_Q4_0, 2), cost_of(HY_BLOCK_Q4_0, 9),
-                                    cost_of(HY_BLOCK_Q4_0, 0), cost_of(HY_BLOCK_Q8_0, 9),
-                                    cost_of(HY_BLOCK_Q4_K, 3), cost_of(HY_BLOCK_Q4_0, 1)};
+    hy_tensor_cost list[] = {cost_of(HY_BLOCK_Q4_0, 2), cost_of(HY_BLOCK_Q4_0, 9),
+                             cost_of(HY_BLOCK_Q4_0, 0), cost_of(HY_BLOCK_Q8_0, 9),
+                             cost_of(HY_BLOCK_Q4_K, 3), cost_of(HY_BLOCK_Q4_0, 1)};
     hy_tensor_costs costs = {list, sizeof list / sizeof *list};
     ck_assert_int_eq(hy_gguf_raise(&costs, 4095), 0); /* one bit of each number is 4096 bytes */
     ck_assert_int_eq(hy_gguf_raise(&costs, 2 * 4096), 2);

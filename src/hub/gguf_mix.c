@@ -93,7 +93,7 @@ static const struct step *find_step(const hy_tensor_costs *costs, uint64_t bytes
     const struct step *best = NULL;
     double most = 0;
     for (int32_t i = 0; i < costs->count; i++) {
-        const struct hy_tensor_cost *t = &costs->list[i];
+        const hy_tensor_cost *t = &costs->list[i];
         for (size_t k = 0; k < sizeof steps / sizeof *steps && t->cost.signal > 0; k++) {
             if (steps[k].from != t->type) continue;
             uint64_t more =

@@ -39,14 +39,16 @@ typedef struct hy_rounding_cost {
 hy_status hy_round_rows(hy_block_type type, const float *numbers, int64_t rows,
                         const hy_moments *moments, void *out, hy_rounding_cost *cost);
 
+typedef struct hy_tensor_cost {
+    hy_block_type type;
+    int64_t elements;
+    hy_rounding_cost cost; /* {0}: it was not calibrated */
+} hy_tensor_cost;
+
 /* The tensors of a file. An export fills an empty list; another one with the same list gives the
  * tensors the types in it. */
 typedef struct hy_tensor_costs {
-    struct hy_tensor_cost {
-        hy_block_type type;
-        int64_t elements;
-        hy_rounding_cost cost; /* {0}: it was not calibrated */
-    } * list;                  /* the caller frees it */
+    hy_tensor_cost *list; /* the caller frees it */
     int32_t count;
 } hy_tensor_costs;
 

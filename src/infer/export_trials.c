@@ -205,13 +205,14 @@ static void remember(const trials *t) {
     if (hy_export_is_model(t->model.checkpoint)) return;
     hy_status status = hy_exports_add(t->model.checkpoint, t->options, t->list, t->count, run);
     if (status == HY_OK) status = hy_path_join(page, sizeof page, run, "report.html");
-    if (status == HY_OK && hy_path_exists(page)) {
+    if (status == HY_OK && run[0] && hy_path_exists(page)) {
         status = hy_run_open(run, &of);
         if (status == HY_OK) status = hy_report_write((const hy_run *const *)&of, 1, page);
         hy_run_close(of);
     }
     if (status != HY_OK)
-        hy_say_to(t->caller, HY_WARNING, "the losses are not kept beside the run: %s",
+        hy_say_to(t->caller, HY_WARNING,
+                  "the losses are not kept in the run's folder, or not in its report: %s",
                   hy_error_message());
 }
 

@@ -61,7 +61,7 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);
 
-/* exports.c: adds a measured export to the list in the checkpoint's run folder, which `run`
- * becomes. */
+/* exports.c: adds a measured export to the list in the checkpoint's run folder. `run` becomes that
+ * folder; "": the checkpoint is not in one, and nothing is written. */
 hy_status hy_exports_add(const char *checkpoint, const hy_export_options *options,
                          const hy_evaluation *list, int32_t count, char run[HY_PATH_MAX]);

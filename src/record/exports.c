@@ -64,6 +64,9 @@ hy_status hy_exports_add(const char *checkpoint, const hy_export_options *option
     HY_TRY(hy_checkpoint_find(&nobody, checkpoint, found));
     HY_FAIL_IF(!realpath(found, whole), HY_ERR_IO, "cannot read %s", found);
     HY_TRY(hy_path_parent(run, HY_PATH_MAX, whole));
+    HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
+    if (!hy_path_exists(path)) run[0] = 0; /* the checkpoint was copied out of its run */
+    if (!run[0]) return HY_OK;
     HY_TRY(hy_path_join(path, sizeof path, run, "exports.json"));
     hy_status status = read_list(path, &text);
     if (status == HY_OK) {
