@@ -400,7 +400,8 @@ typedef struct hy_export_options {
      * folder, the matrices of the blocks as bitsandbytes quantises them: "nf4", "nf4_single" (with
      * fp32 scales), "int8"; NULL: as `dtype`. */
     const char *type;
-    /* Text, or other data, that such a file is calibrated with (hy_export_evaluate); NULL: none. */
+    /* Text, or other data, that a file for llama.cpp or an nf4 folder is calibrated with
+     * (hy_export_evaluate); NULL: none. */
     const char *calibrate;
 } hy_export_options;
 
@@ -598,9 +599,9 @@ static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge
 
 /* Writes options->gguf, or options->out with options->type, like hy_export, but measures the
  * held-out loss of the model before ("", and "original base" for a merge into a base that training
- * quantised) and of each file or folder: "nearest", and with options->calibrate (for a file of
- * llama.cpp) also "calibrated", with errors of rounding corrected for the inputs that the
- * calibration text gives, and "larger", where the matrices that lose most have a larger type (at
+ * quantised) and of each file or folder: "nearest", and with options->calibrate also "calibrated",
+ * with errors of rounding corrected for the inputs that the calibration text gives, and for a file
+ * "larger", where the matrices that lose most have a larger type (at
  * most 5 % more bytes). The file with the lowest loss is kept; the larger one only if the increase of
  * the loss falls by a greater share than the size grows. The figures of a run's exports are kept in
  * RUN/exports.json, and RUN/report.html is renewed if it exists. losses->base is not used. The list

@@ -259,8 +259,8 @@ static int check_options(options *o, int argc, char **argv) {
     if ((wants_losses(o) || o->losses.device) && !is_merge && !is_measured)
         return hy_cli_wrong_usage(
             "--eval-batches, --data and --device need --merge, --gguf or --type", "");
-    if (o->export.calibrate != NULL && o->export.gguf == NULL)
-        return hy_cli_wrong_usage("--calibrate needs --gguf FILE", "");
+    if (o->export.calibrate != NULL && !is_measured)
+        return hy_cli_wrong_usage("--calibrate needs --gguf FILE or --type", "");
     const char *onto = o->export.onto;
     if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
         return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);

@@ -16,6 +16,7 @@
 #include "hub/hf_config.h"
 #include "hub/hf_names.h"
 #include "hub/hf_tensors.h"
+#include "hub/rounding.h"
 #include "model/coding.h"
 #include "model/params.h"
 
@@ -93,6 +94,7 @@ typedef struct hy_bnb_writing {
     hy_dtype dtype; /* of the model; numbers are first rounded to it */
     const char *name;
     int64_t rows, cols;
+    const hy_moments *moments; /* of its inputs, for nf4; NULL or size 0: rounded to nearest */
     float *scales; /* of blocks or rows, until all codes are written; set by hy_bnb_begin */
 } hy_bnb_writing;
 

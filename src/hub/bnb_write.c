@@ -1,10 +1,10 @@
 /* bnb_write.c: quantises matrices and writes them as bitsandbytes does. See bnb.h.
  *
  * Codes are written while the numbers are read; scales stay in memory until the matrix is complete.
- * The bytes are those of bitsandbytes on the CPU, except that the offset of two-level scales is
- * rounded once (kernels/nf4.h), that a last block of fewer than 64 numbers is multiplied by the
- * inverse of its scale like all others, and that quant_state ends in blanks: a file begins with the
- * sizes of all tensors, before the offset is known. */
+ * Without calibration the bytes are those of bitsandbytes on the CPU, except that the offset of
+ * two-level scales is rounded once (kernels/nf4.h), that a last block of fewer than 64 numbers is
+ * multiplied by the inverse of its scale like all others, and that quant_state ends in blanks: a
+ * file begins with the sizes of all tensors, before the offset is known. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +74,12 @@ void hy_bnb_end(hy_bnb_writing *w) {
     w->scales = NULL;
 }
 
+static bool is_calibrated(const hy_bnb_writing *w) {
+    return w->moments && w->moments->size == w->cols && w->cols % HY_NF4_BLOCK == 0 && !is_int8(w);
+}
+
 int64_t hy_bnb_piece(const hy_bnb_writing *w, int64_t most) {
-    int64_t unit = is_int8(w) ? w->cols : HY_NF4_BLOCK;
+    int64_t unit = is_int8(w) || is_calibrated(w) ? w->cols : HY_NF4_BLOCK;
     return most < unit ? unit : most / unit * unit;
 }
 
@@ -94,6 +98,23 @@ static hy_status put_row(hy_bnb_writing *w, int64_t row, float *x, int8_t *codes
     return HY_OK;
 }
 
+static hy_status put_calibrated(hy_bnb_writing *w, int64_t first, int64_t count, float *x,
+                                hy_safetensors_writer *out) {
+    const int64_t bytes = HY_NF4_BLOCK / 2, blocks = count / HY_NF4_BLOCK;
+    hy_rounding_cost cost = {0};
+    char *made = malloc((size_t)blocks * HY_ROUND_NF4_BYTES), *codes = (char *)x;
+    hy_status status =
+        made ? hy_round_rows(HY_ROUND_NF4, x, count / w->cols, w->moments, made, &cost)
+             : hy_fail(HY_ERR_MEMORY, "not enough memory to round %s", w->name);
+    for (int64_t i = 0; i < blocks && status == HY_OK; i++) {
+        const char *block = made + i * HY_ROUND_NF4_BYTES;
+        memcpy(codes + i * bytes, block, (size_t)bytes);
+        memcpy(&w->scales[first / HY_NF4_BLOCK + i], block + bytes, sizeof *w->scales);
+    }
+    free(made);
+    return status == HY_OK ? hy_safetensors_put(out, codes, (uint64_t)(blocks * bytes)) : status;
+}
+
 hy_status hy_bnb_put(hy_bnb_writing *w, int64_t first, int64_t count, float *x,
                      hy_safetensors_writer *out) {
     hy_bnb_round(w->dtype, x, count);
@@ -103,6 +124,7 @@ hy_status hy_bnb_put(hy_bnb_writing *w, int64_t first, int64_t count, float *x,
             HY_TRY(put_row(w, (first + at) / w->cols, x + at, codes + at));
         return hy_safetensors_put(out, codes, (uint64_t)count);
     }
+    if (is_calibrated(w)) return put_calibrated(w, first, count, x, out);
     int64_t whole = (count + HY_NF4_BLOCK - 1) / HY_NF4_BLOCK * HY_NF4_BLOCK;
     for (int64_t i = count; i < whole; i++) x[i] = 0;
     hy_coded_encode(HY_NF4, x, whole, HY_NF4_BLOCK, x, w->scales + first / HY_NF4_BLOCK);

@@ -21,6 +21,7 @@
 #include "hub/hf_config.h"
 #include "hub/hf_names.h"
 #include "hub/peft.h"
+#include "kernels/cpu/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
@@ -45,6 +46,8 @@ typedef struct export_job {
     int32_t shard_count;
     uint64_t total_bytes;
     int64_t done, total; /* elements */
+    hy_moments moments;  /* of the inputs of parameter `held`; size 0: rounded to nearest */
+    int32_t held;
 } export_job;
 
 hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out) {
@@ -102,7 +105,8 @@ static hy_bnb_writing coding_of(const export_job *e, const hy_hf_name *name) {
                             .dtype = e->w->dtype,
                             .name = name->name,
                             .rows = name->rows,
-                            .cols = name->cols};
+                            .cols = name->cols,
+                            .moments = &e->moments};
 }
 
 /* The tensors of each name; one, unless it is quantised. */
@@ -222,9 +226,20 @@ static hy_status put_transposed(export_job *e, const hy_hf_name *name, hy_safete
     return status;
 }
 
+/* With calibration: measures the inputs of a tensor's parameter, which may have several tensors. */
+static hy_status take_moments(export_job *e, int32_t param) {
+    const hy_hf_writing *w = e->w;
+    if (!w->moments || e->held == param) return HY_OK;
+    hy_moments_fini(&e->moments);
+    e->held = param;
+    int threads = w->threads > 0 ? w->threads : hy_machine_threads();
+    return hy_moments_take(w->moments, &w->params->list[param], threads, w->observer, &e->moments);
+}
+
 /* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
 static hy_status put_coded(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
                            float *piece) {
+    HY_TRY(take_moments(e, name->param));
     hy_bnb_writing coding = coding_of(e, name);
     int64_t all = name->rows * name->cols, most = hy_bnb_piece(&coding, PIECE);
     hy_status status = hy_bnb_begin(&coding);
@@ -702,7 +717,7 @@ static void report(const export_job *e) {
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
-    export_job e = {.w = writing, .shape = *writing->shape};
+    export_job e = {.w = writing, .shape = *writing->shape, .held = -1};
     HY_TRY(hy_hf_check_type(writing->type, writing->is_adapter, &e.quant));
     HY_TRY(name_partial(&e));
     HY_TRY(check_target(&e));
@@ -724,6 +739,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         hy_lock_release(lock); /* until now nobody else could write this folder */
     }
     if (status == HY_OK) report(&e);
+    hy_moments_fini(&e.moments);
     free(e.names);
     free(e.tensors);
     free(e.shards);

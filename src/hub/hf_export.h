@@ -33,7 +33,7 @@ typedef struct hy_hf_writing {
     bool has_to_fit;  /* fail at once if the disk has less space than the weights need */
     bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
     const char *base; /* the base model's name in that folder */
-    const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
+    const struct hy_moments_source *moments; /* calibration, of types in blocks; NULL: none */
     int threads;                             /* that encode such a file; 0: one per core */
     const hy_observer *observer; /* gets progress, and a warning if the architecture differs from
                                     the source's */

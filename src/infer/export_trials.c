@@ -146,10 +146,9 @@ static hy_status check(const trials *t) {
     hy_config *config = NULL;
     HY_TRY(hy_export_check_out(o));
     if (!o->gguf) HY_TRY(hy_hf_check_folder(o->out));
-    HY_FAIL_IF(o->calibrate && !o->gguf, HY_ERR_INPUT,
-               "calibration is for files of llama.cpp (--gguf)");
-    HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type)), HY_ERR_INPUT,
-               "calibration is for types in blocks, such as q4_k_m; %s is not rounded to a grid",
+    bool is_int8 = o->type && strcmp(o->type, "int8") == 0;
+    HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type) || is_int8), HY_ERR_INPUT,
+               "calibration is for types in blocks, such as q4_k_m or nf4; %s has none",
                o->type ? o->type : "the model's own type");
     HY_FAIL_IF(hy_export_is_model(checkpoint) && !t->model.how.data, HY_ERR_INPUT,
                "%s has no held-out data; name some (--data FILE)", checkpoint);

@@ -280,6 +280,13 @@ test_a_folder_for_bitsandbytes_is_written_and_measured() {
         awk -v a="$loss" '$1 == "loss" { exit !(a - $2 < 2e-4 && $2 - a < 2e-4) }' "$stdout" ||
             fail "the table says $loss: $(cat "$stdout")"
     done
+    run_export out --out again --type nf4 --calibrate text.txt
+    expect_code 0
+    expect_out "calibrated"
+    expect_out "nearest"
+    expect_same "$(grep -c ' written$' "$stdout")" 1 "folders written"
+    expect_same "$(find . -maxdepth 1 -name '*again*')" ./again "folders"
+    rm -r again
     run_export out/model --out again --type nf4
     expect_code 0
     expect_err "matrices of blocks in nf4, the rest in bf16"
@@ -287,8 +294,10 @@ test_a_folder_for_bitsandbytes_is_written_and_measured() {
     touch mine/notes
     run_export out --out mine --type nf4 --eval-batches 1 --overwrite
     expect_export_refusal "it is not a model's folder"
-    run_export out --out x --type nf4 --calibrate text.txt
-    expect_export_refusal "--calibrate needs --gguf"
+    run_export out --out x --type int8 --calibrate text.txt
+    expect_export_refusal "types in blocks" "int8"
+    run_export out --out x --calibrate text.txt
+    expect_export_refusal "--calibrate needs --gguf FILE or --type"
     run_export out --out x --eval-batches 1
     expect_export_refusal "need --merge, --gguf or --type"
     run --model small --lora --steps 2 --seq-len 32 --batch-size 2 --data text.txt --device cpu --out none
