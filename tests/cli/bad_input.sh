@@ -129,7 +129,7 @@ test_existing_run_needs_resume_or_overwrite() {
 
 test_a_folder_of_the_user_is_never_removed() {
     run_tiny --out out --save-every 2
-    for name in report.html metrics.jsonl summary.json plan.json config.cfg sample.json \
+    for name in report.html metrics.jsonl summary.json plan.json config.cfg sample.json exports.json \
         checkpoint-4/weights.safetensors tensorboard/mine model/model.safetensors origin/mine; do
         rm -rf copy
         cp -r out copy
