@@ -37,7 +37,7 @@ static const hy_cli_row rows[] = {
      "original; q4_0, q5_0: older types. In a folder: how bitsandbytes quantises the matrices of "
      "the blocks (norms, embeddings and head have --dtype). nf4: 4 bits; nf4_single: with fp32 "
      "scales; int8: 8 bits. Default: not quantised.",
-     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k; with --out nf4, nf4_single, int8"},
+     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k, nf4, nf4_single, int8"},
     {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
      "Text like the model's own. Numbers are rounded so that errors cancel for its inputs, and the "
      "matrices that lose most may get a larger type (at most 5 % more bytes). hybrid-export "
