@@ -378,7 +378,7 @@ void hy_trainer_request_stop(hy_trainer *trainer);
 typedef struct hy_export_options {
     const char *out; /* folder to create */
     /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder that the model came from, or else as
-     * in the checkpoint. */
+     * in the checkpoint, but with `type` bf16 instead of fp32. */
     const char *dtype;
     uint64_t max_shard_size; /* most bytes of weights in a file; 0: 5,000,000,000 */
     bool overwrite;          /* replace an existing folder */
@@ -396,17 +396,20 @@ typedef struct hy_export_options {
      * template. `dtype` and `max_shard_size` are not used then. */
     const char *gguf;
     /* The numbers in that file: "f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k_m", "q5_k_m",
-     * "q6_k"; for adapters one of the first four. NULL: f32, f16 or bf16, as `dtype` "auto". */
+     * "q6_k"; for adapters one of the first four. NULL: f32, f16 or bf16, as `dtype` "auto". In a
+     * folder, the matrices of the blocks as bitsandbytes quantises them: "nf4", "nf4_single" (with
+     * fp32 scales), "int8"; NULL: as `dtype`. */
     const char *type;
-    /* Text, or other data, that such a file is calibrated with (hy_export_evaluate); NULL: none. */
+    /* Text, or other data, that a file for llama.cpp or an nf4 folder is calibrated with
+     * (hy_export_evaluate); NULL: none. */
     const char *calibrate;
 } hy_export_options;
 
 /* Writes the weights of a checkpoint, or of the newest one in a run's folder, as a folder that
  * transformers loads: config.json, safetensors in one file or in shards with an index, and the
  * other files of the original model, such as its tokenizer. If the run averaged its last part, the
- * average is written. An incomplete folder never gets the name `out`. With options->gguf, the
- * model may also be a folder that transformers loads. HY_ERR_INPUT: transformers or llama.cpp has no
+ * average is written. An incomplete folder never gets the name `out`. The model may also be a
+ * folder that transformers loads. HY_ERR_INPUT: transformers or llama.cpp has no
  * architecture for this model, or files of the original model are missing. */
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
@@ -594,10 +597,11 @@ typedef struct hy_merge_losses {
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
 
-/* Writes options->gguf like hy_export, but measures the held-out loss of the model before ("", and
- * "original base" for a merge into a base that training quantised) and of each file: "nearest", and
- * with options->calibrate also "calibrated", with errors of rounding corrected for the inputs that
- * the calibration text gives, and "larger", where the matrices that lose most have a larger type (at
+/* Writes options->gguf, or options->out with options->type, like hy_export, but measures the
+ * held-out loss of the model before ("", and "original base" for a merge into a base that training
+ * quantised) and of each file or folder: "nearest", and with options->calibrate also "calibrated",
+ * with errors of rounding corrected for the inputs that the calibration text gives, and for a file
+ * "larger", where the matrices that lose most have a larger type (at
  * most 5 % more bytes). The file with the lowest loss is kept; the larger one only if the increase of
  * the loss falls by a greater share than the size grows. The figures of a run's exports are kept in
  * RUN/exports.json, and RUN/report.html is renewed if it exists. losses->base is not used. The list

@@ -67,10 +67,8 @@ static const struct {
     {LLAMA(", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}"),
      "method gptq is not supported; accepted: weights in 16 or 32 bits, or bitsandbytes"},
     {LLAMA(", \"quantization_config\": {\"quant_method\": \"fp8\"}"), "method fp8"},
-    {LLAMA(
-         ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"),
-     "LLM.int8"},
-    {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true}"), "LLM.int8"},
+    {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true, \"load_in_4bit\": true}"),
+     "both load_in_8bit and load_in_4bit"},
     {LLAMA(", \"quantization_config\": {\"quant_method\": \"bitsandbytes\"}"), "load_in_4bit"},
     {LLAMA(
          ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}"),
@@ -119,6 +117,7 @@ START_TEST(a_config_says_how_its_weights_are_quantised) {
         {LLAMA(", \"quantization_config\": {}"), HY_HF_PLAIN},
         {BNB(""), HY_HF_NF4_SINGLE},
         {BNB(", \"bnb_4bit_use_double_quant\": false"), HY_HF_NF4_SINGLE},
+        {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true}"), HY_HF_INT8},
         {BNB(", \"bnb_4bit_use_double_quant\": true, \"quant_method\": \"bitsandbytes\""),
          HY_HF_NF4},
     };

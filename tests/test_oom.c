@@ -31,6 +31,7 @@ int main(void) {
     rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 83}), &good, &bad);
     rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 997}), &good, &bad);
     rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
+    rows_of("exporting a quantised model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 197}), &good, &bad);
     rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 40, .every = 17}), &good, &bad);
     rows_of("a loop of one's own",

@@ -30,14 +30,14 @@ static const hy_cli_row rows[] = {
      "Folder to write. It appears only when it is complete."},
     {"--gguf", "FILE", HY_CLI_TEXT, AT(export.gguf),
      "Instead of a folder, write one file for llama.cpp and the programs that use it, with "
-     "tokenizer "
-     "and chat template. The model may also be a folder that transformers loads."},
+     "tokenizer and chat template."},
     {"--type", "TYPE", HY_CLI_TEXT, AT(export.type),
      "Numbers in that file. f32, f16, bf16: as they are (default: as in the model); q8_0: half the "
      "size of f16; q4_k_m: a third, the usual choice; q5_k_m, q6_k: larger, closer to the "
-     "original; "
-     "q4_0, q5_0: older types.",
-     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"},
+     "original; q4_0, q5_0: older types. In a folder: how bitsandbytes quantises the matrices of "
+     "the blocks (norms, embeddings and head have --dtype). nf4: 4 bits; nf4_single: with fp32 "
+     "scales; int8: 8 bits. Default: not quantised.",
+     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k, nf4, nf4_single, int8"},
     {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
      "Text like the model's own. Numbers are rounded so that errors cancel for its inputs, and the "
      "matrices that lose most may get a larger type (at most 5 % more bytes). hybrid-export "
@@ -45,8 +45,7 @@ static const hy_cli_row rows[] = {
      "the held-out loss of each file, and keeps the best."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
      "Number type of the weights in a folder. auto (default): as in the original model folder, or "
-     "as in the "
-     "checkpoint.",
+     "as in the checkpoint; with --type, bf16 instead of fp32.",
      "auto, fp32, bf16, fp16"},
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
      "Largest size of one weight file: 5GB (default), 2GiB, 500M."},
@@ -66,9 +65,9 @@ static const hy_cli_row rows[] = {
      "the run quantised it; folder: the original weights of the model folder.",
      "trained, folder"},
     {"--eval-batches", "N", HY_CLI_COUNT, AT(eval_batches),
-     "Show the validation loss of a file for llama.cpp and of the model before, or after a merge "
-     "with "
-     "both bases. N: number of micro-batches, of the run's validation data or of --data; 0: all.",
+     "Show the validation loss of a file for llama.cpp or a folder with --type and of the model "
+     "before, or after a merge with both bases. N: number of micro-batches, of the run's "
+     "validation data or of --data; 0: all.",
      "whole numbers from 0"},
     {"--data", "FILE", HY_CLI_TEXT, AT(losses.data),
      "Validation text for this comparison; without --eval-batches, all of it is used."},
@@ -88,12 +87,13 @@ static const hy_cli_program program = {
         "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
         "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
         "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
-        "files of the model that the run started from. With --gguf, writes one file for\n"
-        "llama.cpp instead.\n\n",
+        "files of the model that the run started from. With --type, its matrices are quantised\n"
+        "for bitsandbytes. With --gguf, writes one file for llama.cpp instead.\n\n",
     .after =
         "\n"
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
         "          hybrid-export runs/mine --gguf mine.gguf --type q4_k_m\n"
+        "          hybrid-export runs/mine --out mine-nf4 --type nf4 --eval-batches 50\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
         "merged\n"
@@ -105,8 +105,8 @@ static const hy_cli_program program = {
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",
     .word_type = "folder",
-    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint; with --gguf also "
-                 "a model folder. Default: the newest run in runs/.",
+    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint; or a model folder "
+                 "that transformers loads. Default: the newest run in runs/.",
 };
 
 /* Parses "5GB", "2GiB", "500M"; 0 if the text is not a size. */
@@ -186,6 +186,10 @@ static int compare(const options *o, const char *checkpoint) {
     return HY_EXIT_DONE;
 }
 
+static const char *written(const options *o) {
+    return o->export.gguf ? o->export.gguf : o->export.out;
+}
+
 static void print_trials(const options *o, const hy_evaluation *list, size_t count) {
     hy_cli_table table;
     hy_cli_terminal terminal;
@@ -203,10 +207,10 @@ static void print_trials(const options *o, const hy_evaluation *list, size_t cou
     hy_cli_table_print(&table, &terminal, true);
     hy_cli_printf(stdout, "%lld tokens of %s\n", (long long)list[0].tokens, list[0].data);
     name_better(o, &list[0], list[1].bytes == 0 ? &list[1] : NULL); /* a base has no file */
-    hy_cli_printf(stdout, "wrote %s\n", o->export.gguf);
+    hy_cli_printf(stdout, "wrote %s\n", written(o));
 }
 
-/* A file for llama.cpp: what its number types cost. */
+/* A file for llama.cpp or a quantised folder: what its number types cost. */
 static int write_measured(const options *o, const char *checkpoint, const hy_observer *observer) {
     hy_merge_options how = o->losses;
     hy_evaluation *list;
@@ -251,10 +255,12 @@ static int check_options(options *o, int argc, char **argv) {
     bool has_out = o->export.out != NULL && *o->export.out;
     if (!has_out && o->export.gguf == NULL)
         return hy_cli_wrong_usage("--out FOLDER or --gguf FILE is missing", "");
-    if ((wants_losses(o) || o->losses.device) && !is_merge && o->export.gguf == NULL)
-        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge or --gguf", "");
-    if (o->export.calibrate != NULL && o->export.gguf == NULL)
-        return hy_cli_wrong_usage("--calibrate needs --gguf FILE", "");
+    bool is_measured = o->export.gguf != NULL || o->export.type != NULL;
+    if ((wants_losses(o) || o->losses.device) && !is_merge && !is_measured)
+        return hy_cli_wrong_usage(
+            "--eval-batches, --data and --device need --merge, --gguf or --type", "");
+    if (o->export.calibrate != NULL && !is_measured)
+        return hy_cli_wrong_usage("--calibrate needs --gguf FILE or --type", "");
     const char *onto = o->export.onto;
     if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
         return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);
@@ -278,13 +284,12 @@ int main(int argc, char **argv) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
     }
-    bool is_measured = o.export.gguf && (o.export.calibrate || wants_losses(&o));
-    if (is_measured && o.adapter == NULL)
+    bool is_measured = o.export.calibrate || wants_losses(&o);
+    if (is_measured && (o.export.gguf || o.export.type) && o.adapter == NULL)
         return hy_cli_flushed(write_measured(&o, checkpoint, &observer));
     hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
                                          : hy_export(checkpoint, &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
-    if (!o.is_quiet)
-        hy_cli_printf(stdout, "wrote %s\n", o.export.gguf ? o.export.gguf : o.export.out);
+    if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", written(&o));
     return wants_losses(&o) ? hy_cli_flushed(compare(&o, checkpoint)) : HY_EXIT_DONE;
 }

@@ -110,8 +110,8 @@ hy_status hy_settings_check_base(const hy_settings *s) {
     if (hy_settings_model_files(s, &kind, path) != HY_OK || kind == HY_FILES_NONE) return HY_OK;
     HY_TRY(hy_model_files_quant(kind, path, &quant));
     HY_FAIL_IF(quant != HY_HF_PLAIN, HY_ERR_INPUT,
-               "%s is quantised (bitsandbytes, NF4), so its weights cannot be trained; add --lora "
+               "%s is quantised (bitsandbytes, %s), so its weights cannot be trained; add --lora "
                "to train adapters, or use the original model",
-               s->model);
+               s->model, hy_hf_quant_name(quant));
     return HY_OK;
 }

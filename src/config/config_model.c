@@ -70,10 +70,8 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
     char text[HY_VALUE_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
     HY_TRY(hy_model_files_quant(kind, path, &quant));
-    if (quant != HY_HF_PLAIN) { /* quantised weights keep their type */
-        const char *stored = quant == HY_HF_NF4 ? "nf4" : "nf4_single";
-        HY_TRY(sink(user, "train.frozen_dtype", stored, 0));
-    }
+    if (quant != HY_HF_PLAIN) /* quantised weights keep their type */
+        HY_TRY(sink(user, "train.frozen_dtype", hy_hf_quant_name(quant), 0));
     hy_settings settings = {
         .train.seq_len = shape.context < USUAL_SEQUENCE ? shape.context : USUAL_SEQUENCE,
         .optimizer = {.lr = TUNING_LR, .lr_warmup_steps = TUNING_WARMUP},

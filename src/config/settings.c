@@ -287,7 +287,7 @@ static const hy_setting table[] = {
         "Number type of frozen weights. auto: the type in which the run computes; with lora and "
         "precision fp8: fp8. fp8: one scale per matrix. int8: one scale per matrix row. nf4: 4 "
         "bits and an 8-bit scale per 64 elements (QLoRA's double quantisation). nf4_single: the "
-        "same with fp32 scales. A quantised folder sets nf4 or nf4_single itself.",
+        "same with fp32 scales. A quantised folder sets its own type.",
         "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
         "nf4_single", HY_DTYPE_NF4_SINGLE)},
     {CHOICE(

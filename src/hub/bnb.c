@@ -14,30 +14,42 @@
 #include "base/text.h"
 #include "hub/hf_load.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/int8.h"
 #include "kernels/nf4.h"
 
-#define STATE ".quant_state.bitsandbytes__"
 #define MOST_STATE 4096 /* bytes of JSON; real files have about 170 */
-#define NAME_MAX_BYTES 256
+#define WEIGHT ".weight"
 
-static const char *const endings[] = {
-    ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", STATE "nf4", STATE "fp4",
-};
-enum { ENDINGS = sizeof endings / sizeof endings[0] };
+/* Those of int8 belong to the module: they replace ".weight". */
+static const char *const endings[] = {HY_BNB_SCB,   HY_BNB_FORMAT,   HY_BNB_ABSMAX,
+                                      HY_BNB_MAP,   HY_BNB_NESTED,   HY_BNB_NESTED_MAP,
+                                      HY_BNB_STATE, HY_BNB_STATE_FP4};
+enum { ENDINGS = sizeof endings / sizeof endings[0], OF_MODULE = 2 };
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-size_t hy_bnb_owner(const char *name) {
+bool hy_bnb_owner(const char *name, char owner[HY_BNB_NAME_MAX]) {
     for (int i = 0; i < ENDINGS; i++) { /* .nested_absmax does not end in .absmax */
-        if (hy_has_ending(name, endings[i])) return strlen(name) - strlen(endings[i]);
+        if (!hy_has_ending(name, endings[i])) continue;
+        snprintf(owner, HY_BNB_NAME_MAX, "%.*s%s", (int)(strlen(name) - strlen(endings[i])), name,
+                 i < OF_MODULE ? WEIGHT : "");
+        return true;
     }
-    return 0;
+    return false;
+}
+
+void hy_bnb_name(const char *matrix, const char *ending, char out[HY_BNB_NAME_MAX]) {
+    size_t length = strlen(matrix);
+    for (int i = 0; i < OF_MODULE; i++) {
+        if (strcmp(ending, endings[i]) == 0 && hy_has_ending(matrix, WEIGHT))
+            length -= strlen(WEIGHT);
+    }
+    snprintf(out, HY_BNB_NAME_MAX, "%.*s%s", (int)length, matrix, ending);
 }
 
 static hy_hf_found find(const hy_hf_tensors *tensors, const char *name, const char *ending) {
-    char full[NAME_MAX_BYTES];
-    int length = snprintf(full, sizeof full, "%s%s", name, ending);
-    if (length < 0 || (size_t)length >= sizeof full) return (hy_hf_found){0};
+    char full[HY_BNB_NAME_MAX];
+    hy_bnb_name(name, ending, full);
     return hy_hf_tensors_find(tensors, full);
 }
 
@@ -46,16 +58,18 @@ bool hy_bnb_is_coded(const hy_hf_tensors *tensors, const char *name) {
         if (find(tensors, name, endings[i]).entry) return true;
     }
     hy_hf_found found = hy_hf_tensors_find(tensors, name);
-    return found.entry && found.entry->dtype == HY_U8;
+    return found.entry && (found.entry->dtype == HY_U8 || found.entry->dtype == HY_I8);
 }
 
 /* The tensor with the name of `codes` and this ending: `count` numbers of a type. */
 static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, const char *ending,
                              hy_dtype dtype, int64_t count, hy_hf_found *out) {
     const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
-    *out = find(tensors, name, ending);
-    HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is quantised, but \"%s%s\" is missing",
-               path, name, name, ending);
+    char full[HY_BNB_NAME_MAX];
+    hy_bnb_name(name, ending, full);
+    *out = hy_hf_tensors_find(tensors, full);
+    HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is quantised, but \"%s\" is missing",
+               path, name, full);
     const hy_safetensors_entry *e = out->entry;
     HY_FAIL_IF(e->dtype != dtype || e->bytes != hy_dtype_bytes(dtype, count), HY_ERR_INPUT,
                "%s: tensor \"%s\" has %llu bytes of %s; expected %lld numbers of %s",
@@ -134,11 +148,11 @@ static int64_t blocks_of(const hy_bnb_state *s) { /* blocks of bitsandbytes */
 static hy_status open_state(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
     const char *name = m->codes.entry->name, *path = hy_safetensors_path(m->codes.file);
     char text[MOST_STATE], where[1536];
-    HY_FAIL_IF(find(tensors, name, STATE "fp4").entry, HY_ERR_INPUT,
+    HY_FAIL_IF(find(tensors, name, HY_BNB_STATE_FP4).entry, HY_ERR_INPUT,
                "%s: tensor \"%s\" is quantised as fp4; supported: nf4", path, name);
-    hy_hf_found state = find(tensors, name, STATE "nf4");
+    hy_hf_found state = find(tensors, name, HY_BNB_STATE);
     HY_FAIL_IF(!state.entry, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is quantised, but \"%s" STATE "nf4\" is missing", path, name,
+               "%s: tensor \"%s\" is quantised, but \"%s" HY_BNB_STATE "\" is missing", path, name,
                name);
     HY_FAIL_IF(state.entry->dtype != HY_U8 || state.entry->bytes > sizeof text, HY_ERR_INPUT,
                "%s: tensor \"%s\" is not a text of at most %d bytes",
@@ -152,8 +166,8 @@ static hy_status open_state(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
 static hy_status open_nested(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
     hy_hf_found map;
     int64_t nested = (blocks_of(&m->state) + HY_NF4_NESTED - 1) / HY_NF4_NESTED;
-    HY_TRY(find_beside(tensors, m->codes, ".nested_absmax", HY_F32, nested, &m->nested));
-    HY_TRY(find_beside(tensors, m->codes, ".nested_quant_map", HY_F32, 256, &map));
+    HY_TRY(find_beside(tensors, m->codes, HY_BNB_NESTED, HY_F32, nested, &m->nested));
+    HY_TRY(find_beside(tensors, m->codes, HY_BNB_NESTED_MAP, HY_F32, 256, &map));
     HY_TRY(hy_safetensors_read(map.file, map.entry, 0, m->map, sizeof m->map));
     m->has_our_map = true;
     for (int i = 0; i < 256; i++) {
@@ -164,10 +178,37 @@ static hy_status open_nested(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
     return HY_OK;
 }
 
+/* Int8 codes and the largest magnitude of each row. */
+static hy_status open_int8(const hy_hf_tensors *tensors, int64_t rows, int64_t cols,
+                           hy_bnb_matrix *m) {
+    const hy_safetensors_entry *e = m->codes.entry;
+    const char *path = hy_safetensors_path(m->codes.file);
+    bool is_matrix = e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
+    HY_FAIL_IF(e->dtype != HY_I8 || !is_matrix, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is %s %s; expected int8 (%lld, %lld)", path, e->name,
+               hy_safetensors_type(e), hy_dims_to_text(e->shape, e->ndim).text, (long long)rows,
+               (long long)cols);
+    uint8_t format = 0; /* old files have none */
+    hy_hf_found found = find(tensors, e->name, HY_BNB_FORMAT);
+    if (found.entry) {
+        HY_TRY(find_beside(tensors, m->codes, HY_BNB_FORMAT, HY_U8, 1, &found));
+        HY_TRY(hy_safetensors_read(found.file, found.entry, 0, &format, 1));
+    }
+    HY_FAIL_IF(format != 0, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is %d, an order of int8 codes that is not supported; supported: "
+               "0 (row by row)",
+               path, found.entry->name, format);
+    m->type = HY_I8;
+    m->state = (hy_bnb_state){.rows = rows, .cols = cols, .dtype = HY_F32};
+    return find_beside(tensors, m->codes, HY_BNB_SCB, HY_F32, rows, &m->absmax);
+}
+
 hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t rows, int64_t cols,
                       hy_bnb_matrix *m) {
     const hy_bnb_state *s = &m->state;
-    *m = (hy_bnb_matrix){.codes = codes};
+    *m = (hy_bnb_matrix){.type = HY_NF4, .codes = codes};
+    if (find(tensors, codes.entry->name, HY_BNB_SCB).entry)
+        return open_int8(tensors, rows, cols, m);
     HY_TRY(open_state(tensors, m));
     const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
     HY_FAIL_IF(s->rows != rows || s->cols != cols, HY_ERR_INPUT,
@@ -182,13 +223,13 @@ hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t r
     static const float ours[16] = {HY_NF4_LEVELS};
     float theirs[16];
     hy_hf_found levels;
-    HY_TRY(find_beside(tensors, codes, ".quant_map", HY_F32, 16, &levels));
+    HY_TRY(find_beside(tensors, codes, HY_BNB_MAP, HY_F32, 16, &levels));
     HY_TRY(hy_safetensors_read(levels.file, levels.entry, 0, theirs, sizeof theirs));
     HY_FAIL_IF(memcmp(ours, theirs, sizeof ours) != 0, HY_ERR_INPUT,
                "%s: tensor \"%s\" does not contain the levels of nf4",
                hy_safetensors_path(levels.file), levels.entry->name);
     hy_dtype scales = s->is_nested ? HY_U8 : HY_F32;
-    HY_TRY(find_beside(tensors, codes, ".absmax", scales, blocks_of(s), &m->absmax));
+    HY_TRY(find_beside(tensors, codes, HY_BNB_ABSMAX, scales, blocks_of(s), &m->absmax));
     return s->is_nested ? open_nested(tensors, m) : HY_OK;
 }
 
@@ -274,10 +315,39 @@ hy_status hy_bnb_put_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *co
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
-    enum { BATCH = 8192 };
-    uint8_t codes[BATCH / 2];
+enum { BATCH = 8192 };
+
+void hy_bnb_round(hy_dtype dtype, float *x, int64_t count) {
     uint16_t halves[BATCH];
+    if (dtype == HY_F32) return;
+    for (int64_t at = 0; at < count; at += BATCH) {
+        int64_t some = count - at < BATCH ? count - at : BATCH;
+        hy_cpu_narrow(dtype, x + at, halves, some);
+        hy_cpu_widen(dtype, halves, x + at, some);
+    }
+}
+
+static hy_status read_int8(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
+    int8_t codes[BATCH];
+    float largest;
+    for (int64_t end = first + count, some; first < end; first += some) {
+        int64_t row = first / m->state.cols, left = (row + 1) * m->state.cols - first;
+        if (left > end - first) left = end - first;
+        some = left < BATCH ? left : BATCH;
+        HY_TRY(hy_safetensors_read(m->codes.file, m->codes.entry, (uint64_t)first, codes,
+                                   (uint64_t)some));
+        HY_TRY(read_floats(m->absmax, row, 1, &largest));
+        for (int64_t i = 0; i < some; i++) {
+            float product = (float)codes[i] * largest; /* rounded twice, as in bitsandbytes */
+            *out++ = product * (1 / HY_INT8_LARGEST);
+        }
+    }
+    return HY_OK;
+}
+
+hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
+    if (m->type == HY_I8) return read_int8(m, first, count, out);
+    uint8_t codes[BATCH / 2];
     float scales[BATCH / HY_NF4_BLOCK + 1], x[BATCH];
     for (int64_t end = first + count, some; first < end; first += some) {
         int64_t skipped = first % 2, at = first - skipped; /* two share a byte */
@@ -288,10 +358,7 @@ hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, floa
                                    hy_dtype_bytes(HY_NF4, n)));
         HY_TRY(read_scales(m, block, blocks, scales));
         hy_nf4_decode(codes, at, n, scales, x);
-        if (m->state.dtype != HY_F32) {
-            hy_cpu_narrow(m->state.dtype, x, halves, n);
-            hy_cpu_widen(m->state.dtype, halves, x, n);
-        }
+        hy_bnb_round(m->state.dtype, x, n);
         memcpy(out, x + skipped, (size_t)some * sizeof *out);
         out += some;
     }
@@ -307,7 +374,9 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
     int32_t count;
     HY_TRY(hy_hf_config_look(folder, &config));
     const hy_family *family = hy_shape_family(&config.shape);
-    if (config.quant == HY_HF_PLAIN) return HY_OK;
+    bool is_int8 = config.quant == HY_HF_INT8;
+    if (config.quant == HY_HF_PLAIN || params->frozen_codes != (is_int8 ? HY_I8 : HY_NF4))
+        return HY_OK;
     HY_TRY(hy_hf_tensors_open(folder, &tensors));
     const char *prefix = hy_hf_prefix_in(tensors, family);
     hy_status status = hy_hf_list_names(family, prefix, shape, params, &names, &count);
@@ -317,11 +386,12 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
     }
     /* One skipped module is enough to mark a packed matrix: the others can be decoded, but the
      * skipped one cannot be quantised without changing its numbers. Nor can one that files store
-     * head by head: its scales of two levels belong to groups of the file's rows. */
+     * head by head: scales of two levels belong to groups of the file's rows. */
     for (int32_t i = 0; i < count; i++) {
         hy_param *param = &params->list[names[i].param];
-        bool is_coded = hy_bnb_is_coded(tensors, names[i].name) && !names[i].head_size;
-        param->stays_real |= hy_linear_bit(param->kind) && !is_coded;
+        bool is_coded = hy_bnb_is_coded(tensors, names[i].name) && (!names[i].head_size || is_int8);
+        bool can_be = hy_linear_bit(param->kind) || (is_int8 && param->kind == HY_P_TOKENS);
+        param->stays_real |= can_be && !is_coded;
     }
     free(names);
     hy_hf_tensors_close(tensors);

@@ -91,13 +91,28 @@ bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
 
 /* ---- quantised weights ----------------------------------------------------------------------- */
 
-/* quantization_config names a method and its options. Only bitsandbytes in 4 bits (NF4) is
- * supported, with single-level or two-level scales. Other methods are rejected by name. Defaults
- * are those of transformers' BitsAndBytesConfig. */
+/* quantization_config names a method and its options. Only bitsandbytes is supported, in 8 bits,
+ * or in 4 bits (NF4) with single-level or two-level scales. Other methods are rejected by name.
+ * Defaults are those of transformers' BitsAndBytesConfig. */
 
 #define ACCEPTED                                                                                   \
-    "accepted: weights in 16 or 32 bits, or bitsandbytes with load_in_4bit and "                   \
-    "bnb_4bit_quant_type nf4"
+    "accepted: weights in 16 or 32 bits, or bitsandbytes with load_in_8bit, or with "              \
+    "load_in_4bit and bnb_4bit_quant_type nf4"
+
+static const char *const quant_names[] = {[HY_HF_PLAIN] = "",
+                                          [HY_HF_NF4] = "nf4",
+                                          [HY_HF_NF4_SINGLE] = "nf4_single",
+                                          [HY_HF_INT8] = "int8"};
+
+const char *hy_hf_quant_name(hy_hf_quant quant) { return quant_names[quant]; }
+
+bool hy_hf_quant_named(const char *name, hy_hf_quant *out) {
+    for (int i = HY_HF_PLAIN + 1; i <= HY_HF_INT8; i++) {
+        *out = (hy_hf_quant)i;
+        if (strcmp(name, quant_names[i]) == 0) return true;
+    }
+    return false;
+}
 
 static bool is_on(const hy_json_node *object, const char *key) {
     bool value = false;
@@ -121,9 +136,14 @@ static hy_status read_quant(const hy_json_node *root, const char *name, hy_hf_qu
     HY_FAIL_IF(!is_object || strcmp(method, "bitsandbytes") != 0, HY_ERR_INPUT,
                "%s: \"quantization_config\": method %.40s is not supported; " ACCEPTED, name,
                is_object ? method : "unknown");
-    HY_FAIL_IF(!is_4bit, HY_ERR_INPUT,
-               "%s: \"quantization_config\": bitsandbytes %s is not supported; " ACCEPTED, name,
-               is_8bit ? "in 8 bits (LLM.int8)" : "without load_in_4bit");
+    HY_FAIL_IF(is_8bit == is_4bit, HY_ERR_INPUT,
+               "%s: \"quantization_config\": bitsandbytes %s is "
+               "not supported; " ACCEPTED,
+               name,
+               is_8bit ? "with both load_in_8bit and load_in_4bit"
+                       : "with neither load_in_8bit nor load_in_4bit");
+    *out = HY_HF_INT8;
+    if (is_8bit) return HY_OK;
     const char *type = word(q, "bnb_4bit_quant_type", "fp4");
     HY_FAIL_IF(strcmp(type, "nf4") != 0, HY_ERR_INPUT,
                "%s: \"quantization_config\": bitsandbytes type %.40s is not supported; " ACCEPTED,

@@ -14,9 +14,13 @@
 const char *hy_hf_dtype_word(hy_dtype dtype);
 bool hy_hf_dtype_named(const char *word, hy_dtype *out);
 
-/* How the files store the matrices of the blocks: as numbers, or quantised by bitsandbytes, with
- * two-level or single-level scales. Each tensor has its own type. */
-typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE } hy_hf_quant;
+/* How the files store the matrices of the blocks: as numbers, or quantised by bitsandbytes: in 4
+ * bits with two-level or single-level scales, or in 8 bits. Each tensor has its own type. */
+typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE, HY_HF_INT8 } hy_hf_quant;
+/* The name of such a type, also in train.frozen_dtype ("nf4"), and the type of a name; false: not
+ * the name of one. */
+const char *hy_hf_quant_name(hy_hf_quant quant);
+bool hy_hf_quant_named(const char *name, hy_hf_quant *out);
 
 typedef struct hy_hf_config {
     hy_shape shape; /* with its architecture */

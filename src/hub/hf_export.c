@@ -16,16 +16,17 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/say.h"
+#include "hub/bnb.h"
 #include "hub/gguf_load.h"
 #include "hub/hf_config.h"
 #include "hub/hf_names.h"
 #include "hub/peft.h"
+#include "kernels/cpu/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
-#define WIDEST 4        /* bytes of an element, at most */
 #define SHARD_NAME_MAX 48
 
 typedef struct shard {
@@ -36,13 +37,30 @@ typedef struct shard {
 typedef struct export_job {
     const hy_hf_writing *w;
     char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
-    hy_shape shape; /* with the architecture used in the folder */
+    hy_shape shape;    /* with the architecture used in the folder */
+    hy_hf_quant quant; /* of the matrices in blocks */
     hy_hf_name *names;
+    hy_bnb_tensors *tensors; /* of each name */
     int32_t count;
     shard *shards;
     int32_t shard_count;
     uint64_t total_bytes;
+    int64_t done, total; /* elements */
+    hy_moments moments;  /* of the inputs of parameter `held`; size 0: rounded to nearest */
+    int32_t held;
 } export_job;
+
+hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out) {
+    *out = HY_HF_PLAIN;
+    if (!type) return HY_OK;
+    HY_FAIL_IF(!hy_hf_quant_named(type, out), HY_ERR_INPUT,
+               "type %.40s is not accepted for a folder; accepted: " HY_HF_TYPES
+               " (--dtype sets fp32, bf16 or fp16; --gguf FILE has other types)",
+               type);
+    HY_FAIL_IF(is_adapter, HY_ERR_INPUT,
+               "adapters are not quantised, so type %s is for whole models; use --merge", type);
+    return HY_OK;
+}
 
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
@@ -78,13 +96,56 @@ static hy_status choose_names(export_job *e) {
     return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->count);
 }
 
+static bool is_coded(const export_job *e, const hy_hf_name *name) {
+    return e->quant != HY_HF_PLAIN && hy_linear_bit(e->w->params->list[name->param].kind);
+}
+
+static hy_bnb_writing coding_of(const export_job *e, const hy_hf_name *name) {
+    return (hy_bnb_writing){.quant = e->quant,
+                            .dtype = e->w->dtype,
+                            .name = name->name,
+                            .rows = name->rows,
+                            .cols = name->cols,
+                            .moments = &e->moments};
+}
+
+/* The tensors of each name; one, unless it is quantised. */
+static hy_status list_tensors(export_job *e) {
+    e->tensors = calloc((size_t)e->count, sizeof *e->tensors);
+    if (!e->tensors) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of tensors");
+    for (int32_t i = 0; i < e->count; i++) {
+        const hy_hf_name *name = &e->names[i];
+        hy_bnb_writing coding = coding_of(e, name);
+        bool is_turned = name->is_transposed;
+        e->total += name->rows * name->cols;
+        e->tensors[i].count = 1;
+        e->tensors[i].list[0] = (hy_safetensors_entry){
+            .name = name->name,
+            .dtype = e->w->dtype,
+            .ndim = name->ndim,
+            .shape = {is_turned ? name->cols : name->rows, is_turned ? name->rows : name->cols}};
+        if (is_coded(e, name)) hy_bnb_list(&coding, &e->tensors[i]);
+    }
+    return HY_OK;
+}
+
+static uint64_t bytes_of(const hy_bnb_tensors *tensors) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < tensors->count; i++) {
+        const hy_safetensors_entry *t = &tensors->list[i];
+        int64_t elements = 1;
+        for (int k = 0; k < t->ndim; k++) elements *= t->shape[k];
+        bytes += hy_dtype_bytes(t->dtype, elements);
+    }
+    return bytes;
+}
+
 static hy_status cut_shards(export_job *e) {
     uint64_t in_shard = 0;
     e->shards = calloc((size_t)e->count, sizeof *e->shards);
     if (!e->shards) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of files");
     for (int32_t i = 0; i < e->count; i++) {
-        uint64_t elements = (uint64_t)(e->names[i].rows * e->names[i].cols);
-        uint64_t bytes = elements * hy_dtype_size(e->w->dtype);
+        uint64_t bytes = bytes_of(&e->tensors[i]);
         bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size && !e->w->is_adapter;
         if (i == 0 || is_full) {
             e->shards[e->shard_count++] = (shard){.first = i};
@@ -108,10 +169,18 @@ static hy_status cut_shards(export_job *e) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Weights that are not finite make the model useless. */
-static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_t first,
-                             int64_t count, float *out) {
-    HY_TRY(e->w->read(e->w->context, name->param, first, count, out));
+/* Elements [at, at + count) in the order of the file. Weights that are not finite make the model
+ * useless. */
+static hy_status read_elements(const export_job *e, const hy_hf_name *name, int64_t at,
+                               int64_t count, float *out) {
+    for (int64_t end = at + count, some, run; at < end; at += some) {
+        int64_t row = at / name->cols, ours = name->row + hy_hf_row_of_ours(name, row, &run);
+        int64_t left = (row + run) * name->cols - at; /* elements in the same order */
+        some = left < end - at ? left : end - at;
+        float *to = out + count - (end - at);
+        HY_TRY(
+            e->w->read(e->w->context, name->param, ours * name->cols + at % name->cols, some, to));
+    }
     for (int64_t i = 0; i < count; i++) {
         HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
                    name->name);
@@ -119,30 +188,33 @@ static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_
     return HY_OK;
 }
 
-static hy_status put_plain(const export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
-                           float *piece, char *made) {
+static void count_done(export_job *e, int64_t elements) {
+    const hy_observer *observer = e->w->observer;
+    e->done += elements;
+    if (observer && observer->on_progress)
+        observer->on_progress(observer->user, "writing", (double)e->done / (double)e->total);
+}
+
+static hy_status put_plain(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
+                           float *piece) {
     int64_t all = name->rows * name->cols;
-    for (int64_t at = 0, count, run; at < all; at += count) {
-        int64_t row = at / name->cols, ours = name->row + hy_hf_row_of_ours(name, row, &run);
-        int64_t left = (row + run) * name->cols - at; /* elements in the same order */
-        count = left < PIECE ? left : PIECE;
-        HY_TRY(read_finite(e, name, ours * name->cols + at % name->cols, count, piece));
-        hy_convert(piece, HY_F32, count, made, e->w->dtype);
-        HY_TRY(hy_safetensors_put(out, made, (uint64_t)count * hy_dtype_size(e->w->dtype)));
+    for (int64_t at = 0, count; at < all; at += count) {
+        count = all - at < PIECE ? all - at : PIECE;
+        HY_TRY(read_elements(e, name, at, count, piece));
+        if (e->w->dtype != HY_F32) hy_convert(piece, HY_F32, count, piece, e->w->dtype);
+        HY_TRY(hy_safetensors_put(out, piece, (uint64_t)count * hy_dtype_size(e->w->dtype)));
+        count_done(e, count);
     }
     return HY_OK;
 }
 
-static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
-                                hy_safetensors_writer *out) {
+static hy_status put_transposed(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out) {
     int64_t all = name->rows * name->cols;
     float *ours = malloc((size_t)all * sizeof *ours), *turned = malloc((size_t)all * sizeof *ours);
     hy_status status =
         ours && turned ? HY_OK
                        : hy_fail(HY_ERR_MEMORY, "not enough memory to transpose %s", name->name);
-    if (status == HY_OK) {
-        status = read_finite(e, name, name->row * name->cols, all, ours);
-    }
+    if (status == HY_OK) status = read_elements(e, name, 0, all, ours);
     if (status == HY_OK) {
         hy_transpose(ours, name->cols, name->rows, sizeof *ours, turned);
         hy_convert(turned, HY_F32, all, ours, e->w->dtype);
@@ -150,44 +222,83 @@ static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
     }
     free(ours);
     free(turned);
+    count_done(e, all);
     return status;
 }
 
-static hy_status put_tensors(const export_job *e, const shard *s, hy_safetensors_writer *out) {
-    float *piece = malloc(PIECE * sizeof *piece);
-    char *made = malloc((size_t)PIECE * WIDEST);
-    hy_status status =
-        piece && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to write weights");
+/* With calibration: measures the inputs of a tensor's parameter, which may have several tensors. */
+static hy_status take_moments(export_job *e, int32_t param) {
+    const hy_hf_writing *w = e->w;
+    if (!w->moments || e->held == param) return HY_OK;
+    hy_moments_fini(&e->moments);
+    e->held = param;
+    int threads = w->threads > 0 ? w->threads : hy_machine_threads();
+    return hy_moments_take(w->moments, &w->params->list[param], threads, w->observer, &e->moments);
+}
+
+/* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
+static hy_status put_coded(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
+                           float *piece) {
+    HY_TRY(take_moments(e, name->param));
+    hy_bnb_writing coding = coding_of(e, name);
+    int64_t all = name->rows * name->cols, most = hy_bnb_piece(&coding, PIECE);
+    hy_status status = hy_bnb_begin(&coding);
+    for (int64_t at = 0, count; at < all && status == HY_OK; at += count) {
+        count = all - at < most ? all - at : most;
+        status = read_elements(e, name, at, count, piece);
+        if (status == HY_OK) status = hy_bnb_put(&coding, at, count, piece, out);
+        count_done(e, count);
+    }
+    if (status == HY_OK) status = hy_bnb_finish(&coding, out);
+    hy_bnb_end(&coding);
+    return status;
+}
+
+static hy_status put_tensors(export_job *e, const shard *s, hy_safetensors_writer *out) {
+    int64_t most = PIECE; /* a row of int8 may be longer */
+    for (int32_t i = 0; i < e->count; i++) {
+        if (e->names[i].cols > most) most = e->names[i].cols;
+    }
+    float *piece = malloc((size_t)most * sizeof *piece);
+    hy_status status = piece ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to write weights");
     for (int32_t i = s->first; i < s->first + s->count && status == HY_OK; i++) {
         const hy_hf_name *name = &e->names[i];
-        status = name->is_transposed ? put_transposed(e, name, out)
-                                     : put_plain(e, name, out, piece, made);
+        status = is_coded(e, name)     ? put_coded(e, name, out, piece)
+                 : name->is_transposed ? put_transposed(e, name, out)
+                                       : put_plain(e, name, out, piece);
     }
     free(piece);
-    free(made);
     return status;
 }
 
-static hy_status write_shard(const export_job *e, const shard *s) {
+/* Single bytes are the last tensors of a file, so that the others stay aligned. */
+static bool is_byte(const hy_safetensors_entry *entry) { return entry->ndim == 0; }
+
+static size_t list_shard(const export_job *e, const shard *s, bool has_bytes,
+                         hy_safetensors_entry *out) {
+    size_t count = 0;
+    for (const hy_bnb_tensors *t = e->tensors + s->first; t < e->tensors + s->first + s->count; t++)
+        for (int32_t i = 0; i < t->count; i++) {
+            if (is_byte(&t->list[i]) == has_bytes) out[count++] = t->list[i];
+        }
+    return count;
+}
+
+static hy_status write_shard(export_job *e, const shard *s) {
     static const char *const metadata[] = {"format", "pt", NULL};
     char path[HY_HF_PATH_MAX];
     hy_safetensors_writer *out = NULL;
     HY_TRY(hy_path_join(path, sizeof path, e->partial, s->name));
-    hy_safetensors_entry *entries = calloc((size_t)s->count, sizeof *entries);
+    size_t most = sizeof e->tensors->list / sizeof e->tensors->list[0];
+    hy_safetensors_entry *entries = calloc((size_t)s->count * most, sizeof *entries);
     if (!entries) return hy_fail(HY_ERR_MEMORY, "not enough memory to list %s", s->name);
-    for (int32_t i = 0; i < s->count; i++) {
-        const hy_hf_name *name = &e->names[s->first + i];
-        bool is_turned = name->is_transposed;
-        entries[i] = (hy_safetensors_entry){
-            .name = name->name,
-            .dtype = e->w->dtype,
-            .ndim = name->ndim,
-            .shape = {is_turned ? name->cols : name->rows, is_turned ? name->rows : name->cols}};
-    }
-    hy_status status = hy_safetensors_create(path, entries, (size_t)s->count, metadata, &out);
+    size_t count = list_shard(e, s, false, entries);
+    size_t bytes = list_shard(e, s, true, entries + count);
+    hy_status status = hy_safetensors_create(path, entries, count + bytes, metadata, &out);
     free(entries);
     HY_TRY(status);
     status = put_tensors(e, s, out);
+    for (size_t i = 0; i < bytes && status == HY_OK; i++) status = hy_safetensors_put(out, "", 1);
     if (status == HY_OK) return hy_safetensors_finish(out, NULL, NULL);
     hy_safetensors_abandon(out);
     return status;
@@ -215,7 +326,9 @@ static hy_status write_index(const export_job *e) {
     hy_json_open_object(&w, "weight_map");
     for (int32_t s = 0; s < e->shard_count; s++) {
         for (int32_t i = 0; i < e->shards[s].count; i++) {
-            hy_json_put_string(&w, e->names[e->shards[s].first + i].name, e->shards[s].name);
+            const hy_bnb_tensors *t = &e->tensors[e->shards[s].first + i];
+            for (int32_t k = 0; k < t->count; k++)
+                hy_json_put_string(&w, t->list[k].name, e->shards[s].name);
         }
     }
     hy_json_close_object(&w);
@@ -475,7 +588,24 @@ static hy_status publish_tokenizer(const export_job *e) {
     return HY_OK;
 }
 
-static hy_status fill_partial(const export_job *e) {
+static hy_status write_config(const export_job *e, const hy_hf_tokens *tokens) {
+    hy_text config = {0};
+    hy_status status = make_config(e, tokens, &config);
+    if (status == HY_OK && e->quant != HY_HF_PLAIN)
+        status = hy_bnb_put_config(e->quant, e->w->dtype, &config);
+    return put_text(e, "config.json", status, &config);
+}
+
+static hy_status check_space(const export_job *e) {
+    uint64_t space = hy_path_free(e->partial);
+    HY_FAIL_IF(e->w->has_to_fit && space < e->total_bytes, HY_ERR_IO,
+               "the weights need %s, but the disk has only %s free",
+               hy_bytes_as_text(e->total_bytes).text, hy_bytes_as_text(space).text);
+    return HY_OK;
+}
+
+static hy_status fill_partial(export_job *e) {
+    HY_TRY(check_space(e));
     if (e->w->is_adapter) {
         hy_text text = {0};
         hy_status made = hy_peft_config_write(&e->shape, e->w->params, e->w->base, &text);
@@ -490,7 +620,7 @@ static hy_status fill_partial(const export_job *e) {
     if (has_source(e) && !is_named) HY_TRY(publish_tokenizer(e));
     hy_hf_tokens tokens;
     bool has_tokens = false; /* of a tokenizer other than the source's */
-    hy_text config = {0}, generation = {0};
+    hy_text generation = {0};
     if (is_named) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
         hy_tokenizer *t;
@@ -499,8 +629,7 @@ static hy_status fill_partial(const export_job *e) {
         hy_tokenizer_close(t);
         has_tokens = tokens.eos >= 0;
     }
-    HY_TRY(
-        put_text(e, "config.json", make_config(e, has_tokens ? &tokens : NULL, &config), &config));
+    HY_TRY(write_config(e, has_tokens ? &tokens : NULL));
     if (has_tokens) {
         HY_TRY(put_text(e, "generation_config.json", hy_hf_generation_write(&tokens, &generation),
                         &generation));
@@ -563,11 +692,37 @@ static hy_status take_name(const export_job *e) {
     return status == HY_OK && has_older ? hy_dir_remove_ours(e->old) : status;
 }
 
+hy_status hy_hf_check_folder(const char *folder) {
+    export_job e = {.w = &(hy_hf_writing){.folder = folder}};
+    HY_TRY(name_partial(&e));
+    return check_target(&e);
+}
+
+hy_status hy_hf_rename(const char *from, const char *folder) {
+    export_job e = {.w = &(hy_hf_writing){.folder = folder}};
+    HY_TRY(name_partial(&e));
+    HY_TRY(check_target(&e));
+    HY_TRY(hy_path_join(e.partial, sizeof e.partial, "", from));
+    return take_name(&e);
+}
+
+/* "1.9 GiB, 4.85 bits per weight; matrices of blocks in nf4, the rest in bf16" */
+static void report(const export_job *e) {
+    if (e->quant == HY_HF_PLAIN || !e->w->observer) return;
+    hy_say_to(e->w->observer, HY_NOTE,
+              "%s: %s, %.2f bits per weight; matrices of blocks in %s, the rest in %s",
+              e->w->folder, hy_bytes_as_text(e->total_bytes).text,
+              8 * (double)e->total_bytes / (double)e->total, e->w->type,
+              hy_dtype_name(e->w->dtype));
+}
+
 hy_status hy_hf_write(const hy_hf_writing *writing) {
-    export_job e = {.w = writing, .shape = *writing->shape};
+    export_job e = {.w = writing, .shape = *writing->shape, .held = -1};
+    HY_TRY(hy_hf_check_type(writing->type, writing->is_adapter, &e.quant));
     HY_TRY(name_partial(&e));
     HY_TRY(check_target(&e));
     hy_status status = choose_names(&e);
+    if (status == HY_OK) status = list_tensors(&e);
     if (status == HY_OK) status = cut_shards(&e);
     hy_lock *lock = NULL;
     if (status == HY_OK) status = take_partial(&e, &lock);
@@ -583,7 +738,10 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         }
         hy_lock_release(lock); /* until now nobody else could write this folder */
     }
+    if (status == HY_OK) report(&e);
+    hy_moments_fini(&e.moments);
     free(e.names);
+    free(e.tensors);
     free(e.shards);
     return status;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "data/chat_template.h"
+#include "hub/hf_config.h"
 #include "hybrid.h"
 #include "model/model.h"
 
@@ -20,22 +21,36 @@ typedef struct hy_hf_writing {
     const char *tokenizer; /* its file, if it is not in `source`; NULL or "": in `source` */
     const hy_shape *shape;
     const hy_params *params;
-    hy_dtype dtype;          /* fp32, bf16 or fp16 */
-    const char *type;        /* of a file for llama.cpp (gguf_export.h); NULL: as dtype */
+    hy_dtype dtype; /* fp32, bf16 or fp16 */
+    /* Of a file for llama.cpp (gguf_export.h), or of the matrices in the blocks of a folder that
+     * bitsandbytes reads (bnb.h): nf4, nf4_single, int8. NULL: as dtype */
+    const char *type;
     hy_prompt_format prompt; /* of the rows; a built-in template becomes the folder's */
     uint64_t shard_size;     /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
     bool is_gguf;     /* `folder` is a file for llama.cpp (gguf_export.h) */
+    bool has_to_fit;  /* fail at once if the disk has less space than the weights need */
     bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
     const char *base; /* the base model's name in that folder */
-    const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
+    const struct hy_moments_source *moments; /* calibration, of types in blocks; NULL: none */
     int threads;                             /* that encode such a file; 0: one per core */
-    const hy_observer *observer; /* is warned if the architecture differs from the source's */
+    const hy_observer *observer; /* gets progress, and a warning if the architecture differs from
+                                    the source's */
 } hy_hf_writing;
+
+/* The types of a folder with quantised matrices (bnb.h), for messages. */
+#define HY_HF_TYPES "nf4, nf4_single, int8"
+/* The quantisation of a folder with this type; NULL: none. HY_ERR_INPUT names an unknown type and
+ * the accepted ones. */
+hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out);
 
 /* HY_ERR_INPUT if no architecture of transformers supports the shape. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
+/* Whether `folder` may be written: it is new, empty, or a model's. */
+hy_status hy_hf_check_folder(const char *folder);
+/* Gives a written folder another name; a model's folder of that name is replaced. */
+hy_status hy_hf_rename(const char *from, const char *folder);
 
 /* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
  * to a model folder and replaces existing ones. */

@@ -61,7 +61,7 @@ static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
 /* Quantised values of the file that the store takes as they are; their scales follow in
  * quantise_all. */
 static bool is_kept(const hy_weight_part *part, hy_dtype wanted) {
-    return part->coded && wanted == HY_NF4;
+    return part->coded && part->dtype == HY_NF4 && wanted == HY_NF4;
 }
 
 /* Makes a list of jobs for all parts, except those that quantise_all handles. */
@@ -214,7 +214,8 @@ static hy_status quantise(loading *l, const hy_weight_files *files, int32_t inde
     matrix m = {files, index};
     hy_coding_source from = {&m, read_matrix, thread_count(l)};
     hy_coding_target to = {.store = l->store, .stream = l->stream, .item = item};
-    if (!files->coded || entry->dtype != HY_NF4) return hy_coding_run(param, entry, &from, &to);
+    if (!files->keeps_codes || entry->dtype != HY_NF4)
+        return hy_coding_run(param, entry, &from, &to);
     hy_coding coding;
     hy_status status = hy_coding_begin(&coding, param, entry);
     if (status == HY_OK) status = keep_scales(files, &m, &coding, &from, &to);
@@ -230,7 +231,8 @@ static hy_status quantise_all(loading *l, const hy_weight_files *files) {
         hy_dtype dtype = l->store->layout.items[item].dtype;
         if (!hy_is_coded(dtype)) continue;
         HY_TRY(quantise(l, files, i, item));
-        bool is_counted = files->coded && dtype == HY_NF4; /* by the jobs that copied its codes */
+        bool is_counted =
+            files->keeps_codes && dtype == HY_NF4; /* by the jobs that copied its codes */
         if (!is_counted) count_done(l, l->model->params.list[i].stored, true);
     }
     return HY_OK;
@@ -265,12 +267,13 @@ static void count_parts(const loading *l, const hy_weight_files *files, hy_load_
         const hy_weight_part *part = &files->parts[i];
         int32_t item = hy_store_item_of(l->store, part->param);
         if (item < 0 || part->tensor_row > 0) continue; /* each tensor is counted once */
-        bool is_kept = l->store->layout.items[item].dtype == HY_NF4;
+        bool has_codes = l->store->layout.items[item].dtype == part->dtype;
         if (part->coded) {
-            counts->kept += is_kept;
-            counts->decoded += !is_kept;
+            counts->kept += has_codes;
+            counts->decoded += !has_codes;
         } else {
-            counts->real += l->model->params.list[part->param].stays_real;
+            const hy_param *param = &l->model->params.list[part->param];
+            counts->real += param->stays_real && hy_linear_bit(param->kind);
         }
     }
 }

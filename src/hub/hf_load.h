@@ -35,7 +35,7 @@ typedef struct hy_weight_part {
     float surplus; /* subtracted from decoded numbers: llama.cpp adds 1 to norms of Gemma */
     const hy_reader *reader;    /* its file */
     uint64_t offset;            /* where its bytes begin in the file */
-    const hy_bnb_matrix *coded; /* for an HY_NF4 part; else NULL */
+    const hy_bnb_matrix *coded; /* for an HY_NF4 or HY_I8 part; else NULL */
     int64_t tensor_row; /* its first row in the tensor, which is stored head by head; else 0 */
 } hy_weight_part;
 
@@ -47,6 +47,9 @@ typedef struct hy_weight_files {
     hy_weight_part *parts; /* in the order of parameters */
     int32_t count;
     hy_bnb_matrix *coded; /* for the parts; NULL: nothing is quantised */
+    /* NF4: a store of that type gets codes and scales unchanged. Int8 is decoded; a store of that
+     * type quantises to the same codes again. */
+    bool keeps_codes;
 } hy_weight_files;
 
 /* `name`: folder, hub name or file, as in hy_hf_find. HY_ERR_INPUT names a tensor that is
@@ -59,7 +62,7 @@ void hy_weight_files_close(hy_weight_files *files);
 
 /* For a quantised folder: how many tensors were loaded in which way. */
 typedef struct hy_load_counts {
-    int32_t kept;    /* codes that were copied */
+    int32_t kept;    /* their codes are in the store */
     int32_t decoded; /* codes that were decoded to numbers */
     int32_t real;    /* matrices of blocks that the quantiser skipped; they stay numbers */
 } hy_load_counts;

@@ -99,12 +99,12 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
                              .row = name->row,
                              .rows = name->rows,
                              .cols = name->cols,
-                             .order = HY_PART_PLAIN,
-                             .dtype = HY_NF4};
+                             .order = HY_PART_PLAIN};
     if (out->coded && name->ndim == 2 && hy_bnb_is_coded(out->tensors, found.entry->name)) {
         hy_bnb_matrix *coded = &out->coded[out->count];
         HY_TRY(hy_bnb_open(out->tensors, found, name->rows, name->cols, coded));
         part->coded = coded;
+        part->dtype = coded->type;
     } else {
         HY_TRY(check_tensor(folder, name, found));
         part->order = name->is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN;
@@ -121,14 +121,8 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
 /* Is it one of these names, or the name of a tensor that belongs to a quantised one? */
 static bool has_place(const hy_weight_files *files, const char *const *known, int32_t count,
                       const char *name) {
-    char owner[HY_HF_NAME_MAX];
-    const char *key = name;
-    size_t length = files->coded ? hy_bnb_owner(name) : 0;
-    if (length > 0 && length < sizeof owner) {
-        memcpy(owner, name, length);
-        owner[length] = 0;
-        key = owner;
-    }
+    char owner[HY_BNB_NAME_MAX];
+    const char *key = files->coded && hy_bnb_owner(name, owner) ? owner : name;
     return bsearch(&key, known, (size_t)count, sizeof *known, compare_names);
 }
 
@@ -162,6 +156,7 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
                        int32_t count, hy_hf_quant quant, hy_weight_files *out) {
     bool is_coded = quant != HY_HF_PLAIN;
     size_t parts = 0;
+    out->keeps_codes = is_coded && quant != HY_HF_INT8;
     for (int32_t i = 0; i < count; i++)
         parts += names[i].head_size ? (size_t)(names[i].rows / names[i].head_size) : 1;
     out->parts = calloc(parts, sizeof *out->parts);

@@ -9,6 +9,7 @@
 #include "base/in_order.h"
 #include "base/say.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/nf4.h"
 
 #define PANEL 256 /* columns; every block's length divides it */
 #define TILE 32   /* rows that a thread computes at a time */
@@ -179,7 +180,43 @@ typedef struct rounding {
     hy_block_type type;
     const hy_moments *moments;
     hy_rounding_cost *cost;
+    int64_t elements, bytes; /* of a block */
 } rounding;
+
+/* What a number of a block can become. */
+typedef struct choices {
+    hy_block_grid grid;
+    float scale; /* of nf4 */
+} choices;
+
+static float nearest(const rounding *r, const choices *c, int64_t i, float x, uint8_t *code) {
+    if (r->type == HY_ROUND_NF4)
+        return c->scale * hy_nf4_nearest(c->scale > 0 ? x / c->scale : 0, code);
+    float step = c->grid.step[i], low = c->grid.low[i];
+    float number = step == 0 ? 0 : rintf((x - low) / step);
+    *code = (uint8_t)(number < 0 ? 0 : number > (float)c->grid.last ? (float)c->grid.last : number);
+    return low + step * (float)*code;
+}
+
+static void begin_block(const rounding *r, const float *x, const float *importance, void *block,
+                        choices *out) {
+    if (r->type == HY_ROUND_NF4) {
+        out->scale = hy_nf4_encode(x, block);
+        return;
+    }
+    hy_blocks_encode(r->type, x, 1, r->elements, importance, block);
+    hy_block_grid_of(r->type, block, &out->grid);
+}
+
+static void end_block(const rounding *r, const choices *c, const uint8_t *codes, uint8_t *block) {
+    if (r->type != HY_ROUND_NF4) {
+        hy_block_set_codes(r->type, codes, block);
+        return;
+    }
+    for (int i = 0; i < HY_NF4_BLOCK; i += 2)
+        block[i / 2] = (uint8_t)(codes[i] << 4 | codes[i + 1]);
+    memcpy(block + HY_NF4_BLOCK / 2, &c->scale, sizeof c->scale);
+}
 
 /* Rounds a block of one row: the scales fit the corrected numbers as they are at its beginning;
  * then each column corrects those after it, to the end of the panel. `work`: the row's panel,
@@ -187,33 +224,28 @@ typedef struct rounding {
  * numbers weigh them by the mean square of the block, because the rest of the row will change. */
 static void round_block(const rounding *r, float *work, int64_t at, int64_t first, int64_t width,
                         const float *numbers, float *errors, void *block) {
-    int64_t size = hy_block_traits_of(r->type)->elements, n = r->moments->size;
+    int64_t n = r->moments->size;
     uint8_t codes[PANEL];
-    hy_block_grid grid;
-    hy_blocks_encode(r->type, work + at, 1, size, r->moments->importance + first + at, block);
-    hy_block_grid_of(r->type, block, &grid);
-    for (int64_t i = at; i < at + size; i++) {
+    choices c;
+    begin_block(r, work + at, r->moments->importance + first + at, block, &c);
+    for (int64_t i = at; i < at + r->elements; i++) {
         const float *u = r->moments->u + (first + i) * n + first;
-        float step = grid.step[i - at], low = grid.low[i - at];
-        float code = step == 0 ? 0 : rintf((work[i] - low) / step);
-        code = code < 0 ? 0 : code > (float)grid.last ? (float)grid.last : code;
-        codes[i - at] = (uint8_t)code;
-        float error = numbers[first + i] - (low + step * code);
+        float rounded = nearest(r, &c, i - at, work[i], &codes[i - at]);
+        float error = numbers[first + i] - rounded;
         errors[first + i] = error;
-        double corrected = work[i] - (low + step * code), number = numbers[first + i];
+        double corrected = work[i] - rounded, number = numbers[first + i];
         r->cost->error += r->moments->importance[first + i] * corrected * corrected;
         r->cost->signal += r->moments->diagonal[first + i] * number * number;
         for (int64_t k = i + 1; k < width; k++) work[k] += error * u[k];
     }
-    hy_block_set_codes(r->type, codes, block);
+    end_block(r, &c, codes, block);
 }
 
 /* At most TILE rows. Panel by panel: the errors of all panels before correct a panel in one
  * matmul. `work`: (TILE, PANEL), `errors`: (TILE, size). */
 static void round_tile(const rounding *r, const float *numbers, int64_t rows, float *work,
                        float *errors, char *out) {
-    const hy_block_traits *traits = hy_block_traits_of(r->type);
-    int64_t n = r->moments->size, row_bytes = (int64_t)hy_blocks_bytes(r->type, n);
+    int64_t n = r->moments->size, row_bytes = n / r->elements * r->bytes;
     for (int64_t first = 0; first < n; first += PANEL) {
         int64_t width = n - first < PANEL ? n - first : PANEL;
         for (int64_t i = 0; i < rows; i++)
@@ -231,17 +263,23 @@ static void round_tile(const rounding *r, const float *numbers, int64_t rows, fl
                                                .alpha = 1,
                                                .beta = 1});
         for (int64_t i = 0; i < rows; i++) {
-            for (int64_t at = 0; at < width; at += traits->elements)
+            for (int64_t at = 0; at < width; at += r->elements)
                 round_block(r, work + i * PANEL, at, first, width, numbers + i * n, errors + i * n,
-                            out + i * row_bytes + (first + at) / traits->elements * traits->bytes);
+                            out + i * row_bytes + (first + at) / r->elements * r->bytes);
         }
     }
 }
 
 hy_status hy_round_rows(hy_block_type type, const float *numbers, int64_t rows,
                         const hy_moments *moments, void *out, hy_rounding_cost *cost) {
-    rounding r = {type, moments, cost};
-    int64_t n = moments->size, row_bytes = (int64_t)hy_blocks_bytes(type, n);
+    bool is_nf4 = type == HY_ROUND_NF4;
+    int64_t n = moments->size;
+    rounding r = {.type = type,
+                  .moments = moments,
+                  .cost = cost,
+                  .elements = is_nf4 ? HY_NF4_BLOCK : hy_block_traits_of(type)->elements,
+                  .bytes = is_nf4 ? HY_ROUND_NF4_BYTES : hy_block_traits_of(type)->bytes};
+    int64_t row_bytes = n / r.elements * r.bytes;
     float *work = malloc(TILE * PANEL * sizeof *work);
     float *errors = malloc((size_t)(TILE * n) * sizeof *errors);
     bool has_memory = work && errors;

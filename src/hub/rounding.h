@@ -35,6 +35,11 @@ typedef struct hy_rounding_cost {
     double signal; /* squared products, as if the inputs did not depend on each other */
 } hy_rounding_cost;
 
+/* Instead of a type of GGUF: nf4 (kernels/nf4.h), with 32 bytes of codes and an fp32 scale for 64
+ * numbers. */
+#define HY_ROUND_NF4 HY_BLOCK_TYPES
+#define HY_ROUND_NF4_BYTES 36
+
 /* Rounds whole rows of numbers with factored moments; `out` receives the blocks. Adds to *cost. */
 hy_status hy_round_rows(hy_block_type type, const float *numbers, int64_t rows,
                         const hy_moments *moments, void *out, hy_rounding_cost *cost);

@@ -1,5 +1,5 @@
-/* export_trials.c: writes a file for llama.cpp in several ways, measures the held-out loss of each,
- * and keeps the best. See hybrid.h.
+/* export_trials.c: writes a file for llama.cpp in several ways, or a quantised folder, measures the
+ * held-out loss of each, and keeps the best. See hybrid.h.
  *
  * What is written and opened is a path: hy_export_checkpoint writes it, and it is a value for
  * "model". At most two files are on the disk at a time, in hidden folders beside the name that was
@@ -26,6 +26,7 @@
 
 typedef struct trials {
     const hy_export_options *options;
+    char asked[HY_PATH_MAX];   /* the file or folder to write */
     hy_measured model;         /* the model that the files are made of */
     const hy_observer *caller; /* gets all progress, and the warnings of the first export */
     hy_observer observer;
@@ -54,19 +55,19 @@ static void pass_progress(void *user, const char *what, double fraction) {
 static hy_status write_trial(trials *t, const char *name, const hy_moments_source *moments) {
     hy_export_options options = *t->options;
     hy_export_request request = {&options, &t->observer, moments};
-    const char *slash = strrchr(options.gguf, '/'), *base = slash ? slash + 1 : options.gguf;
+    const char *slash = strrchr(t->asked, '/'), *base = slash ? slash + 1 : t->asked;
     char *folder = t->folder[t->count], *path = t->path[t->count];
     snprintf(t->list[t->count].rounding, sizeof t->list[0].rounding, "%s", name);
-    int length = snprintf(folder, HY_PATH_MAX, "%.*s.%s.%s", (int)(base - options.gguf),
-                          options.gguf, base, name);
-    HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", options.gguf);
+    int length =
+        snprintf(folder, HY_PATH_MAX, "%.*s.%s.%s", (int)(base - t->asked), t->asked, base, name);
+    HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", t->asked);
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, base));
     if (hy_path_exists(folder)) HY_TRY(hy_dir_remove(folder)); /* of an export that was killed */
     HY_FAIL_IF(mkdir(folder, 0777) != 0, HY_ERR_IO, "cannot create %s: %s", folder,
                strerror(errno));
     t->is_heard = t->best == 0;
     t->count++;
-    options.gguf = path;
+    *(options.gguf ? &options.gguf : &options.out) = path;
     options.calibrate = NULL;
     hy_status status = hy_export_checkpoint(t->model.checkpoint, &request);
     t->is_heard = false;
@@ -103,17 +104,34 @@ static bool is_better(const trials *t, int32_t file) {
            increase(t, file) / increase(t, t->best) < 2 - (double)new->bytes / (double)best->bytes;
 }
 
+/* The bytes of a file, or of the files of a folder. */
+static hy_status size_of(const char *path, uint64_t *out) {
+    char **names, inside[HY_PATH_MAX];
+    size_t count;
+    struct stat info;
+    HY_FAIL_IF(stat(path, &info) != 0, HY_ERR_IO, "%s is gone", path);
+    *out = (uint64_t)info.st_size;
+    if (!S_ISDIR(info.st_mode)) return HY_OK;
+    *out = 0;
+    HY_TRY(hy_dir_list(path, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (hy_path_join(inside, sizeof inside, path, names[i]) == HY_OK && !stat(inside, &info))
+            *out += (uint64_t)info.st_size;
+    }
+    hy_dir_list_free(names, count);
+    return HY_OK;
+}
+
 /* Measures the last file, and removes it or the best one so far. */
 static hy_status measure_trial(trials *t) {
     int32_t file = t->count - 1;
     hy_evaluation named = t->list[file];
     hy_measured what = t->model;
-    struct stat info;
     what.file = t->path[file];
     what.as_files = false;
-    HY_FAIL_IF(stat(what.file, &info) != 0, HY_ERR_IO, "%s is gone", what.file);
+    HY_TRY(size_of(what.file, &named.bytes));
     HY_TRY(hy_measure(&what, &t->observer, &t->list[file]));
-    t->list[file].bytes = (uint64_t)info.st_size;
+    t->list[file].bytes = named.bytes;
     memcpy(t->list[file].rounding, named.rounding, sizeof named.rounding);
     int32_t worse = is_better(t, file) ? t->best : file;
     if (worse != file) t->best = file;
@@ -127,8 +145,10 @@ static hy_status check(const trials *t) {
     const char *checkpoint = t->model.checkpoint;
     hy_config *config = NULL;
     HY_TRY(hy_export_check_out(o));
-    HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type)), HY_ERR_INPUT,
-               "calibration is for types in blocks, such as q4_k_m; %s is not rounded to a grid",
+    if (!o->gguf) HY_TRY(hy_hf_check_folder(o->out));
+    bool is_int8 = o->type && strcmp(o->type, "int8") == 0;
+    HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type) || is_int8), HY_ERR_INPUT,
+               "calibration is for types in blocks, such as q4_k_m or nf4; %s has none",
                o->type ? o->type : "the model's own type");
     HY_FAIL_IF(hy_export_is_model(checkpoint) && !t->model.how.data, HY_ERR_INPUT,
                "%s has no held-out data; name some (--data FILE)", checkpoint);
@@ -170,9 +190,10 @@ static hy_status run(trials *t) {
         HY_TRY(write_calibrated(t, "larger"));
         HY_TRY(measure_trial(t));
     }
-    HY_TRY(hy_path_rename(t->path[t->best], t->options->gguf));
+    const char *best = t->path[t->best];
+    HY_TRY(t->options->gguf ? hy_path_rename(best, t->asked) : hy_hf_rename(best, t->asked));
     t->list[t->best].is_written = true;
-    return hy_path_sync_parent(t->options->gguf);
+    return hy_path_sync_parent(t->asked);
 }
 
 /* Remembers the figures in the run's folder, and renews its report if it has one. A failure there
@@ -200,7 +221,11 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
     static const hy_observer nobody = {0};
     *out = NULL;
     *count = 0;
-    HY_FAIL_IF(!options->gguf, HY_ERR_INPUT, "only files for llama.cpp (--gguf) are measured");
+    const char *asked = options->gguf ? options->gguf : options->out;
+    HY_FAIL_IF(!options->gguf && !options->type, HY_ERR_INPUT,
+               "only files for llama.cpp (--gguf) and quantised folders (--type) are measured");
+    HY_FAIL_IF(!asked || strlen(asked) >= HY_PATH_MAX, HY_ERR_INPUT,
+               "the path of the export is missing or too long");
     trials *t = calloc(1, sizeof *t);
     char *copies = calloc(MOST, size);
     if (t) {
@@ -210,6 +235,9 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
             .caller = observer ? observer : &nobody,
             .observer = {.user = t, .on_message = pass_message, .on_progress = pass_progress}};
         t->model.how.base = options->base;
+        strcpy(t->asked, asked);
+        for (size_t end = strlen(asked); end > 1 && asked[end - 1] == '/'; end--)
+            t->asked[end - 1] = 0;
     }
     hy_status status =
         t && copies ? run(t) : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");

@@ -25,6 +25,12 @@ float hy_nf4_encode(const float *x, uint8_t codes[HY_NF4_BLOCK / 2]) {
     return largest;
 }
 
+float hy_nf4_nearest(float x, uint8_t *code) {
+    *code = 0;
+    for (int k = 0; k < 15; k++) *code += !((levels[k] + levels[k + 1]) / 2 >= x);
+    return levels[*code];
+}
+
 void hy_nf4_decode(const uint8_t *codes, int64_t first, int64_t n, const float *scales,
                    float *out) {
     for (int64_t i = 0; i < n;) {

@@ -55,6 +55,9 @@
 /* Quantises the elements of a block; returns the largest magnitude. */
 float hy_nf4_encode(const float *x, uint8_t codes[HY_NF4_BLOCK / 2]);
 
+/* The level nearest to x, which is divided by the scale, and its number. */
+float hy_nf4_nearest(float x, uint8_t *code);
+
 /* The mean of the scales of a matrix, rounded once. */
 float hy_nf4_offset(const float *scales, int64_t blocks);
 /* Quantises the scales of a matrix; pairs and codes begin at its first block. */

@@ -45,8 +45,9 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
                             hy_export_plan *out) {
     const hy_kept_origin *kept = &settings->kept;
     hy_model_files kind = kept->kind;
-    *out =
-        (hy_export_plan){.dtype = hy_dtype_chosen(asked, held), .threads = (int)settings->threads};
+    *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held),
+                            .has_dtype = asked != HY_DTYPE_AUTO,
+                            .threads = (int)settings->threads};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
         if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
@@ -69,7 +70,9 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     writing.source = plan->source;
     writing.prefix = plan->prefix;
     writing.tokenizer = plan->tokenizer;
-    writing.dtype = plan->dtype;
+    /* What is not quantised has 16 bits in bitsandbytes. */
+    bool is_coded = writing.type && !writing.is_gguf && !plan->has_dtype;
+    writing.dtype = is_coded && plan->dtype == HY_F32 ? HY_BF16 : plan->dtype;
     writing.prompt = plan->prompt;
     writing.threads = plan->threads;
     writing.shape = &model->shape;
@@ -120,6 +123,7 @@ hy_hf_writing hy_export_writing(const hy_export_request *request) {
     uint64_t most = options->max_shard_size;
     return (hy_hf_writing){.folder = options->gguf ? options->gguf : options->out,
                            .is_gguf = options->gguf,
+                           .has_to_fit = true, /* a run tries it with what is left */
                            .type = options->type,
                            .shard_size = most ? most : HY_DEFAULT_SHARD,
                            .observer = request->observer,
@@ -128,8 +132,8 @@ hy_hf_writing hy_export_writing(const hy_export_request *request) {
 
 hy_status hy_export_check_out(const hy_export_options *options) {
     if (options->gguf) return check_gguf(options);
-    HY_FAIL_IF(options->type, HY_ERR_INPUT,
-               "--type is for --gguf FILE; a folder has --dtype fp32, bf16 or fp16");
+    hy_hf_quant quant;
+    HY_TRY(hy_hf_check_type(options->type, false, &quant));
     HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT,
                "the name of the output folder is empty");
     HY_TRY(check_name(options->out));

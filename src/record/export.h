@@ -16,6 +16,7 @@ typedef struct hy_export_plan {
     const char *prefix;             /* prefix of the tensor names; NULL: as in that folder */
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
+    bool has_dtype;          /* the caller asked for this type */
     hy_prompt_format prompt; /* how the run wrote its rows */
     int threads;             /* 0: one per core */
 } hy_export_plan;

@@ -209,7 +209,7 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
     HY_TRY(choose_onto(s, options->onto, as_files));
     if (s->lacks_base) HY_TRY(open_base(s, settings));
     /* Quantised values, of the checkpoint or of the folder, are decoded. */
-    bool is_recoded = s->lacks_base && !*as_files && !s->base.coded;
+    bool is_recoded = s->lacks_base && !*as_files && !s->base.keeps_codes;
     m->base = hy_requantise_begin(params, read_saved, s);
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
                             is_recoded ? (void *)&m->base : s);
@@ -253,8 +253,7 @@ hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *
     HY_TRY(hy_export_check_out(request->options));
     HY_FAIL_IF(hy_peft_is_folder(checkpoint), HY_ERR_INPUT,
                "%s is an adapter; name it with --adapter", checkpoint);
-    if (request->options->gguf && hy_export_is_model(checkpoint))
-        return hy_export_model(checkpoint, request);
+    if (hy_export_is_model(checkpoint)) return hy_export_model(checkpoint, request);
     char found[HY_PATH_MAX];
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");

@@ -20,7 +20,7 @@ static void put_entry(const hy_export_options *o, const char *checkpoint, const 
     hy_json_open_object(&w, NULL);
     hy_json_put_int(&w, "time", (int64_t)hy_clock_unix());
     hy_json_put_string(&w, "checkpoint", checkpoint);
-    hy_json_put_string(&w, "file", o->gguf);
+    hy_json_put_string(&w, "file", o->gguf ? o->gguf : o->out);
     hy_json_put_string(&w, "type", o->type ? o->type : "auto");
     hy_json_put_string(&w, "calibrated_on", o->calibrate);
     hy_json_put_string(&w, "data", list[0].data);

@@ -179,13 +179,14 @@ static hy_status tell_notes(const hy_engine *e, const char *folder) {
  * with. */
 static void tell_counts(const hy_engine *e, const char *path, const hy_load_counts *counts) {
     const hy_params *params = &e->model->params;
+    bool has_fp32 = params->has_plain_scales || params->frozen_codes != HY_NF4;
     if (counts->kept > 0) {
         hy_say_to(e->observer, HY_NOTE,
-                  "%d matrices of %s keep their NF4 codes from bitsandbytes, with scales in %s",
-                  counts->kept, path, params->has_plain_scales ? "fp32" : "8 bits");
+                  "%d matrices of %s keep their codes from bitsandbytes, with scales in %s",
+                  counts->kept, path, has_fp32 ? "fp32" : "8 bits");
     }
     if (counts->decoded > 0) {
-        hy_say_to(e->observer, HY_NOTE, "%d NF4 matrices of %s were decoded", counts->decoded,
+        hy_say_to(e->observer, HY_NOTE, "%d quantised matrices of %s were decoded", counts->decoded,
                   path);
     }
     if (counts->real > 0) {

@@ -20,7 +20,7 @@
 static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    if (hy_dtype_chosen(s->train.frozen_dtype, HY_F32) != HY_NF4) return HY_OK;
+    if (!hy_is_coded(model->params.frozen_codes)) return HY_OK;
     if (hy_settings_base_files(s, &kind, path) != HY_OK || kind != HY_FILES_HF) return HY_OK;
     return hy_bnb_mark_skipped(path, &model->shape, &model->params);
 }

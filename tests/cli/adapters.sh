@@ -958,6 +958,21 @@ test_a_merge_into_a_file_for_llama_cpp_shows_both_bases() {
     done
 }
 
+test_a_merge_may_be_quantised_and_adapters_alone_may_not() {
+    make_quantised
+    run_other hybrid-export tuned --out adapters --type nf4
+    expect_code 2
+    expect_err "adapters are not quantised, so type nf4 is for whole models; use --merge"
+    run_other hybrid-export tuned --out merged --merge --type nf4 --eval-batches 0
+    expect_code 0
+    grep -q '^ *original base ' "$stdout" || fail "$(cat "$stdout")"
+    grep -q '^ *nearest .* written$' "$stdout" || fail "$(cat "$stdout")"
+    expect_file merged/model.safetensors
+    run_other hybrid-export --merge --adapter tuned/adapter --base base --out again --type int8
+    expect_code 0
+    grep -q '"load_in_8bit": true' again/config.json || fail "$(cat again/config.json)"
+}
+
 test_an_adapter_is_merged_without_a_run() {
     make_tokens
     set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu

@@ -184,7 +184,7 @@ test_a_run_becomes_a_file_for_llama_cpp() {
     run_export out --gguf y.gguf --type q9
     expect_export_refusal "q9 is not accepted" "q4_k_m"
     run_export out --out folder --type q8_0
-    expect_export_refusal "--type is for --gguf FILE"
+    expect_export_refusal "type q8_0 is not accepted for a folder" "nf4, nf4_single, int8"
     run_export out --gguf none/y.gguf
     expect_export_refusal "none/y.gguf"
 }
@@ -260,6 +260,49 @@ test_matrices_that_lose_most_are_tried_with_a_larger_type() {
     run_export out --gguf mixed.gguf --type q4_k_m --calibrate text.txt --eval-batches 1
     expect_code 0
     expect_out larger
+}
+
+test_a_folder_for_bitsandbytes_is_written_and_measured() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --width 64 --out out
+    expect_code 0
+    seq 4000 > text.txt
+    for type in nf4 nf4_single int8; do
+        run_export out --out small --type $type --data text.txt --overwrite
+        expect_code 0
+        expect_out "nearest"
+        expect_same "$(grep -c ' written$' "$stdout")" 1 "folders written"
+        expect_same "$(find . -maxdepth 1 -name '*small*')" ./small "folders"
+        grep -q '"quantization_config"' small/config.json || fail "config.json has no quantization_config"
+        loss=$(grep nearest "$stdout" | grep -o '[0-9]\.[0-9]\{4\}' | head -n 1)
+        run --eval-only --model small --frozen-dtype auto --data text.txt --seq-len 32 --device cpu --threads 1
+        expect_code 0
+        awk -v a="$loss" '$1 == "loss" { exit !(a - $2 < 2e-4 && $2 - a < 2e-4) }' "$stdout" ||
+            fail "the table says $loss: $(cat "$stdout")"
+    done
+    run_export out --out again --type nf4 --calibrate text.txt
+    expect_code 0
+    expect_out "calibrated"
+    expect_out "nearest"
+    expect_same "$(grep -c ' written$' "$stdout")" 1 "folders written"
+    expect_same "$(find . -maxdepth 1 -name '*again*')" ./again "folders"
+    rm -r again
+    run_export out/model --out again --type nf4
+    expect_code 0
+    expect_err "matrices of blocks in nf4, the rest in bf16"
+    mkdir mine
+    touch mine/notes
+    run_export out --out mine --type nf4 --eval-batches 1 --overwrite
+    expect_export_refusal "it is not a model's folder"
+    run_export out --out x --type int8 --calibrate text.txt
+    expect_export_refusal "types in blocks" "int8"
+    run_export out --out x --calibrate text.txt
+    expect_export_refusal "--calibrate needs --gguf FILE or --type"
+    run_export out --out x --eval-batches 1
+    expect_export_refusal "need --merge, --gguf or --type"
+    run --model small --lora --steps 2 --seq-len 32 --batch-size 2 --data text.txt --device cpu --out none
+    expect_code 0
+    expect_out "keep their codes from bitsandbytes"
 }
 
 test_what_cannot_be_measured_is_refused_at_once() {

@@ -147,9 +147,9 @@ hy_status use_evaluation(const char *folder, outcome *out) {
 }
 
 /* What it makes is whole or not there. */
-hy_status use_export(const char *folder, outcome *out) {
+static hy_status export_as(const char *type, const char *folder, outcome *out) {
     char made[700];
-    hy_export_options options = {.out = made, .max_shard_size = 6000};
+    hy_export_options options = {.out = made, .type = type, .max_shard_size = 6000};
     char **names = NULL;
     size_t count = 0;
     snprintf(made, sizeof made, "%s/model", folder);
@@ -170,6 +170,10 @@ hy_status use_export(const char *folder, outcome *out) {
     hy_dir_list_free(names, count);
     return HY_OK;
 }
+
+hy_status use_export(const char *folder, outcome *out) { return export_as(NULL, folder, out); }
+
+hy_status use_quantised(const char *folder, outcome *out) { return export_as("nf4", folder, out); }
 
 /* The same for a file of llama.cpp. */
 hy_status use_gguf(const char *folder, outcome *out) {
@@ -436,6 +440,7 @@ const scenario oom_scenarios[] = {
     {.name = "talking to a model", .work = use_inference},
     {.name = "evaluating a model", .work = use_evaluation},
     {.name = "exporting a model", .work = use_export},
+    {.name = "exporting a quantised model", .work = use_quantised},
     {.name = "exporting a file for llama.cpp", .work = use_gguf},
     {.name = "tokenizers", .work = use_tokenizers},
     {.name = "a model of one's own", .work = use_own},
