@@ -388,8 +388,8 @@ static void put_bytes(hy_text *out, uint64_t field, const void *data, size_t siz
     hy_text_add_bytes(out, data, size);
 }
 
-/* How text becomes pieces: the map of characters, and what happens to blanks. llama.cpp puts a blank
- * before a text also if it only removes the others. */
+/* How text becomes pieces: the map of characters, and what happens to blanks. With
+ * remove_extra_whitespaces alone, llama.cpp also puts a blank before a text. */
 static void put_spec(const vocabulary *v, hy_text *out) {
     const hy_gguf_value *map = hy_gguf_get(v->file, PREFIX "precompiled_charsmap");
     bool has_prefix = false, collapses = false;

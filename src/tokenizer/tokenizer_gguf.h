@@ -2,8 +2,8 @@
  *
  * Its keys become the text of the JSON files that a model folder has, so that they are opened and
  * written as those are. "gpt2" is byte-level BPE with a list of merges; tokenizer.ggml.pre names
- * the split of words. "llama" is BPE of SentencePiece: pieces with scores, and tokens for bytes. "t5"
- * is Unigram, and becomes a SentencePiece file. Other kinds are refused by name. */
+ * the split of words. "llama" is BPE of SentencePiece: pieces with scores, and tokens for bytes.
+ * "t5" is Unigram, and becomes a SentencePiece file. Other kinds are refused by name. */
 #pragma once
 
 #include "tokenizer/tokenizer.h"

@@ -115,3 +115,17 @@ test_wrong_files_are_refused_by_name() {
     expect_code 2
     expect_err "general.architecture is missing; supported: gpt2, llama"
 }
+
+test_a_file_with_a_unigram_tokenizer_is_measured_and_trained_on() {
+    for i in 1 2 3 4 5 6 7 8 9; do echo "The keeper of light $i is called Ole, and the sea is wide."; done > text.txt
+    for i in 1 2 3 4 5; do cat text.txt text.txt > more.txt && mv more.txt text.txt; done
+    run_tiny --data text.txt --tokenizer "$here/../golden/sentencepiece/unigram.model" --vocab 352 --out first
+    expect_code 0
+    run_other hybrid-export first --gguf u.gguf --type q8_0 --eval-batches 1
+    expect_code 0
+    expect_out "written"
+    run_file u.gguf --data text.txt --out second
+    expect_code 0
+    expect_file second/model/tokenizer.model
+    expect_file second/model/tokenizer.json
+}
