@@ -556,8 +556,9 @@ typedef struct hy_evaluation {
     char frozen_dtype[16]; /* stored type of quantised frozen weights; "": not quantised */
     int64_t seq_len;       /* tokens of a sequence; evaluations with another one differ */
     char row_format[256];  /* kind of rows, template, what counts in the loss; "": no rows */
-    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before */
-    uint64_t bytes;        /* of that file */
+    char rounding[16];     /* hy_export_evaluate: how a file was rounded; "": the model before;
+                              "original base": its adapters on the weights of the base's files */
+    uint64_t bytes;        /* of that file; 0: none */
     bool is_written;       /* that file was kept */
 } hy_evaluation;
 
@@ -593,10 +594,14 @@ typedef struct hy_merge_losses {
 static inline hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
                                           const hy_observer *observer, hy_merge_losses *out);
 
-/* Writes options->gguf like hy_export, but measures: the held-out loss of the model before, of a
- * file with numbers rounded to nearest, and with options->calibrate of a file where the errors of
- * rounding are corrected for the inputs that the calibration text gives. The file with the lowest
- * loss is kept. losses->base is not used. The list is allocated; free with hy_free. */
+/* Writes options->gguf like hy_export, but measures the held-out loss of the model before ("", and
+ * "original base" for a merge into a base that training quantised) and of each file: "nearest", and
+ * with options->calibrate also "calibrated", with errors of rounding corrected for the inputs that
+ * the calibration text gives, and "larger", where the matrices that lose most have a larger type (at
+ * most 5 % more bytes). The file with the lowest loss is kept; the larger one only if the increase of
+ * the loss falls by a greater share than the size grows. The figures of a run's exports are kept in
+ * RUN/exports.json, and RUN/report.html is renewed if it exists. losses->base is not used. The list
+ * is allocated; free with hy_free. */
 static inline hy_status hy_export_evaluate(const char *checkpoint, const hy_export_options *options,
                                            const hy_merge_options *losses,
                                            const hy_observer *observer, hy_evaluation **out,
@@ -907,6 +912,12 @@ typedef struct hy_loop_options {
     bool uses_in_turn;
     bool can_evaluate; /* HY_DO_EVALUATE is allowed: eval_every, early_stop and the run's end */
     bool can_rewind;   /* earlier micro-batches may be requested again, for paired tests */
+    /* NULL: weights and gradients are in your memory. Otherwise the library keeps both, on the
+     * device, in pinned memory or on disk (weights_place, grads_place), and you use them in units:
+     * unit_of[i] is the unit of parameter i. Units count from 0 in the order of your forward pass;
+     * list parameters in the order of their units. `weights` and `grads` in the list are NULL. Then
+     * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank. */
+    const int32_t *unit_of;
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -953,6 +964,31 @@ static inline hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, doub
  * (-1: all parameters) on your stream. It does not wait if you call it in the order of the list. Do
  * not change the gradients of the previous step until you have called it for all parameters. */
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
+
+/* With unit_of: the weights of a unit, between hy_loop_hold and hy_loop_release. `weights` gets the
+ * device address of each parameter of the unit, in the order of the list; your stream may read
+ * there. The addresses change from one hold to the next, because units share buffers, so nothing
+ * that reads these weights may outlive the release: enqueue all such work before it. Each hold has
+ * its release; at most two different units are held at a time. hy_loop_fetch begins to copy a unit
+ * that you will hold soon. */
+hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights);
+hy_status hy_loop_release(hy_loop *loop, int32_t unit);
+hy_status hy_loop_fetch(hy_loop *loop, int32_t unit);
+/* Adds gradients of the micro-batch to those of the step: one address for each parameter of the
+ * unit; NULL: zero. They are those of loss_scale times the mean loss over `tokens` targets, the same
+ * number as in the answer. After the call your stream may overwrite them. A unit may get gradients
+ * several times, and those of units without any are zero. */
+hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads);
+/* Copies elements [first, first + count) of a parameter to or from host memory, in the type of the
+ * weights; between two questions or before the first answer, while no unit is held. The first
+ * question comes with weights that are zero, unless the run was resumed: write them then. */
+hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
+                                const void *from);
+hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
+                               void *to);
+/* Has a checkpoint been loaded, so that the weights are known? */
+bool hy_loop_is_resumed(hy_loop *loop);
+
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
  * in the discarded part of a paired test. All ranks must call it before the same answer. */
 hy_status hy_loop_save(hy_loop *loop);

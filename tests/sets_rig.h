@@ -12,7 +12,9 @@
 #include "model/model.h"
 
 #define SETS_BATCH 2
+#ifndef SETS_SEQ
 #define SETS_SEQ 9
+#endif
 #define SETS_ROWS (SETS_BATCH * SETS_SEQ)
 #define SETS_MICRO_BATCHES 2
 

@@ -35,6 +35,7 @@ typedef struct watched {
     hy_trainer *trainer;
     int64_t stop_at; /* 0: never */
     int64_t stop_in; /* the step whose validation is broken off; 0: none */
+    int stop_eval;   /* the number of the validation that is broken off; 0: none */
     int64_t steps[512];
     double losses[512], train_losses[2560];
     int count;
@@ -59,8 +60,9 @@ static void note_step(void *user, const hy_step_info *info) {
 
 static void note_progress(void *user, const char *what, double fraction) {
     watched *w = user;
-    bool is_here = w->stop_in > 0 && w->last == w->stop_in && strcmp(what, "validating") == 0;
-    if (is_here && fraction < 0.5) hy_trainer_request_stop(w->trainer);
+    bool is_here = (w->stop_in > 0 && w->last == w->stop_in) || w->count + 1 == w->stop_eval;
+    if (is_here && strcmp(what, "validating") == 0 && fraction < 0.5)
+        hy_trainer_request_stop(w->trainer);
 }
 
 #define SHORT_TEXT                                                                                 \
@@ -93,6 +95,19 @@ static const char *run_path(const char *name) {
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
+}
+
+/* How many lines of metrics.jsonl are events of this name. */
+static int events_named(const char *out, const char *name) {
+    char path[700], line[100], *text;
+    size_t size;
+    int count = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    snprintf(line, sizeof line, "{\"event\":\"%s\"", name);
+    must(hy_file_read(path, &text, &size));
+    for (const char *at = text; (at = strstr(at, line)); at++) count++;
+    free(text);
+    return count;
 }
 
 /* ---- early stopping -------------------------------------------------------------------------- */
@@ -145,10 +160,12 @@ START_TEST(early_stopping_is_the_same_after_a_resume) {
     ck_assert_int_gt(whole.last, 50);
     if (_i == 0) cut.stop_at = 37;
     if (_i == 1) cut.stop_in = whole.summary.best_val_step;
+    if (_i == 2) cut.stop_eval = whole.count; /* the closing one */
     run(run_path("cut"), PAIRS(PATIENT), HY_STOPPED, &cut);
     run(run_path("cut"), PAIRS(PATIENT, "resume", "auto"), HY_OK, &rest);
-    ck_assert_int_eq(rest.last, whole.last);
+    ck_assert_int_eq(_i == 2 ? cut.last : rest.last, whole.last);
     ck_assert_int_eq(cut.count + rest.count, whole.count);
+    ck_assert_int_eq(events_named(run_path("cut"), "early_stop"), 1);
     for (int i = 0; i < whole.count; i++) {
         const watched *part = i < cut.count ? &cut : &rest;
         int at = i < cut.count ? i : i - cut.count;
@@ -438,7 +455,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, make_data, drop_data);
     tcase_add_test(cases, a_run_stops_when_its_held_out_loss_falls_no_more_and_keeps_the_best);
     tcase_add_test(cases, a_difference_that_is_too_small_does_not_count);
-    tcase_add_loop_test(cases, early_stopping_is_the_same_after_a_resume, 0, 2);
+    tcase_add_loop_test(cases, early_stopping_is_the_same_after_a_resume, 0, 3);
     tcase_add_test(cases, early_stopping_without_validations_is_refused);
     tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
     tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_branch);

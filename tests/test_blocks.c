@@ -235,15 +235,14 @@ static hy_block_type type_of_letter(char letter) {
 /* The tensor of every layer; make_blocks.py describes the line. Returns how many. */
 static int check_mix_line(const char *line) {
     char arch[32], mix_name[16], pattern[64], letters[128], name[96];
-    int layers, heads, kv_heads, is_tied, has_importance;
+    int layers, heads, kv_heads, is_tied;
     long long rows, cols;
-    int read =
-        sscanf(line, "%31s %d %d %d %d %d %15s %63s %lld %lld %127s", arch, &layers, &heads,
-               &kv_heads, &is_tied, &has_importance, mix_name, pattern, &rows, &cols, letters);
-    ck_assert_msg(read == 11, "%s", line);
+    int read = sscanf(line, "%31s %d %d %d %d %15s %63s %lld %lld %127s", arch, &layers, &heads,
+                      &kv_heads, &is_tied, mix_name, pattern, &rows, &cols, letters);
+    ck_assert_msg(read == 10, "%s", line);
     const hy_gguf_mix *mix = hy_gguf_mix_find(mix_name);
     ck_assert_ptr_nonnull(mix);
-    hy_gguf_mix_model model = {arch, layers, heads, kv_heads, is_tied, has_importance};
+    hy_gguf_mix_model model = {arch, layers, heads, kv_heads, is_tied};
     int layer = 0;
     for (; letters[layer]; layer++) {
         char *mark = strchr(pattern, '#');
@@ -288,6 +287,27 @@ START_TEST(mixes_are_found_by_name) {
 }
 END_TEST
 
+/* A tensor of 1024 blocks of 32 numbers, with an error of so many thousandths. */
+static hy_tensor_cost cost_of(hy_block_type type, double thousandths) {
+    return (hy_tensor_cost){type, 32768, {thousandths / 1000, thousandths > 0}};
+}
+
+START_TEST(the_tensors_that_lose_most_get_larger_types_within_the_room) {
+    hy_tensor_cost list[] = {cost_of(HY_BLOCK_Q4_0, 2), cost_of(HY_BLOCK_Q4_0, 9),
+                             cost_of(HY_BLOCK_Q4_0, 0), cost_of(HY_BLOCK_Q8_0, 9),
+                             cost_of(HY_BLOCK_Q4_K, 3), cost_of(HY_BLOCK_Q4_0, 1)};
+    hy_tensor_costs costs = {list, sizeof list / sizeof *list};
+    ck_assert_int_eq(hy_gguf_raise(&costs, 4095), 0); /* one bit of each number is 4096 bytes */
+    ck_assert_int_eq(hy_gguf_raise(&costs, 2 * 4096), 2);
+    hy_block_type larger[] = {HY_BLOCK_Q4_0, HY_BLOCK_Q5_0, HY_BLOCK_Q4_0,
+                              HY_BLOCK_Q8_0, HY_BLOCK_Q5_K, HY_BLOCK_Q4_0};
+    for (int i = 0; i < costs.count; i++) ck_assert_int_eq(list[i].type, larger[i]);
+    ck_assert_int_eq(hy_gguf_raise(&costs, 1 << 20), 7); /* to the end */
+    for (int i = 0; i < costs.count; i++)
+        ck_assert_int_eq(list[i].type, i == 2 ? HY_BLOCK_Q4_0 : HY_BLOCK_Q8_0);
+}
+END_TEST
+
 static Suite *blocks_suite(void) {
     Suite *suite = suite_create("blocks");
     TCase *made = tcase_create("golden");
@@ -306,6 +326,7 @@ static Suite *blocks_suite(void) {
     TCase *mixes = tcase_create("mixes");
     tcase_add_test(mixes, every_tensor_has_the_type_that_llama_cpp_gives_it);
     tcase_add_test(mixes, mixes_are_found_by_name);
+    tcase_add_test(mixes, the_tensors_that_lose_most_get_larger_types_within_the_room);
     suite_add_tcase(suite, mixes);
     return suite;
 }

@@ -532,6 +532,54 @@ START_TEST(an_architecture_brings_what_its_models_have_unless_somebody_says_othe
 }
 END_TEST
 
+START_TEST(options_of_an_architecture_follow_from_the_shape_unless_somebody_says_otherwise) {
+    set("architecture", "gemma3_text", HY_FROM_FLAG); /* of nano: 128 / 4 */
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 32}");
+    is_origin("arch_options", "set by architecture");
+    set("head_size", "16", HY_FROM_FLAG);
+    set("arch_options", "{\"rope_local_base_freq\": 5000}", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 16, \"rope_local_base_freq\": 5000}");
+    set("arch_options", "{\"query_pre_attn_scalar\": 24}", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 24}");
+    set("arch_options", "{}", HY_FROM_FLAG);
+    set("architecture", "granite", HY_FROM_FLAG);
+    is_value("arch_options", "{\"attention_multiplier\": 0.0625}");
+    set("arch_options", "", HY_FROM_FLAG); /* the defaults of the class */
+    is_value("arch_options", "");
+    set("architecture", "olmo2", HY_FROM_FLAG);
+    is_value("arch_options", "");
+}
+END_TEST
+
+START_TEST(a_preset_has_the_options_of_its_heads) {
+    set("model", "gemma-3-1b", HY_FROM_FLAG);
+    is_value("arch_options", ""); /* the class's 256 is its head size */
+    set("head_size", "64", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 64}");
+    set("model", "granite-3.3-2b", HY_FROM_FLAG); /* names its own */
+    is_origin("arch_options", "preset granite-3.3-2b");
+}
+END_TEST
+
+START_TEST(a_window_is_in_the_layers_of_the_family_unless_somebody_says_otherwise) {
+    set("sliding_window", "32", HY_FROM_FLAG);
+    set("layers", "12", HY_FROM_FLAG);
+    is_value("sliding_layers", "all");
+    set("architecture", "gemma3_text", HY_FROM_FLAG);
+    is_value("sliding_layers", "sssssf");
+    set("layers", "4", HY_FROM_FLAG); /* the sixth has none */
+    is_value("sliding_layers", "all");
+    set("architecture", "gemma2", HY_FROM_FLAG);
+    is_value("sliding_layers", "sf");
+    set("architecture", "olmo3", HY_FROM_FLAG);
+    is_value("sliding_layers", "sssf");
+    set("sliding_layers", "all", HY_FROM_FLAG);
+    is_value("sliding_layers", "all");
+    set("architecture", "mistral", HY_FROM_FLAG);
+    is_value("sliding_layers", "all");
+}
+END_TEST
+
 /* From scratch: muon where its matmuls are a small part of a step, at four times AdamW's rate. */
 START_TEST(auto_is_muon_where_that_pays) {
     is_value("schedule", "cosine"); /* nano says so */
@@ -874,6 +922,10 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
     tcase_add_test(tests,
                    an_architecture_brings_what_its_models_have_unless_somebody_says_otherwise);
+    tcase_add_test(tests,
+                   options_of_an_architecture_follow_from_the_shape_unless_somebody_says_otherwise);
+    tcase_add_test(tests, a_preset_has_the_options_of_its_heads);
+    tcase_add_test(tests, a_window_is_in_the_layers_of_the_family_unless_somebody_says_otherwise);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
     tcase_add_test(tests, auto_is_muon_where_that_pays);
     tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "infer/inference.h"
 #include "small_run.h"
 
 enum { SEQ = 24, TEXT = 24 * 9 + 1 + 13 }; /* nine whole windows, and a rest of 13 targets */
@@ -50,6 +51,33 @@ static hy_evaluation evaluate(const char *model, const char *data, const char *b
     hy_config_destroy(config);
     return found;
 }
+
+/* The rows of a chunk of the mlps if the device has so much memory; 0: whole mlps. */
+static int32_t mlp_rows_within(const char *memory) {
+    char from[HY_PATH_MAX];
+    hy_config *config;
+    hy_used_model *m;
+    hy_batch_plan *plan;
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, run));
+    const char *const pairs[][2] = {{"data", text_path}, {"seq_len", "24"},
+                                    {"device", "cpu"},   {"eval_batch_size", "256"},
+                                    {"mlp_chunks", "0"}, {"max_gpu_mem", memory}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        must(hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
+    must(hy_model_open(config, NULL, &m));
+    must(hy_model_prepare(m, 0, &plan, from));
+    int32_t rows = plan->size.tile_rows[HY_RANGE_MLP];
+    hy_model_close(m);
+    hy_config_destroy(config);
+    return rows;
+}
+
+START_TEST(mlps_are_evaluated_in_chunks_where_whole_ones_leave_no_room) {
+    ck_assert_int_eq(mlp_rows_within("10GiB"), 0);
+    ck_assert_int_eq(mlp_rows_within("8MiB"), 2048);
+}
+END_TEST
 
 /* The slow way: each window alone, in a separate file. */
 static double sum_of_windows(const char *model, int64_t *tokens) {
@@ -110,6 +138,7 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("evaluate");
     TCase *cases = tcase_create("evaluate");
     tcase_add_unchecked_fixture(cases, make_run, drop_run);
+    tcase_add_test(cases, mlps_are_evaluated_in_chunks_where_whole_ones_leave_no_room);
     tcase_add_test(cases, every_token_of_a_text_counts_once_and_the_same);
     tcase_add_test(cases, eval_batches_bounds_what_is_looked_at);
     tcase_add_test(cases, a_run_is_evaluated_with_the_weights_that_it_exported);

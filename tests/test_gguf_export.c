@@ -1,6 +1,7 @@
 /* test_gguf_export.c: files for llama.cpp: their structure, names, order of rows, tokenizers and
  * refusals, and that a failure leaves nothing. tests/gguf compares them with llama.cpp itself. */
 #include <errno.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "formats/gguf.h"
@@ -89,6 +90,41 @@ START_TEST(a_file_has_every_weight_of_the_model) {
         ck_assert_int_eq(found, stored);
         hy_gguf_close(file);
     }
+    close_hf(&rig);
+}
+END_TEST
+
+/* Any thread that encodes also reads. */
+typedef struct readers {
+    pthread_t caller;
+    int others;
+} readers;
+
+static hy_status read_zeros(void *context, int32_t param, int64_t first, int64_t count,
+                            float *out) {
+    readers *r = context;
+    (void)param;
+    (void)first;
+    r->others += !pthread_equal(pthread_self(), r->caller);
+    memset(out, 0, (size_t)count * sizeof *out);
+    return HY_OK;
+}
+
+START_TEST(one_thread_encodes_if_the_setting_is_one) {
+    hf_rig rig = {0};
+    readers r = {.caller = pthread_self()};
+    open_hf(&rig, golden_folder("llama"), HY_F32);
+    must(hy_gguf_write(&(hy_hf_writing){.folder = path,
+                                        .source = golden_folder("llama"),
+                                        .shape = &rig.m.model->shape,
+                                        .params = &rig.m.model->params,
+                                        .dtype = HY_F32,
+                                        .read = read_zeros,
+                                        .context = &r,
+                                        .is_gguf = true,
+                                        .threads = 1,
+                                        .observer = &(hy_observer){0}}));
+    ck_assert_int_eq(r.others, 0);
     close_hf(&rig);
 }
 END_TEST
@@ -404,6 +440,7 @@ static Suite *suite(void) {
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, make_folder, drop_folder);
     tcase_add_loop_test(t, a_file_has_every_weight_of_the_model, 0, HF_CASES);
+    tcase_add_test(t, one_thread_encodes_if_the_setting_is_one);
     tcase_add_test(t, llamas_rows_of_q_and_k_are_paired);
     tcase_add_test(t, gemmas_norms_are_stored_with_one_added);
     tcase_add_test(t, scaled_rope_is_a_tensor);

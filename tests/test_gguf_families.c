@@ -10,9 +10,13 @@
 #define BOUND 1e-5
 #define FUNCTION_BOUND 1e-3 /* files do not say which form of gelu a model has */
 
+/* The form of gelu is compared, too: the reader takes that of the family. */
 static void count_warning(void *user, hy_message_level level, const char *text) {
-    (void)text;
-    *(int *)user += level == HY_WARNING;
+    *(int *)user += level == HY_WARNING && !strstr(text, "gelu");
+}
+
+static void count_gelu(void *user, hy_message_level level, const char *text) {
+    *(int *)user += level == HY_WARNING && strstr(text, "computes gelu");
 }
 
 /* Writes the model of a folder as a file; false: llama.cpp cannot run it, or not all of it. */
@@ -53,15 +57,19 @@ START_TEST(a_gguf_file_has_the_logits_of_the_folder_that_it_was_made_of) {
 }
 END_TEST
 
-START_TEST(most_families_have_a_file) {
-    static const hy_observer nobody = {0};
-    int files = 0;
+START_TEST(most_families_have_a_file_and_an_exact_gelu_is_warned_of) {
+    int files = 0, exact = 0, warned = 0;
+    const hy_observer observer = {.on_message = count_gelu, .user = &warned};
     for (size_t i = 0; i < case_count; i++) {
         hy_shape shape;
         must(find_shape(folder_of(cases[i]), 8, &shape));
-        files += hy_gguf_check(&shape, &nobody) == HY_OK;
+        bool is_file = hy_gguf_check(&shape, &observer) == HY_OK;
+        files += is_file;
+        exact += is_file && !shape.is_gated && shape.more.function == HY_MLP_GELU;
     }
     ck_assert_int_ge(files, 15);
+    ck_assert_int_ge(exact, 1);
+    ck_assert_int_eq(warned, exact);
 }
 END_TEST
 
@@ -73,7 +81,7 @@ static Suite *gguf_families_suite(void) {
     count = (int)case_count;
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, a_gguf_file_has_the_logits_of_the_folder_that_it_was_made_of, 0, count);
-    tcase_add_test(tc, most_families_have_a_file);
+    tcase_add_test(tc, most_families_have_a_file_and_an_exact_gelu_is_warned_of);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -5,10 +5,18 @@
 #include "base/json.h"
 #include "data/chat_template.h"
 #include "hub/end_tokens.h"
+#include "hub/gguf_load.h"
 #include "hub/gguf_tokenizer.h"
 
 static char folder[256], path[300], source[300];
-static const hy_observer nobody = {0};
+static char said[2000]; /* messages of the last export */
+
+static void keep_message(void *user, hy_message_level level, const char *text) {
+    (void)user, (void)level;
+    size_t used = strlen(said);
+    snprintf(said + used, sizeof said - used, "%s\n", text);
+}
+static const hy_observer listener = {.on_message = keep_message};
 
 static void make_folder(void) {
     temp_folder(folder);
@@ -28,7 +36,8 @@ static void put_keys(hy_gguf_keys *keys) {
 /* Writes a tokenizer as a GGUF file without tensors; false: llama.cpp does not compute its ids. */
 static bool write_vocabulary(const char *tokenizer, int32_t vocab) {
     hy_gguf_keys keys = {0};
-    hy_hf_writing writing = {.tokenizer = tokenizer, .observer = &nobody};
+    hy_hf_writing writing = {.tokenizer = tokenizer, .observer = &listener};
+    said[0] = 0;
     hy_status status = hy_gguf_put_tokenizer(&writing, vocab, &keys);
     if (status == HY_OK) put_keys(&keys);
     hy_gguf_keys_free(&keys);
@@ -156,6 +165,223 @@ START_TEST(a_file_gives_the_ids_of_real_tokenizers) {
 }
 END_TEST
 
+/* ---- Unigram --------------------------------------------------------------------------------- */
+
+#define GOLDEN_PIECES HY_SOURCE_DIR "/tests/golden/sentencepiece/"
+
+/* The 300 golden texts and random ones. */
+static void compare_pieces(const char *from, const char *to) {
+    hy_tokenizer *one, *other;
+    hy_json *json;
+    char text[512];
+    must(hy_tokenizer_open(from, &one));
+    hy_status status = hy_tokenizer_open(to, &other);
+    ck_assert_msg(status == HY_OK, "%s: %s", to, hy_error_message());
+    must(hy_json_read_file(GOLDEN_PIECES "expected.json", &json));
+    const hy_json_node *n = hy_json_first(hy_json_get(hy_json_root(json), "texts"));
+    for (; n; n = hy_json_next(n)) {
+        const char *golden = "";
+        size_t size = 0;
+        hy_json_as_string(n, &golden, &size);
+        ck_assert_msg(gives_the_same(one, other, golden, size, HY_TOKENS_SPECIAL), "%s", golden);
+    }
+    for (uint64_t i = 0; i < 2000; i++) {
+        size_t size = random_text(text, sizeof text, i);
+        ck_assert_msg(gives_the_same(one, other, text, size, HY_TOKENS_SPECIAL), "text %d", (int)i);
+    }
+    ck_assert_int_eq(hy_tokenizer_eos(one), hy_tokenizer_eos(other));
+    ck_assert_int_eq(hy_tokenizer_unknown(one), hy_tokenizer_unknown(other));
+    hy_json_free(json);
+    hy_tokenizer_close(one);
+    hy_tokenizer_close(other);
+}
+
+START_TEST(unigram_tokenizers_are_read_back_and_become_files_of_a_folder) {
+    static const char pieces[] = GOLDEN_PIECES "unigram.model";
+    char out[300];
+    hy_tokenizer *t;
+    must(hy_tokenizer_open(pieces, &t));
+    int32_t vocab = hy_tokenizer_vocab(t);
+    hy_tokenizer_close(t);
+    ck_assert_msg(write_vocabulary(pieces, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+    snprintf(out, sizeof out, "%s/out", folder);
+    must(hy_dir_make(out));
+    must(hy_gguf_put_side_files(path, out));
+    compare_pieces(pieces, out);
+    /* an export of that folder, and of the file itself */
+    ck_assert_msg(write_vocabulary(out, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+    snprintf(out, sizeof out, "%s/first.gguf", folder);
+    must(hy_path_rename(path, out));
+    ck_assert_msg(write_vocabulary(out, vocab + 5), "%s", hy_error_message());
+    compare_pieces(pieces, path);
+}
+END_TEST
+
+/* Appends fields to the golden Unigram file: protobuf joins messages. */
+static void extend_pieces(const char *fields, size_t size, const char *to) {
+    char *data;
+    size_t had;
+    must(hy_file_read(GOLDEN_PIECES "unigram.model", &data, &had));
+    data = realloc(data, had + size);
+    memcpy(data + had, fields, size);
+    must(hy_file_write_atomic(to, data, had + size));
+    free(data);
+}
+
+static int64_t type_in_file(const char *token) {
+    hy_gguf *file;
+    int64_t type = -1;
+    const char *text;
+    must(hy_gguf_open(path, &file));
+    const hy_gguf_value *tokens = hy_gguf_get(file, "tokenizer.ggml.tokens");
+    for (size_t i = 0; hy_gguf_as_string(tokens, i, &text, NULL); i++) {
+        if (strcmp(text, token) == 0)
+            hy_gguf_as_int(hy_gguf_get(file, "tokenizer.ggml.token_type"), i, &type);
+    }
+    hy_gguf_close(file);
+    return type;
+}
+
+/* Gemma's runs of blanks are user-defined pieces. */
+START_TEST(blanks_of_user_defined_pieces_are_those_of_the_text) {
+    static const char pieces[] = GOLDEN_PIECES "gemma.model";
+    hy_tokenizer *one, *other;
+    char text[512];
+    must(hy_tokenizer_open(pieces, &one));
+    ck_assert_msg(write_vocabulary(pieces, hy_tokenizer_vocab(one)), "%s", hy_error_message());
+    ck_assert_int_eq(type_in_file("  "), HY_GGUF_TOKEN_USER_DEFINED);
+    must(hy_tokenizer_open(path, &other));
+    for (uint64_t i = 0; i < 2000; i++) {
+        size_t size = random_text(text, sizeof text, i);
+        if (memmem(text, size, BLANK, 3)) continue; /* the character itself, beside a blank */
+        ck_assert_msg(gives_the_same(one, other, text, size, 0), "text %d", (int)i);
+    }
+    hy_tokenizer_close(one);
+    hy_tokenizer_close(other);
+}
+END_TEST
+
+START_TEST(user_defined_and_unused_pieces_of_unigram_keep_their_meaning) {
+    static const char fields[] = "\x0A\x0C\x0A\x03<u>\x15\0\0\0\0\x18\x04"
+                                 "\x0A\x0C\x0A\x03<U>\x15\0\0\0\0\x18\x04"
+                                 "\x0A\x0B\x0A\x02zq\x15\0\0\0\0\x18\x05";
+    char pieces[300];
+    hy_tokenizer *one, *other;
+    snprintf(pieces, sizeof pieces, "%s/more.model", folder);
+    extend_pieces(fields, sizeof fields - 1, pieces);
+    must(hy_tokenizer_open(pieces, &one));
+    ck_assert_msg(write_vocabulary(pieces, hy_tokenizer_vocab(one)), "%s", hy_error_message());
+    must(hy_tokenizer_open(path, &other));
+    ck_assert_int_eq(type_in_file("<u>"), HY_GGUF_TOKEN_NORMAL);
+    ck_assert_int_eq(type_in_file("<U>"), HY_GGUF_TOKEN_USER_DEFINED);
+    ck_assert_int_eq(type_in_file("zq"), HY_GGUF_TOKEN_UNUSED);
+    ck_assert_str_eq(said, "llama.cpp puts a blank after the token <U>; the tokenizer does not\n");
+    ck_assert(gives_the_same(one, other, "a<u>b <U>zq", 11, 0));
+    hy_tokenizer_close(one);
+    hy_tokenizer_close(other);
+    extend_pieces("\x1A\x02\x18\0", 4, pieces); /* add_dummy_prefix: false */
+    ck_assert(!write_vocabulary(pieces, 400));
+    ck_assert_ptr_nonnull(
+        strstr(hy_error_message(), "remove_extra_whitespaces needs add_dummy_prefix"));
+}
+END_TEST
+
+/* ---- what llama.cpp reads otherwise ---------------------------------------------------------- */
+
+/* Pieces with bytes, one added token, and these steps. */
+static bool write_blanks(const char *normalizer, const char *pre_tokenizer) {
+    hy_text json = {0};
+    hy_text_addf(&json,
+                 "{\"added_tokens\": [{\"id\": 259, \"content\": \"<u>\", \"special\": false, "
+                 "\"normalized\": true}], \"normalizer\": %s, \"pre_tokenizer\": %s, \"model\": "
+                 "{\"type\": \"BPE\", \"byte_fallback\": true, \"unk_token\": \"<unk>\", "
+                 "\"merges\": [], \"vocab\": {\"<unk>\": 256, \"" BLANK "\": 257, \"a\": 258",
+                 normalizer, pre_tokenizer);
+    for (int i = 0; i < 256; i++) hy_text_addf(&json, ", \"<0x%02X>\": %d", (unsigned)i, i);
+    hy_text_add(&json, "}}}");
+    must(hy_file_write_atomic(source, json.data, json.size));
+    hy_text_free(&json);
+    return write_vocabulary(source, 260);
+}
+
+#define METASPACE(scheme)                                                                          \
+    "{\"type\": \"Metaspace\", \"replacement\": \"" BLANK "\", \"prepend_scheme\": \"" scheme "\"" \
+    "}"
+
+START_TEST(blanks_that_llama_cpp_adds_are_warned_of) {
+    static const char prepend[] =
+        "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"" BLANK
+        "\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" BLANK
+        "\"}]}";
+    static const char before[] = "llama.cpp puts a blank before every text";
+    static const char after[] = "after every special token";
+    ck_assert(write_blanks("null", METASPACE("never")));
+    ck_assert_str_eq(said, "");
+    ck_assert(write_blanks("null", METASPACE("always")));
+    ck_assert(strstr(said, before) && !strstr(said, after));
+    ck_assert(write_blanks("null", METASPACE("first")));
+    ck_assert(strstr(said, before) && strstr(said, after));
+    ck_assert(write_blanks(prepend, "null"));
+    ck_assert_str_eq(said, "llama.cpp puts a blank after the token <u>; the tokenizer does not\n");
+}
+END_TEST
+
+static bool write_split(const char *split, const char *normalizer, const char *settings) {
+    char pre[2000];
+    hy_text json = {0};
+    if (split[0])
+        snprintf(pre, sizeof pre,
+                 "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+                 "{\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": "
+                 "\"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}",
+                 split);
+    write_byte_level(&json, &(tokenizer_parts){.normalizer = normalizer,
+                                               .pre_tokenizer = split[0] ? pre : BYTE_LEVEL,
+                                               .decoder = BYTE_LEVEL,
+                                               .settings = settings});
+    must(hy_file_write_atomic(source, json.data, json.size));
+    hy_text_free(&json);
+    return write_vocabulary(source, 256);
+}
+
+static void must_be_named(const char *name) {
+    hy_gguf *file;
+    const char *pre = "";
+    must(hy_gguf_open(path, &file));
+    hy_gguf_as_string(hy_gguf_get(file, "tokenizer.ggml.pre"), 0, &pre, NULL);
+    ck_assert_str_eq(pre, name);
+    hy_gguf_close(file);
+}
+
+START_TEST(the_name_of_a_split_says_whether_text_becomes_nfc) {
+    static const char digit[] =
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+        "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+";
+    static const struct {
+        const char *split, *normalizer, *name;
+    } cases[] = {{digit, "{\"type\": \"NFC\"}", "qwen2"},
+                 {digit, NULL, "deepseek-r1-qwen"},
+                 {"", "{\"type\": \"NFC\"}", "olmo"},
+                 {"", NULL, "gpt-2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hy_tokenizer *one, *other;
+        bool is_written = write_split(cases[i].split, cases[i].normalizer, NULL);
+        ck_assert_msg(is_written, "%s", hy_error_message());
+        ck_assert_int_eq(strstr(said, "NFC") != NULL, cases[i].normalizer != NULL);
+        must_be_named(cases[i].name);
+        must(hy_tokenizer_open(source, &one));
+        must(hy_tokenizer_open(path, &other));
+        ck_assert_msg(gives_the_same(one, other, "e\xCC\x81 1", 5, 0), "%s", cases[i].name);
+        hy_tokenizer_close(one);
+        hy_tokenizer_close(other);
+    }
+    ck_assert(!write_split(digit, NULL, ",\"ignore_merges\": true"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "has ignore_merges true, but llama.cpp has"));
+}
+END_TEST
+
 /* ---- files made by hand ---------------------------------------------------------------------- */
 
 typedef struct vocabulary {
@@ -258,7 +484,7 @@ static void refuse(const vocabulary *v, const char *fragment) {
 START_TEST(wrong_tokenizers_are_refused_by_name) {
     vocabulary v = usual;
     v.model = "bert";
-    refuse(&v, "tokenizer.ggml.model is bert; supported: gpt2, llama");
+    refuse(&v, "tokenizer.ggml.model is bert; supported: gpt2, llama, t5");
     v.model = NULL;
     refuse(&v, "has no tokenizer");
     v = usual;
@@ -294,6 +520,11 @@ static Suite *gguf_tokenizer_suite(void) {
     tcase_add_checked_fixture(tc, make_folder, drop_folder);
     tcase_add_test(tc, a_file_gives_the_ids_of_the_golden_tokenizers);
     tcase_add_loop_test(tc, a_file_gives_the_ids_of_real_tokenizers, 0, 3);
+    tcase_add_test(tc, unigram_tokenizers_are_read_back_and_become_files_of_a_folder);
+    tcase_add_test(tc, blanks_of_user_defined_pieces_are_those_of_the_text);
+    tcase_add_test(tc, user_defined_and_unused_pieces_of_unigram_keep_their_meaning);
+    tcase_add_test(tc, blanks_that_llama_cpp_adds_are_warned_of);
+    tcase_add_test(tc, the_name_of_a_split_says_whether_text_becomes_nfc);
     tcase_add_test(tc, keys_give_merges_special_tokens_template_and_ends);
     tcase_add_test(tc, pieces_with_scores_merge_as_in_sentencepiece);
     tcase_add_test(tc, wrong_tokenizers_are_refused_by_name);

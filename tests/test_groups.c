@@ -262,7 +262,7 @@ START_TEST(no_pattern_takes_long) {
     strcat(text, "b: decay 0");
     hy_param_spec spec = {.name = name, .ndim = 0, .lr_scale = 1, .decay = -1};
     hy_params params;
-    must(hy_params_init_list(&params, &spec, 1));
+    must(hy_params_init_list(&params, &spec, 1, NULL));
     clock_t begin = clock();
     must_fail(hy_groups_apply(text, &params), HY_ERR_INPUT, "matches no parameter");
     ck_assert_double_lt((double)(clock() - begin) / CLOCKS_PER_SEC, 1);

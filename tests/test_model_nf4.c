@@ -110,6 +110,38 @@ START_TEST(scales_of_some_blocks_are_found_among_all) {
 }
 END_TEST
 
+static hy_status read_numbers(void *context, int64_t first, int64_t count, float *out) {
+    (void)context;
+    for (int64_t i = 0; i < count; i++) out[i] = cosf((float)(first + i));
+    return HY_OK;
+}
+
+/* Experts are (E, out, in): their rows are those of one matrix (E out, in). */
+START_TEST(a_stack_of_matrices_is_quantised_as_the_matrix_of_its_rows) {
+    enum { E = 3, OUT = 8, IN = 128 };
+    static const hy_dtype types[] = {HY_NF4, HY_I8, HY_E4M3};
+    const hy_param
+        stack = {.ndim = 3, .shape = {E, OUT, IN}, .count = E * OUT * IN, .stored = E * OUT * IN},
+        matrix = {.ndim = 2, .shape = {E * OUT, IN}, .count = E * OUT * IN, .stored = E * OUT * IN};
+    ck_assert_int_eq(hy_param_stored_rows(&stack), E * OUT);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        const hy_param *both[] = {&stack, &matrix};
+        char codes[2][E * OUT * IN * 2];
+        memset(codes, 0, sizeof codes);
+        for (int k = 0; k < 2; k++) {
+            hy_layout_item item = {.dtype = types[i], .count = stack.count};
+            item.block = hy_param_block(both[k], types[i]);
+            item.group = hy_param_group(both[k], types[i]);
+            hy_coding_target to = {.memory = codes[k]};
+            must(hy_coding_run(both[k], &item, &(hy_coding_source){.read = read_numbers}, &to));
+        }
+        ck_assert_mem_eq(codes[0], codes[1], sizeof codes[0]);
+        ck_assert_int_ne(codes[0][0], 0);
+        ck_assert_int_eq(hy_param_block(&stack, types[i]), hy_param_block(&matrix, types[i]));
+    }
+}
+END_TEST
+
 /* ---- against bitsandbytes -------------------------------------------------------------------- */
 
 typedef struct made_case {
@@ -294,6 +326,7 @@ static Suite *nf4_suite(void) {
     tcase_add_test(tests, scales_have_eight_bits_around_their_mean);
     tcase_add_test(tests, codes_of_scales_are_looked_up_on_a_grid);
     tcase_add_test(tests, scales_of_some_blocks_are_found_among_all);
+    tcase_add_test(tests, a_stack_of_matrices_is_quantised_as_the_matrix_of_its_rows);
     tcase_add_test(tests, codes_scales_and_numbers_are_those_of_bitsandbytes);
     suite_add_tcase(suite, tests);
     return suite;

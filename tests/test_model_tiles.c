@@ -2,6 +2,7 @@
  * order of sums, and less memory.
  *
  * Bits are not compared: OpenBLAS may sum a row in another order if a matrix has few rows. */
+#define SETS_SEQ 11 /* a prime number, so tiles can have different sizes */
 #include "sets_rig.h"
 
 #include "model/batch_memory.h"
@@ -94,7 +95,7 @@ static void compare(sets_rig *whole, sets_rig *tiled, const char *what) {
 START_TEST(tiles_change_only_the_order_of_sums) {
     static const int groups[] = {0, HY_KEEP_CHEAP, HY_KEEP_CHEAP | HY_KEEP_MLP, HY_KEEP_RESIDUAL,
                                  HY_KEEP_ALL};
-    static const int32_t tiles[] = {2, 5, SETS_ROWS}; /* 5: rounded up to 6 */
+    static const int32_t tiles[] = {2, 5, SETS_ROWS}; /* 5: the last one is shorter */
     sets_choice choice = choice_at(_i);
     sets_rig whole, tiled;
     char what[80];
@@ -103,6 +104,7 @@ START_TEST(tiles_change_only_the_order_of_sums) {
     for (int n = 0; n < 15; n++) {
         choice.options.recompute = groups[n % 5];
         choice.options.mlp_chunks = tiles[n / 5];
+        choice.options.chunks = tiles[n % 3];
         choice.options.recompute_layers = n % 2;
         snprintf(what, sizeof what, "shape %d, recompute %d, %d tiles", _i, groups[n % 5],
                  tiles[n / 5]);
@@ -140,7 +142,7 @@ END_TEST
 START_TEST(evaluation_in_tiles_gives_the_losses_of_whole_mlps) {
     sets_choice choice = choice_at(_i);
     float losses[SETS_ROWS];
-    for (int32_t tiles = 0; tiles <= 6; tiles += 2) {
+    for (int32_t tiles = 0; tiles <= 6; tiles += 3) {
         sets_rig r;
         choice.options.mlp_chunks = tiles;
         sets_open(&r, &choice);
@@ -201,6 +203,43 @@ START_TEST(only_a_tile_of_the_wide_activations_exists) {
 }
 END_TEST
 
+/* Reads only B, so one run serves all tiles. */
+START_TEST(adapters_are_spread_once_for_all_tiles) {
+    sets_choice choice = choice_at(5);
+    sets_rig r;
+    int spreads = 0;
+    choice.options.mlp_chunks = 4;
+    sets_open(&r, &choice);
+    const hy_unit_plan *unit = hy_batch_unit(r.plan, 1);
+    for (int pass = 0; pass < HY_PASS_COUNT; pass++) {
+        for (int32_t i = 0; i < unit->pass[pass].op_count; i++) {
+            const hy_unit_op *op = unit->pass[pass].ops[i];
+            if (op->kind != HY_OP_SPREAD || op->range != HY_RANGE_MLP) continue;
+            ck_assert_int_eq(hy_unit_op_tiles(unit, op), 1);
+            spreads++;
+        }
+    }
+    ck_assert_int_gt(spreads, 0);
+    sets_close(&r);
+}
+END_TEST
+
+START_TEST(a_number_of_rows_without_divisors_gives_as_many_tiles_as_wanted) {
+    static const struct {
+        int64_t rows, wanted;
+        int32_t tiles;
+    } cases[] = {{8192, 7, 8}, {8192, 0, 1},   {24, 5, 6},         {4099, 2, 2},
+                 {8198, 3, 3}, {4099, 64, 64}, {4099, 9999, 4099}, {22, 9, 11},
+                 {23, 9, 8},   {2047, 2, 2},   {1, 5, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t tiles = hy_batch_divide(cases[i].rows, cases[i].wanted);
+        ck_assert_msg(tiles == cases[i].tiles, "%lld rows in %lld tiles become %d",
+                      (long long)cases[i].rows, (long long)cases[i].wanted, tiles);
+        ck_assert_int_eq(hy_batch_divide(cases[i].rows, tiles), tiles);
+    }
+}
+END_TEST
+
 START_TEST(an_mlp_in_fp8_cannot_run_in_tiles) {
     hy_shape shape = gated_shape(HY_ARCH_LLAMA);
     hy_backend *backend;
@@ -235,6 +274,8 @@ static Suite *tiles_suite(void) {
                         SHAPES);
     tcase_add_loop_test(same, evaluation_in_tiles_gives_the_losses_of_whole_mlps, 0, SHAPES);
     tcase_add_test(same, only_a_tile_of_the_wide_activations_exists);
+    tcase_add_test(same, a_number_of_rows_without_divisors_gives_as_many_tiles_as_wanted);
+    tcase_add_test(same, adapters_are_spread_once_for_all_tiles);
     tcase_add_test(same, an_mlp_in_fp8_cannot_run_in_tiles);
     suite_add_tcase(suite, same);
     return suite;

@@ -16,12 +16,12 @@ typedef struct planned {
     hy_plan_facts facts;
 } planned;
 
-static void begin(planned *p) {
+static void begin_with(planned *p, const char *const pairs[][2], size_t count) {
     hy_shape shape;
     *p = (planned){0};
     must(hy_config_create(&p->config));
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        must(hy_config_set(p->config, words[i][0], words[i][1], HY_FROM_CALLER));
+    for (size_t i = 0; i < count; i++) {
+        must(hy_config_set(p->config, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
     }
     p->request.settings = hy_config_settings(p->config);
     p->request.is_plan = true;
@@ -32,6 +32,8 @@ static void begin(planned *p) {
     must(hy_plan_make(&p->request, &p->plan, &p->facts));
     ck_assert_msg(p->plan.fits, "%s", p->facts.problem);
 }
+
+static void begin(planned *p) { begin_with(p, words, sizeof words / sizeof words[0]); }
 
 static void end(planned *p) {
     hy_model_destroy(p->request.model);
@@ -166,6 +168,29 @@ START_TEST(fixed_decisions_give_the_same_plan) {
 }
 END_TEST
 
+/* The run was begun with whole mlps, on a larger card. */
+START_TEST(mlps_of_a_resumed_run_become_chunks_only_where_nothing_fits_without) {
+    static const char *const long_rows[][2] = {{"model", "llama-3.2-1b"}, {"seq_len", "131072"},
+                                               {"batch_size", "1"},       {"predictor", "none"},
+                                               {"cpu_mem", "20GiB"},      {"mlp_chunks", "0"}};
+    planned p;
+    hy_plan again;
+    hy_plan_facts facts;
+    begin_with(&p, long_rows, sizeof long_rows / sizeof long_rows[0]);
+    hy_plan_request fixed = hy_plan_request_keeping(&p.request, &p.plan);
+    hy_plan_choice c = p.plan.choice;
+    ck_assert_int_gt(c.mlp_chunks, 1);
+    fixed.fixed.split = (hy_step_split){c.batch, c.accum, c.loss_chunks, 1};
+    must(hy_plan_make(&fixed, &again, &facts));
+    ck_assert_msg(again.fits, "%s", facts.problem);
+    ck_assert_int_eq(again.choice.mlp_chunks, c.mlp_chunks);
+    fixed.fixed.split.mlp_chunks = 2 * c.mlp_chunks; /* fits, so the run keeps it */
+    must(hy_plan_make(&fixed, &again, &facts));
+    ck_assert_int_eq(again.choice.mlp_chunks, 2 * c.mlp_chunks);
+    end(&p);
+}
+END_TEST
+
 /* Types follow from the level that is fixed, whatever there is room for. */
 START_TEST(a_fixed_level_is_kept_with_more_memory) {
     planned p;
@@ -195,6 +220,7 @@ static Suite *value_suite(void) {
     tcase_add_test(c, a_checkpoint_without_decisions_kept_everything_in_fp32);
     tcase_add_test(c, a_type_that_is_none_is_refused_by_its_name);
     tcase_add_test(c, fixed_decisions_give_the_same_plan);
+    tcase_add_test(c, mlps_of_a_resumed_run_become_chunks_only_where_nothing_fits_without);
     tcase_add_test(c, a_fixed_level_is_kept_with_more_memory);
     suite_add_tcase(suite, c);
     return suite;

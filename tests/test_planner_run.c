@@ -268,6 +268,16 @@ START_TEST(mlps_in_chunks_are_chosen_only_where_nothing_fits_without) {
 }
 END_TEST
 
+/* Of 4 x 32 rows: 7 chunks become a divisor of the rows, and there is at most one per row. */
+START_TEST(a_plan_names_the_number_of_chunks_that_passes_have) {
+    hy_trainer *t = plan_small(
+        PAIRS("mlp_chunks", "7", "loss_chunks", "1000", "seq_len", "32", "step_tokens", "0"));
+    ck_assert_int_eq(plan_number(t, "choices.mlp_chunks"), 8);
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 128);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- nothing fits ---------------------------------------------------------------------------- */
 
 static int check_changes(const char *const *tight) {
@@ -510,6 +520,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, mlps_in_chunks_change_only_the_order_of_sums_and_resume);
     tcase_add_test(tests, mlps_in_chunks_are_chosen_only_where_nothing_fits_without);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, a_plan_names_the_number_of_chunks_that_passes_have);
     tcase_add_test(tests, mlps_in_chunks_are_suggested_if_nothing_else_fits);
     tcase_add_test(tests, adapters_are_suggested_for_a_named_model_that_does_not_fit);
     tcase_add_test(tests, the_fastest_way_to_train_all_parameters_is_suggested);

@@ -394,6 +394,34 @@ END_TEST
 #define HOSTILE "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\"'&<!--"
 #define HOSTILE_JSON "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\\\\\"'&<!--"
 
+START_TEST(measured_exports_are_a_table) {
+    run_rig a;
+    size_t size;
+    rig_make(&a);
+    rig_long_run(&a, 20, 5);
+    rig_file(&a, "exports.json",
+             "[\n{\"file\":\"<x>.gguf\",\"type\":\"q4_0\",\"data\":\"own.txt\",\"tokens\":33461,"
+             "\"results\":[{\"rounding\":\"before\",\"loss\":1.5,\"increase\":0},"
+             "{\"rounding\":\"nearest\",\"bytes\":2097152,\"loss\":1.5032,\"increase\":0.0032,"
+             "\"written\":true}]},\n{\"results\":3},\n7\n]\n");
+    hy_run *run = rig_open(&a);
+    char *page = page_of((const hy_run *const *)&run, 1, &a, &size);
+    ck_assert_ptr_nonnull(strstr(page, "<th scope=\"row\">&lt;x&gt;.gguf<td class=\"text\">q4_0"));
+    ck_assert_ptr_nonnull(strstr(page, "33,461 tokens of own.txt<td class=\"text\">before"));
+    ck_assert_ptr_nonnull(strstr(page, "nearest<td class=\"text\">written<td>2.0 MiB<td>1.5032"
+                                       "<td>+0.0032\n"));
+    free(page);
+    rig_file(&a, "exports.json", "[{");
+    bool has_changed;
+    must(hy_run_refresh(run, &has_changed));
+    page = page_of((const hy_run *const *)&run, 1, &a, &size);
+    ck_assert_ptr_null(strstr(page, "Exports, measured"));
+    free(page);
+    hy_run_close(run);
+    rig_remove(&a);
+}
+END_TEST
+
 START_TEST(nothing_from_a_file_becomes_markup) {
     run_rig rig;
     size_t size;
@@ -608,6 +636,7 @@ static Suite *page_suite(void) {
     tcase_add_test(page, a_run_in_progress_shows_its_plan);
     tcase_add_test(page, names_notes_samples_and_differing_settings_are_shown);
     tcase_add_test(page, several_runs_are_compared_and_laid_over_each_other);
+    tcase_add_test(page, measured_exports_are_a_table);
     tcase_add_test(page, nothing_from_a_file_becomes_markup);
     tcase_add_test(page, the_page_can_fetch_nothing);
     tcase_add_test(page, the_page_is_written_whole_or_not_at_all);

@@ -521,6 +521,42 @@ START_TEST(text_without_tokens_is_counted_with_an_example) {
 }
 END_TEST
 
+/* The template's own token is not text, and "ab" becomes a character without a token. */
+START_TEST(unknown_tokens_are_those_of_the_text_and_have_an_example_once) {
+    static const char json[] =
+        "{\"added_tokens\": [], \"pre_tokenizer\": null, \"decoder\": null, \"normalizer\": "
+        "{\"type\": \"Replace\", \"pattern\": {\"String\": \"ab\"}, \"content\": \"x\"}, "
+        "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": "
+        "{\"id\": \"A\", \"type_id\": 0}}, {\"SpecialToken\": {\"id\": \"<e>\", \"type_id\": "
+        "0}}], \"pair\": [], \"special_tokens\": {\"<e>\": {\"id\": \"<e>\", \"ids\": [0], "
+        "\"tokens\": [\"<e>\"]}}}, \"model\": {\"type\": \"BPE\", \"unk_token\": \"<e>\", "
+        "\"vocab\": {\"<e>\": 0, \"a\": 1, \"b\": 2}, \"merges\": []}}";
+    hy_tokenizer *t;
+    hy_ids ids = {0};
+    must(hy_tokenizer_parse(json, sizeof json - 1, "t.json", &t));
+    must(hy_tokenizer_encode(t, "ba", 2, HY_TOKENS_SPECIAL, &ids));
+    ck_assert_uint_eq(ids.count, 3);
+    ck_assert_uint_eq(ids.unknown.count, 0);
+    must(hy_tokenizer_encode(t, "aab", 3, HY_TOKENS_SPECIAL, &ids));
+    ck_assert_uint_eq(ids.unknown.count, 1);
+    ck_assert_str_eq(ids.unknown.example, "\"aab\"");
+    hy_ids_free(&ids);
+    hy_tokenizer_close(t);
+}
+END_TEST
+
+START_TEST(a_bos_that_is_no_piece_counts_only_with_a_class) {
+    hy_tokenizer *t;
+    copy_golden("llama", "tokenizer.model");
+    put_file("tokenizer_config.json", "{\"add_bos_token\": true, \"bos_token\": \"<none>\"}");
+    must(hy_tokenizer_open(folder, &t));
+    char plain[100];
+    snprintf(plain, sizeof plain, "%s", encoded(t, "a", 1, 0));
+    ck_assert_str_eq(encoded(t, "a", 1, HY_TOKENS_SPECIAL), plain);
+    hy_tokenizer_close(t);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("tokenizer: SentencePiece");
     TCase *golden = tcase_create("golden"), *files = tcase_create("files");
@@ -540,6 +576,8 @@ static Suite *make_suite(void) {
     tcase_add_test(files, bos_and_eos_are_added_as_the_configuration_says_also_without_a_class);
     tcase_add_test(files, a_model_type_of_gemma_has_its_class_and_the_export_names_it);
     tcase_add_test(files, text_without_tokens_is_counted_with_an_example);
+    tcase_add_test(files, unknown_tokens_are_those_of_the_text_and_have_an_example_once);
+    tcase_add_test(files, a_bos_that_is_no_piece_counts_only_with_a_class);
     suite_add_tcase(suite, golden);
     suite_add_tcase(suite, files);
     return suite;

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
+from .chunked import chunked_cross_entropy
 from .config import Config
 from .errors import (
     DeviceError,
@@ -79,6 +80,7 @@ __all__ = [
     "Summary",
     "Tokenizer",
     "Trainer",
+    "chunked_cross_entropy",
     "find_rank",
     "plan",
     "plan_parameters",

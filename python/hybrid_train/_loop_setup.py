@@ -54,6 +54,22 @@ def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Con
     return out
 
 
+def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: dict[str, Any]) -> Any:
+    """The module as units, if the library keeps its weights; None: they are in the caller's memory."""
+    is_module = hasattr(parameters, "named_modules")
+    if blocks and not is_module:
+        raise InputError(f"blocks is for a torch module; parameters is a {type(parameters).__name__}")
+    said = str(keys.get("device") or config.get("device"))
+    if blocks is None and is_module:
+        places = {p.device.type for p in parameters.parameters()}
+        blocks = "meta" in places or (said.startswith("cuda") and places == {"cpu"})
+    if not blocks:
+        return None
+    from ._module import Module, device_for
+
+    return Module(parameters, blocks, device_for(said, parameters), groups)
+
+
 def _set_device(config: Config, said: str, device: str) -> None:
     if said not in ("auto", device.split(":")[0], device):
         raise InputError(f"device is {said}, but the parameters are on {device}")

@@ -15,7 +15,7 @@ import operator
 import struct
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from . import _abi, _names
@@ -158,7 +158,7 @@ class Parameters:
         self.grad_dtype = self.dtype
         self.device = views[0].device
         self._pack = struct.Struct(f"{len(given)}P")
-        self.packed = ctypes.create_string_buffer(self._pack.size)
+        self.packed: Any = ctypes.create_string_buffer(self._pack.size)
         self._structs(given)
 
     def _structs(self, given: list[Given]) -> None:
@@ -320,6 +320,24 @@ class TorchParameters(Parameters):
             self.torch._foreach_mul_([p.grad for p in self.values if p.grad is not None], factor)
 
 
+class UnitParameters(TorchParameters):
+    """Parameters that the library keeps: it has their memory, and it gets gradients during the backward pass."""
+
+    def __init__(self, given: list[Given], device: str) -> None:
+        views = [view_of(one.value, f"parameter {one.name}") for one in given]
+        _must_not_overlap([one.name for one in given], views)
+        views = [replace(v, pointer=0, device=device, is_contiguous=True) for v in views]
+        Parameters.__init__(self, given, views)
+        self.torch: Any = loaded("torch")
+        self.packed = None
+
+    def clear_gradients(self) -> None:
+        pass
+
+    def gather(self, is_fresh: bool) -> None:
+        pass
+
+
 # ---- arrays, with gradients beside them ---------------------------------------------------------------------------
 
 
@@ -424,6 +442,13 @@ def collect(
                 raise InputError(f"parameter {one.name} is computed from other tensors (it is not a leaf of autograd)")
         return TorchParameters(given)
     return ArrayParameters(given, parameters, gradients)
+
+
+def collect_units(units: Any, device: str, groups: Mapping[str, Mapping[str, Any]] | None) -> UnitParameters:
+    given = [Given(name, p, None) for unit in units for name, p in zip(unit.names, unit.parameters)]
+    if groups is not None:
+        _by_pattern(given, groups)
+    return UnitParameters(given, device)
 
 
 def shapes_to_c(

@@ -13,12 +13,12 @@ from typing import Any, Callable
 from . import _abi, _library, _names
 from ._in_turn import InTurn, must_be_current, stream_of
 from ._library import lib, sized
-from ._loop_setup import LoadState, SaveState, State, configured, groups_of, plan_parameters
+from ._loop_setup import LoadState, SaveState, State, configured, groups_of, module_of, plan_parameters
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
 from ._turn import Turn
 from ._views import is_torch, loaded
-from .config import Config, ConfigValue
+from .config import Config, ConfigValue, as_config
 from .errors import InputError, StateError, error_of
 from .ranks import ranks_of
 from .results import LoopStep, MemoryState, RanksInfo, StepInfo, Summary
@@ -117,6 +117,10 @@ class Loop:
     in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
+    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card. True finds
+        its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True if the module is on
+        the meta device (see `load`), or if it is on the CPU and `device` is a card. After `close` a module that had
+        memory of its own has it again, with the trained weights.
     autocast: run loss functions under torch.autocast if the phase's `precision` has 16 bits.
     out, resume (keys): the run's folder; resume=True continues the run in it.
 
@@ -139,6 +143,7 @@ class Loop:
         groups: Mapping[str, Mapping[str, Any]] | str | None = None,
         sum_gradients: bool | None = None,
         in_turn: Iterable[Any] | None = None,
+        blocks: Iterable[Any] | bool | None = None,
         autocast: bool = False,
         stream: Any = None,
         on_step: OnStep = None,
@@ -154,13 +159,15 @@ class Loop:
         self._handle: ctypes.c_void_p | None = None
         self._turn = Turn("loop")
         groups, keys = groups_of(groups, keys)
-        self._parameters = collect(parameters, gradients, groups)
+        self._module = module_of(parameters, blocks, groups, as_config(config), keys)
+        self._parameters = self._module.parameters if self._module else collect(parameters, gradients, groups)
         self._has_autograd = isinstance(self._parameters, TorchParameters)
         self._autocast = autocast
         self._evaluate = evaluate if callable(evaluate) else None
         self.config = configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
         if sum_gradients is None:
             sum_gradients = not self._has_autograd and self.config.get("grad_accum_steps") > 1
+        sum_gradients = sum_gradients or self._module is not None
         self._in_turn = self._turns_of(in_turn)
         self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
         self._state = State(save_state, load_state, self._observer)
@@ -170,6 +177,8 @@ class Loop:
         own = options.parameters
         self._parameters.to_c(own)
         own.sums_gradients = sum_gradients
+        if self._module:
+            options.unit_of = self._module.unit_of
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
@@ -180,13 +189,25 @@ class Loop:
         self._question, self._question_size = sized(self._c_step)
         self._is_asked = False  # _c_step is the question that waits for an answer
         self._is_shown = False  # and iteration has shown it
+        if self._module:
+            self._attach(self._module)
 
     def _turns_of(self, in_turn: Iterable[Any] | None) -> InTurn | None:
         if in_turn is None:
             return None
+        if self._module:
+            raise InputError("in_turn is for weights in torch's memory; blocks are always updated in turn")
         if not isinstance(self._parameters, TorchParameters):
             raise InputError("in_turn is for torch modules; these parameters are arrays")
         return InTurn(in_turn, self._parameters)
+
+    def _attach(self, module: Any) -> None:
+        try:
+            self._ask()  # the weights exist with the first question
+            module.attach(self._handle)
+        except BaseException:
+            self.close()
+            raise
 
     def _create(self, options: _abi.hy_loop_options) -> None:
         handle = ctypes.c_void_p()
@@ -197,7 +218,7 @@ class Loop:
             ctypes.byref(handle),
         )
         # All that the library has pointers to lives as long as its loop.
-        keep = (self._parameters, self._observer, self._state)
+        keep = (self._parameters, self._observer, self._state, self._module)
         self._finalizer = weakref.finalize(self, _destroy, handle, keep, self._in_turn, os.getpid())
         try:
             self._finish(status)
@@ -262,7 +283,32 @@ class Loop:
             return Step._of(self._c_step)
         with self._turn:
             self._open()
-            return None if self._ask() == _abi.HY_DO_NOTHING else Step._of(self._c_step)
+            if self._ask() == _abi.HY_DO_NOTHING:
+                return None
+            self._begin_passes()
+            return Step._of(self._c_step)
+
+    def _begin_passes(self) -> None:
+        """The caller's code will run the module."""
+        if self._module and not self._module.units.is_begun:
+            self._module.begin()
+
+    def _end_passes(self, tokens: int) -> None:
+        if not self._module or not self._module.units.is_begun:
+            return
+        if self._c_step.todo != _abi.HY_DO_GRADIENTS:
+            self._module.units.rest()
+        elif tokens != self._module.units.tokens:
+            raise InputError(
+                f"the answer has {tokens} tokens, but blocks gave their gradients before that was known; use loop.step "
+                "or loop.run with a function that returns (loss, tokens)"
+            )
+        else:
+            self._module.units.end()
+
+    def _passes(self, wants_gradients: bool) -> Any:
+        """Encloses a call of the caller's function."""
+        return self._module.passing(wants_gradients) if self._module else _AS_IT_IS
 
     def answer(self, loss: Any, tokens: int = 1) -> None:
         """Answers the current question with its loss, a mean over `tokens` targets.
@@ -273,6 +319,7 @@ class Loop:
             self._open()
             if self._ask() == _abi.HY_DO_NOTHING:
                 raise StateError("the run is over, so there is no question to answer")
+            self._end_passes(tokens)
             self._give(loss, tokens)
 
     def __iter__(self) -> Iterator[Step]:
@@ -292,6 +339,7 @@ class Loop:
                 if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
                     self._finish(lib.hy_loop_use(self._open(), -1))  # your code may change gradients at any time
                 self._is_shown = True
+                self._begin_passes()
                 step = Step._of(self._c_step)
             yield step
 
@@ -355,14 +403,14 @@ class Loop:
     def _evaluated(self) -> tuple[Any, int]:
         if self._evaluate is None:
             raise StateError("the loop needs the held-out loss: create it with evaluate=, or call loop.answer(loss)")
-        with self._context(False):
+        with self._passes(False), self._context(False):
             return _with_tokens(self._evaluate())
 
     def _answer_without_gradients(self, loss_function: LossFunction) -> None:
         if self._c_step.todo == _abi.HY_DO_EVALUATE:
             self._give(*self._evaluated())
             return
-        with self._context(False):
+        with self._passes(False), self._context(False):
             answer = _with_tokens(loss_function(self._c_step.batch))
         self._give(*answer)
 
@@ -372,7 +420,9 @@ class Loop:
         else:
             self._parameters.clear_gradients()
         if self._has_autograd:
-            self._give(*self._backward(loss_function), True, info)
+            with self._passes(True):
+                answer = self._backward(loss_function)
+            self._give(*answer, True, info)
         else:
             self._give(*self._filled(loss_function), False, info)
 
@@ -396,6 +446,8 @@ class Loop:
                 self._parameters.clear_gradients()
             first = first or tokens
             factor = scale * tokens / (count * first)
+            if self._module:
+                self._module.units.tokens = tokens
             try:
                 (loss if factor == 1 else loss * factor).backward()
             except (AttributeError, RuntimeError, TypeError):
@@ -435,7 +487,7 @@ class Loop:
 
     def save(self) -> None:
         """Saves a checkpoint now, between two steps."""
-        with self._turn:
+        with self._turn, self._without_passes():
             self._finish(lib.hy_loop_save(self._open()))
 
     def stop(self) -> None:
@@ -443,6 +495,8 @@ class Loop:
         with self._turn:
             handle = self._open()
             self._is_asked = self._is_shown = False
+            if self._module:
+                self._module.units.rest()
             self._finish(lib.hy_loop_stop(handle))
 
     def close(self) -> None:
@@ -450,8 +504,12 @@ class Loop:
         if self._handle is None:
             return
         with self._turn:
-            self._handle = None
-            self._finalizer()
+            try:
+                give_back = self._module.detach() if self._module else _nothing
+            finally:
+                self._handle = None
+                self._finalizer()
+            give_back()
 
     def __enter__(self) -> Loop:
         return self
@@ -468,6 +526,57 @@ class Loop:
                 raise
         finally:
             self.close()
+
+    # ---- weights that the library keeps --------------------------------------------------------------------------
+
+    def _kept(self) -> Any:
+        self._open()
+        if not self._module:
+            raise StateError("the weights are in the module's own memory; this is for a loop with blocks")
+        return self._module
+
+    @contextlib.contextmanager
+    def _without_passes(self) -> Iterator[None]:
+        """Nothing is held in here, because the library reads or writes all weights."""
+        was_begun = self._module is not None and self._module.units.is_begun
+        if self._module and was_begun:
+            self._module.units.rest()
+        yield
+        if was_begun:
+            self._begin_passes()
+
+    @contextlib.contextmanager
+    def using_weights(self) -> Iterator[None]:
+        """Lets you call a module with blocks between two steps, without gradients, for example to sample."""
+        with self._turn:
+            module = self._kept()
+            self._ask()
+        import torch
+
+        with module.passing(False), torch.no_grad():
+            yield
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
+
+        The names must be those of the module. If the run was resumed, its own weights stay.
+        """
+        with self._turn, self._without_passes():
+            self._kept().load(folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The module's state_dict with the weights of its blocks, in host memory."""
+        with self._turn, self._without_passes():
+            out: dict[str, Any] = self._kept().weights.state_dict()
+            return out
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the weights of a module with blocks as safetensors, and its configuration if it has one.
+
+        If the weights came from a folder, the names are the same.
+        """
+        with self._turn, self._without_passes():
+            self._kept().save_pretrained(folder)
 
     # ---- looking -----------------------------------------------------------------------------------------------
 
@@ -506,6 +615,10 @@ class Loop:
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loop cannot be copied or pickled; save() stores its state")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: InTurn | None, made_in: int) -> None:

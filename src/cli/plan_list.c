@@ -163,6 +163,7 @@ static hy_status leave_out_families(hy_cli_plans *plans) {
     hy_config *config = NULL;
     hy_status status = hy_config_create(&config);
     plans->count = 0;
+    plans->presets = all;
     for (size_t i = 0; i < all && status == HY_OK; i++) {
         status = hy_config_set(config, "model", plans->models[i].name, HY_FROM_CALLER);
         bool is_named = status == HY_OK && strcmp(hy_cli_value(config, "architecture"), "auto");
@@ -381,10 +382,10 @@ static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *
         show_way(terminal, plans, (hy_cli_way)w, command);
         free(command);
     }
-    fputs(
-        "  \"hybrid-train --plan --model NAME\" shows a plan and its reasons; --list-models shows "
-        "all presets.\n",
-        terminal->out);
+    fprintf(terminal->out,
+            "  This is a selection, %zu of %zu presets (--list-models shows all).\n"
+            "  \"hybrid-train --plan --model NAME\" shows a plan and its reasons.\n",
+            plans->count, plans->presets);
 }
 
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options *options,

@@ -28,7 +28,7 @@ typedef struct hy_cli_planned {
 typedef struct hy_cli_plans {
     hy_cli_model models[HY_CLI_MODELS_MAX]; /* smallest first */
     hy_cli_planned plans[HY_CLI_MODELS_MAX][HY_CLI_WAYS];
-    size_t count;
+    size_t count, presets;      /* models in the list, and all presets */
     bool has_way[HY_CLI_WAYS];  /* ways that the settings allow */
     hy_dtype base[HY_CLI_WAYS]; /* type of the frozen model's matrices */
     bool is_gpu;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "config/builtin.h"
 #include "config/config_adapter.h"
+#include "config/config_arch.h"
 #include "config/config_card.h"
 #include "config/config_file.h"
 #include "config/config_model.h"
@@ -58,6 +59,8 @@ struct hy_config {
     char own_lr[32]; /* the learning rate if it is a multiple of the preset's; "": it is not */
     /* the share of the run after which jumps stop, if before predict_until; "" */
     char own_until[32];
+    char
+        own_options[HY_VALUE_MAX]; /* arch_options with what follows from the shape; "": as given */
     hy_settings settings;
 };
 
@@ -231,7 +234,7 @@ static const char *resolved_warmup(const hy_config *config, size_t setting) {
 
 /* An architecture that a file or flag names brings what all its models have, in place of what a
  * preset without an architecture says. Biases are added, never removed: some architectures may have
- * them. NULL: this key keeps its value. */
+ * them. Windows and options follow from the shape. NULL: this key keeps its value. */
 static const char *architecture_default(const hy_config *config, size_t setting) {
     static const struct {
         const char *key, *without, *with;
@@ -244,15 +247,18 @@ static const char *architecture_default(const hy_config *config, size_t setting)
                {"shape.proj_bias", NULL, "true", HY_AT(has_proj_bias)}};
     const char *key = hy_setting_at(setting)->info.key, *name = "shape.architecture";
     size_t i = 0;
+    if (!strcmp(key, "shape.arch_options") && config->own_options[0]) return config->own_options;
     while (i < sizeof own / sizeof own[0] && strcmp(key, own[i].key)) i++;
-    if (i == sizeof own / sizeof own[0] || winning_rank(config, setting) >= HY_FROM_FILE)
-        return NULL;
+    bool is_pattern = !strcmp(key, "shape.sliding_layers");
+    bool is_known = is_pattern || i < sizeof own / sizeof own[0];
+    if (!is_known || winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     int arch = HY_ARCH_NONE;
     bool is_of_model =
         value_at(config, hy_setting_index(hy_setting_find(name, NULL)), HY_FROM_PRESET)->text;
     if (is_of_model || hy_config_raw_rank(config, name) < HY_FROM_FILE) return NULL;
     hy_choice_value(name, hy_config_raw(config, name), &arch);
     if (arch == HY_ARCH_NONE) return NULL;
+    if (is_pattern) return hy_config_arch_windows(config);
     const char *base = (const char *)hy_family_of((hy_arch)arch)->base;
     return *(const bool *)(base + own[i].at) ? own[i].with : own[i].without;
 }
@@ -547,7 +553,8 @@ static hy_status resolve_values(hy_config *config) {
          * preset. */
         double factor = chosen_optimizer(config)->lr_factor;
         factor = config->is_own ? 0 : hy_config_adapter_rate(config, factor);
-        config->own_lr[0] = config->own_until[0] = 0;
+        config->own_lr[0] = config->own_until[0] = config->own_options[0] = 0;
+        if (!config->is_of_run) hy_config_arch_options(config, config->own_options);
         if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
         /* Jumps stop where the learning rate of wsd begins to decay. */
         bool is_wsd = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd");

@@ -23,6 +23,7 @@ typedef struct hy_custom_provider {
     hy_custom_side side;
     hy_param_spec *specs; /* names and shapes are copies */
     void **weights, **grads;
+    int32_t *unit_of; /* NULL: weights are in the caller's memory */
     void *user;
     /* Answers a request. HY_STOPPED ends the run and saves its state after the last step; other
      * failures end it too. */
@@ -41,9 +42,10 @@ extern const hy_provider_ops hy_custom_ops; /* provider.c: the operations, witho
 void hy_custom_provider_begin(hy_custom_provider *p, const hy_provider_ops *ops);
 
 /* parameters.c: checks and copies the list. has_memory: pointers to weights are checked too.
+ * unit_of: the unit of each parameter, with weights that we keep; NULL: the caller's memory.
  * HY_ERR_INPUT names the parameter. */
 hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_parameters *parameters,
-                                  bool has_memory);
+                                  const int32_t *unit_of, bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
 /* loop.c: begins and ends a call that uses the run between two steps, while gradients are

@@ -4,44 +4,18 @@
  * the answer. One of the two always waits, so they never access shared data at the same time,
  * and the lock guards only the turn. The run is created, stepped and destroyed in its own thread;
  * only hy_loop_use calls its engine from the caller's thread. */
-#include <pthread.h>
-#include <stdatomic.h>
+#include "custom/loop.h"
+
 #include <stdlib.h>
 
 #include "base/sized.h"
-#include "custom/custom.h"
-
-typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
-
-struct hy_loop {
-    hy_custom_provider custom; /* first member: operations get a pointer to it */
-    hy_provider_ops ops;
-    const hy_config *config; /* used while the run is made, like the observer */
-    const hy_observer *observer;
-    hy_trainer *trainer; /* NULL: not made yet */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t turned;
-    bool
-        is_runs_turn; /* guarded by the lock; what follows belongs to the thread whose turn it is */
-    order order;
-    hy_error ordered;            /* the result of the order */
-    const hy_loop_step *request; /* NULL: no request is open */
-    hy_program_answer given;
-    bool is_over;
-    hy_error result;     /* result of the run, once it is over */
-    hy_step_info *last;  /* the newest step; step 0: none yet */
-    atomic_flag is_busy; /* a call is in progress */
-    hy_loop *next;       /* next in the list of all loops */
-};
 
 /* ---- all loops ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
 
-/* Enters a loop for a call, if it exists and no other call is in progress. */
-static hy_status enter(hy_loop *loop, const char *call, bool removes) {
+hy_status hy_loop_enter(hy_loop *loop, const char *call, bool removes) {
     pthread_mutex_lock(&alive_lock);
     hy_loop **at = &alive;
     while (*at && *at != loop) at = &(*at)->next;
@@ -57,7 +31,7 @@ static hy_status enter(hy_loop *loop, const char *call, bool removes) {
     return HY_OK;
 }
 
-static hy_status leave(hy_loop *loop, hy_status status) {
+hy_status hy_loop_leave(hy_loop *loop, hy_status status) {
     atomic_flag_clear(&loop->is_busy);
     return status;
 }
@@ -164,9 +138,9 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
     hy_step_info *last = calloc(1, sizeof *last);
-    hy_status status = loop && last
-                           ? hy_custom_provider_init(&loop->custom, &options->parameters, true)
-                           : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+    hy_status status = loop && last ? hy_custom_provider_init(&loop->custom, &options->parameters,
+                                                              options->unit_of, true)
+                                    : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
         free(last);
         free(loop);
@@ -176,7 +150,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     hy_provider_facts *facts = &loop->custom.provider.facts;
     loop->custom.user = loop;
     loop->custom.answer = answer;
-    loop->custom.side.uses_in_turn = options->uses_in_turn;
+    loop->custom.side.uses_in_turn = options->uses_in_turn || options->unit_of;
     facts->can_evaluate = options->can_evaluate;
     facts->can_rewind = options->can_rewind;
     facts->writes_if_asked = true;
@@ -204,7 +178,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
 }
 
 void hy_loop_destroy(hy_loop *loop) {
-    if (!loop || enter(loop, "hy_loop_destroy", true) != HY_OK) return;
+    if (!loop || hy_loop_enter(loop, "hy_loop_destroy", true) != HY_OK) return;
     while (!loop->is_over) give_order(loop, ORDER_ABANDON);
     end_thread(loop);
     give_back(loop);
@@ -220,9 +194,20 @@ static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
 
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs an output pointer for the step; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_next", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_next", false));
     give_request(loop, out, size);
-    return leave(loop, HY_OK);
+    return hy_loop_leave(loop, HY_OK);
+}
+
+/* Before an answer: all units were released, and their gradients are of this many targets. */
+static hy_status check_units(const hy_loop *loop, int64_t tokens) {
+    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
+               "an answer was given while %d unit(s) are held; release them before",
+               (int)loop->held);
+    HY_FAIL_IF(loop->unit_tokens && loop->unit_tokens != tokens, HY_ERR_INPUT,
+               "the answer has %lld tokens, but its gradients were added for %lld",
+               (long long)tokens, (long long)loop->unit_tokens);
+    return HY_OK;
 }
 
 static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
@@ -232,7 +217,9 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
     const hy_custom_side *side = &loop->custom.side;
-    for (int32_t i = 0; loop->request->todo == HY_DO_GRADIENTS && i < side->count; i++) {
+    HY_TRY(check_units(loop, tokens));
+    bool has_grads = loop->request->todo == HY_DO_GRADIENTS && !side->unit_of;
+    for (int32_t i = 0; has_grads && i < side->count; i++) {
         HY_FAIL_IF(!side->grads[i], HY_ERR_INPUT,
                    "parameter %s has no gradient: give it with hy_loop_set_gradient before the "
                    "answer",
@@ -242,21 +229,26 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                                       .counted = (double)tokens,
                                       .tokens = tokens,
                                       .is_mean = true};
+    loop->unit_tokens = 0;
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);
 }
 
 hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
-    HY_TRY(enter(loop, "hy_loop_answer", false));
-    return leave(loop, give_answer(loop, loss, tokens));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_answer", false));
+    return hy_loop_leave(loop, give_answer(loop, loss, tokens));
+}
+
+hy_status hy_loop_no_parameter(const hy_loop *loop, int32_t parameter) {
+    return hy_fail(HY_ERR_INPUT,
+                   "parameter number %d does not exist; the model has %d, numbered from 0",
+                   parameter, loop->custom.side.count);
 }
 
 static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
     const hy_custom_side *side = &loop->custom.side;
-    HY_FAIL_IF(parameter < 0 || parameter >= side->count, HY_ERR_INPUT,
-               "parameter number %d does not exist; the model has %d, numbered from 0", parameter,
-               side->count);
+    if (parameter < 0 || parameter >= side->count) return hy_loop_no_parameter(loop, parameter);
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "the gradient of parameter %s is NULL",
                side->params[parameter].name);
     loop->custom.grads[parameter] = grads;
@@ -264,8 +256,8 @@ static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
 }
 
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
-    HY_TRY(enter(loop, "hy_loop_set_gradient", false));
-    return leave(loop, set_gradient(loop, parameter, grads));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_set_gradient", false));
+    return hy_loop_leave(loop, set_gradient(loop, parameter, grads));
 }
 
 static hy_status set_gradients(hy_loop *loop, void *const *grads) {
@@ -277,8 +269,8 @@ static hy_status set_gradients(hy_loop *loop, void *const *grads) {
 
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_set_gradients needs a list of gradients; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_set_gradients", false));
-    return leave(loop, set_gradients(loop, grads));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_set_gradients", false));
+    return hy_loop_leave(loop, set_gradients(loop, grads));
 }
 
 hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
@@ -286,14 +278,14 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
                                  size_t last_size) {
     HY_FAIL_IF(!next, HY_ERR_INPUT,
                "hy_loop_exchange needs an output pointer for the step; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_exchange", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
     if (status == HY_OK) give_request(loop, next, next_size);
     if (status == HY_OK && loop->last->step > 0) {
         hy_copy_sized(last, last_size, loop->last, sizeof *loop->last);
     }
-    return leave(loop, status);
+    return hy_loop_leave(loop, status);
 }
 
 /* The run's thread waits in answer() meanwhile, so nothing else uses its engine. On a GPU the
@@ -309,38 +301,39 @@ static hy_status use(hy_loop *loop, int32_t parameter) {
 }
 
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
-    HY_TRY(enter(loop, "hy_loop_use", false));
-    return leave(loop, use(loop, parameter));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_use", false));
+    return hy_loop_leave(loop, use(loop, parameter));
 }
 
 hy_status hy_loop_save(hy_loop *loop) {
-    HY_TRY(enter(loop, "hy_loop_save", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_save", false));
     if (loop->is_over)
-        return leave(loop, hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
+        return hy_loop_leave(loop,
+                             hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
     give_order(loop, ORDER_SAVE);
-    return leave(loop, hy_error_restore(&loop->ordered));
+    return hy_loop_leave(loop, hy_error_restore(&loop->ordered));
 }
 
 hy_status hy_loop_stop(hy_loop *loop) {
-    HY_TRY(enter(loop, "hy_loop_stop", false));
+    HY_TRY(hy_loop_enter(loop, "hy_loop_stop", false));
     while (!loop->is_over) give_order(loop, ORDER_STOP);
     hy_status result = loop->result.status;
     bool is_well = result == HY_OK || result == HY_STOPPED;
-    return leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
+    return hy_loop_leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
 }
 
 bool hy_loop_last_sized(hy_loop *loop, hy_step_info *out, size_t size) {
-    if (enter(loop, "hy_loop_last", false) != HY_OK) return false;
+    if (hy_loop_enter(loop, "hy_loop_last", false) != HY_OK) return false;
     bool has_last = loop->last->step > 0;
     if (has_last) hy_copy_sized(out, size, loop->last, sizeof *loop->last);
-    leave(loop, HY_OK);
+    hy_loop_leave(loop, HY_OK);
     return has_last;
 }
 
 const hy_trainer *hy_loop_trainer(hy_loop *loop) {
-    if (enter(loop, "hy_loop_trainer", false) != HY_OK) return NULL;
+    if (hy_loop_enter(loop, "hy_loop_trainer", false) != HY_OK) return NULL;
     const hy_trainer *trainer = loop->trainer;
-    leave(loop, HY_OK);
+    hy_loop_leave(loop, HY_OK);
     return trainer;
 }
 

@@ -63,7 +63,8 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     *out = NULL;
     callbacks *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
-    hy_status status = hy_custom_provider_init(&m->custom, &model->parameters, !making.is_plan);
+    hy_status status =
+        hy_custom_provider_init(&m->custom, &model->parameters, NULL, !making.is_plan);
     if (status != HY_OK) {
         free(m);
         return status;

@@ -112,20 +112,39 @@ static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters
     return has_memory ? check_sharing(p) : HY_OK;
 }
 
+static hy_status copy_units(hy_custom_provider *custom, const hy_custom_parameters *p,
+                            const int32_t *unit_of) {
+    size_t bytes = (size_t)p->count * sizeof *unit_of;
+    custom->unit_of = malloc(bytes);
+    if (!custom->unit_of) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of units");
+    memcpy(custom->unit_of, unit_of, bytes);
+    for (int32_t i = 0; i < p->count; i++) {
+        HY_FAIL_IF(p->list[i].weights || p->list[i].grads, HY_ERR_INPUT,
+                   "parameter %s has memory of its own; with units (unit_of) the library keeps "
+                   "weights and gradients, so both pointers must be NULL",
+                   p->list[i].name);
+    }
+    return HY_OK;
+}
+
 hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_parameters *p,
-                                  bool has_memory) {
+                                  const int32_t *unit_of, bool has_memory) {
     hy_custom_provider_begin(custom, &hy_custom_ops);
     custom->save = p->save;
     custom->load = p->load;
     custom->file_user = p->user;
-    hy_status status = copy_all(custom, p, has_memory);
+    hy_status status = copy_all(custom, p, has_memory && !unit_of);
+    if (status == HY_OK && unit_of) status = copy_units(custom, p, unit_of);
     if (status != HY_OK) {
         hy_custom_provider_fini(custom);
         return status;
     }
     hy_custom_side *side = &custom->side;
-    side->types = (hy_custom_types){
-        .weights = p->dtype, .grads = p->grad_dtype, .asks_each = p->sums_gradients};
+    side->types = (hy_custom_types){.weights = p->dtype,
+                                    .grads = p->grad_dtype,
+                                    .keeps_weights = unit_of != NULL,
+                                    .asks_each = p->sums_gradients || unit_of};
+    side->unit_of = custom->unit_of;
     side->params = custom->specs;
     side->stream_handle = p->stream;
     side->weights = custom->weights;
@@ -139,6 +158,7 @@ void hy_custom_provider_fini(hy_custom_provider *custom) {
         free((int64_t *)custom->specs[i].shape);
     }
     free(custom->specs);
+    free(custom->unit_of);
     free(custom->weights);
     free(custom->grads);
     *custom = (hy_custom_provider){0};

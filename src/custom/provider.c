@@ -179,6 +179,27 @@ static hy_status request_each(hy_trainer *t, hy_loop_step *request) {
     return HY_OK;
 }
 
+/* Weights in units: gradients were added while the program answered. */
+static hy_status request_units(hy_trainer *t, hy_loop_step *request) {
+    hy_custom_provider *g = of(t->provider);
+    hy_program_answer sum = {0}, one;
+    int64_t count = request->count;
+    request->count = 1;
+    for (int64_t i = 0; i < count; i++, request->batch++) {
+        hy_custom_begin_units(t->engine, i == 0, i == count - 1);
+        HY_TRY(send_request(t, request, &one));
+        add(&sum, &one);
+    }
+    g->last = sum;
+    return hy_custom_end_units(t->engine);
+}
+
+static hy_status request_gradients(hy_trainer *t, hy_loop_step *request) {
+    const hy_custom_types *types = &of(t->provider)->side.types;
+    if (types->keeps_weights) return request_units(t, request);
+    return types->asks_each ? request_each(t, request) : request_all(t, request);
+}
+
 static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *step,
                            hy_step_report *report) {
     hy_engine *e = t->engine;
@@ -196,7 +217,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
                                 .lr = step->lr};
         HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* targets are counted with the answers */
         HY_TRY(hy_update_prefetch(e));
-        HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
+        HY_TRY(request_gradients(t, &request));
         e->progress.backward_passes += e->plan->choice.accum;
         g->answered_in = t->progress->step;
     }

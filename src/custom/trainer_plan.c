@@ -22,6 +22,7 @@ static void release(hy_provider *provider) {
     listed *l = (listed *)provider;
     hy_safetensors_close(l->file);
     free(l->custom.specs);
+    free(l->custom.unit_of);
     free(l);
 }
 
@@ -71,6 +72,30 @@ static hy_status list_parameters(listed *l, const char *path) {
     return HY_OK;
 }
 
+/* The unit of each parameter, if the run kept its weights in units. hy_params_init_list checks the
+ * order. */
+static hy_status read_units(const hy_json *json, const char *path, hy_custom_provider *p) {
+    const hy_json_node *own = hy_json_get(hy_json_root(json), "own_parameters");
+    const hy_json_node *list = hy_json_get(own, "unit_of");
+    int64_t unit = 0;
+    int32_t count = 0;
+    if (!list) return HY_OK;
+    p->unit_of = calloc((size_t)p->side.count, sizeof *p->unit_of);
+    if (!p->unit_of) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of units");
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
+        bool is_number = hy_json_as_count(n, &unit) && unit < INT32_MAX;
+        HY_FAIL_IF(!is_number || count == p->side.count, HY_ERR_INPUT,
+                   "%s: unit_of in trainer.json does not fit the %d tensors", path, p->side.count);
+        p->unit_of[count++] = (int32_t)unit;
+    }
+    HY_FAIL_IF(count != p->side.count, HY_ERR_INPUT,
+               "%s: unit_of in trainer.json has %d entries, but there are %d tensors", path, count,
+               p->side.count);
+    p->side.unit_of = p->unit_of;
+    p->side.types.keeps_weights = true;
+    return HY_OK;
+}
+
 static hy_status make_provider(const char *path, const hy_json *json, hy_provider **out) {
     static const hy_provider_ops ops = {.release = release};
     listed *l = calloc(1, sizeof *l);
@@ -79,6 +104,7 @@ static hy_status make_provider(const char *path, const hy_json *json, hy_provide
     l->custom.provider.facts.can_evaluate = true;
     hy_status status = read_traits(json, path, &l->custom);
     if (status == HY_OK) status = list_parameters(l, path);
+    if (status == HY_OK) status = read_units(json, path, &l->custom);
     if (status != HY_OK) {
         release(&l->custom.provider);
         return status;

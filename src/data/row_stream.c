@@ -92,6 +92,7 @@ struct hy_row_stream {
         hy_examples rows; /* of all known windows; without tokens */
         hy_text warnings;
         int warned;
+        bool has_much_unknown; /* and a warning has said so */
         uint64_t uses;
     } counts;
 };
@@ -274,9 +275,11 @@ static void add_counts(hy_examples *sum, const window *w) {
 static void warn_of_unknown(hy_row_stream *s, const hy_unknown_text *before) {
     const hy_unknown_text *now = &s->counts.rows.unknown;
     bool is_first = before->count == 0 && now->count > 0;
-    if (!is_first && hy_unknown_text_is_much(now) == hy_unknown_text_is_much(before)) return;
+    bool was_much = s->counts.has_much_unknown || hy_unknown_text_is_much(before);
+    s->counts.has_much_unknown = was_much || hy_unknown_text_is_much(now);
+    if (!is_first && s->counts.has_much_unknown == was_much) return;
     hy_unknown_text_describe(now, s->encoding.tokenizer, &s->counts.warnings);
-    if (now->count > 0) hy_text_add(&s->counts.warnings, "\n");
+    hy_text_add(&s->counts.warnings, "\n");
 }
 
 /* Adds a window that was encoded for the first time, and checks the rows so far. */
@@ -658,6 +661,7 @@ static bool read_window(const hy_row_stream *s, const hy_json_node *node, window
     if (!hy_json_as_string(at, &hash, NULL)) return false;
     w->hash = strtoull(hash, NULL, 16);
     const hy_json_node *unknown = hy_json_next(at);
+    w->unknown.is_partial = !unknown;
     if (unknown && (!read_count(unknown, &w->unknown.count) ||
                     !read_count(hy_json_next(unknown), &w->unknown.tokens)))
         return false;

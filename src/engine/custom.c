@@ -15,10 +15,12 @@
 
 hy_status hy_custom_make_model(hy_engine *e) {
     hy_custom_side *g = e->custom;
-    HY_TRY(hy_model_create_custom(g->params, g->count, &e->model));
+    HY_TRY(hy_model_create_custom(g->params, g->count, g->unit_of, &e->model));
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
-    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of parameters");
+    g->has_grads = calloc((size_t)params->units, sizeof *g->has_grads);
+    HY_FAIL_IF(!g->first_part || !g->has_grads, HY_ERR_MEMORY,
+               "not enough memory for a list of parameters");
     for (int32_t i = 0; i < params->count; i++) g->first_part[params->list[i].whole + 1] = i + 1;
     return HY_OK;
 }
@@ -36,7 +38,9 @@ void hy_custom_close(hy_engine *e) {
     hy_custom_side *g = e->custom;
     if (!g) return;
     free(g->first_part);
+    free(g->has_grads);
     g->first_part = NULL;
+    g->has_grads = NULL;
     if (!e->device.backend) return;
     if (g->is_lent) e->device.backend->event_destroy(g->is_lent);
     if (g->is_back) e->device.backend->event_destroy(g->is_back);
@@ -78,7 +82,7 @@ static hy_status place(hy_engine *e, int row, void *const *at, const char *what,
 
 hy_status hy_custom_place(hy_engine *e) {
     const hy_custom_side *g = e->custom;
-    if (!g) return HY_OK;
+    if (!g || g->types.keeps_weights) return HY_OK;
     int row = hy_weights_row(&e->plan->types, e->plan->types.of[HY_FULL]);
     HY_TRY(place(e, row, g->weights, "weights", true));
     return g->types.sums_grads ? HY_OK : place(e, HY_ROW_GRADS, g->grads, "gradients", false);
@@ -92,6 +96,10 @@ hy_status hy_custom_place_grads(hy_engine *e) {
 
 /* If the caller's weights are the working copy, they are cast to the master. */
 hy_status hy_custom_take_weights(hy_engine *e) {
+    if (e->custom->types.keeps_weights) { /* the caller writes them later */
+        if (e->plan->types.has_low) hy_row_is_made(e->state, HY_ROW_WORKING);
+        return HY_OK;
+    }
     HY_TRY(hy_weights_broadcast(e));
     hy_row_changed(e->state, HY_ROW_MASTER);
     return e->plan->types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;

@@ -15,16 +15,20 @@ typedef struct hy_custom_side {
     hy_custom_types types;
     const hy_param_spec *params; /* the owner's */
     int32_t count;
-    void *const *weights; /* (count) addresses */
-    void *const *grads;   /* (count) addresses, which may change from step to step */
-    int32_t *first_part;  /* (count + 1) index of each parameter's first part in the model's list */
-    void *stream_handle;  /* the caller's CUDA stream */
-    hy_stream *stream;    /* the same as a stream of the backend; NULL on a CPU */
-    hy_event *is_lent;    /* recorded when our work on the caller's memory is done */
-    hy_event *is_back;    /* recorded when the caller's work is done */
-    int shown;            /* hy_shown: what the caller's memory of weights holds now */
-    bool is_half;         /* the caller computes in fp16, so its losses are scaled */
-    bool uses_in_turn;    /* the caller calls hy_custom_use before it uses a parameter */
+    void *const *weights;   /* (count) addresses */
+    void *const *grads;     /* (count) addresses, which may change from step to step */
+    const int32_t *unit_of; /* (count) types.keeps_weights: unit of each parameter */
+    bool *has_grads;        /* (units) the unit has gradients of this step */
+    int32_t norm_from;      /* units from here on are in the norm of the gradients */
+    bool is_last;           /* gradients are of the step's last micro-batch */
+    int32_t *first_part; /* (count + 1) index of each parameter's first part in the model's list */
+    void *stream_handle; /* the caller's CUDA stream */
+    hy_stream *stream;   /* the same as a stream of the backend; NULL on a CPU */
+    hy_event *is_lent;   /* recorded when our work on the caller's memory is done */
+    hy_event *is_back;   /* recorded when the caller's work is done */
+    int shown;           /* hy_shown: what the caller's memory of weights holds now */
+    bool is_half;        /* the caller computes in fp16, so its losses are scaled */
+    bool uses_in_turn;   /* the caller calls hy_custom_use before it uses a parameter */
 } hy_custom_side;
 
 hy_status hy_custom_make_model(hy_engine *e);
@@ -48,6 +52,26 @@ hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype);
 /* The caller is about to use a parameter (-1: all): applies the pending update to it and to those
  * before it. Call it between hy_custom_lend and hy_custom_take_back. */
 hy_status hy_custom_use(hy_engine *e, int32_t param);
+/* ---- custom_units.c: weights that we keep, used in units (types.keeps_weights) --------------- */
+
+/* Between both the caller may read the unit's weights, at these addresses of its parameters. The
+ * pending update is applied before. */
+hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights);
+hy_status hy_custom_release(hy_engine *e, int32_t unit);
+hy_status hy_custom_fetch(hy_engine *e, int32_t unit); /* it will be held soon */
+/* Begins the gradients of a micro-batch. hy_custom_add_unit adds to those of the step: `grads` has an
+ * address for each parameter of the unit, NULL for zero. hy_custom_end_units ends the step: units
+ * without gradients get zeros, and the norm is complete. */
+void hy_custom_begin_units(hy_engine *e, bool is_first, bool is_last);
+hy_status hy_custom_add_unit(hy_engine *e, int32_t unit, void *const *grads, double scale);
+hy_status hy_custom_end_units(hy_engine *e);
+/* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. */
+hy_status hy_custom_write(hy_engine *e, int32_t param, int64_t first, int64_t count,
+                          const void *from);
+hy_status hy_custom_read(hy_engine *e, int32_t param, int64_t first, int64_t count, void *to);
+
+/* ---- custom.c -------------------------------------------------------------------------------- */
+
 /* Writes the weights, the proposed weights or the average to the caller's memory of weights. */
 typedef enum hy_shown { HY_SHOWN_WEIGHTS, HY_SHOWN_CANDIDATE, HY_SHOWN_AVERAGE } hy_shown;
 hy_status hy_custom_show(hy_engine *e, hy_shown shown);

@@ -35,6 +35,7 @@ typedef struct walk {
     hy_store *tiled[SOURCES]; /* NULL: none */
     bool is_changed[SOURCES];
     bool uses_weights, changes_weights;
+    hy_store *written; /* a row beside the weights that is written whole; NULL: none */
     hy_status (*visit)(struct walk *w, const spot *at);
     const void *context;
     int32_t held[SOURCES]; /* the unit that is held now, plus 1; 0: none */
@@ -132,12 +133,18 @@ static hy_status walk_unit(walk *w, int32_t unit) {
     const hy_params *params = &w->e->model->params;
     hy_store *weights = w->uses_weights ? hy_store_of(w->e, HY_ROW_MASTER) : NULL;
     hy_status walked = HY_OK, released = HY_OK;
-    if (weights) HY_TRY(get(w, weights, unit, w->changes_weights));
+    if (w->written) HY_TRY(get(w, w->written, unit, true));
+    if (weights) walked = get(w, weights, unit, w->changes_weights);
+    if (walked != HY_OK) weights = NULL;
     if (weights && unit + 1 < params->units) walked = hy_store_prefetch(weights, unit + 1);
     for (int32_t i = 0; i < params->count && walked == HY_OK; i++) {
         if (params->list[i].unit == unit) walked = walk_param(w, i);
     }
     if (weights) released = release(w, weights, unit, w->changes_weights);
+    if (w->written) {
+        hy_status written = release(w, w->written, unit, true);
+        if (released == HY_OK) released = written;
+    }
     return walked != HY_OK ? walked : released;
 }
 
@@ -398,6 +405,7 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
     walk w = candidate_walk(e, e->device.compute);
     w.changes_weights = candidate_row(e) == HY_ROW_MASTER;
     w.uses_weights |= w.changes_weights;
+    if (!w.changes_weights) w.written = hy_store_of(e, candidate_row(e));
     HY_TRY(walk_all(&w));
     return hy_row_all_gather(e, candidate_row(e));
 }

@@ -160,8 +160,9 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* ---- the norm, while gradients are on the device --------------------------------------------- */
 
-/* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
+/* Gradients in a caller's memory are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
+    if (e->custom && e->custom->types.keeps_weights) return true;
     bool is_alone = !hy_engine_exchanges(e); /* else gradients are not summed over ranks yet */
     return hy_model_has_passes(e->model) && is_alone &&
            hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
@@ -184,7 +185,7 @@ static hy_status prefetch_first(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
-static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
+hy_status hy_update_add_norm(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.dtype);
     bool is_first = unit == e->model->params.units - 1; /* backward begins with the last unit */
@@ -243,7 +244,7 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
         u->hook.before = update_next;
         u->hook.ahead = prefetch_next;
     }
-    if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
+    if (is_last && sums_norm_in_passes(e)) u->hook.after = hy_update_add_norm;
     if (hy_engine_exchanges(e)) {
         u->hook.after = hy_grads_reduce;
         u->hook.fetch = hy_weights_fetch;

@@ -89,6 +89,9 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
  * in the last backward pass or reduces gradients, `fetch` and `await` gather weights of other
  * ranks. NULL: none is needed. */
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch);
+/* Adds the norm of a unit's gradients, in the order from the last unit to the first; the last begins
+ * anew. `engine` is a hy_engine, because it is a hook, too. */
+hy_status hy_update_add_norm(void *engine, hy_stream *stream, int32_t unit);
 /* After the passes: computes norm and clip factor of the gradients times grad_scale. */
 hy_status hy_update_clip(hy_engine *e, double grad_scale);
 hy_status hy_update_prefetch(hy_engine *e); /* copies the first units of the next update ahead */

@@ -178,8 +178,8 @@ void hy_encode_q8_0(const hy_block_row *row, uint8_t *out) {
 static void load_blocks(const hy_block_row *row, int64_t first, int n, float mean_square,
                         hy_groups *g) {
     for (int k = 0; k < HY_LANES; k++) {
-        const float *x = row->x + 32 * (first + k),
-                    *importance = row->importance + 32 * (first + k);
+        int64_t at = 32 * (first + (k < n ? k : 0));
+        const float *x = row->x + at, *importance = row->importance + at;
         for (int i = 0; i < 32; i++) {
             g->x[i][k] = k < n ? x[i] : 0;
             g->weight[i][k] = k < n ? importance[i] * sqrtf(mean_square + x[i] * x[i]) : 0;

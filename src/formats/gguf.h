@@ -5,7 +5,8 @@
  * first), u32 type, u64 offset; padding; the data. A string is a u64 length and its bytes. Offsets
  * count from the start of the data and are multiples of the alignment, as is that start.
  *
- * hy_gguf_open checks the whole header before anything of it is used, with bounded memory. The
+ * hy_gguf_open checks the whole header before anything of it is used, with memory of at
+ * most four times its size (which is below 256 MiB). The
  * writer takes keys, then the list of tensors, then their bytes in that order; the file appears
  * under its name when it is complete and synced. */
 #pragma once
@@ -88,6 +89,9 @@ bool hy_gguf_as_int(const hy_gguf_value *value, size_t i, int64_t *out);
 bool hy_gguf_as_real(const hy_gguf_value *value, size_t i, double *out);
 bool hy_gguf_as_bool(const hy_gguf_value *value, size_t i, bool *out);
 bool hy_gguf_as_string(const hy_gguf_value *value, size_t i, const char **out, size_t *size);
+
+/* Bytes of a value in files, by its kind; of a string, its length. An array has none. */
+extern const uint8_t hy_gguf_kind_bytes[HY_GGUF_KIND_COUNT];
 
 /* ---- gguf_write.c ---------------------------------------------------------------------------- */
 

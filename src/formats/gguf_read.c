@@ -128,7 +128,7 @@ static hy_status take_name(hy_gguf *f, const char *what, size_t most, uint32_t *
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static const uint8_t kind_bytes[HY_GGUF_KIND_COUNT] = {
+const uint8_t hy_gguf_kind_bytes[HY_GGUF_KIND_COUNT] = {
     [HY_GGUF_U8] = 1,  [HY_GGUF_I8] = 1,  [HY_GGUF_U16] = 2, [HY_GGUF_I16] = 2,
     [HY_GGUF_U32] = 4, [HY_GGUF_I32] = 4, [HY_GGUF_F32] = 4, [HY_GGUF_BOOL] = 1,
     [HY_GGUF_U64] = 8, [HY_GGUF_I64] = 8, [HY_GGUF_F64] = 8, [HY_GGUF_STRING] = 8};
@@ -168,7 +168,7 @@ static hy_status take_value(hy_gguf *f, hy_gguf_value *value) {
                    KEY);
         HY_TRY(take(f, &count, sizeof count));
     }
-    size_t size = kind_bytes[value->kind];
+    size_t size = hy_gguf_kind_bytes[value->kind];
     HY_FAIL_IF(count > most_of(f, size), HY_ERR_INPUT,
                "%s: key \"%.200s\" has %llu items, more than the header can hold; the file may be "
                "incomplete",
@@ -472,7 +472,7 @@ size_t hy_gguf_size(const hy_gguf_value *v) { return v ? v->count : 0; }
 /* The bytes of item i in the lowest bytes of the result, zeros above. */
 static uint64_t bits_of(const hy_gguf_value *v, size_t i) {
     uint64_t bits = 0;
-    size_t size = kind_bytes[v->kind];
+    size_t size = hy_gguf_kind_bytes[v->kind];
     memcpy(&bits, v->header + v->at + i * size, size);
     return bits;
 }

@@ -50,12 +50,10 @@ static void begin_value(hy_gguf_keys *keys, const char *key, hy_gguf_kind kind) 
 }
 
 void hy_gguf_put_int(hy_gguf_keys *keys, const char *key, hy_gguf_kind kind, int64_t value) {
-    static const size_t sizes[HY_GGUF_KIND_COUNT] = {
-        [HY_GGUF_U8] = 1,  [HY_GGUF_I8] = 1,  [HY_GGUF_U16] = 2, [HY_GGUF_I16] = 2,
-        [HY_GGUF_U32] = 4, [HY_GGUF_I32] = 4, [HY_GGUF_U64] = 8, [HY_GGUF_I64] = 8};
-    assert(sizes[kind]);
+    assert(kind <= HY_GGUF_I32 || kind == HY_GGUF_U64 || kind == HY_GGUF_I64);
     begin_value(keys, key, kind);
-    hy_text_add_bytes(&keys->bytes, &value, sizes[kind]); /* the low bytes come first */
+    hy_text_add_bytes(&keys->bytes, &value,
+                      hy_gguf_kind_bytes[kind]); /* the low bytes come first */
 }
 
 void hy_gguf_put_f32(hy_gguf_keys *keys, const char *key, double value) {

@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "hub/gguf_load.h"
 #include "hub/hf_export.h"
 #include "model/arch/config_parts.h"
 #include "tokenizer/tokenizer_gguf.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 
 #define LARGEST_SIZE (1 << 24)
 #define USUAL_THETA 10000
@@ -27,22 +29,14 @@ typedef struct key_reader {
 
 /* ---- single values --------------------------------------------------------------------------- */
 
-typedef struct key_name {
-    char text[128];
-} key_name;
-
-static key_name key_of(const key_reader *r, const char *key) {
-    key_name name;
-    snprintf(name.text, sizeof name.text, "%s.%s", r->family->gguf.name, key);
-    return name;
-}
+#define KEY(key) hy_gguf_key_of(r->family, key).text
 
 static const hy_gguf_value *value_of(const key_reader *r, const char *key) {
-    return hy_gguf_get(r->file, key_of(r, key).text);
+    return hy_gguf_get(r->file, KEY(key));
 }
 
 static hy_status refuse(const key_reader *r, const char *key, const char *expected) {
-    return hy_fail(HY_ERR_INPUT, "%s: key %s %s %s", r->path, key_of(r, key).text,
+    return hy_fail(HY_ERR_INPUT, "%s: key %s %s %s", r->path, KEY(key),
                    value_of(r, key) ? "is not" : "is missing; expected", expected);
 }
 
@@ -56,7 +50,10 @@ static hy_status read_size(const key_reader *r, const char *key, int32_t fallbac
         return refuse(r, key, "a whole number from 1 to 16777216");
     for (size_t i = 1; i < hy_gguf_size(value); i++) {
         if (!hy_gguf_as_int(value, i, &each) || each != first)
-            return refuse(r, key, "the same number in all layers, which alone is supported");
+            return hy_fail(HY_ERR_INPUT,
+                           "%s: key %s has different numbers for different layers; only one number "
+                           "for all layers is supported",
+                           r->path, KEY(key));
     }
     *out = (int32_t)first;
     return HY_OK;
@@ -92,8 +89,11 @@ static hy_status read_field(const key_reader *r, const hy_config_field *f) {
     switch (f->kind) {
     case HY_CONFIG_SIZE:
         HY_TRY(read_size(r, f->key, (int32_t)f->fallback, &size));
-        bool is_other = *(int32_t *)at > 0 && size > 0 && *(int32_t *)at != size;
-        if (is_other) return refuse(r, f->key, "the value of another key for the same size");
+        int32_t other = *(int32_t *)at;
+        HY_FAIL_IF(
+            other > 0 && size > 0 && other != size, HY_ERR_INPUT,
+            "%s: key %s is %d, but another key says %d for the same size; both must be equal",
+            r->path, KEY(f->key), size, other);
         if (size > 0) memcpy(at, &size, sizeof size);
         return HY_OK;
     case HY_CONFIG_SWITCH:
@@ -194,6 +194,13 @@ static bool divides(const hy_shape *s, const double *divisors, int32_t count) {
     return true;
 }
 
+static hy_status refuse_factors(const key_reader *r) {
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: rope_freqs.weight has other numbers than the rope scaling of Llama 3; no "
+                   "others are supported",
+                   r->path);
+}
+
 /* rope_freqs.weight divides the frequencies by 1 above high_freq turns in the original context, by
  * the factor below low_freq turns, and between them the inverse is a linear function of the
  * frequency: two pairs there give both limits. Only the limits divided by the original context
@@ -207,10 +214,11 @@ static hy_status read_llama3(const key_reader *r) {
     bool is_plain = true;
     for (int32_t i = 0; i < count; i++) is_plain &= divisors[i] == 1;
     if (is_plain) return HY_OK;
-    HY_FAIL_IF(factor == 1 || s->rope_scaling != HY_ROPE_UNSCALED, HY_ERR_INPUT,
-               "%s: rope_freqs.weight is not of the form of Llama 3, or stands beside another rope "
-               "scaling",
+    HY_FAIL_IF(s->rope_scaling != HY_ROPE_UNSCALED, HY_ERR_INPUT,
+               "%s has both rope_freqs.weight and another rope scaling; only one of them is "
+               "supported",
                r->path);
+    if (factor == 1) return refuse_factors(r);
     s->rope_scaling = HY_ROPE_SCALED_LLAMA3;
     s->rope_factor = factor;
     s->rope_low_freq = 1;
@@ -233,14 +241,7 @@ static hy_status read_llama3(const key_reader *r) {
         s->rope_original_context = (int32_t)fmin(fmax(round(slope * width), 1), LARGEST_SIZE);
         if (divides(s, divisors, count)) return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: rope_freqs.weight is not a rope scaling of Llama 3, which alone is "
-                   "supported there",
-                   r->path);
-}
-
-static double yarn_mscale(double factor, double mscale) {
-    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+    return refuse_factors(r);
 }
 
 /* llama.cpp derives a factor of cosine and sine; attn_factor multiplies it. Its converter stores
@@ -248,12 +249,12 @@ static double yarn_mscale(double factor, double mscale) {
 static hy_status read_yarn(const key_reader *r) {
     hy_shape *s = r->shape;
     hy_rope_options *o = &s->more.rope;
-    double factor, theirs = yarn_mscale(s->rope_factor, 1);
+    double factor, theirs;
     HY_TRY(read_number(r, "rope.scaling.yarn_beta_fast", 0, &o->beta_fast));
     HY_TRY(read_number(r, "rope.scaling.yarn_beta_slow", 0, &o->beta_slow));
     HY_TRY(read_number(r, "rope.scaling.yarn_log_multiplier", 0, &o->mscale_all_dim));
     HY_TRY(read_number(r, "rope.scaling.attn_factor", 1, &factor));
-    if (o->mscale_all_dim > 0) theirs /= yarn_mscale(s->rope_factor, o->mscale_all_dim);
+    theirs = hy_gguf_yarn_factor(s->rope_factor, o->mscale_all_dim);
     HY_TRY(read_number(r, "rope.scaling.yarn_attn_factor", factor * theirs, &theirs));
     if (fabs(hy_shape_rope_attention(s) / theirs - 1) > 1e-6)
         o->attention_factor = as_meant(theirs);
@@ -291,7 +292,7 @@ static hy_status read_scaling(const key_reader *r) {
     if (is_long || has_factors) return read_longrope(r);
     HY_FAIL_IF(!is_yarn && !is_linear && strcmp(type, "none") != 0, HY_ERR_INPUT,
                "%s: %s is %.40s; supported: none, linear, yarn, longrope", r->path,
-               key_of(r, "rope.scaling.type").text, type);
+               KEY("rope.scaling.type"), type);
     bool is_none = !is_yarn && !is_linear;
     if (is_none) s->rope_original_context = 0;
     if (is_none || factor <= 0 || (!is_yarn && factor == 1)) return HY_OK;
@@ -312,7 +313,7 @@ static hy_status read_rope(const key_reader *r) {
         has_share |= f->at == HY_AT(more.rope.share);
     HY_FAIL_IF(rotated > s->head_size || (rotated < s->head_size && !has_share), HY_ERR_INPUT,
                "%s: %s is %d; %s rotates all %d elements of a head", r->path,
-               key_of(r, "rope.dimension_count").text, rotated, r->family->name, s->head_size);
+               KEY("rope.dimension_count"), rotated, r->family->name, s->head_size);
     if (rotated < s->head_size) o->share = (double)rotated / s->head_size;
     if (hy_shape_rotary(s) < rotated) o->share = nextafter(o->share, 1);
     if (period > 0 && period < HY_SLIDING_LAYERS_MAX && s->layers >= period) {
@@ -376,14 +377,14 @@ static hy_status read_tensors(const key_reader *r) {
                table ? "not a table of tokens" : "missing");
     HY_FAIL_IF(s->vocab > 0 && s->vocab != table->shape[0], HY_ERR_INPUT,
                "%s: %s is %d, but tensor token_embd.weight has %lld rows", r->path,
-               key_of(r, "vocab_size").text, s->vocab, (long long)table->shape[0]);
+               KEY("vocab_size"), s->vocab, (long long)table->shape[0]);
     HY_FAIL_IF((size_t)s->layers > hy_gguf_count(r->file), HY_ERR_INPUT,
-               "%s: %s is %d, but the file has only %zu tensors", r->path,
-               key_of(r, "block_count").text, s->layers, hy_gguf_count(r->file));
+               "%s: %s is %d, but the file has only %zu tensors", r->path, KEY("block_count"),
+               s->layers, hy_gguf_count(r->file));
     bool is_causal = true;
     hy_gguf_as_bool(value_of(r, "attention.causal"), 0, &is_causal);
     HY_FAIL_IF(!is_causal, HY_ERR_INPUT, "%s: %s is false; only causal attention is supported",
-               r->path, key_of(r, "attention.causal").text);
+               r->path, KEY("attention.causal"));
     s->vocab = (int32_t)table->shape[0];
     s->has_tied_head = !has_tensor(r, "output.weight");
     s->has_qkv_bias = has_tensor(r, "blk.0.attn_q.bias") || has_tensor(r, "blk.0.attn_qkv.bias");
@@ -498,22 +499,25 @@ hy_status hy_gguf_config_json(const char *path, hy_text *out) {
     hy_gguf_as_int(hy_gguf_get(file, "tokenizer.ggml.eos_token_id"), 0, &ids[1]);
     hy_gguf_close(file);
     for (int i = 0; i < 2; i++) {
-        if (ids[i] >= config.shape.vocab) ids[i] = -1;
+        if (ids[i] < 0 || ids[i] >= config.shape.vocab) ids[i] = -1;
     }
     hy_hf_tokens tokens = {.bos = (int32_t)ids[0], .eos = (int32_t)ids[1]};
     return hy_hf_config_write(&config.shape, config.dtype, NULL, &tokens, out);
 }
 
 hy_status hy_gguf_put_side_files(const char *path, const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+    static const char *const names[] = {HY_SOURCE_NAME, "tokenizer.json", "tokenizer_config.json",
                                         "generation_config.json"};
+    char pieces[HY_HF_PATH_MAX] = "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         hy_text text = {0};
         hy_status status = hy_gguf_tokenizer_json(path, names[i], &text);
         if (status == HY_OK && text.size > 0)
             status = hy_hf_put_file(folder, names[i], text.data, text.size);
+        if (status == HY_OK && text.size > 0 && i == 0)
+            status = hy_path_join(pieces, sizeof pieces, folder, HY_SOURCE_NAME);
         hy_text_free(&text);
         HY_TRY(status);
     }
-    return HY_OK;
+    return pieces[0] ? hy_hf_publish_pieces(pieces, folder) : HY_OK;
 }

@@ -1,15 +1,15 @@
 /* gguf_export.c: writes a file for llama.cpp. See gguf_export.h.
  *
  * Tensors are cut into pieces of whole rows. One thread at a time reads the next piece; threads
- * encode their pieces at the same time, and write them in order (base/in_order.h). Memory: a few
- * pieces per thread. */
+ * encode their pieces at the same time, and write them in order (base/in_order.h). Memory: one
+ * piece for each of at most MOST_THREADS threads, which is 768 MiB; with calibration also the second
+ * moments of one matrix. */
 #include "hub/gguf_export.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -21,10 +21,12 @@
 #include "hub/gguf_tokenizer.h"
 #include "hub/hf_config.h"
 #include "hub/rounding.h"
+#include "kernels/cpu/machine.h"
 #include "model/param_names.h"
 
 #define PIECE (1 << 20) /* elements at a time */
-#define QUANTISATION 2  /* the version of the block formats */
+#define MOST_THREADS 64
+#define QUANTISATION 2 /* the version of the block formats */
 #define LARGEST_F16 65504.0f
 
 typedef struct export_job {
@@ -42,7 +44,9 @@ typedef struct export_job {
     int64_t done, total; /* elements */
     hy_error failure;    /* of reading */
     int32_t end;         /* the tensor before which this pass over pieces ends */
-    hy_moments moments;  /* of their parameter; size 0: rounded to nearest */
+    int threads;
+    hy_moments moments;     /* of their parameter; size 0: rounded to nearest */
+    hy_tensor_costs *costs; /* to fill; NULL: none */
 } export_job;
 
 /* Some rows of a tensor. */
@@ -52,6 +56,7 @@ typedef struct piece {
     int64_t rows;
     float *numbers, *paired;
     char *bytes;
+    hy_rounding_cost cost;
 } piece;
 
 /* ---- names and types ------------------------------------------------------------------------- */
@@ -145,8 +150,11 @@ static hy_status list_adapters(export_job *e) {
     return status;
 }
 
-/* The types of a mix; adapters have one type for all. */
-static hy_block_type type_of(const export_job *e, const hy_hf_name *name) {
+/* The types of a mix, or of a list; adapters have one type for all. */
+static hy_block_type type_of(const export_job *e, int32_t i) {
+    const hy_hf_name *name = &e->names[i];
+    const hy_tensor_costs *given = e->w->moments ? e->w->moments->costs : NULL;
+    if (given && given->list) return given->list[i].type;
     const hy_shape *s = &e->shape;
     const hy_gguf_arch *arch = &hy_family_of(s->arch)->gguf;
     hy_gguf_mix_model model = {.architecture = arch->name,
@@ -162,6 +170,21 @@ static hy_block_type type_of(const export_job *e, const hy_hf_name *name) {
     return fits ? e->mix->type : HY_BLOCK_F16;
 }
 
+/* A list that the export fills. */
+static hy_status begin_costs(export_job *e) {
+    hy_tensor_costs *costs = e->w->moments ? e->w->moments->costs : NULL;
+    if (!costs || costs->list) return HY_OK;
+    costs->list = calloc((size_t)e->count, sizeof *costs->list);
+    if (!costs->list) return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of tensors");
+    costs->count = e->count;
+    e->costs = costs;
+    for (int32_t i = 0; i < e->count; i++) {
+        costs->list[i].type = e->tensors[i].type;
+        costs->list[i].elements = e->names[i].rows * e->names[i].cols;
+    }
+    return HY_OK;
+}
+
 static hy_status list_tensors(export_job *e) {
     HY_TRY(hy_gguf_list_names(&e->shape, e->w->params, &e->names, &e->count));
     if (e->w->is_adapter) HY_TRY(list_adapters(e));
@@ -171,7 +194,7 @@ static hy_status list_tensors(export_job *e) {
     for (int32_t i = 0; i < e->count; i++) {
         const hy_hf_name *name = &e->names[i];
         e->tensors[i] = (hy_gguf_tensor){.name = name->name,
-                                         .type = type_of(e, name),
+                                         .type = type_of(e, i),
                                          .ndim = name->ndim,
                                          .shape = {name->rows, name->cols}};
         e->total += name->rows * name->cols;
@@ -179,7 +202,7 @@ static hy_status list_tensors(export_job *e) {
     for (int i = 0; i < e->made_count; i++)
         e->tensors[e->count + i] =
             (hy_gguf_tensor){.name = e->made[i].name, .ndim = 1, .shape = {e->made[i].count}};
-    return HY_OK;
+    return begin_costs(e);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -265,8 +288,9 @@ static hy_status encode_piece(void *context, void *slot) {
     for (int64_t i = 0; i < count && offset != 0; i++) numbers[i] += offset;
     bool is_vector = name->ndim == 1;
     hy_status status = HY_OK;
+    p->cost = (hy_rounding_cost){0};
     if (e->moments.size > 0 && hy_block_traits_of(type)->elements > 1)
-        status = hy_round_rows(type, numbers, p->rows, &e->moments, 1, p->bytes);
+        status = hy_round_rows(type, numbers, p->rows, &e->moments, p->bytes, &p->cost);
     else
         hy_blocks_encode(type, numbers, is_vector ? 1 : p->rows, is_vector ? count : name->cols,
                          NULL, p->bytes);
@@ -284,6 +308,10 @@ static hy_status write_piece(void *context, void *slot, bool is_caller) {
     int64_t count = p->rows * e->names[p->tensor].cols;
     HY_TRY(hy_gguf_put(e->out, p->bytes, hy_blocks_bytes(e->tensors[p->tensor].type, count)));
     e->done += count;
+    if (e->costs) {
+        e->costs->list[p->tensor].cost.error += p->cost.error;
+        e->costs->list[p->tensor].cost.signal += p->cost.signal;
+    }
     if (is_caller && observer && observer->on_progress)
         observer->on_progress(observer->user, "writing", (double)e->done / (double)e->total);
     return HY_OK;
@@ -327,15 +355,16 @@ static hy_status write_parameters(export_job *e, const hy_in_order *job) {
         int32_t param = e->names[e->at].param;
         for (e->end = e->at; e->end < e->count && e->names[e->end].param == param;) e->end++;
         hy_moments_fini(&e->moments);
-        HY_TRY(source->factored(source->context, &e->w->params->list[param], &e->moments));
+        HY_TRY(hy_moments_take(source, &e->w->params->list[param], e->threads, e->w->observer,
+                               &e->moments));
         HY_TRY(hy_in_order_run(job));
     }
     return HY_OK;
 }
 
 static hy_status write_tensors(export_job *e) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int32_t workers = cores < 1 ? 1 : cores > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)cores;
+    e->threads = e->w->threads > 0 ? e->w->threads : hy_machine_threads();
+    int32_t workers = e->threads < MOST_THREADS ? e->threads : MOST_THREADS;
     piece *pieces;
     HY_TRY(make_pieces(e, workers, &pieces));
     hy_in_order job = {.context = e,

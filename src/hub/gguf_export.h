@@ -3,9 +3,6 @@
 
 #include "hub/hf_export.h"
 
-/* The types that a file can have, for messages. */
-#define HY_GGUF_TYPES "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k"
-
 /* HY_ERR_INPUT names an unknown type and the accepted ones. */
 hy_status hy_gguf_check_type(const char *type, bool is_adapter);
 

@@ -60,13 +60,7 @@ static hy_block_type wanted_type(const hy_gguf_mix *mix, const hy_gguf_mix_model
         if (is_larger) return HY_BLOCK_Q6_K;
         return is_70b(model) && type == HY_BLOCK_Q4_K ? HY_BLOCK_Q5_K : type;
     }
-    if (strstr(name, "ffn_down")) {
-        if (is_larger) return HY_BLOCK_Q6_K;
-        bool is_early = model->has_importance && layer < model->layers / 8;
-        if (is_early && type == HY_BLOCK_Q4_0) return HY_BLOCK_Q4_1;
-        if (is_early && type == HY_BLOCK_Q5_0) return HY_BLOCK_Q5_1;
-    }
-    return type;
+    return strstr(name, "ffn_down") && is_larger ? HY_BLOCK_Q6_K : type;
 }
 
 hy_block_type hy_gguf_mix_type(const hy_gguf_mix *mix, const hy_gguf_mix_model *model,
@@ -79,4 +73,49 @@ hy_block_type hy_gguf_mix_type(const hy_gguf_mix *mix, const hy_gguf_mix_model *
     if (type == HY_BLOCK_Q5_K) type = HY_BLOCK_Q5_1;
     if (type == HY_BLOCK_Q6_K) type = HY_BLOCK_Q8_0;
     return is_cut_by(type, cols) ? type : HY_BLOCK_F16;
+}
+
+/* ---- larger types ---------------------------------------------------------------------------- */
+
+static const struct step {
+    hy_block_type from, to;
+    double left; /* of the error */
+} steps[] = {
+    {HY_BLOCK_Q4_0, HY_BLOCK_Q5_0, 0.25},      {HY_BLOCK_Q4_1, HY_BLOCK_Q5_1, 0.25},
+    {HY_BLOCK_Q5_0, HY_BLOCK_Q8_0, 0.25 / 16}, {HY_BLOCK_Q5_1, HY_BLOCK_Q8_0, 0.25 / 16},
+    {HY_BLOCK_Q4_K, HY_BLOCK_Q5_K, 0.25},      {HY_BLOCK_Q5_K, HY_BLOCK_Q6_K, 0.25},
+    {HY_BLOCK_Q6_K, HY_BLOCK_Q8_0, 0.25 / 4},
+};
+
+/* The step of a tensor with the largest gain for each of at most `bytes`; NULL: none. */
+static const struct step *find_step(const hy_tensor_costs *costs, uint64_t bytes, int32_t *tensor,
+                                    uint64_t *added) {
+    const struct step *best = NULL;
+    double most = 0;
+    for (int32_t i = 0; i < costs->count; i++) {
+        const hy_tensor_cost *t = &costs->list[i];
+        for (size_t k = 0; k < sizeof steps / sizeof *steps && t->cost.signal > 0; k++) {
+            if (steps[k].from != t->type) continue;
+            uint64_t more =
+                hy_blocks_bytes(steps[k].to, t->elements) - hy_blocks_bytes(t->type, t->elements);
+            double gain = t->cost.error / t->cost.signal * (1 - steps[k].left) / (double)more;
+            if (more > bytes || gain <= most) continue;
+            most = gain;
+            best = &steps[k];
+            *tensor = i;
+            *added = more;
+        }
+    }
+    return best;
+}
+
+int32_t hy_gguf_raise(hy_tensor_costs *costs, uint64_t bytes) {
+    int32_t tensor = 0, count = 0;
+    uint64_t added = 0;
+    for (const struct step *s; (s = find_step(costs, bytes, &tensor, &added)); bytes -= added) {
+        costs->list[tensor].type = s->to;
+        costs->list[tensor].cost.error *= s->left;
+        count++;
+    }
+    return count;
 }

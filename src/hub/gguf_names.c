@@ -123,6 +123,12 @@ hy_status hy_gguf_check(const hy_shape *s, const hy_observer *observer) {
                   "llama.cpp has no sliding window for %s: beyond %d tokens it computes something "
                   "else",
                   family->name, s->sliding_window);
+    if (!s->is_gated && s->more.function == HY_MLP_GELU)
+        hy_say_to(
+            observer, HY_WARNING,
+            "llama.cpp computes gelu of %s by its tanh form, and the model has the exact one: "
+            "logits differ a little",
+            family->name);
     if (s->rope_scaling == HY_ROPE_SCALED_DYNAMIC)
         hy_say_to(observer, HY_WARNING,
                   "llama.cpp has no dynamic rope scaling: the file's context is the original one, "
@@ -133,20 +139,17 @@ hy_status hy_gguf_check(const hy_shape *s, const hy_observer *observer) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-typedef struct key_name {
-    char text[96];
-} key_name;
-
-static key_name key_of(const hy_shape *s, const char *key) {
-    key_name name;
-    snprintf(name.text, sizeof name.text, "%s.%s", hy_family_of(s->arch)->gguf.name, key);
+hy_gguf_key_name hy_gguf_key_of(const hy_family *family, const char *key) {
+    hy_gguf_key_name name;
+    snprintf(name.text, sizeof name.text, "%s.%s", family->gguf.name, key);
     return name;
 }
-#define KEY(key) key_of(s, key).text
+#define KEY(key) hy_gguf_key_of(hy_family_of(s->arch), key).text
 
 static void put_field(const hy_shape *s, const hy_config_field *f, hy_gguf_keys *keys) {
     int32_t size;
     double number;
+    bool is_on;
     switch (f->kind) {
     case HY_CONFIG_SIZE:
         memcpy(&size, (const char *)s + f->at, sizeof size);
@@ -154,7 +157,10 @@ static void put_field(const hy_shape *s, const hy_config_field *f, hy_gguf_keys 
             size = s->rope_original_context;
         hy_gguf_put_int(keys, KEY(f->key), HY_GGUF_U32, size);
         break;
-    case HY_CONFIG_SWITCH: hy_gguf_put_bool(keys, KEY(f->key), *((const bool *)s + f->at)); break;
+    case HY_CONFIG_SWITCH:
+        memcpy(&is_on, (const char *)s + f->at, sizeof is_on);
+        hy_gguf_put_bool(keys, KEY(f->key), is_on);
+        break;
     case HY_CONFIG_POSITIONS:
         hy_gguf_put_bool(keys, KEY(f->key), hy_shape_rope(s, 0) != HY_ROPE_ABSENT);
         break;
@@ -169,20 +175,23 @@ static double yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* llama.cpp derives a factor of cosine and sine for yarn; attn_factor multiplies it. */
+double hy_gguf_yarn_factor(double factor, double multiplier) {
+    double whole = yarn_mscale(factor, 1);
+    return multiplier > 0 ? whole / yarn_mscale(factor, multiplier) : whole;
+}
+
 static void put_yarn(const hy_shape *s, hy_gguf_keys *keys) {
     const hy_rope_options *o = &s->more.rope;
-    double theirs = yarn_mscale(s->rope_factor, 1);
-    if (hy_family_of(s->arch)->gguf.rope & HY_GGUF_YARN_LIMITS) {
+    bool has_limits = hy_family_of(s->arch)->gguf.rope & HY_GGUF_YARN_LIMITS;
+    if (has_limits) {
         if (o->beta_fast > 0)
             hy_gguf_put_f32(keys, KEY("rope.scaling.yarn_beta_fast"), o->beta_fast);
         if (o->beta_slow > 0)
             hy_gguf_put_f32(keys, KEY("rope.scaling.yarn_beta_slow"), o->beta_slow);
-        if (o->mscale_all_dim > 0) {
+        if (o->mscale_all_dim > 0)
             hy_gguf_put_f32(keys, KEY("rope.scaling.yarn_log_multiplier"), o->mscale_all_dim);
-            theirs /= yarn_mscale(s->rope_factor, o->mscale_all_dim);
-        }
     }
+    double theirs = hy_gguf_yarn_factor(s->rope_factor, has_limits ? o->mscale_all_dim : 0);
     double missing = hy_shape_rope_attention(s) / theirs;
     if (fabs(missing - 1) > 1e-9) hy_gguf_put_f32(keys, KEY("rope.scaling.attn_factor"), missing);
 }

@@ -12,12 +12,21 @@
 /* The keys of all architectures that are members of a shape; before a key comes the name of the
  * architecture and a dot. Ends with {0}. */
 extern const hy_config_field hy_gguf_fields[];
+/* A key with that name. */
+typedef struct hy_gguf_key_name {
+    char text[128];
+} hy_gguf_key_name;
+hy_gguf_key_name hy_gguf_key_of(const hy_family *family, const char *key);
 /* The key of norm_eps, without that name. */
 const char *hy_gguf_norm_key(const hy_shape *shape);
 
 /* HY_ERR_INPUT if llama.cpp cannot run such a model, with the reason. The observer is
- * warned if it runs the model differently beyond some length. */
+ * warned if it runs the model differently beyond some length, or with another gelu. */
 hy_status hy_gguf_check(const hy_shape *shape, const hy_observer *observer);
+
+/* What llama.cpp multiplies cosine and sine with for yarn, before attn_factor. multiplier:
+ * yarn_log_multiplier; 0: none. */
+double hy_gguf_yarn_factor(double factor, double multiplier);
 
 /* Adds the keys that describe the shape, without those of the tokenizer. */
 void hy_gguf_put_shape(const hy_shape *shape, hy_gguf_keys *keys);

@@ -18,8 +18,6 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
-#define BLANK "\xE2\x96\x81" /* how SentencePiece spells a blank */
-
 typedef struct vocabulary {
     const char *path; /* of the tokenizer */
     const hy_observer *observer;
@@ -30,7 +28,8 @@ typedef struct vocabulary {
     bool has_prefix;          /* a blank comes before a text */
     int32_t count;            /* ids of the model */
     uint8_t *types;           /* (count) */
-    float *scores;            /* (count) */
+    bool *has_blanks; /* (count) U+2581 in this added token stands for a blank of the text */
+    float *scores;    /* (count) */
 } vocabulary;
 
 static const char *text_of(const hy_json_node *object, const char *key) {
@@ -115,11 +114,26 @@ static hy_status find_split(vocabulary *v, const hy_text *normal, const hy_text 
         hy_say_to(v->observer, HY_NOTE,
                   "the tokenizer brings text into form NFC; llama.cpp does not, so it may read "
                   "decomposed letters as other tokens");
-    for (const hy_gguf_split *s = hy_gguf_splits; s->name && !v->split; s++) {
+    const hy_gguf_split *found = NULL;
+    bool has_steps = false;
+    for (const hy_gguf_split *s = hy_gguf_splits; s->name; s++) {
         if (strcmp(s->steps, hy_text_string(split)) != 0) continue;
-        if (s->ignores_merges == ignores_merges) v->split = s->name;
+        has_steps = true;
+        if (s->ignores_merges != ignores_merges) continue;
+        if (!found || (found->has_nfc != has_nfc && s->has_nfc == has_nfc)) found = s;
     }
-    return v->split ? HY_OK : refuse_steps(v, "pre_tokenizer", split);
+    if (!has_steps) return refuse_steps(v, "pre_tokenizer", split);
+    HY_FAIL_IF(!found, HY_ERR_INPUT,
+               "%s: llama.cpp cannot compute these tokens: the tokenizer has ignore_merges %s, but "
+               "llama.cpp has its pre_tokenizer only with %s",
+               v->path, ignores_merges ? "true" : "false", ignores_merges ? "false" : "true");
+    if (strstr(found->steps, "\\p{M}"))
+        hy_say_to(
+            v->observer, HY_NOTE,
+            "llama.cpp splits words at combining marks, and the tokenizer does not, so a text "
+            "with marks may have other tokens there");
+    v->split = found->name;
+    return HY_OK;
 }
 
 /* SentencePiece: blanks become U+2581, and perhaps one is put before a text. */
@@ -131,16 +145,28 @@ static hy_status find_blanks(vocabulary *v, const hy_text *normal, const hy_text
     v->split = "default";
     if (strncmp(n, "SentencePiece", 13) == 0 && !*s) {
         bool is_plain = strcmp(n, "SentencePiece\n") == 0;
+        bool collapses = is_on(library, "remove_extra_whitespaces", false);
         v->has_prefix = is_on(library, "add_dummy_prefix", false);
+        HY_FAIL_IF(collapses && !v->has_prefix, HY_ERR_INPUT,
+                   "%s: llama.cpp cannot compute these tokens: remove_extra_whitespaces needs "
+                   "add_dummy_prefix there",
+                   v->path);
         return is_unigram || is_plain ? HY_OK : refuse_steps(v, "normalizer", normal);
     }
-    bool is_replaced = strcmp(n, "Replace \" \" " BLANK "\n") == 0;
-    bool is_prefixed = strcmp(n, "Prepend " BLANK "\nReplace \" \" " BLANK "\n") == 0;
-    bool is_metaspace = !*n && strncmp(s, "Metaspace " BLANK " ", 14) == 0;
+    bool is_replaced = strcmp(n, "Replace \" \" " HY_BLANK "\n") == 0;
+    bool is_prefixed = strcmp(n, "Prepend " HY_BLANK "\nReplace \" \" " HY_BLANK "\n") == 0;
+    bool is_metaspace = !*n && strncmp(s, "Metaspace " HY_BLANK " ", 14) == 0;
     bool splits = *s && !is_metaspace && strcmp(s, "Split \" \" MergedWithPrevious\n") != 0;
     if (!is_replaced && !is_prefixed && !is_metaspace) return refuse_steps(v, "normalizer", normal);
     if (splits) return refuse_steps(v, "pre_tokenizer", split);
     v->has_prefix = is_prefixed || (is_metaspace && strcmp(s + 14, "never\n") != 0);
+    if (v->has_prefix && is_metaspace)
+        hy_say_to(v->observer, HY_WARNING,
+                  "llama.cpp puts a blank before every text%s; the tokenizer puts none before a "
+                  "text that begins with a blank",
+                  strcmp(s + 14, "first\n") == 0 ? " and after every special token (the tokenizer: "
+                                                   "only at the start)"
+                                                 : "");
     return HY_OK;
 }
 
@@ -180,6 +206,30 @@ static bool looks_special(const char *text) {
            is_between(text, "<\xEF\xBD\x9C", "\xEF\xBD\x9C>") || is_between(text, "<unused", ">");
 }
 
+/* A piece that no map of characters changes, as far as one can see. */
+static bool is_plain(const char *text) {
+    for (; *text > ' ' && *text < 127; text++) {
+        if (*text >= 'A' && *text <= 'Z') return false;
+    }
+    return !*text;
+}
+
+/* The type of an added token. llama.cpp cuts a text at those that are not normal, and may put a
+ * blank before each part; a normaliser puts one before the whole text. In Unigram, user-defined
+ * pieces compete by their scores, which a normal piece does as well. */
+static hy_gguf_token_type type_of_added(const vocabulary *v, const hy_json_node *added) {
+    const char *text = text_of(added, "content");
+    bool is_special = is_on(added, "special", false);
+    bool is_inside = !is_special && is_on(added, "normalized", true) && v->has_prefix &&
+                     hy_json_type_of(hy_json_get(v->root, "normalizer")) != HY_JSON_NULL;
+    bool is_unigram = strcmp(v->kind, "t5") == 0;
+    if (is_unigram && !is_special && is_plain(text)) return HY_GGUF_TOKEN_NORMAL;
+    if (is_inside)
+        hy_say_to(v->observer, HY_WARNING,
+                  "llama.cpp puts a blank after the token %s; the tokenizer does not", text);
+    return is_special || looks_special(text) ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
+}
+
 static void set_types(vocabulary *v) {
     const hy_json_node *added = hy_json_first(hy_json_get(v->root, "added_tokens"));
     bool has_bytes = is_on(v->model, "byte_fallback", false), has_warned = false;
@@ -194,9 +244,10 @@ static void set_types(vocabulary *v) {
     for (; added; added = hy_json_next(added)) {
         const char *text = text_of(added, "content");
         int32_t id = hy_tokenizer_find(v->tokens, text);
-        bool is_special = is_on(added, "special", false) || looks_special(text);
         if (id < 0 || id >= v->count) continue;
-        v->types[id] = is_special ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
+        v->types[id] = type_of_added(v, added);
+        v->has_blanks[id] = v->types[id] == HY_GGUF_TOKEN_USER_DEFINED &&
+                            strcmp(v->kind, "llama") == 0 && is_on(added, "normalized", true);
         bool strips = is_on(added, "lstrip", false) || is_on(added, "rstrip", false) ||
                       is_on(added, "single_word", false);
         if (strips && !has_warned)
@@ -336,12 +387,26 @@ static hy_status set_scores(vocabulary *v) {
         uint8_t type = v->types[id];
         bool is_added = type == HY_GGUF_TOKEN_CONTROL || type == HY_GGUF_TOKEN_USER_DEFINED;
         if (!isnan(v->scores[id])) continue;
+        if (scores && type == HY_GGUF_TOKEN_NORMAL) /* an unused piece of Unigram */
+            v->types[id] = type = HY_GGUF_TOKEN_UNUSED;
         v->scores[id] = type == HY_GGUF_TOKEN_UNUSED ? -10000 : is_added ? -1000 : 0;
     }
     return HY_OK;
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
+
+/* llama.cpp looks for user-defined tokens before blanks become U+2581. */
+static void put_with_blanks(const char *text, hy_gguf_keys *keys) {
+    hy_text spelled = {0};
+    for (const char *at; (at = strstr(text, HY_BLANK)); text = at + strlen(HY_BLANK)) {
+        hy_text_add_bytes(&spelled, text, (size_t)(at - text));
+        hy_text_add(&spelled, " ");
+    }
+    hy_text_add(&spelled, text);
+    hy_gguf_put_string(keys, NULL, hy_text_string(&spelled));
+    hy_text_free(&spelled);
+}
 
 static void put_tokens(const vocabulary *v, hy_gguf_keys *keys) {
     hy_gguf_open_array(keys, "tokenizer.ggml.tokens", HY_GGUF_STRING, (uint64_t)v->count);
@@ -350,7 +415,9 @@ static void put_tokens(const vocabulary *v, hy_gguf_keys *keys) {
         size_t size;
         const char *text = hy_tokenizer_token(v->tokens, id, &size);
         snprintf(pad, sizeof pad, "[PAD%d]", id);
-        if (text)
+        if (text && v->has_blanks[id])
+            put_with_blanks(text, keys);
+        else if (text)
             hy_gguf_put_bytes(keys, NULL, text, size);
         else
             hy_gguf_put_string(keys, NULL, pad);
@@ -456,8 +523,9 @@ static hy_status put_vocabulary(vocabulary *v, const char *source, hy_gguf_keys 
                "in Unigram",
                v->path);
     v->types = calloc((size_t)v->count, sizeof *v->types);
+    v->has_blanks = calloc((size_t)v->count, sizeof *v->has_blanks);
     if (has_scores) v->scores = calloc((size_t)v->count, sizeof *v->scores);
-    if (!v->types || (has_scores && !v->scores))
+    if (!v->types || !v->has_blanks || (has_scores && !v->scores))
         return hy_fail(HY_ERR_MEMORY, "not enough memory for %d tokens", v->count);
     set_types(v);
     if (has_scores) HY_TRY(set_scores(v));
@@ -600,6 +668,7 @@ hy_status hy_gguf_put_tokenizer(const hy_hf_writing *w, int32_t vocab, hy_gguf_k
     hy_tokenizer_close(v.tokens);
     hy_json_free(v.json);
     free(v.types);
+    free(v.has_blanks);
     free(v.scores);
     return status;
 }

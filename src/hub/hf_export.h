@@ -30,6 +30,7 @@ typedef struct hy_hf_writing {
     bool is_adapter;  /* a PEFT folder: only adapters and modules trained whole */
     const char *base; /* the base model's name in that folder */
     const struct hy_moments_source *moments; /* for a file of llama.cpp: calibration; NULL: none */
+    int threads;                             /* that encode such a file; 0: one per core */
     const hy_observer *observer; /* is warned if the architecture differs from the source's */
 } hy_hf_writing;
 

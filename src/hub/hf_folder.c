@@ -154,9 +154,11 @@ static hy_status find_file(const char *folder, char *const *names, size_t count,
         status = hy_fail(HY_ERR_INPUT, "%s contains %d model files; name one of them: %s", folder,
                          files, hy_text_string(&found));
     hy_text_free(&found);
-    HY_FAIL_IF(files == 0, HY_ERR_INPUT,
-               "%s has no config.json; a model folder contains config.json and model.safetensors",
-               folder);
+    HY_FAIL_IF(
+        files == 0, HY_ERR_INPUT,
+        "%s has no config.json; a model folder contains config.json and model.safetensors, or "
+        "one GGUF file",
+        folder);
     return status;
 }
 

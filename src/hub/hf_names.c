@@ -71,7 +71,7 @@ hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy
             *name = (hy_hf_name){.param = p,
                                  .row = row,
                                  .rows = rows[i],
-                                 .cols = param->ndim == 2 ? param->shape[1] : 1,
+                                 .cols = hy_param_width(param),
                                  .ndim = param->ndim,
                                  .is_transposed = modules->is_transposed && param->ndim == 2,
                                  .head_size = modules->is_by_head ? shape->head_size : 0};

@@ -229,7 +229,7 @@ static const struct {
 static void add_llama2c(const hy_model *model, int32_t index, size_t row_of_table,
                         hy_weight_files *out) {
     const hy_param *param = &model->params.list[index];
-    int64_t cols = param->ndim == 2 ? param->shape[1] : 1, row = 0;
+    int64_t cols = hy_param_width(param), row = 0;
     bool is_layered = param->unit >= 1 && param->unit <= model->shape.layers;
     uint64_t layer = is_layered ? (uint64_t)param->unit - 1 : 0;
     for (int i = 0; i < llama2c_kinds[row_of_table].count; i++) {

@@ -94,7 +94,7 @@ static hy_status describe_pieces(const char *path, const char *class, hy_text *o
     hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "tokenizer_class", class ? class : "PreTrainedTokenizerFast");
-    if (!class) hy_json_put_string(&w, HY_SOURCE_FILE, "tokenizer.model");
+    if (!class) hy_json_put_string(&w, HY_SOURCE_FILE, HY_SOURCE_NAME);
     hy_json_put_bool(&w, "add_bos_token", false);
     hy_json_put_bool(&w, "add_eos_token", false);
     hy_json_put_string(&w, "bos_token", hy_tokenizer_token(t, hy_tokenizer_bos(t), NULL));
@@ -151,7 +151,7 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     HY_TRY(hy_path_parent(beside, sizeof beside, path));
     bool is_converted = hy_vocab_files_are_named(path),
          has_pieces = hy_sentencepiece_is_named(path);
-    const char *name = has_pieces ? "tokenizer.model" : "tokenizer.json";
+    const char *name = has_pieces ? HY_SOURCE_NAME : "tokenizer.json";
     HY_TRY(is_converted ? convert(path, folder) : hy_hf_copy_file(path, folder, name));
     if (has_pieces) HY_TRY(keep_template(folder));
     /* The file that names bos and eos may be in the same folder. */

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/say.h"
-#include "kernels/cpu/machine.h"
 
 /* A matrix of the current unit. */
 typedef struct watched {
@@ -106,10 +105,9 @@ static hy_status run_until(hy_calibration *c, int32_t unit) {
 }
 
 /* The parameter is one of an export's model, which may have other parameters beside it. */
-static hy_status factored(void *context, const hy_param *of, hy_moments *out) {
+static hy_status measure(void *context, const hy_param *of, hy_moments *out) {
     hy_calibration *c = context;
     hy_backend *b = backend_of(c);
-    int threads = (int)c->model->settings.threads;
     *out = (hy_moments){0};
     if (!hy_linear_bit(of->kind)) return HY_OK;
     HY_FAIL_IF(of->unit < c->unit, HY_ERR_STATE, "calibration has passed unit %d", (int)of->unit);
@@ -120,14 +118,13 @@ static hy_status factored(void *context, const hy_param *of, hy_moments *out) {
         if (c->matrices[i].param != param) continue;
         HY_TRY(hy_moments_init(out, from->shape[1]));
         HY_TRY(b->copy(c->input.stream, out->u, from->data, hy_tensor_bytes(from)));
-        HY_TRY(b->stream_sync(c->input.stream));
-        return hy_moments_factor(out, threads > 0 ? threads : hy_machine_threads());
+        return b->stream_sync(c->input.stream);
     }
     return hy_fail(HY_ERR_STATE, "no matmul with %s was computed", of->name);
 }
 
 hy_moments_source hy_calibration_source(hy_calibration *c) {
-    return (hy_moments_source){.context = c, .factored = factored};
+    return (hy_moments_source){.context = c, .measure = measure};
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -104,6 +104,23 @@ static int32_t slices_for(const hy_used_model *m, int64_t batch, int64_t tokens)
     return slices > 1 ? (int32_t)slices : 1;
 }
 
+/* Plans a pass. With mlp_chunks = 0 it has whole mlps, unless it then takes half of the device,
+ * where the weights need room too. */
+static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_options *options,
+                           hy_batch_plan **plan, hy_plan_work *work) {
+    for (bool is_open = options->mlp_chunks == 0;; is_open = false) {
+        HY_TRY(hy_batch_plan_create(e->model, e->device.backend, options, plan));
+        *work = (hy_plan_work){0};
+        hy_work_add(work, *plan);
+        hy_work_total(work, spec, 0);
+        if (!is_open || !spec->budget || hy_plan_work_bytes(work) <= spec->budget / 2) break;
+        hy_batch_plan_destroy(*plan);
+        options->mlp_chunks = options->batch * options->seq / HY_MLP_ROWS;
+    }
+    e->work->eval[hy_plan_index(options->dtype)] = *plan;
+    return HY_OK;
+}
+
 hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **plan,
                            char from[HY_PATH_MAX]) {
     hy_engine *e = m->engine;
@@ -129,11 +146,8 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
                              .mlp_chunks = (int32_t)s->train.mlp_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
     options.slices = slices_for(m, batch, tokens);
-    HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
-    e->work->eval[hy_plan_index(dtype)] = *plan;
-    hy_plan_work work = {0};
-    hy_work_add(&work, *plan);
-    hy_work_total(&work, &spec, 0);
+    hy_plan_work work;
+    HY_TRY(plan_pass(e, &spec, &options, plan, &work));
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, &work, *plan);
 }
@@ -227,19 +241,24 @@ hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer
     return HY_OK;
 }
 
-/* ---- a merged model -------------------------------------------------------------------------- */
+/* ---- exported and merged models -------------------------------------------------------------- */
 
-static hy_status configure_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
-                                 hy_config **out) {
+hy_status hy_measured_configure(const hy_measured *what, const char *data, hy_config **out) {
     char batches[32];
+    const hy_merge_options *o = &what->how;
+    const char *file = what->file;
     snprintf(batches, sizeof batches, "%lld", (long long)o->eval_batches);
     const char *const pairs[][2] = {{"eval.eval_batches", o->eval_batches > 0 ? batches : NULL},
-                                    {"data", o->data},
+                                    {"data", data},
                                     {"device", o->device},
-                                    {"lora.base", o->base},
-                                    {"train.frozen_dtype", as_files ? "auto" : NULL}};
+                                    {"lora.base", file ? NULL : o->base},
+                                    {"lora.lora", file ? "false" : NULL},
+                                    {"train.train", file ? "all" : NULL},
+                                    {"train.frozen_dtype", file || what->as_files ? "auto" : NULL},
+                                    {"init_from", file ? "" : NULL},
+                                    {"model", file}};
     HY_TRY(hy_config_create(out));
-    HY_TRY(hy_config_use_model(*out, checkpoint));
+    HY_TRY(hy_config_use_model(*out, what->checkpoint));
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i][1]) HY_TRY(hy_config_set(*out, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
     }
@@ -260,15 +279,15 @@ static hy_status check_room(const hy_used_model *m) {
     return HY_OK;
 }
 
-static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
-                                const hy_observer *observer, hy_evaluation *out) {
+hy_status hy_measure(const hy_measured *what, const hy_observer *observer, hy_evaluation *out) {
     hy_config *config = NULL;
     hy_used_model *m = NULL;
-    hy_status status = configure_merge(checkpoint, o, as_files, &config);
+    const char *data = what->how.data;
+    hy_status status = hy_measured_configure(what, data, &config);
     if (status == HY_OK) status = hy_model_open(config, observer, &m);
-    if (status == HY_OK && as_files) status = check_room(m);
+    if (status == HY_OK && what->as_files) status = check_room(m);
     if (status == HY_OK) {
-        m->uses_held_out = !o->data;
+        m->uses_held_out = !data;
         status = hy_model_evaluate(m, out, 1);
     }
     hy_model_close(m);
@@ -276,24 +295,29 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     return status;
 }
 
+hy_status hy_measure_bases(const hy_measured *what, const hy_observer *observer,
+                           hy_evaluation *trained, hy_evaluation *folder, bool *has_folder) {
+    static const hy_observer nobody = {0};
+    char path[HY_PATH_MAX];
+    hy_measured other = *what;
+    other.as_files = true;
+    HY_TRY(hy_checkpoint_find(observer ? observer : &nobody, what->checkpoint, path));
+    HY_TRY(hy_checkpoint_lacks_base(path, has_folder));
+    HY_TRY(hy_measure(what, observer, trained));
+    *has_folder &= trained->frozen_dtype[0] != 0;
+    return *has_folder ? hy_measure(&other, observer, folder) : HY_OK;
+}
+
 hy_status hy_merge_evaluate_sized(const char *checkpoint, const hy_merge_options *options,
                                   const hy_observer *observer, hy_evaluation *trained,
                                   hy_evaluation *folder, bool *has_folder, size_t size) {
-    char path[HY_PATH_MAX];
-    static const hy_observer nobody = {0};
-    hy_evaluation one = {0};
+    hy_evaluation found[2] = {{0}, {0}};
+    hy_measured what = {.checkpoint = checkpoint, .how = *options};
     *has_folder = false;
-    hy_copy_sized(trained, size, &one, sizeof one);
-    hy_copy_sized(folder, size, &one, sizeof one);
-    HY_TRY(hy_checkpoint_find(observer ? observer : &nobody, checkpoint, path));
-    HY_TRY(hy_checkpoint_lacks_base(path, has_folder));
-    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &one));
-    hy_copy_sized(trained, size, &one, sizeof one);
-    *has_folder &= one.frozen_dtype[0] != 0;
-    if (!*has_folder) return HY_OK;
-    HY_TRY(evaluate_merge(checkpoint, options, true, observer, &one));
-    hy_copy_sized(folder, size, &one, sizeof one);
-    return HY_OK;
+    hy_status status = hy_measure_bases(&what, observer, &found[0], &found[1], has_folder);
+    hy_copy_sized(trained, size, &found[0], sizeof found[0]);
+    hy_copy_sized(folder, size, &found[1], sizeof found[1]);
+    return status;
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */

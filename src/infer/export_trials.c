@@ -1,5 +1,9 @@
 /* export_trials.c: writes a file for llama.cpp in several ways, measures the held-out loss of each,
- * and keeps the best. See hybrid.h. */
+ * and keeps the best. See hybrid.h.
+ *
+ * What is written and opened is a path: hy_export_checkpoint writes it, and it is a value for
+ * "model". At most two files are on the disk at a time, in hidden folders beside the name that was
+ * asked for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,61 +12,30 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/say.h"
 #include "base/sized.h"
 #include "hub/gguf_export.h"
+#include "hub/gguf_mix.h"
+#include "hybrid_report.h"
 #include "infer/calibrate.h"
 #include "record/export.h"
 
-#define MOST 3                       /* before, to nearest, calibrated */
+#define MOST 5                       /* before, original base, calibrated, nearest, larger */
 #define CALIBRATION_TOKENS (1 << 17) /* more changes little */
+#define LARGER 20                    /* a larger file has at most one part in so many more */
 
 typedef struct trials {
-    const char *checkpoint;
     const hy_export_options *options;
-    const hy_merge_options *losses;
+    hy_measured model;         /* the model that the files are made of */
     const hy_observer *caller; /* gets all progress, and the warnings of the first export */
     hy_observer observer;
     bool is_heard; /* that export is running; the others would give the same warnings */
     hy_evaluation list[MOST];
     char folder[MOST][HY_PATH_MAX], path[MOST][HY_PATH_MAX]; /* of the files; "": none */
     int32_t count;
+    int32_t source, best; /* the row of the model that is written, and of the best file; 0: none */
+    hy_tensor_costs costs;
 } trials;
-
-/* The settings of the model, or of a file that was made of it: with the same data and length. */
-static hy_status configure(const trials *t, const char *file, const char *data, hy_config **out) {
-    char batches[32];
-    const hy_merge_options *o = t->losses;
-    snprintf(batches, sizeof batches, "%lld", (long long)o->eval_batches);
-    const char *const pairs[][2] = {{"eval.eval_batches", o->eval_batches > 0 ? batches : NULL},
-                                    {"data", data},
-                                    {"device", o->device},
-                                    {"lora.base", file ? NULL : t->options->base},
-                                    {"lora.lora", file ? "false" : NULL},
-                                    {"train.train", file ? "all" : NULL},
-                                    {"train.frozen_dtype", file ? "auto" : NULL},
-                                    {"init_from", file ? "" : NULL},
-                                    {"model", file}};
-    HY_TRY(hy_config_create(out));
-    HY_TRY(hy_config_use_model(*out, t->checkpoint));
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (pairs[i][1]) HY_TRY(hy_config_set(*out, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
-    }
-    return HY_OK;
-}
-
-static hy_status measure(trials *t, const char *file, hy_evaluation *out) {
-    hy_config *config = NULL;
-    hy_used_model *m = NULL;
-    hy_status status = configure(t, file, t->losses->data, &config);
-    if (status == HY_OK) status = hy_model_open(config, &t->observer, &m);
-    if (status == HY_OK) {
-        m->uses_held_out = !t->losses->data;
-        status = hy_model_evaluate(m, out, 1);
-    }
-    hy_model_close(m);
-    hy_config_destroy(config);
-    return status;
-}
 
 static void pass_message(void *user, hy_message_level level, const char *text) {
     const trials *t = user;
@@ -74,6 +47,8 @@ static void pass_progress(void *user, const char *what, double fraction) {
     const trials *t = user;
     if (t->caller->on_progress) t->caller->on_progress(t->caller->user, what, fraction);
 }
+
+/* ---- one file -------------------------------------------------------------------------------- */
 
 /* Writes a file with the name that was asked for, in a hidden folder beside it. */
 static hy_status write_trial(trials *t, const char *name, const hy_moments_source *moments) {
@@ -89,101 +64,153 @@ static hy_status write_trial(trials *t, const char *name, const hy_moments_sourc
     if (hy_path_exists(folder)) HY_TRY(hy_dir_remove(folder)); /* of an export that was killed */
     HY_FAIL_IF(mkdir(folder, 0777) != 0, HY_ERR_IO, "cannot create %s: %s", folder,
                strerror(errno));
-    t->is_heard = t->count == 1;
+    t->is_heard = t->best == 0;
     t->count++;
     options.gguf = path;
     options.calibrate = NULL;
-    hy_status status = hy_export_checkpoint(t->checkpoint, &request);
+    hy_status status = hy_export_checkpoint(t->model.checkpoint, &request);
     t->is_heard = false;
     return status;
 }
 
-static hy_status write_calibrated(trials *t) {
+static hy_status write_calibrated(trials *t, const char *name) {
     hy_config *config = NULL;
     hy_calibration *calibration = NULL;
-    hy_status status = configure(t, NULL, t->options->calibrate, &config);
+    hy_status status = hy_measured_configure(&t->model, t->options->calibrate, &config);
     if (status == HY_OK)
         status = hy_calibration_open(config, &t->observer, CALIBRATION_TOKENS, &calibration);
     if (status == HY_OK) {
         hy_moments_source source = hy_calibration_source(calibration);
-        status = write_trial(t, "calibrated", &source);
+        source.costs = &t->costs;
+        status = write_trial(t, name, &source);
     }
     hy_calibration_close(calibration);
     hy_config_destroy(config);
     return status;
 }
 
-static hy_status measure_trial(trials *t) {
-    hy_evaluation *one = &t->list[t->count - 1];
-    hy_evaluation named = *one;
-    struct stat file;
-    const char *path = t->path[t->count - 1];
-    HY_FAIL_IF(stat(path, &file) != 0, HY_ERR_IO, "%s is gone", path);
-    HY_TRY(measure(t, path, one));
-    one->bytes = (uint64_t)file.st_size;
-    memcpy(one->rounding, named.rounding, sizeof one->rounding);
-    return HY_OK;
+static double increase(const trials *t, int32_t i) {
+    return t->list[i].loss - t->list[t->source].loss;
 }
 
-/* The file with the lowest loss gets the name that was asked for. */
-static hy_status keep_best(trials *t) {
-    int32_t best = 1;
-    for (int32_t i = 2; i < t->count; i++) {
-        if (t->list[i].loss < t->list[best].loss) best = i;
-    }
-    HY_FAIL_IF(rename(t->path[best], t->options->gguf) != 0, HY_ERR_IO, "cannot rename %s to %s",
-               t->path[best], t->options->gguf);
-    t->list[best].is_written = true;
-    return HY_OK;
+/* Of files of one size the one with the lower loss is better. A larger one is better if the
+ * increase of the loss falls by a greater share than the size grows. */
+static bool is_better(const trials *t, int32_t file) {
+    const hy_evaluation *new = &t->list[file], *best = &t->list[t->best];
+    if (t->best == 0) return true;
+    if (new->bytes <= best->bytes) return new->loss < best->loss;
+    return increase(t, t->best) > 0 &&
+           increase(t, file) / increase(t, t->best) < 2 - (double)new->bytes / (double)best->bytes;
 }
+
+/* Measures the last file, and removes it or the best one so far. */
+static hy_status measure_trial(trials *t) {
+    int32_t file = t->count - 1;
+    hy_evaluation named = t->list[file];
+    hy_measured what = t->model;
+    struct stat info;
+    what.file = t->path[file];
+    what.as_files = false;
+    HY_FAIL_IF(stat(what.file, &info) != 0, HY_ERR_IO, "%s is gone", what.file);
+    HY_TRY(hy_measure(&what, &t->observer, &t->list[file]));
+    t->list[file].bytes = (uint64_t)info.st_size;
+    memcpy(t->list[file].rounding, named.rounding, sizeof named.rounding);
+    int32_t worse = is_better(t, file) ? t->best : file;
+    if (worse != file) t->best = file;
+    return worse > 0 ? hy_dir_remove(t->folder[worse]) : HY_OK;
+}
+
+/* ---- all files ------------------------------------------------------------------------------- */
 
 static hy_status check(const trials *t) {
     const hy_export_options *o = t->options;
+    const char *checkpoint = t->model.checkpoint;
     hy_config *config = NULL;
     HY_TRY(hy_export_check_out(o));
     HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type)), HY_ERR_INPUT,
                "calibration is for types in blocks, such as q4_k_m; %s is not rounded to a grid",
                o->type ? o->type : "the model's own type");
-    HY_FAIL_IF(hy_export_is_model(t->checkpoint) && !t->losses->data, HY_ERR_INPUT,
-               "%s has no held-out data; name some (--data FILE)", t->checkpoint);
-    hy_status status = configure(t, NULL, t->losses->data, &config);
+    HY_FAIL_IF(hy_export_is_model(checkpoint) && !t->model.how.data, HY_ERR_INPUT,
+               "%s has no held-out data; name some (--data FILE)", checkpoint);
+    hy_status status = hy_measured_configure(&t->model, t->model.how.data, &config);
     bool is_adapter = status == HY_OK && hy_config_settings(config)->lora.lora;
     hy_config_destroy(config);
     HY_TRY(status);
     HY_FAIL_IF(is_adapter && !o->merge && !o->onto, HY_ERR_INPUT,
-               "%s has adapters, which are not measured alone; use --merge", t->checkpoint);
+               "%s has adapters, which are not measured alone; use --merge", checkpoint);
+    return HY_OK;
+}
+
+/* The model before; if it is a merge, on the other weights of the base, too. */
+static hy_status measure_before(trials *t) {
+    const char *onto = t->options->onto;
+    bool has_folder = false;
+    t->count = 1;
+    if (!t->options->merge && !onto) return hy_measure(&t->model, &t->observer, &t->list[0]);
+    HY_TRY(hy_measure_bases(&t->model, &t->observer, &t->list[0], &t->list[1], &has_folder));
+    if (!has_folder) return HY_OK;
+    snprintf(t->list[1].rounding, sizeof t->list[1].rounding, "original base");
+    t->count = 2;
+    t->model.as_files = onto && strcmp(onto, "folder") == 0;
+    t->source = t->model.as_files;
     return HY_OK;
 }
 
 static hy_status run(trials *t) {
     HY_TRY(check(t));
-    HY_TRY(measure(t, NULL, &t->list[t->count++]));
+    HY_TRY(measure_before(t));
     if (t->options->calibrate) {
-        HY_TRY(write_calibrated(t));
+        HY_TRY(write_calibrated(t, "calibrated"));
         HY_TRY(measure_trial(t));
     }
     HY_TRY(write_trial(t, "nearest", NULL));
     HY_TRY(measure_trial(t));
-    return keep_best(t);
+    uint64_t room = t->list[t->best].bytes / LARGER;
+    if (hy_gguf_raise(&t->costs, room) > 0) {
+        HY_TRY(write_calibrated(t, "larger"));
+        HY_TRY(measure_trial(t));
+    }
+    HY_TRY(hy_path_rename(t->path[t->best], t->options->gguf));
+    t->list[t->best].is_written = true;
+    return hy_path_sync_parent(t->options->gguf);
+}
+
+/* Remembers the figures in the run's folder, and renews its report if it has one. A failure there
+ * does not undo the export. */
+static void remember(const trials *t) {
+    char run[HY_PATH_MAX], page[HY_PATH_MAX];
+    hy_run *of = NULL;
+    if (hy_export_is_model(t->model.checkpoint)) return;
+    hy_status status = hy_exports_add(t->model.checkpoint, t->options, t->list, t->count, run);
+    if (status == HY_OK) status = hy_path_join(page, sizeof page, run, "report.html");
+    if (status == HY_OK && run[0] && hy_path_exists(page)) {
+        status = hy_run_open(run, &of);
+        if (status == HY_OK) status = hy_report_write((const hy_run *const *)&of, 1, page);
+        hy_run_close(of);
+    }
+    if (status != HY_OK)
+        hy_say_to(t->caller, HY_WARNING,
+                  "the losses are not kept in the run's folder, or not in its report: %s",
+                  hy_error_message());
 }
 
 hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_options *options,
                                    const hy_merge_options *losses, const hy_observer *observer,
                                    hy_evaluation **out, size_t *count, size_t size) {
     static const hy_observer nobody = {0};
-    static const hy_merge_options plain = {0};
     *out = NULL;
     *count = 0;
     HY_FAIL_IF(!options->gguf, HY_ERR_INPUT, "only files for llama.cpp (--gguf) are measured");
     trials *t = calloc(1, sizeof *t);
     char *copies = calloc(MOST, size);
-    if (t)
+    if (t) {
         *t = (trials){
-            .checkpoint = checkpoint,
             .options = options,
-            .losses = losses ? losses : &plain,
+            .model = {.checkpoint = checkpoint, .how = losses ? *losses : (hy_merge_options){0}},
             .caller = observer ? observer : &nobody,
             .observer = {.user = t, .on_message = pass_message, .on_progress = pass_progress}};
+        t->model.how.base = options->base;
+    }
     hy_status status =
         t && copies ? run(t) : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     for (int32_t i = 0; t && i < t->count; i++) {
@@ -192,10 +219,12 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
         if (copies) hy_copy_sized(copies + (size_t)i * size, size, &t->list[i], sizeof t->list[i]);
     }
     if (status == HY_OK) {
+        remember(t);
         *count = (size_t)t->count;
         *out = (hy_evaluation *)(void *)copies;
         copies = NULL;
     }
+    if (t) free(t->costs.list);
     free(copies);
     free(t);
     return status;

@@ -41,6 +41,20 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
 /* The loss on the data. With several adapters, out[0] is the base alone and out[i] adapter i - 1. */
 hy_status hy_model_evaluate(hy_used_model *m, hy_evaluation *out, int32_t count);
 
+/* A model that an export or a merge evaluates. */
+typedef struct hy_measured {
+    const char *checkpoint; /* or a model folder or file */
+    hy_merge_options how;
+    const char *file; /* written from the checkpoint; its data is used. NULL: the checkpoint */
+    bool as_files;    /* its adapters on the weights in the base's files, not on those quantised */
+} hy_measured;
+hy_status hy_measured_configure(const hy_measured *what, const char *data, hy_config **out);
+hy_status hy_measure(const hy_measured *what, const hy_observer *observer, hy_evaluation *out);
+/* A checkpoint with adapters on the base as training used it and, if training quantised the base
+ * and its files are there, on the weights in the files. */
+hy_status hy_measure_bases(const hy_measured *what, const hy_observer *observer,
+                           hy_evaluation *trained, hy_evaluation *folder, bool *has_folder);
+
 /* How the rows were written that the run, the first adapter or else the model in `folder` ("":
  * none) was trained on; HY_CHAT_AUTO: not known. */
 hy_status hy_model_read_format(const hy_used_model *m, const char *folder, hy_prompt_format *out);

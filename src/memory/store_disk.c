@@ -49,10 +49,15 @@ struct hy_stages {
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* Stages have only two sizes: small units use those of the usual size. */
+static uint64_t usual_bytes(const hy_ring_plan *ring) {
+    return ring->buffer_bytes > ring->small_bytes ? ring->buffer_bytes : ring->small_bytes;
+}
+
 /* Arenas align to less than the disk needs: one block more allows a start at a block. */
 uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers) {
-    return (uint64_t)buffers * hy_spill_room(ring->buffer_bytes) +
-           hy_spill_room(ring->large_bytes) + HY_SPILL_BLOCK;
+    return (uint64_t)buffers * hy_spill_room(usual_bytes(ring)) + hy_spill_room(ring->large_bytes) +
+           HY_SPILL_BLOCK;
 }
 
 /* Takes the stages of the usual size, then that of large units, if there are any. */
@@ -68,7 +73,7 @@ static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
         stage *added = &s->list[s->count];
         bool is_large = s->count == backing->buffers;
         *added = (stage){.data = at, .is_large = is_large, .unit = -1};
-        at += hy_spill_room(is_large ? ring->large_bytes : ring->buffer_bytes);
+        at += hy_spill_room(is_large ? ring->large_bytes : usual_bytes(ring));
         HY_TRY(store->backend->event_create(store->backend, &added->is_copied));
     }
     return HY_OK;
@@ -76,7 +81,6 @@ static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
 
 hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
     assert(backing->buffers >= 2 && backing->offset % HY_SPILL_BLOCK == 0);
-    assert(store->ring.small_count == 0); /* stages have only two sizes */
     hy_stages *s = calloc(1, sizeof *s);
     store->stages = s;
     if (s) {

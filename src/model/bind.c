@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "kernels/ops.h"
 #include "model/batch_memory.h"
 
 /* Stands for "somewhere" while planning; never read. */
@@ -47,8 +48,7 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;
-    t.shape[0] = param->shape[0];
-    t.shape[1] = param->shape[1];
+    for (int32_t i = 0; i < param->ndim; i++) t.shape[i] = param->shape[i];
     return t;
 }
 
@@ -124,6 +124,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
     hy_op_attr *attr = &call->attr;
     *attr = op->attr;
     bool accumulate = (f->input && f->input->accumulate) || tile > 0;
+    int64_t rows = f->unit->size.tile_rows[op->range]; /* of all tiles but the last */
     switch (op->kind) {
     case HY_OP_HEAD_NORM_BWD:
         attr->accumulate = accumulate;
@@ -148,7 +149,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
         attr->dropout.first = ((uint64_t)f->unit_index * 4 + attr->dropout.first % 4) << 40 |
                               attr->dropout.first / 4 << 60;
         attr->dropout.first +=
-            (uint64_t)(tile * ((hy_tensor_count(&call->t[HY_DROPOUT_X]) + 3) / 4));
+            (uint64_t)(tile * ((rows * hy_tensor_width(&call->t[HY_DROPOUT_X]) + 3) / 4));
         if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
         break;
     case HY_OP_SPREAD: break;
@@ -168,13 +169,17 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t tile, hy_
 void hy_frame_bind(const hy_frame *f, int32_t index, int32_t tile, hy_op_call *call) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     const hy_unit_op *op = pass->ops[index];
-    *call = (hy_op_call){.kind = op->kind, .plan = pass->prepared[index]};
-    int64_t rows = f->unit->size.tile_rows[op->range];
+    int64_t rows = f->unit->size.tile_rows[op->range], first = tile * rows;
+    int64_t left = (int64_t)f->unit->size.batch * f->unit->size.seq - first;
+    *call = (hy_op_call){.kind = op->kind,
+                         .plan = (left < rows ? pass->prepared_short : pass->prepared)[index]};
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         hy_tensor t = bind_slot(f, op->slot[i]);
-        bool is_cut = rows > 0 && t.data && !f->unit->tile_of[op->slot[i]] &&
-                      f->unit->unit->slots[op->slot[i]].rows == HY_ROWS_TOKENS;
-        call->t[i] = is_cut ? hy_tensor_rows(&t, tile * rows, rows) : t;
+        bool is_cut =
+            rows > 0 && t.data && f->unit->unit->slots[op->slot[i]].rows == HY_ROWS_TOKENS;
+        bool is_tile = f->unit->tile_of[op->slot[i]];
+        call->t[i] =
+            is_cut ? hy_tensor_rows(&t, is_tile ? 0 : first, rows < left ? rows : left) : t;
     }
     bind_attr(f, op, tile, call);
     if (f->input) call->workspace = hy_batch_op_workspace(f->plan, pass, f->pass);

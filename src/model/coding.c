@@ -54,7 +54,7 @@ static uint8_t *stored_codes(const hy_coding *c) {
 }
 
 static int64_t piece_blocks(const hy_coding *c, int32_t piece) {
-    return hy_param_piece_rows(c->param, piece) * c->param->shape[1] / c->item.block;
+    return hy_param_piece_rows(c->param, piece) * hy_param_width(c->param) / c->item.block;
 }
 
 /* Each group is inside one nested block: it is not longer, and the first group of a piece begins
@@ -175,7 +175,7 @@ static hy_status fill_once(filling f, int threads) {
 
 hy_status hy_coding_fill(hy_coding *c, int64_t first, int64_t count, const hy_coding_source *from,
                          const hy_coding_target *to) {
-    int64_t width = c->param->shape[1], rows = count / width, most = SOME_ELEMENTS / width;
+    int64_t width = hy_param_width(c->param), rows = count / width, most = SOME_ELEMENTS / width;
     int threads = from->threads < 1              ? 1
                   : from->threads > MOST_THREADS ? MOST_THREADS
                                                  : from->threads;

@@ -78,11 +78,12 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     return status;
 }
 
-hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, const int32_t *unit_of,
+                                 hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
     if (!model) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
-    hy_status status = hy_params_init_list(&model->params, list, count);
+    hy_status status = hy_params_init_list(&model->params, list, count, unit_of);
     if (status == HY_OK)
         *out = model;
     else
@@ -112,8 +113,11 @@ void hy_model_destroy(hy_model *model) {
 int32_t hy_batch_divide(int64_t rows, int64_t wanted) {
     if (wanted < 1) wanted = 1;
     if (wanted > rows) wanted = rows;
-    while (rows % wanted != 0) wanted++;
-    return (int32_t)wanted;
+    for (int64_t chunks = wanted; chunks <= 2 * wanted && chunks <= rows; chunks++) {
+        if (rows % chunks == 0) return (int32_t)chunks;
+    }
+    int64_t each = (rows + wanted - 1) / wanted;
+    return (int32_t)((rows + each - 1) / each);
 }
 
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
@@ -151,22 +155,32 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
     return HY_OK;
 }
 
-/* Asks the backend about every op of a pass: is it supported, its workspace, its plan. */
+/* Asks the backend about an op on the rows of a tile: is it supported, its workspace, its plan. */
+static hy_status prepare_op(hy_batch_plan *plan, const hy_frame *frame, int32_t index, int32_t tile,
+                            const void **prepared) {
+    hy_pass_plan *list = &hy_batch_unit(plan, frame->unit_index)->pass[frame->pass];
+    hy_op_call call;
+    hy_frame_bind(frame, index, tile, &call);
+    hy_status status = plan->backend->supports(plan->backend, &call);
+    bool runs = !plan->options.is_sizing;
+    if (status == HY_OK && runs) status = plan->backend->prepare(plan->backend, &call);
+    if (status != HY_OK) return hy_fail_context(status, "the model's %s", frame->unit->unit->name);
+    *prepared = call.plan;
+    uint64_t workspace = plan->backend->workspace(plan->backend, &call);
+    if (workspace > plan->op_workspace_bytes) plan->op_workspace_bytes = workspace;
+    if (workspace > list->workspace_bytes) list->workspace_bytes = workspace;
+    return HY_OK;
+}
+
 static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
     hy_pass_plan *list = &hy_batch_unit(plan, unit)->pass[pass];
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
-    for (int i = 0; i < list->op_count; i++) {
-        hy_op_call call;
-        hy_frame_bind(&frame, i, 0, &call);
-        hy_status status = plan->backend->supports(plan->backend, &call);
-        bool runs = !plan->options.is_sizing;
-        if (status == HY_OK && runs) status = plan->backend->prepare(plan->backend, &call);
-        if (status != HY_OK)
-            return hy_fail_context(status, "the model's %s", frame.unit->unit->name);
-        list->prepared[i] = call.plan;
-        uint64_t workspace = plan->backend->workspace(plan->backend, &call);
-        if (workspace > plan->op_workspace_bytes) plan->op_workspace_bytes = workspace;
-        if (workspace > list->workspace_bytes) list->workspace_bytes = workspace;
+    for (int32_t i = 0; i < list->op_count; i++) {
+        int32_t tiles = hy_unit_op_tiles(frame.unit, list->ops[i]);
+        int32_t rows = plan->size.tile_rows[list->ops[i]->range];
+        bool is_uneven = tiles > 1 && plan->size.batch * plan->size.seq % rows != 0;
+        HY_TRY(prepare_op(plan, &frame, i, 0, &list->prepared[i]));
+        if (is_uneven) HY_TRY(prepare_op(plan, &frame, i, tiles - 1, &list->prepared_short[i]));
     }
     return HY_OK;
 }
@@ -239,12 +253,13 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     plan->backend = backend;
     plan->options = *options;
     int32_t rows = options->batch * options->seq;
-    int32_t mlp_rows = rows / hy_batch_divide(rows, options->mlp_chunks);
+    int32_t loss = hy_batch_chunks(model, backend, options);
+    int32_t mlp = hy_batch_divide(rows, options->mlp_chunks), mlp_rows = (rows - 1) / mlp + 1;
     plan->size = (hy_batch_size){
         .batch = options->batch,
         .seq = options->seq,
-        .tile_rows = {[HY_RANGE_LOSS] = rows / hy_batch_chunks(model, backend, options),
-                      [HY_RANGE_MLP] = mlp_rows < rows ? mlp_rows : 0},
+        .tile_rows =
+            {[HY_RANGE_LOSS] = (rows - 1) / loss + 1, [HY_RANGE_MLP] = mlp > 1 ? mlp_rows : 0},
         .dtype = options->dtype,
         .recompute = options->recompute,
         .fuses_gelu =

@@ -24,7 +24,8 @@ typedef struct hy_model {
 /* Completes and checks a copy of the shape. */
 hy_status hy_model_create(const hy_shape *shape, hy_model **out);
 /* A model from a list of parameters, without passes: a custom model. */
-hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out);
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, const int32_t *unit_of,
+                                 hy_model **out);
 static inline bool hy_model_has_passes(const hy_model *model) { return model->kinds; }
 /* Trains only these parameters (hy_params_select) and freezes the others; their matrices are
  * stored as frozen_codes if that is a quantised type. A new model trains all. Call it before the
@@ -47,8 +48,8 @@ typedef struct hy_batch_options {
     /* Evaluation: batches of this size that pass through each unit one after another, while its
      * weights are held; 0: one. The losses do not depend on the number of slices. */
     int32_t slices;
-    /* Tiles of rows, rounded up to a divisor of B T: of the loss, 0: chosen automatically; and of
-     * the mlps, 0 or 1: none, and never with their matmuls in fp8. */
+    /* Tiles of rows (hy_batch_divide): of the loss, 0: chosen automatically; and of the mlps, 0 or
+     * 1: none, and never with their matmuls in fp8. */
     int32_t chunks, mlp_chunks;
     hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
     hy_dtype grad_dtype;
@@ -161,7 +162,10 @@ static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
     return plan->size.batch * (plan->options.slices > 1 ? plan->options.slices : 1);
 }
 
-/* Chunks of one size: the lowest divisor of `rows` that is at least `wanted`. */
+#define HY_MLP_ROWS 2048 /* of a chunk of the mlps, if the number of chunks is not given */
+
+/* How many chunks `wanted` of them become: the next divisor of `rows`, if it is at most twice as
+ * many; otherwise about as many as wanted, and the last chunk is shorter. */
 int32_t hy_batch_divide(int64_t rows, int64_t wanted);
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,

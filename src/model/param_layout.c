@@ -9,7 +9,8 @@
 #define SMALL_TENSOR 4096
 
 int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
-    return param->ndim == 2 ? hy_coded_block(dtype, param->shape[0], param->shape[1]) : 0;
+    bool is_matrix = param->ndim >= 2;
+    return is_matrix ? hy_coded_block(dtype, hy_param_rows(param), hy_param_width(param)) : 0;
 }
 
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
@@ -42,7 +43,7 @@ hy_place hy_params_away(const hy_params *p, int cls) {
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
     int32_t block = hy_param_block(param, dtype), group = hy_coded_most(dtype);
     for (int32_t i = 0; block && group && i < hy_param_pieces(param); i++) {
-        int64_t blocks = hy_param_piece_rows(param, i) * param->shape[1] / block;
+        int64_t blocks = hy_param_piece_rows(param, i) * hy_param_width(param) / block;
         while (blocks % group) group /= 2;
     }
     return block ? group : 0;

@@ -108,6 +108,27 @@ static int64_t parts_of(int64_t count, int64_t *part) {
     return (count + *part - 1) / *part;
 }
 
+/* Adds a parameter to the unit that the caller named. */
+static void add_whole(hy_params *p, const hy_param *whole, int32_t unit) {
+    hy_param *param = &p->list[p->count++];
+    *param = *whole;
+    param->unit = p->units = unit;
+    param->first = p->elements;
+    p->elements += param->count;
+}
+
+/* Units count from 0, in the order of the list. */
+static hy_status check_units(const hy_param_spec *list, int32_t count, const int32_t *unit_of) {
+    for (int32_t i = 0, last = -1; unit_of && i < count; last = unit_of[i++]) {
+        bool is_next = unit_of[i] == last || unit_of[i] == last + 1;
+        HY_FAIL_IF(unit_of[i] < 0 || !is_next, HY_ERR_INPUT,
+                   "parameter %s is in unit %d after one of unit %d; units count from 0, and "
+                   "parameters are listed in the order of their units",
+                   list[i].name, unit_of[i], last);
+    }
+    return HY_OK;
+}
+
 /* Adds a parameter, in its parts, to the current unit. */
 static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
     int64_t part, parts = parts_of(whole->count, &part);
@@ -129,7 +150,8 @@ static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
     }
 }
 
-static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count,
+                          const int32_t *unit_of) {
     int64_t in_unit = 0, entries = 0, part;
     hy_param whole;
     for (int32_t i = 0; i < count; i++) {
@@ -137,11 +159,12 @@ static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count
         HY_FAIL_IF(whole.count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
                    "parameter %s: the parameters together have too many elements", whole.name);
         p->elements += whole.count;
-        entries += parts_of(whole.count, &part);
+        entries += unit_of ? 1 : parts_of(whole.count, &part);
     }
     HY_FAIL_IF(entries > INT32_MAX, HY_ERR_INPUT, "these parameters are too large: %lld elements",
                (long long)p->elements);
     HY_TRY(check_names(list, count));
+    HY_TRY(check_units(list, count, unit_of));
     p->elements = 0;
     p->list = calloc((size_t)entries, sizeof *p->list);
     if (!p->list)
@@ -149,17 +172,22 @@ static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count
     for (int32_t i = 0; i < count; i++) {
         HY_TRY(set_listed(&whole, &list[i], i));
         whole.whole = i;
-        add_listed(p, &whole, &in_unit);
+        if (unit_of) {
+            add_whole(p, &whole, unit_of[i]);
+        } else {
+            add_listed(p, &whole, &in_unit);
+        }
     }
     p->units++;
     return HY_OK;
 }
 
-hy_status hy_params_init_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+hy_status hy_params_init_list(hy_params *p, const hy_param_spec *list, int32_t count,
+                              const int32_t *unit_of) {
     *p = (hy_params){0};
     HY_FAIL_IF(!list || count < 1, HY_ERR_INPUT,
                "a model needs at least one parameter, %d were given", count);
-    hy_status status = set_list(p, list, count);
+    hy_status status = set_list(p, list, count, unit_of);
     if (status != HY_OK) hy_params_fini(p);
     return status;
 }

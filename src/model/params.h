@@ -124,7 +124,8 @@ typedef struct hy_param {
     hy_param_kind kind;
     int32_t unit;
     int32_t ndim;
-    int64_t shape[HY_PARAM_DIMS]; /* one or two dimensions; in a custom model zero to eight */
+    int64_t
+        shape[HY_PARAM_DIMS]; /* one to HY_MAX_DIMS dimensions; in a custom model zero to eight */
     int64_t count;
     /* Elements without padding. A vocabulary's last rows may be padding: they are always zero and
      * are not written to files. */
@@ -177,15 +178,22 @@ static inline int32_t hy_params_tied_table(const hy_params *p) {
     return table >= 0 && hy_params_find(p, p->units - 1, HY_P_HEAD) == table ? table : -1;
 }
 
+/* The length of a row. Where a matrix is needed, a parameter with more dimensions is the stack of
+ * its matrices: (E, out, in) has E x out rows. */
+static inline int64_t hy_param_width(const hy_param *p) {
+    return p->ndim > 1 ? p->shape[p->ndim - 1] : 1;
+}
+static inline int64_t hy_param_rows(const hy_param *p) { return p->count / hy_param_width(p); }
+
 /* The number of matrices stacked in a parameter: at least one. */
 static inline int32_t hy_param_pieces(const hy_param *p) { return p->pieces > 0 ? p->pieces : 1; }
 static inline int64_t hy_param_piece_rows(const hy_param *p, int32_t piece) {
-    return p->pieces > 0 ? p->piece_rows[piece] : p->shape[0];
+    return p->pieces > 0 ? p->piece_rows[piece] : hy_param_rows(p);
 }
 
 /* Rows that files hold. */
 static inline int64_t hy_param_stored_rows(const hy_param *p) {
-    return p->ndim == 2 ? p->stored / p->shape[1] : p->stored;
+    return p->stored / hy_param_width(p);
 }
 
 /* Initial values of elements [first, first + count) of a parameter: normal with the deviation of

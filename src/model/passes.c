@@ -22,11 +22,12 @@ static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t count = f->op_limit ? f->op_limit : pass->op_count;
     for (int32_t i = 0, end; i < count; i = end) {
-        int32_t tiles = hy_unit_op_tiles(f->unit, pass->ops[i]);
+        int32_t tiles = hy_unit_tiles(f->unit, pass->ops[i]->range);
         end = hy_unit_loop_end(f->unit, f->pass, i);
         for (int32_t tile = 0; tile < tiles; tile++) {
             for (int32_t op = i; op < end && op < count; op++) {
                 hy_op_call call;
+                if (tile >= hy_unit_op_tiles(f->unit, pass->ops[op])) continue; /* it is done */
                 hy_frame_bind(f, op, tile, &call);
                 if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));

@@ -44,9 +44,13 @@ static bool is_in_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {
     return plan->size.tile_rows[op->range] > 0;
 }
 
+int32_t hy_unit_tiles(const hy_unit_plan *plan, hy_range range) {
+    int32_t rows = plan->size.tile_rows[range];
+    return rows > 0 ? (plan->size.batch * plan->size.seq - 1) / rows + 1 : 1;
+}
+
 int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {
-    if (!is_in_tiles(plan, op)) return 1;
-    return plan->size.batch * plan->size.seq / plan->size.tile_rows[op->range];
+    return op->kind == HY_OP_SPREAD ? 1 : hy_unit_tiles(plan, op->range);
 }
 
 int32_t hy_unit_loop_end(const hy_unit_plan *plan, hy_pass pass, int32_t first) {

@@ -25,7 +25,7 @@ typedef enum hy_pass {
 /* The size a plan is for. */
 typedef struct hy_batch_size {
     int32_t batch, seq;                /* B, T */
-    int32_t tile_rows[HY_RANGE_COUNT]; /* rows of a range's tile, a divisor of B T; 0: no tiles */
+    int32_t tile_rows[HY_RANGE_COUNT]; /* of a range's tile; the last may be shorter; 0: none */
     hy_dtype dtype;                    /* of activations */
     int recompute;                     /* hy_keep_group bits that are not kept */
     bool fuses_gelu;                   /* the backend fuses gelu, and its backward, into a matmul */
@@ -35,7 +35,8 @@ typedef struct hy_batch_size {
 
 typedef struct hy_pass_plan {
     const hy_unit_op *ops[HY_PASS_OPS];
-    const void *prepared[HY_PASS_OPS]; /* the backend's plan of each op */
+    const void *prepared[HY_PASS_OPS];       /* the backend's plan of each op */
+    const void *prepared_short[HY_PASS_OPS]; /* ... on the rows of a shorter last tile */
     int32_t op_count;
     bool uses_params;               /* an op reads weights of the unit */
     uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
@@ -61,7 +62,9 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
-/* How often an op runs: once per tile. */
+/* Tiles of a range; 1: it does not run in tiles. */
+int32_t hy_unit_tiles(const hy_unit_plan *plan, hy_range range);
+/* How often an op runs: once per tile, or once if it reads only weights. */
 int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op);
 /* The end of the ops that run together in tiles, from op `first` of a pass; if that does not run in
  * tiles, the op after it. */

@@ -21,7 +21,7 @@ static bool is_factored(const hy_param *param) { return param->ndim == 2 && para
 
 static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
     (void)optimizer, (void)array;
-    int64_t factors = hy_param_stored_rows(param) + param->shape[1];
+    int64_t factors = hy_param_stored_rows(param) + hy_param_width(param);
     return (hy_param_extent){.count = is_factored(param) ? factors : param->count,
                              .is_exact = true};
 }
@@ -29,7 +29,7 @@ static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *par
 /* The tensor in the shape of the parameter, without padding. */
 static hy_tensor shaped(const hy_tensor *t, const hy_param *param) {
     if (!is_factored(param)) return hy_tensor_1d(t->data, t->dtype, param->count);
-    return hy_tensor_2d(t->data, t->dtype, hy_param_stored_rows(param), param->shape[1]);
+    return hy_tensor_2d(t->data, t->dtype, hy_param_stored_rows(param), hy_param_width(param));
 }
 
 static hy_adafactor_attr attr_of(const hy_optimizer *o, const hy_param *param, double lr,

@@ -50,7 +50,7 @@ typedef struct piece {
 } piece;
 
 static piece piece_of(const hy_param *param, int index) {
-    piece p = {.rows = hy_param_piece_rows(param, index), .cols = param->shape[1]};
+    piece p = {.rows = hy_param_piece_rows(param, index), .cols = hy_param_width(param)};
     for (int i = 0; i < index; i++) p.first += hy_param_piece_rows(param, i) * p.cols;
     p.side = p.rows < p.cols ? p.rows : p.cols;
     return p;

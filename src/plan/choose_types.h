@@ -22,8 +22,9 @@ static inline hy_precision_level hy_precision_finest(void) {
 /* The types of weights and gradients in a custom model's memory. */
 typedef struct hy_custom_types {
     hy_dtype weights, grads;
-    bool asks_each;  /* the caller returns gradients per micro-batch; else per step */
-    bool sums_grads; /* our own row sums the gradients: if asks_each, and with several ranks */
+    bool keeps_weights; /* our own rows have weights and gradients; the caller uses them in units */
+    bool asks_each;     /* the caller returns gradients per micro-batch; else per step */
+    bool sums_grads;    /* our own row sums the gradients: if asks_each, and with several ranks */
 } hy_custom_types;
 
 /* Does the device compute in bf16? */

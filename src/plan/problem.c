@@ -146,7 +146,6 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
         if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)split->loss_chunks;
         p->open.loss_chunks = p->base.loss_chunks == 0;
         if (p->open.mlp_chunks) p->base.mlp_chunks = (int32_t)split->mlp_chunks;
-        p->open.mlp_chunks = false;
         p->open.batch = may_split;
     }
     HY_FAIL_IF(p->step_sequences / batch > INT32_MAX, HY_ERR_INPUT,

@@ -161,6 +161,7 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
     if (!r->custom) return rows;
     rows.is_custom = true;
     rows.sums_grads = r->custom->sums_grads;
+    rows.keeps_weights = r->custom->keeps_weights;
     /* Proposed weights overwrite the weights, which are kept in the snapshot meanwhile. */
     bool is_tried = rows.slow_count > 0 || rows.has_average;
     rows.has_snapshot |= is_tried && !p->types.has_low;

@@ -20,7 +20,6 @@
 static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
 static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1u << 26};
 #define LOGIT_SIZES (sizeof logit_sizes / sizeof logit_sizes[0])
-#define MLP_ROWS 2048 /* of a chunk, if mlps are computed in chunks */
 #define LEAST_RING 2
 #define DEEPEST_RING 4
 #define PLACES 3
@@ -248,7 +247,7 @@ static hy_status try_batch(search *s, int32_t batch) {
     choice.accum = (int32_t)(s->problem->step_sequences / batch);
     const hy_plan_problem *p = s->problem;
     int64_t rows = (int64_t)batch * p->seq;
-    if (s->tiles_mlps) choice.mlp_chunks = hy_batch_divide(rows, rows / MLP_ROWS);
+    if (s->tiles_mlps) choice.mlp_chunks = hy_batch_divide(rows, rows / HY_MLP_ROWS);
     memset(s->least, 0, sizeof s->least);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
         if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
@@ -329,8 +328,12 @@ static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
 }
 
 /* Adds Evaluate's loan to the best plan. The loan changes the data buffers, so bytes are counted
- * again. */
+ * again. Chunks become the number that passes have. */
 static hy_status end_search(const hy_plan_problem *problem, hy_plan *best) {
+    hy_plan_choice *c = &best->choice;
+    int64_t rows = (int64_t)c->batch * problem->seq;
+    if (c->loss_chunks > 1) c->loss_chunks = hy_batch_divide(rows, c->loss_chunks);
+    if (c->mlp_chunks > 1) c->mlp_chunks = hy_batch_divide(rows, c->mlp_chunks);
     HY_TRY(hy_sizer_lend(problem->sizer, &best->choice, &best->work));
     complete(problem, best);
     return HY_OK;

@@ -45,7 +45,8 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
                             hy_export_plan *out) {
     const hy_kept_origin *kept = &settings->kept;
     hy_model_files kind = kept->kind;
-    *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
+    *out =
+        (hy_export_plan){.dtype = hy_dtype_chosen(asked, held), .threads = (int)settings->threads};
     if (kept->folder[0]) {
         HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
         if (kind == HY_FILES_HF) out->prefix = kept->prefix; /* others have names of their own */
@@ -70,6 +71,7 @@ hy_status hy_export_write(const hy_export_plan *plan, const hy_model *model,
     writing.tokenizer = plan->tokenizer;
     writing.dtype = plan->dtype;
     writing.prompt = plan->prompt;
+    writing.threads = plan->threads;
     writing.shape = &model->shape;
     writing.params = &model->params;
     return writing.is_gguf ? hy_gguf_write(&writing) : hy_hf_write(&writing);
@@ -101,7 +103,7 @@ static hy_status check_gguf(const hy_export_options *options) {
     HY_FAIL_IF(has_both, HY_ERR_INPUT,
                "--out writes a folder and --gguf writes a file; use one of them");
     HY_FAIL_IF(options->dtype, HY_ERR_INPUT,
-               "--dtype is for folders; with --gguf, use --type (" HY_GGUF_TYPES ")");
+               "--dtype is for folders; with --gguf, use --type, such as --type q4_k_m");
     HY_FAIL_IF(options->max_shard_size, HY_ERR_INPUT,
                "--max-shard-size is for folders; --gguf writes one file");
     if (options->type) HY_TRY(hy_gguf_check_type(options->type, false));

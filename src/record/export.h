@@ -17,6 +17,7 @@ typedef struct hy_export_plan {
     char tokenizer[HY_HF_PATH_MAX]; /* a tokenizer other than the folder's; "": none */
     hy_dtype dtype;
     hy_prompt_format prompt; /* how the run wrote its rows */
+    int threads;             /* 0: one per core */
 } hy_export_plan;
 
 /* An export as its caller asks for it. */
@@ -58,3 +59,8 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
  * the weights, or their average if there is one. */
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);
+
+/* exports.c: adds a measured export to the list in the checkpoint's run folder. `run` becomes that
+ * folder; "": the checkpoint is not in one, and nothing is written. */
+hy_status hy_exports_add(const char *checkpoint, const hy_export_options *options,
+                         const hy_evaluation *list, int32_t count, char run[HY_PATH_MAX]);

@@ -28,6 +28,7 @@ static const struct {
                  {"plan.json", false, false},
                  {"report.html", false, false},
                  {"sample.json", false, false},
+                 {"exports.json", false, false},
                  {"standard-input.jsonl", false, false},
                  {"standard-input.csv", false, false},
                  {HY_BRANCHES_FILE, false, false},

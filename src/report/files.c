@@ -1,5 +1,5 @@
-/* files.c: reads the files next to the metrics: summary.json, plan.json, sample.json, config.cfg.
- * See run.h.
+/* files.c: reads the files next to the metrics: summary.json, plan.json, sample.json, exports.json,
+ * config.cfg. See run.h.
  *
  * Each file is read again if its time or size has changed. All of them may be missing, and a file
  * that cannot be understood counts as missing: a report of a damaged run is better than none. Facts
@@ -20,8 +20,9 @@ void hy_run_free_files(hy_run *run) {
     hy_json_free(run->summary);
     hy_json_free(run->plan);
     hy_json_free(run->sample);
+    hy_json_free(run->exports);
     free(run->config);
-    run->summary = run->plan = run->sample = NULL;
+    run->summary = run->plan = run->sample = run->exports = NULL;
     run->config = NULL;
 }
 
@@ -56,6 +57,7 @@ hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
     HY_TRY(read_json(run, "summary.json", &run->summary_file, &run->summary, has_changed));
     HY_TRY(read_json(run, "plan.json", &run->plan_file, &run->plan, has_changed));
     HY_TRY(read_json(run, "sample.json", &run->sample_file, &run->sample, has_changed));
+    HY_TRY(read_json(run, "exports.json", &run->exports_file, &run->exports, has_changed));
     char path[PATH_MAX_BYTES];
     size_t size;
     if (!is_new(run, "config.cfg", &run->config_file, path)) return HY_OK;

@@ -36,8 +36,8 @@ struct hy_run {
 
     char *folder, *name;
     char title[128], notes[1024]; /* from its configuration */
-    hy_run_file summary_file, plan_file, config_file, sample_file;
-    hy_json *summary, *plan, *sample; /* NULL: missing or unreadable */
+    hy_run_file summary_file, plan_file, config_file, sample_file, exports_file;
+    hy_json *summary, *plan, *sample, *exports; /* NULL: missing or unreadable */
     char *config;
     hy_run_facts facts;
     hy_run_facts started; /* from the newest start */

@@ -178,6 +178,12 @@ static double number_at(const hy_json_node *object, const char *key) {
     return value;
 }
 
+static const char *text_at(const hy_json_node *object, const char *key) {
+    const char *text = "";
+    hy_json_as_string(hy_json_get(object, key), &text, NULL);
+    return text;
+}
+
 /* The entries of the summary's list that were on in this run and freed device memory. */
 static void add_savings(hy_page *page, int r) {
     static const char *const columns[] = {"",       "as", "device freed", "host memory used",
@@ -187,18 +193,15 @@ static void add_savings(hy_page *page, int r) {
     bool is_open = false;
     if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) return;
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
-        const char *name = "", *value = "";
         double device = number_at(n, "device_bytes"), host = number_at(n, "host_bytes");
         bool is_on = false, is_measured = false;
         hy_json_as_bool(hy_json_get(n, "on"), &is_on);
         if (!is_on || !(device > 0)) continue;
         if (!is_open) open_table(html, "Device memory savings", columns, 2);
         is_open = true;
-        hy_json_as_string(hy_json_get(n, "name"), &name, NULL);
-        hy_json_as_string(hy_json_get(n, "value"), &value, NULL);
         hy_json_as_bool(hy_json_get(n, "measured"), &is_measured);
-        hy_html_put(html, HY_HTML_ROW, name, "");
-        add_text_cell(html, value);
+        hy_html_put(html, HY_HTML_ROW, text_at(n, "name"), "");
+        add_text_cell(html, text_at(n, "value"));
         hy_html_cell(html, HY_FIGURE_BYTES, device);
         hy_html_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
         hy_text_addf(html, "<td>%s\n", is_measured ? "measured" : "planned");
@@ -258,6 +261,48 @@ static void add_losses(hy_page *page, int r) {
             number_at(summary, "ngram_loss"));
     add_row(html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
     close_table(html);
+}
+
+/* ---- exports --------------------------------------------------------------------------------- */
+
+/* The rows of one export; the first has what they share. */
+static void add_export(hy_text *html, const hy_json_node *export) {
+    const hy_json_node *results = hy_json_get(export, "results");
+    int64_t tokens = 0;
+    hy_json_as_count(hy_json_get(export, "tokens"), &tokens);
+    if (!results || hy_json_type_of(results) != HY_JSON_ARRAY) return;
+    for (const hy_json_node *n = hy_json_first(results); n; n = hy_json_next(n)) {
+        bool is_written = false, is_first = n == hy_json_first(results);
+        double increase = number_at(n, "increase");
+        hy_json_as_bool(hy_json_get(n, "written"), &is_written);
+        hy_text_addf(html, "<tr%s><th scope=\"row\">", is_first ? " class=\"first\"" : "");
+        if (is_first) hy_html_text(html, text_at(export, "file"));
+        add_text_cell(html, is_first ? text_at(export, "type") : "");
+        hy_text_add(html, "<td class=\"text\">");
+        if (is_first) {
+            hy_html_count(html, tokens);
+            hy_html_put(html, " tokens of ", text_at(export, "data"), "");
+        }
+        add_text_cell(html, text_at(n, "rounding"));
+        add_text_cell(html, is_written ? "written" : "");
+        hy_html_cell(html, HY_FIGURE_BYTES, number_at(n, "bytes"));
+        hy_html_cell(html, HY_FIGURE_LOSS, number_at(n, "loss"));
+        hy_text_add(html, "<td>");
+        if (!is_first && isfinite(increase)) hy_text_addf(html, "%+.4f", increase);
+        hy_text_add(html, "\n");
+    }
+}
+
+static void add_exports(hy_page *page, int r) {
+    static const char *const columns[] = {"file", "type",          "data",     "rounding", "",
+                                          "size", "held-out loss", "increase", NULL};
+    const hy_json *exports = page->runs[r]->exports;
+    const hy_json_node *list = exports ? hy_json_root(exports) : NULL;
+    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) return;
+    open_table(page->html, "Exports, measured", columns, 5);
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n))
+        add_export(page->html, n);
+    close_table(page->html);
 }
 
 /* ---- events, command, configuration ---------------------------------------------------------- */
@@ -343,6 +388,7 @@ void hy_page_run_tables(hy_page *page, int r) {
     add_savings(page, r);
     if (!has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
+    add_exports(page, r);
     add_sample(page, r);
     add_events(page, r);
     add_listing(html, "Command", facts->command, true);

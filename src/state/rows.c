@@ -94,17 +94,20 @@ static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id,
     bool is_optim = kind_id == HY_KIND_OPTIM, is_sum = kind_id == HY_KIND_GRADS && spec->sums_grads;
     /* 8-bit slow weights are differences to the weights; the other buffers have scales. */
     bool has_scales = kind_id == HY_KIND_SLOW && id > HY_ROW_SLOW && dtype == HY_U8;
-    m->rows->row[id] =
-        (hy_row){.kind = kind,
-                 .dtype = dtype,
-                 .block = has_scales ? HY_QUANT_BLOCK : 0,
-                 .is_signed = is_optim ? hy_optim_array_is_signed(id - HY_ROW_OPTIM) : has_scales,
-                 .is_sharded = is_sharded(kind, spec),
-                 .is_callers = kind->is_callers && spec->is_custom && !is_sum,
-                 .is_optional = is_optional(id, kind, spec),
-                 .name = tensor_prefix(id, kind, spec),
-                 .version = 1}; /* made_of is 0: derived rows are not computed yet */
+    m->rows->row[id] = (hy_row){
+        .kind = kind,
+        .dtype = dtype,
+        .block = has_scales ? HY_QUANT_BLOCK : 0,
+        .is_signed = is_optim ? hy_optim_array_is_signed(id - HY_ROW_OPTIM) : has_scales,
+        .is_sharded = is_sharded(kind, spec),
+        .is_callers = kind->is_callers && spec->is_custom && !is_sum && !spec->keeps_weights,
+        .is_optional = is_optional(id, kind, spec),
+        .name = tensor_prefix(id, kind, spec),
+        .version = 1}; /* made_of is 0: derived rows are not computed yet */
     HY_TRY(lay_out(m, id));
+    /* A caller may hold a small unit for a whole pass, which must not take a block's buffer. */
+    bool is_read = id == hy_weights_row(&spec->types, spec->types.of[HY_FULL]);
+    if (spec->keeps_weights && is_read) m->rows->row[id].layout.has_small = true;
     return fix_units(m, &m->rows->row[id]);
 }
 

@@ -65,8 +65,9 @@ typedef struct hy_rows_spec {
     hy_optimizer optimizer;
     int32_t slow_count; /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
-    bool is_custom;      /* a custom model: weights and gradients are in the caller's memory */
+    bool is_custom;      /* weights and gradients are in the caller's memory, except as follows */
     bool sums_grads;     /* a custom model: gradients are summed in our own memory */
+    bool keeps_weights;  /* a custom model: its weights are in our own memory, too */
     bool has_named_base; /* frozen weights stay in the model's own files, not in checkpoints */
     /* Units that no group places stay on the device, even if others of the class stream. */
     bool stays[HY_PLAN_STATES];

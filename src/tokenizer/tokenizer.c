@@ -147,6 +147,15 @@ static hy_status make_json(const char *file, tokenizer_text *out) {
         out->made = out->pieces.json;
         return status;
     }
+    HY_TRY(hy_gguf_tokenizer_json(file, HY_SOURCE_NAME, &out->made));
+    if (out->made.size > 0) {
+        hy_text model = out->made;
+        hy_status status =
+            hy_sentencepiece_convert(model.data, model.size, file, file, &out->pieces);
+        out->made = out->pieces.json;
+        hy_text_free(&model);
+        return status;
+    }
     HY_TRY(hy_gguf_tokenizer_json(file, "tokenizer.json", &out->made));
     HY_FAIL_IF(out->made.size == 0, HY_ERR_INPUT, "%s has no tokenizer", file);
     return HY_OK;

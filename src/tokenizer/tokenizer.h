@@ -7,12 +7,14 @@
 #include "base/text.h"
 #include "hybrid_tokenizer.h"
 
-/* Text that a tokenizer cannot spell: its unknown token (<unk>) replaces it. */
-#define HY_BYTE_VOCAB 512 /* a model with more ids was made for a tokenizer, not for bytes */
+#define HY_BYTE_VOCAB 512       /* a model with more ids was made for a tokenizer, not for bytes */
+#define HY_BLANK "\xE2\x96\x81" /* U+2581: how the pieces of SentencePiece spell a blank */
 
+/* Text that a tokenizer cannot spell: its unknown token (<unk>) replaces it. */
 typedef struct hy_unknown_text {
     uint64_t count, tokens; /* unknown tokens; all tokens */
     char example[40];       /* the beginning of the first such text; "": none */
+    bool is_partial;        /* text before a resume is not counted */
 } hy_unknown_text;
 void hy_unknown_text_add(hy_unknown_text *sum, const hy_unknown_text *more);
 /* As above; then *from counts nothing, but keeps its example. */

@@ -32,17 +32,8 @@ static int compare(const void *a, const void *b) {
 /* The state after reading a byte. */
 static inline uint32_t next_state(const hy_added_node *nodes, uint32_t at, uint8_t byte) {
     for (;; at = nodes[at].fallback) {
-        uint32_t low = nodes[at].low, high = nodes[at].high;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (nodes[middle].byte < byte) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        if (low < nodes[at].high && nodes[low].byte == byte) return low;
-        if (at == 0) return 0;
+        uint32_t next = hy_added_follow(nodes, at, byte);
+        if (next || at == 0) return next;
     }
 }
 

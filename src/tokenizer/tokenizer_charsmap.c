@@ -9,7 +9,7 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-static const char blank[] = "\xE2\x96\x81";
+static const char blank[] = HY_BLANK;
 #define BLANK_SIZE 3
 
 /* ---- reading --------------------------------------------------------------------------------- */

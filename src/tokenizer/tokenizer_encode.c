@@ -10,7 +10,7 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, which represents a blank */
+static const char metaspace[] = HY_BLANK;
 #define METASPACE_SIZE 3
 #define TEXT_MAX ((size_t)INT32_MAX)
 
@@ -224,7 +224,9 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     hy_status status = HY_OK;
     if (has_template) status = hy_ids_append(out, t->before.data, t->before.count);
     bool is_first = !(flags & HY_TOKENS_INSIDE);
+    size_t begin = out->count; /* of the text */
     if (status == HY_OK) status = encode_text(&call, RAW, text, size, is_first);
+    size_t end = out->count;
     if (status == HY_OK && has_template) status = hy_ids_append(out, t->after.data, t->after.count);
     pthread_mutex_lock(&t->workspaces->lock);
     call.space->next = t->workspaces->idle;
@@ -233,7 +235,7 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     HY_TRY(status);
     out->unknown.tokens += out->count - before;
     size_t unknown = 0;
-    for (size_t i = before; i < out->count && t->unknown >= 0; i++) {
+    for (size_t i = begin; i < end && t->unknown >= 0; i++) {
         unknown += out->data[i] == t->unknown;
     }
     out->unknown.count += unknown - call.spelled_unknown;

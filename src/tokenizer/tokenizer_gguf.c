@@ -12,9 +12,9 @@
 #include "base/utf8.h"
 #include "formats/gguf.h"
 #include "tokenizer/tokenizer_score_merges.h"
+#include "tokenizer/tokenizer_sentencepiece.h"
 #include "tokenizer/tokenizer_vocab_files.h"
 
-#define BLANK "\xE2\x96\x81" /* how SentencePiece spells a blank */
 #define PREFIX "tokenizer.ggml."
 enum { PIECE_MAX = 512, PIECES_BYTES_MAX = 16 << 20 };
 
@@ -34,31 +34,33 @@ enum { PIECE_MAX = 512, PIECES_BYTES_MAX = 16 << 20 };
 #define ONE_DIGIT "Split " SHORT_FORMS "|" LETTERS "|\\p{N}" SIGNS BLANKS "\n"
 
 const hy_gguf_split hy_gguf_splits[] = {
-    {"gpt-2", "ByteLevel\n", false},
-    {"llama-bpe", THREE_DIGITS, true},
-    {"dbrx", THREE_DIGITS, false},
-    {"qwen2", ONE_DIGIT, false},
-    {"smollm", "Digits\nByteLevel\n", false},
-    {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true},
-    {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false},
+    {"gpt-2", "ByteLevel\n", false, false},
+    {"llama-bpe", THREE_DIGITS, true, false},
+    {"dbrx", THREE_DIGITS, false, false},
+    {"qwen2", ONE_DIGIT, false, true},
+    {"smollm", "Digits\nByteLevel\n", false, false},
+    {"tekken", "Split " CASES("") "|\\p{N}" SIGNS_SLASH BLANKS "\n", true, false},
+    {"gpt-4o", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false,
+     false},
     /* other names of the same splits */
-    {"phi-2", "ByteLevel\n", false},
-    {"olmo", "ByteLevel\n", false},
-    {"mpt", "ByteLevel\n", false},
-    {"exaone4", "ByteLevel\n", false},
-    {"llama3", THREE_DIGITS, true},
-    {"llama-v3", THREE_DIGITS, true},
-    {"falcon3", THREE_DIGITS, true},
-    {"pixtral", THREE_DIGITS, true},
-    {"smaug-bpe", THREE_DIGITS, false},
-    {"deepseek-r1-qwen", ONE_DIGIT, false},
-    {"stablelm2", ONE_DIGIT, false},
-    {"megrez", ONE_DIGIT, false},
-    {"starcoder", "Digits\nByteLevel\n", false},
-    {"refact", "Digits\nByteLevel\n", false},
-    {"command-r", "Digits\nByteLevel\n", false},
-    {"codeshell", "Digits\nByteLevel\n", false},
-    {"llama4", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false},
+    {"phi-2", "ByteLevel\n", false, false},
+    {"olmo", "ByteLevel\n", false, true},
+    {"mpt", "ByteLevel\n", false, true},
+    {"exaone4", "ByteLevel\n", false, false},
+    {"llama3", THREE_DIGITS, true, false},
+    {"llama-v3", THREE_DIGITS, true, false},
+    {"falcon3", THREE_DIGITS, true, false},
+    {"pixtral", THREE_DIGITS, true, false},
+    {"smaug-bpe", THREE_DIGITS, false, false},
+    {"deepseek-r1-qwen", ONE_DIGIT, false, false},
+    {"stablelm2", ONE_DIGIT, false, true},
+    {"megrez", ONE_DIGIT, false, true},
+    {"starcoder", "Digits\nByteLevel\n", false, false},
+    {"refact", "Digits\nByteLevel\n", false, false},
+    {"command-r", "Digits\nByteLevel\n", false, false},
+    {"codeshell", "Digits\nByteLevel\n", false, false},
+    {"llama4", "Split " CASES(SHORT_FORMS "?") "|\\p{N}{1,3}" SIGNS_SLASH BLANKS "\n", false,
+     false},
     {0},
 };
 
@@ -80,20 +82,25 @@ static hy_status find_split(const hy_gguf *file, const hy_gguf_split **out) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* tokenizer.ggml.model */
+typedef enum vocabulary_kind { GPT2, LLAMA, T5, KINDS } vocabulary_kind;
+static const char *const kinds[KINDS] = {"gpt2", "llama", "t5"};
+
 /* The special tokens that have keys. */
 enum { BOS, EOS, UNKNOWN, PADDING, ROLES };
 static const struct {
     const char *key, *name; /* in the file, and in tokenizer_config.json */
-    int32_t usual;          /* of "llama", without the key; -1: none */
-} roles[ROLES] = {{PREFIX "bos_token_id", "bos_token", 1},
-                  {PREFIX "eos_token_id", "eos_token", 2},
-                  {PREFIX "unknown_token_id", "unk_token", 0},
-                  {PREFIX "padding_token_id", "pad_token", -1}};
+    int32_t usual[KINDS];   /* without the key; -1: none */
+} roles[ROLES] = {{PREFIX "bos_token_id", "bos_token", {-1, 1, -1}},
+                  {PREFIX "eos_token_id", "eos_token", {-1, 2, 1}},
+                  {PREFIX "unknown_token_id", "unk_token", {-1, 0, 2}},
+                  {PREFIX "padding_token_id", "pad_token", {-1, -1, 0}}};
 
 typedef struct vocabulary {
     const hy_gguf *file;
     const hy_gguf_value *tokens, *types, *scores;
-    const hy_gguf_split *split; /* of "gpt2"; NULL: it is "llama" */
+    vocabulary_kind kind;
+    const hy_gguf_split *split; /* of GPT2 */
     int32_t count;
     int32_t roles[ROLES]; /* ids; -1: none */
     bool adds_bos, adds_eos;
@@ -143,7 +150,7 @@ static hy_status check_tokens(const vocabulary *v) {
 static hy_status read_roles(vocabulary *v) {
     for (int i = 0; i < ROLES; i++) {
         const hy_gguf_value *value = hy_gguf_get(v->file, roles[i].key);
-        int64_t id = v->split ? -1 : roles[i].usual;
+        int64_t id = roles[i].usual[v->kind];
         bool is_id = !value || hy_gguf_as_int(value, 0, &id);
         if (!value && id >= v->count) id = -1;
         HY_FAIL_IF(!is_id || id >= v->count, HY_ERR_INPUT,
@@ -151,7 +158,8 @@ static hy_status read_roles(vocabulary *v) {
                    (long long)id, v->count);
         v->roles[i] = id < 0 || type_of(v, (int32_t)id) == HY_GGUF_TOKEN_UNUSED ? -1 : (int32_t)id;
     }
-    v->adds_bos = !v->split || v->split->ignores_merges;
+    v->adds_bos = v->kind == LLAMA || (v->split && v->split->ignores_merges);
+    v->adds_eos = v->kind == T5;
     hy_gguf_as_bool(hy_gguf_get(v->file, PREFIX "add_bos_token"), 0, &v->adds_bos);
     hy_gguf_as_bool(hy_gguf_get(v->file, PREFIX "add_eos_token"), 0, &v->adds_eos);
     v->adds_bos &= v->roles[BOS] >= 0;
@@ -160,17 +168,17 @@ static hy_status read_roles(vocabulary *v) {
 }
 
 static hy_status read_vocabulary(const hy_gguf *file, vocabulary *v) {
-    const char *kind = "";
+    const char *name = "";
     *v = (vocabulary){.file = file,
                       .tokens = hy_gguf_get(file, PREFIX "tokens"),
                       .types = hy_gguf_get(file, PREFIX "token_type"),
                       .scores = hy_gguf_get(file, PREFIX "scores")};
-    hy_gguf_as_string(hy_gguf_get(file, PREFIX "model"), 0, &kind, NULL);
-    bool has_merges = strcmp(kind, "gpt2") == 0;
-    HY_FAIL_IF(!has_merges && strcmp(kind, "llama") != 0, HY_ERR_INPUT,
-               "%s: " PREFIX "model is %.40s; supported: gpt2, llama", hy_gguf_path(file),
-               kind[0] ? kind : "missing");
-    if (has_merges) HY_TRY(find_split(file, &v->split));
+    hy_gguf_as_string(hy_gguf_get(file, PREFIX "model"), 0, &name, NULL);
+    while (v->kind < KINDS && strcmp(kinds[v->kind], name) != 0) v->kind++;
+    HY_FAIL_IF(v->kind == KINDS, HY_ERR_INPUT,
+               "%s: " PREFIX "model is %.40s; supported: gpt2, llama, t5", hy_gguf_path(file),
+               name[0] ? name : "missing");
+    if (v->kind == GPT2) HY_TRY(find_split(file, &v->split));
     v->count = (int32_t)hy_gguf_size(v->tokens); /* a header has fewer than 2^28 bytes */
     HY_TRY(check_tokens(v));
     return read_roles(v);
@@ -187,10 +195,9 @@ static void put_byte_level(hy_json_writer *w, const char *key, bool splits) {
     hy_json_close_object(w);
 }
 
-/* qwen2 names a split; all tokenizers with it also bring text into form NFC. */
 static void put_split(const vocabulary *v, hy_json_writer *w) {
-    bool has_nfc = strcmp(v->split->steps, ONE_DIGIT) == 0, splits = false;
-    if (has_nfc)
+    bool splits = false;
+    if (v->split->has_nfc)
         hy_text_add(w->text, ", \"normalizer\": {\"type\": \"NFC\"}");
     else
         hy_json_put_null(w, "normalizer");
@@ -230,12 +237,13 @@ static void put_blanks(const vocabulary *v, hy_json_writer *w) {
     hy_gguf_as_bool(hy_gguf_get(v->file, PREFIX "add_space_prefix"), 0, &has_prefix);
     hy_text_addf(w->text,
                  ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [%s{\"type\": "
-                 "\"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" BLANK "\"}]}"
+                 "\"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" HY_BLANK "\"}]}"
                  ", \"pre_tokenizer\": null"
                  ", \"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
-                 "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" BLANK "\"}, \"content\": "
+                 "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" HY_BLANK
+                 "\"}, \"content\": "
                  "\" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}%s]}",
-                 has_prefix ? "{\"type\": \"Prepend\", \"prepend\": \"" BLANK "\"}, " : "",
+                 has_prefix ? "{\"type\": \"Prepend\", \"prepend\": \"" HY_BLANK "\"}, " : "",
                  has_prefix ? ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, "
                               "\"stop\": 0}"
                             : "");
@@ -308,6 +316,14 @@ static hy_status put_merges(const vocabulary *v, hy_json_writer *w) {
     return HY_OK;
 }
 
+static hy_status read_score(const vocabulary *v, int32_t id, double *out) {
+    *out = 0;
+    bool has_score = hy_gguf_as_real(v->scores, (size_t)id, out) && *out == *out;
+    HY_FAIL_IF(!has_score, HY_ERR_INPUT, "%s: " PREFIX "scores has no number for token %d",
+               hy_gguf_path(v->file), id);
+    return HY_OK;
+}
+
 static hy_status put_pieces(const vocabulary *v, hy_json_writer *w) {
     hy_scored_piece *pieces = calloc((size_t)v->count + 1, sizeof *pieces);
     hy_scored_piece **merged = calloc((size_t)v->count + 1, sizeof *merged);
@@ -315,11 +331,8 @@ static hy_status put_pieces(const vocabulary *v, hy_json_writer *w) {
     hy_status status = HY_OK;
     if (!pieces || !merged) status = hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
     for (int32_t id = 0; id < v->count && status == HY_OK; id++) {
-        double score = 0;
-        bool has_score = hy_gguf_as_real(v->scores, (size_t)id, &score) && score == score;
-        if (!has_score)
-            status = hy_fail(HY_ERR_INPUT, "%s: " PREFIX "scores has no number for token %d",
-                             hy_gguf_path(v->file), id);
+        double score;
+        status = read_score(v, id, &score);
         bytes += type_of(v, id) == HY_GGUF_TOKEN_BYTE;
         if (type_of(v, id) != HY_GGUF_TOKEN_NORMAL) continue;
         merged[count] = &pieces[count];
@@ -356,6 +369,67 @@ static hy_status put_tokenizer(const vocabulary *v, hy_json_writer *w) {
     return status;
 }
 
+/* ---- tokenizer.model ------------------------------------------------------------------------- */
+
+static void put_varint(hy_text *out, uint64_t value) {
+    for (; value >= 128; value >>= 7) hy_text_add_bytes(out, &(uint8_t){(uint8_t)(value | 128)}, 1);
+    hy_text_add_bytes(out, &(uint8_t){(uint8_t)value}, 1);
+}
+
+/* Fields of a protobuf message: a number, and a string or message. */
+static void put_number(hy_text *out, uint64_t field, uint64_t value) {
+    put_varint(out, field << 3);
+    put_varint(out, value);
+}
+
+static void put_bytes(hy_text *out, uint64_t field, const void *data, size_t size) {
+    put_varint(out, field << 3 | 2);
+    put_varint(out, size);
+    hy_text_add_bytes(out, data, size);
+}
+
+/* How text becomes pieces: the map of characters, and what happens to blanks. llama.cpp puts a blank
+ * before a text also if it only removes the others. */
+static void put_spec(const vocabulary *v, hy_text *out) {
+    const hy_gguf_value *map = hy_gguf_get(v->file, PREFIX "precompiled_charsmap");
+    bool has_prefix = false, collapses = false;
+    int64_t byte;
+    hy_text bytes = {0};
+    hy_gguf_as_bool(hy_gguf_get(v->file, PREFIX "add_space_prefix"), 0, &has_prefix);
+    hy_gguf_as_bool(hy_gguf_get(v->file, PREFIX "remove_extra_whitespaces"), 0, &collapses);
+    for (size_t i = 0; hy_gguf_as_int(map, i, &byte); i++)
+        hy_text_add_bytes(&bytes, &(uint8_t){(uint8_t)byte}, 1);
+    put_bytes(out, 2, hy_text_string(&bytes), bytes.size);
+    put_number(out, 3, has_prefix || collapses);
+    put_number(out, 4, collapses);
+    hy_text_free(&bytes);
+}
+
+/* The message ModelProto of sentencepiece_model.proto. */
+static hy_status put_model(const vocabulary *v, hy_text *out) {
+    hy_text part = {0};
+    hy_status status = HY_OK;
+    for (int32_t id = 0; id < v->count && status == HY_OK; id++) {
+        double score;
+        status = read_score(v, id, &score);
+        bool is_unknown = id == v->roles[UNKNOWN];
+        hy_text_clear(&part);
+        put_bytes(&part, 1, token(v, id), strlen(token(v, id)));
+        put_varint(&part, 2 << 3 | 5);
+        hy_text_add_bytes(&part, &(float){(float)score}, 4);
+        put_number(&part, 3, is_unknown ? HY_GGUF_TOKEN_UNKNOWN : type_of(v, id));
+        put_bytes(out, 1, part.data, part.size);
+    }
+    hy_text_clear(&part);
+    put_number(&part, 3, 1); /* Unigram */
+    put_bytes(out, 2, part.data, part.size);
+    hy_text_clear(&part);
+    put_spec(v, &part);
+    put_bytes(out, 3, part.data, part.size);
+    hy_text_free(&part);
+    return status;
+}
+
 /* ---- the other files ------------------------------------------------------------------------- */
 
 /* One template, or a list with the one for conversations with tools. */
@@ -388,6 +462,11 @@ static void put_config(const vocabulary *v, hy_json_writer *w) {
             hy_json_put_null(w, roles[i].name);
     }
     hy_json_put_bool(w, "clean_up_tokenization_spaces", false);
+    if (v->kind == T5) {
+        hy_json_put_string(w, HY_SOURCE_FILE, HY_SOURCE_NAME);
+        hy_json_put_bool(w, "add_bos_token", v->adds_bos);
+        hy_json_put_bool(w, "add_eos_token", v->adds_eos);
+    }
     put_templates(v, w);
 }
 
@@ -424,10 +503,14 @@ static hy_status put_file(const hy_gguf *file, const char *name, hy_text *out) {
     vocabulary v;
     hy_json_writer w;
     bool is_tokenizer = strcmp(name, "tokenizer.json") == 0;
+    bool is_model = strcmp(name, HY_SOURCE_NAME) == 0;
     bool is_config = strcmp(name, "tokenizer_config.json") == 0;
     bool is_generation = strcmp(name, "generation_config.json") == 0;
-    if (!has_tokens(file) || (!is_tokenizer && !is_config && !is_generation)) return HY_OK;
+    bool is_known = is_tokenizer || is_model || is_config || is_generation;
+    if (!has_tokens(file) || !is_known) return HY_OK;
     HY_TRY(read_vocabulary(file, &v));
+    if (is_model && v.kind == T5) HY_TRY(put_model(&v, out));
+    if (is_model || (is_tokenizer && v.kind == T5)) return hy_text_status(out);
     hy_json_begin(&w, out, !is_tokenizer);
     hy_json_open_object(&w, NULL);
     hy_status status = is_tokenizer ? put_tokenizer(&v, &w) : HY_OK;

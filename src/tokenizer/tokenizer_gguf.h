@@ -2,8 +2,8 @@
  *
  * Its keys become the text of the JSON files that a model folder has, so that they are opened and
  * written as those are. "gpt2" is byte-level BPE with a list of merges; tokenizer.ggml.pre names
- * the split of words. "llama" is BPE of SentencePiece: pieces with scores, and tokens for bytes.
- * Other kinds are refused by name. */
+ * the split of words. "llama" is BPE of SentencePiece: pieces with scores, and tokens for bytes. "t5"
+ * is Unigram, and becomes a SentencePiece file. Other kinds are refused by name. */
 #pragma once
 
 #include "tokenizer/tokenizer.h"
@@ -23,12 +23,13 @@ typedef struct hy_gguf_split {
     const char *name;  /* tokenizer.ggml.pre */
     const char *steps; /* the steps of pre_tokenizer in tokenizer.json, one per line */
     bool ignores_merges;
+    bool has_nfc; /* tokenizers with this name bring text into form NFC; llama.cpp does not */
 } hy_gguf_split;
-/* Ends with {0}; the first of several rows with the same steps is written. */
+/* Ends with {0}; the first of several rows with the same values is written. */
 extern const hy_gguf_split hy_gguf_splits[];
 
 /* Whether the file has a tokenizer. */
 hy_status hy_gguf_has_tokenizer(const char *path, bool *out);
-/* Appends the text of tokenizer.json, tokenizer_config.json or generation_config.json; nothing for
- * other names. */
+/* Appends the content of tokenizer.json, or for "t5" of tokenizer.model instead; of
+ * tokenizer_config.json or generation_config.json; nothing for other names. */
 hy_status hy_gguf_tokenizer_json(const char *path, const char *name, hy_text *out);

@@ -12,8 +12,6 @@
 #include "base/json.h"
 #include "tokenizer/tokenizer_score_merges.h"
 
-#define SPACE "\xE2\x96\x81" /* how pieces spell a space */
-
 enum { UNKNOWN = 0, BOS = 1, EOS = 2, SPECIALS = 3 };
 static const char *const specials[SPECIALS] = {"<unk>", "<s>", "</s>"};
 
@@ -46,8 +44,8 @@ static hy_status add_piece(piece_list *list, const uint8_t *data, size_t size, s
     memcpy(&p->score, data + *at, sizeof p->score);
     for (*at += 8; length > 0; length--, ++*at) {
         bool is_space = data[*at] == ' ';
-        hy_text_add_bytes(&list->texts, is_space ? (const void *)SPACE : data + *at,
-                          is_space ? strlen(SPACE) : 1);
+        hy_text_add_bytes(&list->texts, is_space ? (const void *)HY_BLANK : data + *at,
+                          is_space ? strlen(HY_BLANK) : 1);
     }
     hy_text_add_bytes(&list->texts, "", 1);
     return HY_OK;
@@ -107,15 +105,15 @@ static hy_status put_model(piece_list *list, hy_json_writer *w) {
 static const char frame[] =
     "\"version\": \"1.0\", \"truncation\": null, \"padding\": null, "
     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
-    "{\"type\": \"Prepend\", \"prepend\": \"" SPACE "\"}, "
-    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" SPACE "\"}]}, "
+    "{\"type\": \"Prepend\", \"prepend\": \"" HY_BLANK "\"}, "
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" HY_BLANK "\"}]}, "
     "\"pre_tokenizer\": null, "
     "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": ["
     "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
     "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], "
     "\"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, "
     "\"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
-    "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" SPACE "\"}, \"content\": \" \"}, "
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" HY_BLANK "\"}, \"content\": \" \"}, "
     "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
     "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}";
 

@@ -123,6 +123,19 @@ typedef struct hy_added_node {
     uint32_t longest;   /* number of the longest token that begins here, plus 1; 0: none */
     uint8_t byte;       /* the byte that leads here */
 } hy_added_node;
+/* The state after one more byte; 0: no token continues so. */
+static inline uint32_t hy_added_follow(const hy_added_node *nodes, uint32_t at, uint8_t byte) {
+    uint32_t low = nodes[at].low, high = nodes[at].high;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (nodes[middle].byte < byte) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < nodes[at].high && nodes[low].byte == byte ? low : 0;
+}
 
 /* Tokens that are searched for together. */
 typedef struct hy_added_set {

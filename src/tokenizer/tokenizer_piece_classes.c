@@ -212,7 +212,8 @@ static hy_status put_template(const hy_pieces *m, const beside *b, hy_json_write
         const char *text = b->role_texts[1 + i];
         if (!setting(b, i ? "add_eos_token" : "add_bos_token", false)) continue;
         ids[i] = text ? hy_vocab_find(&m->vocab, text, strlen(text)) : -1;
-        HY_FAIL_IF(ids[i] < 0, HY_ERR_INPUT,
+        /* without a class, the settings may be another tokenizer's */
+        HY_FAIL_IF(ids[i] < 0 && b->class, HY_ERR_INPUT,
                    "%s: tokenizer_config.json sets %s, but the %s is not a piece", m->name,
                    i ? "add_eos_token" : "add_bos_token", role_keys[1 + i]);
     }

@@ -33,8 +33,6 @@ typedef struct hy_pieces {
     bool has_denormalizer;
 } hy_pieces;
 
-#define HY_BLANK "\xE2\x96\x81" /* how pieces spell a blank */
-
 static inline const char *hy_piece_text(const hy_pieces *m, int32_t id) {
     return m->vocab.bytes + m->vocab.places[id].start;
 }

@@ -96,7 +96,7 @@ static hy_status fail_merge(const merge_reader *r, const char *what) {
 }
 
 bool hy_crosses_blank(const char *text, size_t size) {
-    static const char blank[] = "\xE2\x96\x81";
+    static const char blank[] = HY_BLANK;
     for (size_t i = 1; i + 3 <= size; i++) {
         if (memcmp(text + i, blank, 3) != 0) continue;
         if (i < 3 || memcmp(text + i - 3, blank, 3) != 0) return true;
@@ -218,7 +218,7 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     }
     /* Then a blank is always a symbol of its own, and so is the character before it. (If a
      * character could be dropped, two blanks could become neighbours.) */
-    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
+    bool knows_blank = hy_vocab_find(&t->vocab, HY_BLANK, 3) >= 0;
     t->cuts_blanks =
         t->cuts_blanks && knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);
     for (const hy_json_node *a = hy_json_first(added); a; a = hy_json_next(a)) {

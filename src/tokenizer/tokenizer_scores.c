@@ -174,20 +174,6 @@ static inline void offer(position *to, float score, uint32_t start, int32_t id) 
     *to = (position){.score = score, .id = id, .start = start};
 }
 
-/* The state after one more byte; 0: no token continues so. */
-static inline uint32_t follow(const hy_added_node *nodes, uint32_t at, uint8_t byte) {
-    uint32_t low = nodes[at].low, high = nodes[at].high;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (nodes[middle].byte < byte) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < nodes[at].high && nodes[low].byte == byte ? low : 0;
-}
-
 /* Keeps sums small, where fp32 is exact enough: the best path to `from` counts as 0 from now on. */
 static hy_status restart_sums(const hy_tokenizer *t, hy_allowance *left, position *positions,
                               size_t from, size_t size) {
@@ -207,7 +193,7 @@ static hy_status offer_tokens(const hy_tokenizer *t, hy_allowance *left, positio
     size_t at = from, length = hy_unicode_next(text + from, size - from, &code);
     bool has_character = false;
     while (pieces->count && at < size &&
-           (state = follow(pieces->nodes, state, (uint8_t)text[at]))) {
+           (state = hy_added_follow(pieces->nodes, state, (uint8_t)text[at]))) {
         const hy_added *piece = NULL;
         at++;
         if (pieces->nodes[state].longest) piece = &pieces->tokens[pieces->nodes[state].longest - 1];

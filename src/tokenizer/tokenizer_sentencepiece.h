@@ -15,6 +15,7 @@
 #include "tokenizer/tokenizer.h"
 
 #define HY_SOURCE_FILE "source_file"
+#define HY_SOURCE_NAME "tokenizer.model"
 
 bool hy_sentencepiece_is_named(const char *path); /* by its ending, .model */
 

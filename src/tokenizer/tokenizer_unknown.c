@@ -39,6 +39,9 @@ hy_status hy_tokenizer_find_unknown(const hy_tokenizer *t, const char *text, siz
         }
         if (first < 128) is_known[first] = true;
     }
+    /* characters that are unknown only beside others */
+    if (status == HY_OK && !out->example[0])
+        copy_example(text, size, out->example, sizeof out->example);
     hy_ids_free(&ids);
     return status;
 }
@@ -46,6 +49,7 @@ hy_status hy_tokenizer_find_unknown(const hy_tokenizer *t, const char *text, siz
 void hy_unknown_text_add(hy_unknown_text *sum, const hy_unknown_text *more) {
     sum->count += more->count;
     sum->tokens += more->tokens;
+    sum->is_partial |= more->is_partial;
     if (!sum->example[0]) memcpy(sum->example, more->example, sizeof sum->example);
 }
 
@@ -60,8 +64,9 @@ bool hy_unknown_text_is_much(const hy_unknown_text *unknown) {
 
 void hy_unknown_text_describe(const hy_unknown_text *unknown, const hy_tokenizer *t, hy_text *out) {
     if (unknown->count == 0) return;
-    hy_text_addf(out, "%llu of %llu tokens are %s%s: the tokenizer has no pieces for this text",
+    hy_text_addf(out, "%llu of %llu tokens%s are %s%s: the tokenizer has no pieces for this text",
                  (unsigned long long)unknown->count, (unsigned long long)unknown->tokens,
+                 unknown->is_partial ? " since the resume" : "",
                  hy_tokenizer_token(t, t->unknown, NULL),
                  hy_unknown_text_is_much(unknown) ? ", more than a tenth" : "");
     if (unknown->example[0]) hy_text_addf(out, ", for example %s", unknown->example);

@@ -47,7 +47,7 @@ hy_status hy_tokenizer_file(const char *folder, char *path, size_t size) {
     HY_TRY(holds(folder, "merges.txt", path, size, &has_merges));
     HY_TRY(holds(folder, "vocab.json", path, size, &has_file));
     if (has_file && has_merges) return HY_OK;
-    HY_TRY(holds(folder, "tokenizer.model", path, size, &has_file));
+    HY_TRY(holds(folder, HY_SOURCE_NAME, path, size, &has_file));
     if (has_file) return HY_OK;
     HY_TRY(holds(folder, "spiece.model", path, size, &has_file));
     if (has_file) return HY_OK;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_memory.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "setup/setup.h"
@@ -193,11 +194,30 @@ static void report_optimizer(const hy_trainer *t) {
     }
 }
 
+/* A limit above what there is limits nothing. */
+static void report_limit(const hy_trainer *t, const char *key, int64_t limit, uint64_t total,
+                         const char *of) {
+    if (total == 0 || limit <= 0 || (uint64_t)limit <= total) return;
+    hy_say(t, HY_NOTE, "%s is %s, but %s has %s: it has no effect", key,
+           hy_bytes_as_text((uint64_t)limit).text, of, hy_bytes_as_text(total).text);
+}
+
+static void report_limits(const hy_trainer *t) {
+    const hy_device_facts *device = &t->engine->device.backend->facts;
+    hy_host_memory host;
+    hy_host_memory_read("/proc", "/sys", &host);
+    report_limit(t, "cpu_mem", t->settings->memory.cpu_mem, host.total, "this machine");
+    if (device->is_gpu)
+        report_limit(t, "max_gpu_mem", t->settings->memory.max_gpu_mem, device->memory_total,
+                     "this card");
+}
+
 static void report_plan(const hy_trainer *t) {
     const hy_plan *plan = t->engine->plan;
     const hy_plan_choice *c = &plan->choice;
     report_disabled(t);
     report_optimizer(t);
+    report_limits(t);
     if (t->settings->train.step_tokens == 0 && c->batch != t->settings->train.batch_size) {
         hy_say(t, HY_NOTE,
                "micro-batches of %d sequence%s, %d of them in a step: the same tokens per step",

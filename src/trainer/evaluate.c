@@ -11,6 +11,8 @@
 #include "trainer/recovery.h"
 #include "trainer/throughput.h"
 
+#define FEW_TOKENS 500 /* the error of their mean loss is about 0.1 nats */
+
 /* Nothing changes, so a pass can be repeated when memory runs out. */
 static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, bool can_stop,
                       hy_probe *probe) {
@@ -121,8 +123,20 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
         return HY_OK;
     }
     HY_TRY(status);
+    bool is_first = isnan(t->progress->best.loss) && !info.is_final;
+    if (is_first && info.tokens < FEW_TOKENS)
+        hy_say(
+            t, HY_NOTE,
+            "only %lld held-out tokens count, so the held-out loss varies by chance, and the best "
+            "checkpoint with it; --val-fraction or --val-data holds out more",
+            (long long)info.tokens);
     compare(t, comparable, info.is_final);
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);
     *loss = info.loss;
     return HY_OK;
+}
+
+void hy_trainer_note_validation(hy_trainer *t, hy_status status) {
+    t->schedule->is_validation_cut = hy_trainer_is_interrupted(t, status);
+    t->schedule->is_validation_due = t->schedule->is_validation_cut;
 }

@@ -212,8 +212,8 @@ static hy_status validate_here(hy_trainer *t) {
     bool is_due = t->schedule->is_validation_due && hy_trainer_can_validate(t);
     if (!is_due || t->schedule->is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &loss);
-    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (!t->schedule->is_validation_due) return status;
+    hy_trainer_note_validation(t, status);
+    if (!t->schedule->is_validation_cut) return status;
     hy_trainer_defer_error(t, status);
     return HY_OK;
 }

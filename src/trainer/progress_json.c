@@ -188,6 +188,9 @@ static void write_own(const hy_provider *p, hy_json_writer *w) {
     hy_json_put_bool(w, "sums_gradients", m->types.asks_each);
     hy_json_put_bool(w, "uses_in_turn", m->uses_in_turn);
     hy_json_put_bool(w, "can_rewind", p->facts.can_rewind);
+    if (m->unit_of) hy_json_open_array(w, "unit_of");
+    for (int32_t i = 0; m->unit_of && i < m->count; i++) hy_json_put_int(w, NULL, m->unit_of[i]);
+    if (m->unit_of) hy_json_close_array(w);
     hy_json_close_object(w);
 }
 
@@ -294,6 +297,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
     hy_json_put_bool(&w, "validation_due", t->schedule->is_validation_due);
+    hy_json_put_bool(&w, "validation_cut", t->schedule->is_validation_cut);
     hy_json_put_bool(&w, "rest_owed", t->schedule->is_rest_owed);
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
@@ -427,6 +431,8 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     /* A validation that waits for the next Predict step; older checkpoints lack it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->schedule->is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->schedule->is_rest_owed);
+    t->schedule->is_validation_cut = t->schedule->is_validation_due && t->schedule->is_rest_owed;
+    (void)hy_json_as_bool(hy_json_get(root, "validation_cut"), &t->schedule->is_validation_cut);
     read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(root, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     if (!hy_json_as_double(hy_json_get(root, "val_loss"), &p->val_loss)) p->val_loss = NAN;

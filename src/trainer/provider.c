@@ -55,11 +55,13 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
         HY_TRY(check_settings(ranks, s));
         settle_passes(s);
     }
-    if (m) { /* weights stay there, and gradients too unless the engine sums them */
+    if (m) { /* a caller's weights stay there, and gradients too unless the engine sums them */
+        HY_FAIL_IF(m->types.keeps_weights && ranks > 0, HY_ERR_INPUT,
+                   "several ranks cannot train a custom loop with units (unit_of)");
         m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
         m->is_half =
             hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
-        s->memory.weights_place = HY_DEVICE;
+        if (!m->types.keeps_weights) s->memory.weights_place = HY_DEVICE;
         if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
         /* The provider uses all weights right after an update, unless it announces each one. */
         if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;

@@ -68,16 +68,15 @@ static hy_status save_or_warn(hy_trainer *t) {
 
 /* If a Predict step comes soon, a due validation waits for it, because the memory is free there;
  * one that was interrupted waits no longer. */
-static hy_status validate_if_due(hy_trainer *t, bool was_interrupted, double *val_loss) {
+static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
-    bool is_predict_near =
-        !was_interrupted && (obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT);
+    bool is_predict_near = !t->schedule->is_validation_cut &&
+                           (obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT);
     bool waits = !t->schedule->is_validation_due || is_predict_near || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->schedule->is_validation_due = false;
     hy_status status = hy_trainer_validate(t, val_loss);
-    /* An interrupted validation is done after a resume. */
-    t->schedule->is_validation_due = hy_trainer_is_interrupted(t, status);
+    hy_trainer_note_validation(t, status);
     return status;
 }
 
@@ -87,11 +86,13 @@ static hy_status ask_forks(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The line of the step was written before its validation. */
+/* The line of the step was written before its validation: the run was resumed, or the validation
+ * was skipped at first. */
 static void record_validation(hy_trainer *t, double val_loss) {
     char text[96];
     if (isnan(val_loss)) return;
-    snprintf(text, sizeof text, "held-out loss %.4f, validated after a resume", val_loss);
+    snprintf(text, sizeof text, "held-out loss %.4f of step %lld", val_loss,
+             (long long)t->progress->step);
     hy_trainer_record_event(
         t, &(hy_event_line){.event = "validation", .text = text, .val_loss = val_loss});
 }
@@ -99,7 +100,7 @@ static void record_validation(hy_trainer *t, double val_loss) {
 /* A run that was stopped between a step and its validation or paired test starts with these. */
 static hy_status catch_up(hy_trainer *t) {
     double val_loss = NAN;
-    HY_TRY(validate_if_due(t, true, &val_loss));
+    HY_TRY(validate_if_due(t, &val_loss));
     record_validation(t, val_loss);
     HY_TRY(ask_forks(t));
     bool is_saved = !is_best(t) || isnan(val_loss) || hy_trainer_is_over(t);
@@ -148,7 +149,7 @@ static hy_status one_step(hy_trainer *t) {
     t->schedule->is_rest_owed = !is_jump || status != HY_OK;
     if (status == HY_OK && !is_jump) {
         t->schedule->is_validation_due |= is_due(hy_trainer_eval_every(t), t->progress->step);
-        status = validate_if_due(t, false, &val_loss);
+        status = validate_if_due(t, &val_loss);
     }
     /* Failures are sent first; other ranks would wait for this step's figures. */
     status = hy_team_fail(t->team, status);
@@ -263,8 +264,8 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     return has_model ? hy_fail_hint(saved, "the model was written") : saved;
 }
 
-static void report_early_stop(hy_trainer *t) {
-    const hy_best *best = &t->progress->best;
+/* best: before the closing validation */
+static void report_early_stop(hy_trainer *t, const hy_best *best) {
     char text[256];
     snprintf(text, sizeof text,
              "stopped early: the lowest held-out loss was %.4f at step %lld, and %lld validations "
@@ -276,15 +277,16 @@ static void report_early_stop(hy_trainer *t) {
 
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = t->progress;
+    const hy_best before = p->best;
     double val_loss;
     bool is_early = hy_trainer_is_stopped_early(t) && !t->schedule->is_closed;
-    if (is_early) report_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         /* A finished run that was resumed may have no validation yet. */
         bool is_late = p->val_step != p->step;
         HY_TRY(hy_trainer_validate(t, &val_loss));
         if (is_late) record_validation(t, val_loss);
     }
+    if (is_early) report_early_stop(t, &before); /* once, though a stop may repeat the validation */
     /* If the last training loss is above the limit, the held-out loss decides: with a low held-out
      * loss, the last batch was an outlier; a high held-out loss alone may be overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);

@@ -1,8 +1,8 @@
 /* run_state.h: the parts of a run's state: progress, schedule, figures, status.
  *
  * A checkpoint restores hy_progress, hy_engine_progress, first_batch, and from hy_run_schedule the
- * open paired test, is_validation_due, is_rest_owed and the length of a finished warm-up. The rest
- * belongs to one session. For trainer, custom and selftest. */
+ * open paired test, is_validation_due, is_validation_cut, is_rest_owed and the length of a finished
+ * warm-up. The rest belongs to one session. For trainer, custom and selftest. */
 #pragma once
 
 #include "base/error.h"
@@ -128,6 +128,7 @@ typedef struct hy_run_schedule {
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
+    bool is_validation_cut; /* it was interrupted, so it is repeated at once after a resume */
     /* Validation or paired test after the last step is not done yet; a resumed run begins with
      * it. */
     bool is_rest_owed;

@@ -114,7 +114,7 @@ static void summarise_data(const hy_dataset_facts *data, hy_summary *out) {
     out->rows = (int64_t)data->rows;
     out->rows_dropped = (int64_t)data->dropped_rows;
     out->rows_cut = (int64_t)data->cut_rows;
-    out->tokens_encoded = (int64_t)data->unknown.tokens;
+    out->tokens_encoded = data->unknown.is_partial ? 0 : (int64_t)data->unknown.tokens;
     out->tokens_unknown = (int64_t)data->unknown.count;
     out->has_byte_tokens = data->is_bytes;
 }

@@ -937,6 +937,27 @@ test_merging_shows_how_far_the_two_are_apart() {
     grep -q '^held-out loss: merged into the base' "$stdout" || fail "$(cat "$stdout")"
 }
 
+test_a_merge_into_a_file_for_llama_cpp_shows_both_bases() {
+    make_quantised
+    run_other hybrid-export tuned --out as-trained --merge --eval-batches 0
+    expect_code 0
+    line=$(grep '^held-out loss: merged into the base as trained (nf4) ' "$stdout") || fail "$(cat "$stdout")"
+    closing=$(grep '^merged into the base as trained (nf4)' "$stdout") || fail "$(cat "$stdout")"
+    for onto in trained folder; do
+        run_other hybrid-export tuned --gguf $onto.gguf --merge-onto $onto --type f32 --eval-batches 0
+        expect_code 0
+        cp "$stdout" table
+        before=$(awk '$1 == "before" { print $2 }' table) other=$(awk '$1 == "original" { print $3 }' table)
+        file=$(awk '$1 == "nearest" { print $4 }' table)
+        printf '%s\n' "$line" | grep -qF "(nf4) $before, into the original weights $other" || fail "$line: $(cat table)"
+        # f32 rounds nothing: the file has the loss of the base that it was merged into.
+        [ "$onto" = trained ] && expect_same "$file" "$before" "the file on the base as trained"
+        [ "$onto" = folder ] && expect_same "$file" "$other" "the file on the original weights"
+        [ "$onto" = folder ] || expect_same "$(grep '^merged into' table)" "$closing" "the better base"
+        grep -q '^merged into .* lower loss$' table || fail "$(cat table)"
+    done
+}
+
 test_an_adapter_is_merged_without_a_run() {
     make_tokens
     set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
@@ -1012,4 +1033,17 @@ test_what_cannot_be_merged_onto() {
     run_other hybrid-export tuned --out merged --merge --eval-batches 0
     expect_code 0
     grep -q '^held-out loss: [0-9.]*; ' "$stdout" || fail "$(cat "$stdout")"
+}
+
+test_the_hint_names_the_adapter_of_a_run_only_for_its_last_checkpoint() {
+    make_base
+    run_tiny --model base/model --lora --lora-rank 4 --steps 4 --save-every 2 --keep 5 --out tuned
+    expect_code 0
+    older=$(ls -d tuned/checkpoint-* | sort | head -n 1)
+    [ "$older" != "$(ls -d tuned/checkpoint-* | sort | tail -n 1)" ] || fail "there is one checkpoint: $older"
+    run_tiny --model base/model --init-from tuned --out next
+    expect_refusal "contains only adapters" "--model base/model --adapter tuned/adapter"
+    run_tiny --model base/model --init-from "$older" --out next
+    expect_refusal "contains only adapters" "hybrid-export $older --out FOLDER"
+    ! grep -q "tuned/adapter" "$stderr" || fail "adapters of another step are named: $(cat "$stderr")"
 }

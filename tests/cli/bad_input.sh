@@ -129,7 +129,7 @@ test_existing_run_needs_resume_or_overwrite() {
 
 test_a_folder_of_the_user_is_never_removed() {
     run_tiny --out out --save-every 2
-    for name in report.html metrics.jsonl summary.json plan.json config.cfg sample.json \
+    for name in report.html metrics.jsonl summary.json plan.json config.cfg sample.json exports.json \
         checkpoint-4/weights.safetensors tensorboard/mine model/model.safetensors origin/mine; do
         rm -rf copy
         cp -r out copy
@@ -251,6 +251,15 @@ test_a_wrong_architecture_or_option_leads_to_the_right_one() {
     expect_refusal "use --width"
     run --architecture granite --arch-options '{"embeding_multiplier": 3}'
     expect_refusal "did you mean embedding_multiplier?"
+    run --architecture granite --arch-options '{"layer_types": ["attention"]}'
+    expect_refusal "is not an option of granite"
+    run --architecture olmo3 --arch-options '{"layer_types": ["full_attention"]}'
+    expect_refusal "use --sliding-layers"
+    run --architecture starcoder2 --arch-options '{"use_bias": false}'
+    expect_refusal "use --qkv-bias and --proj-bias"
+    run --architecture modernbert-decoder
+    expect_refusal "modernbert-decoder is not accepted"
+    ! grep -q "an encoder" "$stderr" || fail "a decoder is called an encoder: $(cat "$stderr")"
     mkdir folder
     for class in MixtralForCausalLM:experts MambaForCausalLM:Mamba; do
         echo "{\"architectures\": [\"${class%:*}\"]}" > folder/config.json

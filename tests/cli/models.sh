@@ -215,7 +215,25 @@ test_a_file_for_llama_cpp_is_calibrated_and_measured() {
     expect_out "nearest"
     expect_out "calibrated"
     expect_same "$(grep -c ' written$' "$stdout")" 1 "files written"
-    expect_same "$(echo *.gguf*)" small.gguf "files"
+    expect_same "$(find . -name '*.gguf*')" ./small.gguf "files"
+    # The run's folder and its report have the same figures.
+    for name in before calibrated nearest; do
+        loss=$(sed -n "s/^ *$name .* \([0-9]\.[0-9]*\)\( *[+-].*\)*$/\1/p" "$stdout")
+        found=$(grep "\"rounding\":\"$name\"" out/exports.json | sed "s/.*\"$name\",\(\"bytes\":[0-9]*,\)*\"loss\":\([0-9.]*\).*/\2/")
+        expect_same "$(printf '%.4f' "$found")" "$loss" "loss of $name in exports.json"
+        grep -q "<td class=\"text\">$name<.*$loss" out/report.html || fail "$name is not in the report"
+    done
+    run_export out --gguf again.gguf --type q8_0 --eval-batches 1
+    expect_code 0
+    expect_same "$(grep -c '^{"time"' out/exports.json)" 2 "exports that are remembered"
+    expect_same "$(grep -c 'again.gguf' out/report.html)" 1 "lines about the second one in the report"
+    rm again.gguf
+    echo 'mine' > out/exports.json # not ours: it is left alone, and the file is written
+    run_export out --gguf again.gguf --type q8_0 --eval-batches 1
+    expect_code 0
+    expect_err "exports.json is not a list"
+    expect_same "$(cat out/exports.json)" mine "a file of the user's"
+    rm again.gguf
     run --eval-only --model small.gguf --data text.txt --device cpu
     expect_code 0
     run_export out --gguf other.gguf --type q4_0 --calibrate missing.txt
@@ -223,6 +241,25 @@ test_a_file_for_llama_cpp_is_calibrated_and_measured() {
     expect_same "$(echo *.gguf*)" small.gguf "files after an error"
     run_export out --out folder --calibrate text.txt
     expect_code 2
+}
+
+# At most a twentieth of the file; one matrix of this model is less than that.
+test_matrices_that_lose_most_are_tried_with_a_larger_type() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --width 64 --mlp-width 64 --layers 6 --out out
+    expect_code 0
+    seq 4000 > text.txt
+    run_export out --gguf small.gguf --type q4_0 --calibrate text.txt --eval-batches 1
+    expect_code 0
+    awk '$1 == "larger" { larger = $2 } $1 == "nearest" { same = $2 } $NF == "written" { kept = $2 }
+        END { exit !(larger > same && larger <= 1.05 * same + 0.1 && (kept == same || kept == larger)) }' \
+        "$stdout" || fail "$(cat "$stdout")"
+    run_export out --gguf large.gguf --type q8_0 --calibrate text.txt --eval-batches 1
+    expect_code 0
+    grep -q larger "$stdout" && fail "q8_0 is the largest type: $(cat "$stdout")"
+    run_export out --gguf mixed.gguf --type q4_k_m --calibrate text.txt --eval-batches 1
+    expect_code 0
+    expect_out larger
 }
 
 test_what_cannot_be_measured_is_refused_at_once() {
@@ -237,4 +274,20 @@ test_what_cannot_be_measured_is_refused_at_once() {
     run_export out/model --gguf x.gguf --merge
     expect_export_refusal "out/model" "without adapters"
     expect_same "$(find . -name '*.gguf*')" "" "files"
+}
+
+test_a_folder_keeps_a_tokenizer_that_is_not_supported() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --out first
+    expect_code 0
+    cp -r first/model folder
+    rm -f folder/tokenizer*
+    echo a > folder/vocab.txt
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    run $tiny --model folder --tokenizer none --steps 1 --out second
+    expect_code 0
+    expect_err "the tokenizer was copied as it is: "
+    expect_err "vocab.txt, which is not supported"
+    expect_file second/model/vocab.txt
+    expect_file second/model/model.safetensors
 }

@@ -370,3 +370,13 @@ test_the_first_lines_name_the_family_and_an_unusual_type() {
     run $tiny --out none
     ! grep "computes in" "$stdout" || fail "fp32 is usual on a CPU"
 }
+
+test_what_limits_nothing_and_a_tiny_held_out_set_are_named() {
+    printf '{"prompt": "%s", "completion": "yes"}\n' one two three four five six seven eight nine ten > rows.jsonl
+    run_tiny --cpu-mem 900TiB --data rows.jsonl --tokenizer none --chat-template plain --eval-every 2 --out none
+    expect_code 0
+    expect_out "cpu_mem is 900 TiB, but this machine has "
+    expect_out " held-out tokens count, so the held-out loss varies by chance"
+    run_tiny --cpu-mem 1GiB --eval-every 2 --out none
+    ! grep -E "cpu_mem|varies by chance" "$stdout" || fail "nothing is unusual"
+}

@@ -62,8 +62,9 @@ static inline double logits_distance(trial *t) {
     float *ours = malloc(entry->bytes);
     ck_assert_ptr_nonnull(ours);
     hy_batch_input input = input_of(g, 1, false);
-    for (int64_t first = 0; first < rows; first += t->plan->size.tile_rows[HY_RANGE_LOSS]) {
-        int64_t count = t->plan->size.tile_rows[HY_RANGE_LOSS];
+    int64_t most = t->plan->size.tile_rows[HY_RANGE_LOSS];
+    for (int64_t first = 0; first < rows; first += most) {
+        int64_t count = rows - first < most ? rows - first : most;
         must(batch_logits(t->plan, &input, first, count));
         float *piece = from_device(g, t->plan->logits, (size_t)(count * vocab) * sizeof(float));
         for (int64_t i = 0; i < count * vocab; i++) {

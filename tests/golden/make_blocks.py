@@ -151,7 +151,7 @@ def write_model(path, case):
     writer.close()
 
 
-def mix_lines(case, has_importance, mixes=tuple(MIXES)):
+def mix_lines(case, mixes=tuple(MIXES)):
     """What llama.cpp chooses, one line for each tensor of a layer."""
     arch, layers, heads, kv_heads, tied, width, inner = case
     with tempfile.TemporaryDirectory() as folder:
@@ -160,37 +160,28 @@ def mix_lines(case, has_importance, mixes=tuple(MIXES)):
         for mix in mixes:
             params = llama_cpp.llama_model_quantize_default_params()
             params.ftype, params.nthread = MIXES[mix], 1
-            ones = np.ones(width, np.float32)
-            entries = (llama_cpp.llama_model_imatrix_data * 2)()
-            entries[0].name = b"none"
-            entries[0].data = ones.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-            entries[0].size = width
-            if has_importance:
-                params.imatrix = entries
             if llama_cpp.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)):
                 raise SystemExit(f"llama.cpp does not quantise {case} to {mix}")
             types = {t.name: t.tensor_type for t in gguf.GGUFReader(target).tensors}
             for name, rows, cols in shapes(arch, tied, width, inner):
                 letters = "".join(LETTERS[types[name.replace("#", str(i))]] for i in range(layers if "#" in name else 1))
-                yield (f"{arch} {layers} {heads} {kv_heads} {int(tied)} {int(has_importance)} {mix} {name} {rows} "
+                yield (f"{arch} {layers} {heads} {kv_heads} {int(tied)} {mix} {name} {rows} "
                        f"{cols} {letters}")
 
 
 def mixes():
     k_mixes = ("q5_k_m", "q4_k_m")
     cases = [
-        (("llama", 8, 8, 2, False, 256, 512), False, tuple(MIXES)),
-        (("qwen2", 24, 4, 2, True, 256, 512), False, tuple(MIXES)),
-        (("gpt2", 12, 4, 4, True, 256, 1024), False, tuple(MIXES)),
-        (("phi3", 32, 4, 4, False, 256, 512), False, k_mixes),
-        (("gemma3", 26, 4, 1, True, 288, 544), False, tuple(MIXES)),  # rows that only blocks of 32 cut
-        (("llama", 3, 4, 4, False, 80, 520), False, tuple(MIXES)),  # rows that no block cuts
-        (("qwen2", 2, 4, 4, False, 96, 256), False, tuple(MIXES)),  # only ffn_down has whole blocks
-        (("llama", 80, 8, 1, False, 256, 256), False, k_mixes),  # 70B
-        (("llama", 80, 8, 8, False, 256, 256), False, k_mixes),
-        (("qwen2", 80, 8, 8, False, 256, 256), False, k_mixes),
-        (("llama", 17, 8, 2, False, 256, 512), True, ("q5_0", "q4_0", "q4_k_m")),
-        (("gptneox", 7, 4, 4, True, 256, 512), True, ("q5_0", "q4_0")),
+        (("llama", 8, 8, 2, False, 256, 512), tuple(MIXES)),
+        (("qwen2", 24, 4, 2, True, 256, 512), tuple(MIXES)),
+        (("gpt2", 12, 4, 4, True, 256, 1024), tuple(MIXES)),
+        (("phi3", 32, 4, 4, False, 256, 512), k_mixes),
+        (("gemma3", 26, 4, 1, True, 288, 544), tuple(MIXES)),  # rows that only blocks of 32 cut
+        (("llama", 3, 4, 4, False, 80, 520), tuple(MIXES)),  # rows that no block cuts
+        (("qwen2", 2, 4, 4, False, 96, 256), tuple(MIXES)),  # only ffn_down has whole blocks
+        (("llama", 80, 8, 1, False, 256, 256), k_mixes),  # 70B
+        (("llama", 80, 8, 8, False, 256, 256), k_mixes),
+        (("qwen2", 80, 8, 8, False, 256, 256), k_mixes),
     ]
     lines = [line for case in cases for line in mix_lines(*case)]
     (FOLDER / "mixes.txt").write_text("\n".join(lines) + "\n")

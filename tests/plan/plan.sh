@@ -89,7 +89,7 @@ row_of() { sed -n "s/^  $1  *//p" "$stdout" | head -n 1; }
 test_models_are_listed_when_none_is_named() {
     list_for_a_16_gb_card
     expect_code 0
-    for words in "what fits" "full tok/s" "LoRA tok/s" "QLoRA tok/s" "Planned values" \
+    for words in "This is a selection, 20 of" "what fits" "full tok/s" "LoRA tok/s" "QLoRA tok/s" "Planned values" \
         "rank 16, frozen model in bf16" "rank 16, frozen model in NF4"; do
         expect_out "$words"
     done

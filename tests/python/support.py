@@ -19,6 +19,7 @@ def has(module):
 
 needs_numpy = unittest.skipUnless(has("numpy"), "NumPy is not here")
 needs_torch = unittest.skipUnless(has("torch"), "torch is not here")
+needs_transformers = unittest.skipUnless(has("torch") and has("transformers"), "transformers is not here")
 
 
 class InFolder(unittest.TestCase):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from support import ROOT, InFolder, needs_numpy, needs_torch
+from support import ROOT, InFolder, needs_numpy, needs_torch, needs_transformers
 
 
 class Examples(InFolder):
@@ -36,6 +36,24 @@ class Examples(InFolder):
         self.assertTrue((self.folder / "run" / "metrics.jsonl").exists())
         again = self.said("transformer.py", "--steps", "120", "--out", "run")  # it is over: nothing is done again
         self.assertEqual(text.splitlines()[-1], again.splitlines()[-1])
+
+    @needs_transformers
+    def test_finetune(self):
+        from tokenizers import Tokenizer, models, pre_tokenizers
+        from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+
+        letters = {chr(i): i - 32 for i in range(32, 127)}
+        own = Tokenizer(models.WordLevel(letters, unk_token=" "))
+        own.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+        PreTrainedTokenizerFast(tokenizer_object=own).save_pretrained("model")
+        size = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+        AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=95, **size)).save_pretrained("model")
+        (self.folder / "text").write_text("the quick brown fox jumps over the lazy dog. " * 20)
+        text = self.said("finetune.py", "model", "text", "out", "--steps", "12", "--lr", "1e-2", "--length", "32")
+        losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", text)]
+        self.assertEqual(len(losses), 12)
+        self.assertLess(losses[-1], 0.8 * losses[0])
+        AutoModelForCausalLM.from_pretrained("out")
 
 
 if __name__ == "__main__":

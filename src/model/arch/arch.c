@@ -152,7 +152,10 @@ const char *hy_module_last_name(const char *path) {
 const char *hy_arch_why_not(const char *name) {
     static const struct {
         const char *part, *why;
-    } known[] = {{"mixtral", " (a mixture of experts)"},
+    } known[] = {{"gpt5", ""},
+                 {"bertdecoder", ""},
+                 {"bert-decoder", ""},
+                 {"mixtral", " (a mixture of experts)"},
                  {"moe", " (a mixture of experts)"},
                  {"deepseek", " (a mixture of experts)"},
                  {"gpt_oss", " (a mixture of experts)"},

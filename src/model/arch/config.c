@@ -88,9 +88,11 @@ static const char *flag_of(const hy_family *family, const char *key) {
                  {HY_AT(rope_theta), "--rope-theta"}, {HY_AT(sliding_window), "--sliding-window"},
                  {HY_AT(init_std), "--init-std"}};
     const hy_config_field *f = hy_family_field(family, key);
-    if (strcmp(key, "layer_types") == 0) return "--sliding-layers";
+    if (strcmp(key, "layer_types") == 0)
+        return hy_family_field(family, "sliding_window") ? "--sliding-layers" : NULL;
     if (!f || f->kind == HY_CONFIG_PART) return NULL;
-    if (f->kind == HY_CONFIG_ATTENTION_BIAS) return "--qkv-bias and --proj-bias";
+    if (f->kind == HY_CONFIG_ATTENTION_BIAS || f->kind == HY_CONFIG_BIAS)
+        return "--qkv-bias and --proj-bias";
     if (f->kind == HY_CONFIG_MLP_BIAS) return "--proj-bias";
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].at == f->at) return known[i].flag;

@@ -1,0 +1,180 @@
+"""Divides a torch module into units: its repeated blocks, its large layers, and one for everything else.
+
+Each trained parameter is in one unit. Unit 0 has the small parameters outside of blocks, if there are any; the library
+holds it during a whole pass. The others follow in the order in which the module defines them, which is the order of
+the forward pass in most modules.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import InputError
+
+# A layer outside of blocks is a unit if it has at least this part of all parameters.
+_LARGE = 64
+_LARGE_LAYERS = {"Linear", "Embedding", "EmbeddingBag", "Bilinear", "Conv1D", "_ConvNd"}
+_COMPILED = "; to compile a block, use block.forward = torch.compile(block.forward)"
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "OptimizedModule")
+
+
+@dataclass(eq=False)
+class Unit:
+    number: int
+    name: str  # of its first module, for messages
+    modules: list[Any]
+    parameters: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of its parameters
+    borrowed: list[Any] = field(default_factory=list)  # parameters of unit 0 that its modules use
+
+
+def find_units(module: Any, blocks: Any) -> list[Unit]:
+    """blocks: True, or modules or names of modules (patterns such as "layers.*"), in the order of the forward pass."""
+    _must_be_plain(module)
+    trained = {id(p): (name, p) for name, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        raise InputError("there is no parameter to train: all parameters of the module are frozen, or it has none")
+    names = {id(m): name for name, m in module.named_modules()}
+    if blocks is True:
+        chosen = list(_repeated(module))
+    else:
+        chosen = list(_named(module, blocks, names))
+    least = sum(p.numel() for _, p in trained.values()) / _LARGE
+    chosen = _with_large_layers(module, chosen, least, is_ordered=blocks is not True)
+    units = _joined(chosen, trained, names, least)
+    return _numbered(units, trained)
+
+
+def _must_be_plain(module: Any) -> None:
+    for name, one in module.named_modules():
+        kind = next((c.__name__ for c in type(one).__mro__ if c.__name__ in _WRAPPERS), None)
+        if kind:
+            raise InputError(
+                f"the module {name or type(one).__name__} is wrapped by {kind}; pass the module inside it, because the "
+                "loop places weights and gradients itself" + _COMPILED * (kind == "OptimizedModule")
+            )
+    for name, p in module.named_parameters():
+        if type(p).__name__ in ("UninitializedParameter", "DTensor"):
+            raise InputError(f"parameter {name} is a {type(p).__name__}; expected a parameter with a shape of its own")
+
+
+def _kinds(module: Any) -> set[str]:
+    return {c.__name__ for c in type(module).__mro__}
+
+
+def _has_trained(module: Any) -> bool:
+    return any(p.requires_grad for p in module.parameters())
+
+
+# ---- which modules are blocks ------------------------------------------------------------------------------------
+
+
+def _repeated(module: Any) -> Iterator[Any]:
+    """The elements of the outermost lists of layers: of a ModuleList, or of a Sequential with one kind of layer."""
+    parts = [part for part in module.children() if _has_trained(part)]
+    is_list = _is_list(module)
+    for part in parts:
+        if is_list and not (_is_list(part) and any(True for one in part.children() for _ in one.children())):
+            yield part
+        else:
+            yield from _repeated(part)
+
+
+def _is_list(module: Any) -> bool:
+    kinds = _kinds(module)
+    parts = [part for part in module.children() if _has_trained(part)]
+    is_chain = "Sequential" in kinds and len(parts) > 1 and len(set(map(type, parts))) == 1
+    return is_chain or "ModuleList" in kinds
+
+
+def _named(module: Any, blocks: Iterable[Any], names: dict[int, str]) -> Iterator[Any]:
+    seen: list[str] = []
+    for one in [blocks] if isinstance(blocks, str) else blocks:
+        if isinstance(one, str):
+            found = [m for name, m in module.named_modules() if fnmatch.fnmatchcase(name, one)]
+            # "layers.*" means the layers, not everything in them.
+            least = min((names[id(m)].count(".") for m in found), default=0)
+            found = [m for m in found if names[id(m)].count(".") == least]
+        else:
+            found = [one] if id(one) in names else []
+        if not found:
+            said = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+            some = ", ".join([name for name in names.values() if name][:8])
+            raise InputError(f"blocks has {said}, which is no module of the model; its modules are {some}, ...")
+        for m in found:
+            name = names[id(m)]
+            outer = next((s for s in seen if f"{name}.".startswith(f"{s}.") or f"{s}.".startswith(f"{name}.")), None)
+            if outer is not None or not name:
+                raise InputError(f"blocks has {name or 'the model itself'!r} and {outer!r}, one inside the other")
+            seen.append(name)
+            if _has_trained(m):
+                yield m
+
+
+def _is_layer(module: Any) -> bool:
+    """Whether its forward is what uses its weights. MultiheadAttention uses those of its out_proj directly."""
+    kinds = _kinds(module)
+    is_known = bool(_LARGE_LAYERS & kinds) and "NonDynamicallyQuantizableLinear" not in kinds
+    return is_known and next(module.children(), None) is None
+
+
+def _with_large_layers(module: Any, chosen: list[Any], least: float, is_ordered: bool) -> list[Any]:
+    inside = {id(m) for block in chosen for m in block.modules()}
+    blocks = {id(block) for block in chosen}
+    out = []
+    for m in module.modules():
+        size = sum(p.numel() for p in m.parameters() if p.requires_grad)
+        if id(m) in blocks or (id(m) not in inside and _is_layer(m) and size >= least):
+            out.append(m)
+    if not is_ordered or not chosen:
+        return out
+    # The caller's order of blocks; layers before the first of them stay before it.
+    position = min(i for i, m in enumerate(out) if id(m) in blocks)
+    rest = [m for m in out if id(m) not in blocks]
+    return rest[:position] + chosen + rest[position:]
+
+
+# ---- parameters --------------------------------------------------------------------------------------------------
+
+
+def _joined(chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[int, str], least: float) -> list[Unit]:
+    """One unit for each module, except that modules that share a large parameter are one unit together.
+
+    Small shared parameters belong to no block, so that they are always held.
+    """
+    uses: dict[int, int] = {}
+    for m in chosen:
+        for p in m.parameters():
+            uses[id(p)] = uses.get(id(p), 0) + 1
+    units: list[Unit] = []
+    owner: dict[int, Unit] = {}
+    for m in chosen:
+        own = [p for p in m.parameters() if id(p) in trained and (uses[id(p)] == 1 or p.numel() >= least)]
+        others = list(dict.fromkeys(owner[id(p)] for p in own if id(p) in owner))
+        unit = others[0] if others else Unit(0, names[id(m)], [])
+        for other in others[1:]:
+            unit.modules += other.modules
+            unit.parameters += other.parameters
+            units.remove(other)
+        if not others:
+            units.append(unit)
+        unit.modules.append(m)
+        unit.parameters += [p for p in own if id(p) not in owner]
+        owner.update((id(p), unit) for p in unit.parameters)
+    return [unit for unit in units if unit.parameters]
+
+
+def _numbered(units: list[Unit], trained: dict[int, tuple[str, Any]]) -> list[Unit]:
+    inside = {id(p) for unit in units for p in unit.parameters}
+    rest = [p for key, (_, p) in trained.items() if key not in inside]
+    out = [Unit(0, "", [], rest), *units] if rest else units
+    outside = {id(p) for p in rest}
+    for number, unit in enumerate(out):
+        unit.number = number
+        unit.names = [trained[id(p)][0] for p in unit.parameters]
+        reached = {id(p): p for m in unit.modules for p in m.parameters() if id(p) in outside}
+        unit.borrowed = list(reached.values())
+    return out

@@ -1,0 +1,86 @@
+"""A torch module with weights that the library keeps: its units, its weights and its loss in one object for a Loop."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable
+
+import torch
+
+from ._blocks import find_units
+from ._causal_lm import CausalLM, find_models
+from ._library import lib
+from ._parameters import UnitParameters, collect_units
+from ._units import LibraryStore, Units
+from ._weights import Weights
+
+
+def device_for(said: str, module: Any) -> str:
+    """The device of the passes: the chosen one, or that of the module, or a card if there is one."""
+    if said not in ("auto", "cuda"):
+        return said
+    cards = [p.device for p in module.parameters() if p.device.type == "cuda"]
+    if cards:
+        return f"cuda:{cards[0].index or 0}"
+    if said == "auto" and not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+class Module:
+    def __init__(self, module: Any, blocks: Any, device: str, groups: Any) -> None:
+        self._module = module
+        found = find_units(module, blocks)
+        self.parameters: UnitParameters = collect_units(found, device, groups)
+        self.units = Units(found, device)
+        self.weights = Weights(module, self.units)
+        numbers = [unit.number for unit in found for _ in unit.parameters]
+        self.unit_of = (ctypes.c_int32 * len(numbers))(*numbers)
+        self._models: list[CausalLM] = []
+        self._is_resumed = False
+
+    def attach(self, handle: ctypes.c_void_p) -> None:
+        """After the first question: the store gets the weights, and the module uses them there."""
+        self._is_resumed = bool(lib.hy_loop_is_resumed(handle))
+        store = LibraryStore(handle, [len(unit.parameters) for unit in self.units.list])
+        self.weights.attach(store, self._is_resumed)
+        self.units.attach(store)
+        self._models = [CausalLM(one, self.units) for one in find_models(self._module)]
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        self.weights.load(folder, self._is_resumed)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        save = getattr(self._module, "save_pretrained", None)
+        if save is not None and not self.weights.came_in:
+            save(folder, state_dict=self.weights.state_dict())  # transformers may have renamed tensors, and PEFT
+            return
+        self.weights.save(folder)
+        for name in ("config", "generation_config"):
+            save = getattr(getattr(self._module, name, None), "save_pretrained", None)
+            if save is not None:
+                save(folder)
+
+    def begin(self) -> None:
+        self.weights.must_be_complete()
+        self.units.begin()
+
+    def passing(self, wants_gradients: bool) -> Any:
+        self.weights.must_be_complete()
+        return self.units.passing(wants_gradients)
+
+    def detach(self) -> Callable[[], None]:
+        """Before the loop is destroyed: the module has its own functions again.
+
+        Returns a function that gives it memory of its own, for the time when the library's is free.
+        """
+        try:
+            self.units.rest()
+            values = self.weights.read_all()
+        finally:
+            for one in self._models:
+                one.remove()
+            self._models = []
+            self.units.detach()
+        return lambda: self.weights.give_back(values)

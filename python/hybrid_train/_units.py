@@ -1,0 +1,523 @@
+"""Runs the units of a torch module with weights that the library keeps.
+
+The forward pass of a block holds its weights, runs it without a graph, keeps its input and releases the weights. The
+backward pass holds them again, runs the block with a graph, and gives the gradients to the library. Between a hold and
+its release `p.data` is the library's memory; otherwise it is empty, so that code which reads weights too late fails.
+Autograd keeps references to weights, so no graph of a block may outlive its release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Iterator
+from typing import Any, Callable, Protocol
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ._blocks import Unit
+from ._library import check, lib
+from .errors import InputError, StateError
+
+# A block that is run again must give the same result, up to this part of the largest value.
+_TOLERANCE = 0.01
+
+
+class Store(Protocol):
+    """What keeps the weights and sums the gradients. Addresses are in the order of a unit's parameters."""
+
+    def hold(self, unit: int) -> tuple[int, ...]: ...
+    def release(self, unit: int) -> None: ...
+    def fetch(self, unit: int) -> None: ...
+    def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None: ...
+    def write(self, parameter: int, first: int, count: int, address: int) -> None: ...
+    def read(self, parameter: int, first: int, count: int, address: int) -> None: ...
+
+
+class LibraryStore:
+    """The store of a hy_loop."""
+
+    def __init__(self, handle: ctypes.c_void_p, sizes: list[int]) -> None:
+        self._handle = handle
+        self._arrays = [(ctypes.c_void_p * size)() for size in sizes]
+
+    def hold(self, unit: int) -> tuple[int, ...]:
+        out = self._arrays[unit]
+        check(lib.hy_loop_hold(self._handle, unit, out))
+        return tuple(out)
+
+    def release(self, unit: int) -> None:
+        check(lib.hy_loop_release(self._handle, unit))
+
+    def fetch(self, unit: int) -> None:
+        check(lib.hy_loop_fetch(self._handle, unit))
+
+    def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None:
+        given = self._arrays[unit]
+        for i, address in enumerate(addresses):
+            given[i] = address
+        check(lib.hy_loop_add_gradients(self._handle, unit, tokens, given))
+
+    def write(self, parameter: int, first: int, count: int, address: int) -> None:
+        check(lib.hy_loop_write_weights(self._handle, parameter, first, count, address))
+
+    def read(self, parameter: int, first: int, count: int, address: int) -> None:
+        check(lib.hy_loop_read_weights(self._handle, parameter, first, count, address))
+
+
+# ---- memory at an address ----------------------------------------------------------------------------------------
+
+
+class _CudaMemory:
+    """Memory on a card, in the form that torch.as_tensor reads."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def tensor_at(address: int, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    size = shape.numel() * dtype.itemsize
+    if device.type == "cuda":
+        return torch.as_tensor(_CudaMemory(address, size), device=device).view(dtype).view(shape)
+    memory = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+swap: Callable[[Any, Any], None] = torch.utils.swap_tensors  # exchanges two tensors, on any devices
+
+
+# ---- one call of a block -----------------------------------------------------------------------------------------
+
+
+def _is_cache(value: Any) -> bool:
+    """Whether it is a key-value cache of transformers. A second run of a block would append to it again."""
+    return any(c.__name__ == "Cache" and c.__module__.startswith("transformers.") for c in type(value).__mro__)
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    """Floating-point tensors in an object that is no tuple, list or dict, where autograd does not find them."""
+    inside = getattr(value, "__dict__", None) if not isinstance(value, torch.Tensor) and not _is_cache(value) else None
+    return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
+class _Call:
+    """One call of a block with gradients: everything that is needed to make the same call again."""
+
+    def __init__(self, units: Units, unit: Unit, function: Callable[..., Any], arguments: Any) -> None:
+        self._units, self._unit, self._function = units, unit, function
+        self._graph_is_known = units.is_checked(unit)
+        leaves, self._spec = pytree.tree_flatten(arguments, is_leaf=_is_cache)
+        self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        self._slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self._leaves = [None if isinstance(x, torch.Tensor) or _is_cache(x) else x for x in leaves]
+        hidden = next((x for x in self._leaves if any(t.requires_grad for t in _tensors_in(x))), None)
+        if hidden is not None:
+            raise InputError(
+                f"block {unit.name} was called with a {type(hidden).__name__} that has tensors with gradients; pass "
+                "them as arguments, or in a tuple, list or dict"
+            )
+        self._position = units.reached(unit)
+        self._save_state()
+        self.result: Any = None  # leaves and structure of what the block returned, until `take_result`
+        self._shapes: list[torch.Size] = []  # of the tensors among them
+        self._expected: list[Any] | None = None
+
+    def _save_state(self) -> None:
+        """Random generators, autocast and buffers, as torch.utils.checkpoint does for the first two."""
+        device = self._units.device
+        self._random = torch.get_rng_state()
+        self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self._autocast = self._units.autocast_type()
+        self._buffers = [(b, _version_of(b, name, m), b.clone()) for b, name, m in self._units.buffers_of(self._unit)]
+
+    def _arguments(self, tensors: Any) -> Any:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._slots, tensors):
+            leaves[i] = tensor
+        return pytree.tree_unflatten(leaves, self._spec)
+
+    def _run(self, tensors: Any) -> tuple[list[Any], Any]:
+        args, kwargs = self._arguments(tensors)
+        with self._units.autocast(self._autocast):
+            out = self._function(*args, **kwargs)
+        leaves, spec = pytree.tree_flatten(out, is_leaf=_is_cache)
+        return leaves, spec
+
+    def forward(self, tensors: Any) -> list[torch.Tensor]:
+        """Returns the tensors of the result; all leaves and their structure are in `result`."""
+        versions = [t._version for t in tensors]
+        with self._units.held(self._unit, self._units.after(self._position)) as weights:
+            leaves, spec = self._run(tensors)
+            leaves = [_copied(x, weights) for x in leaves]
+        for i, (t, version) in enumerate(zip(tensors, versions)):
+            if t._version != version:
+                raise InputError(
+                    f"block {self._unit.name} changes tensor {i} of its input in place, so it cannot be computed again "
+                    "in the backward pass; use inplace=False, or clone the input first"
+                )
+        given = [x for x in self._leaves if x is not None]
+        hidden = next((x for x in leaves if _tensors_in(x) and not any(x is g for g in given)), None)
+        if hidden is not None:
+            raise InputError(
+                f"block {self._unit.name} returned a {type(hidden).__name__} with tensors in it; expected tensors, or "
+                "tuples, lists and dicts of them, so that gradients can reach them"
+            )
+        self._buffers = [one for one in self._buffers if one[0]._version != one[1]]
+        self.result = leaves, spec
+        out = [x for x in leaves if isinstance(x, torch.Tensor)]
+        self._shapes = [x.shape for x in out]
+        if not self._units.is_checked(self._unit):
+            self._expected = [(x.detach(), x._version) for x in out]
+        return out
+
+    def take_result(self) -> tuple[list[Any], Any]:
+        """Also forgets tensors: a result refers to its graph, and the graph to this call. Such a circle would keep the
+        activations of a pass until Python looks for unused objects."""
+        leaves, spec = self.result
+        self.result, self.tensors = None, []
+        return leaves, spec
+
+    @contextlib.contextmanager
+    def _as_it_was(self) -> Iterator[None]:
+        """The states as they were before the forward pass; at the end they are again what they are now."""
+        device = self._units.device
+        now = [b.clone() for b, _, _ in self._buffers]
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.set_rng_state(self._random)
+            if self._device_random is not None:
+                torch.cuda.set_rng_state(self._device_random, device)
+            with torch.no_grad():
+                for b, _, was in self._buffers:
+                    b.copy_(was)
+            try:
+                yield
+            finally:
+                with torch.no_grad():
+                    for (b, _, _), value in zip(self._buffers, now):
+                        b.copy_(value)
+
+    def backward(self, tensors: Any, needs: Any, grads: Any) -> list[Any]:
+        """Runs the block again, adds the gradients of its parameters and returns those of its input."""
+        unit = self._unit
+        inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
+        wanted = [x for x in inputs if x.requires_grad]
+        own = len(wanted), len(wanted) + len(unit.parameters)
+        with self._units.held(unit, self._units.before(self._position)):
+            with self._as_it_was():
+                found = self._differentiate(inputs, [*wanted, *unit.parameters, *unit.borrowed], grads)
+            self._units.add(unit, found[own[0] : own[1]])
+        for p, g in zip(unit.borrowed, found[own[1] :]):
+            if g is not None:
+                p.grad = g if p.grad is None else p.grad + g
+        rest = iter(found)
+        return [next(rest) if x.requires_grad else None for x in inputs]
+
+    def _differentiate(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
+        """The graph refers to weights, so it ends with this function."""
+        with torch.enable_grad():
+            leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
+        self._must_be_the_same(leaves)
+        if not self._graph_is_known:
+            self._must_be_alone(leaves, wanted)
+        pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
+        if not pairs:
+            return [None] * len(wanted)
+        outputs, given = zip(*pairs)
+        return list(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
+
+    def _must_be_alone(self, leaves: list[Any], wanted: list[Any]) -> None:
+        """Checks that the graph ends at the block's own arguments and parameters: other gradients would be lost."""
+        known = {id(x) for x in wanted}
+        nodes = [x.grad_fn for x in leaves]
+        seen: set[Any] = {None}
+        while nodes:
+            node = nodes.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if (leaf is not None and id(leaf) not in known) or type(node).__name__ == "_RunBackward":
+                raise InputError(
+                    f"block {self._unit.name} uses a tensor with gradients that is none of its arguments or parameters, "
+                    "or calls another block; pass the tensor as an argument, or name other modules in blocks="
+                )
+            nodes += [following for following, _ in node.next_functions]
+
+    def _must_be_the_same(self, leaves: list[Any]) -> None:
+        is_same = [x.shape for x in leaves] == self._shapes
+        if is_same and self._expected is not None:
+            is_same = all(_is_close(x.detach(), e) for x, (e, v) in zip(leaves, self._expected) if e._version == v)
+            self._units.checked(self._unit)
+        if not is_same:
+            raise InputError(
+                f"block {self._unit.name} gave another result when it was computed again for the backward pass; it must "
+                "not depend on data that its forward pass changes, such as a cache or a random generator of its own"
+            )
+
+
+def _version_of(buffer: Any, name: str, owner: Any) -> int:
+    """torch counts changes of a tensor, except those of running statistics: -1 says that these will change."""
+    return -1 if owner.training and name.startswith("running_") else int(buffer._version)
+
+
+def _is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if not b.is_floating_point() or b.numel() == 0:
+        return bool(torch.equal(a, b))
+    difference, largest = (a - b).abs().max().item(), b.abs().max().item()
+    return not difference > _TOLERANCE * largest  # NaN is reported as a loss
+
+
+def _copied(value: Any, weights: set[int]) -> Any:
+    """A copy of a result that is in the memory of the weights, which other units will use soon."""
+    if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in weights:
+        return value.clone()
+    return value
+
+
+class _Run(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: _Call, _: torch.Tensor, *tensors: torch.Tensor) -> Any:
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        out = call.forward(tensors)
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*(x for x in out if not (x.is_floating_point() or x.is_complex())))
+        return tuple(out)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, None, *ctx.call.backward(ctx.saved_tensors, ctx.needs_input_grad[2:], grads))
+
+
+# ---- all units ---------------------------------------------------------------------------------------------------
+
+
+class Units:
+    """The units of a module during passes. `begin` and `end` enclose the passes of one micro-batch."""
+
+    def __init__(self, units: list[Unit], device: str) -> None:
+        self.list = units
+        self.device = torch.device(device)
+        self.shapes = [[p.shape for p in unit.parameters] for unit in units]
+        self.tokens = 1  # targets of the micro-batch whose backward pass runs
+        self._always = units[0] if not units[0].modules else None  # parameters outside of blocks
+        self._store: Store | None = None
+        self._is_begun = False
+        self._has_added = self._has_failed = False  # gradients of this micro-batch; and its pass ended early
+        self._depth = [0] * len(units)
+        self._tensors: list[dict[tuple[int, ...], list[Any]]] = [{} for _ in units]
+        self._was_checked: set[int] = set()
+        self._order: list[int] = []  # units of this pass
+        self._last: list[int] = []  # and of the pass before
+        self._empty = torch.empty(0, dtype=units[0].parameters[0].dtype, device=self.device)
+        self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
+        self._wrapped: list[tuple[Any, Any]] = []
+
+    def attach(self, store: Store) -> None:
+        """From now on the modules run with the weights of the store."""
+        self._store = store
+        for unit in self.list:
+            for p in unit.parameters:
+                p.grad = None
+                if p.is_meta:  # torch does not allow `p.data =` for these
+                    swap(p, torch.nn.Parameter(self._empty.clone()))
+                p.data = self._empty
+            for m in unit.modules:
+                if getattr(m, "_compiled_call_impl", None) is not None:
+                    raise InputError(
+                        f"block {unit.name} was compiled with its compile(); use block.forward = "
+                        "torch.compile(block.forward), so that its weights are in place before compiled code runs"
+                    )
+                self._wrapped.append((m, m.__dict__.get("forward")))
+                m.forward = self.wrapped(unit, m.forward)
+
+    def detach(self) -> None:
+        """Gives the modules their own forward functions back."""
+        for m, forward in self._wrapped:
+            if forward is None:
+                del m.forward
+            else:
+                m.forward = forward
+        self._wrapped, self._store = [], None
+
+    def unit_of(self, module: Any) -> Unit | None:
+        return next((unit for unit in self.list if any(m is module for m in unit.modules)), None)
+
+    # ---- passes
+
+    def wrapped(self, unit: Unit, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with the unit's weights in place."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._must_be_begun(unit)
+            if not torch.is_grad_enabled():
+                position = self.reached(unit)
+                with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
+                    return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+            call = _Call(self, unit, function, (args, kwargs))
+            tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
+            leaves, spec = call.take_result()
+            return pytree.tree_unflatten([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+
+        return run
+
+    def _must_be_begun(self, unit: Unit) -> None:
+        if not self._is_begun:
+            raise StateError(
+                f"block {unit.name} was called, but the library has its weights; call the module in a loss function, "
+                "or in `with loop.using_weights():`"
+            )
+
+    def begin(self) -> None:
+        """Before the passes of a micro-batch."""
+        if self._has_failed:
+            raise StateError(
+                "an exception ended the backward pass of this step, so a part of its gradients is missing; close the "
+                "loop, and continue from its last checkpoint with resume=True"
+            )
+        self.rest()
+        self._is_begun, self._has_added = True, False
+        self._last, self._order = self._order or self._last, []
+        if self._always:
+            self._take(self._always)
+        if self._last:
+            self._fetch(self._last[0])
+
+    def end(self) -> None:
+        """After the backward pass."""
+        if self._always and any(p.grad is not None for p in self._always.parameters):
+            self.add(self._always, [p.grad for p in self._always.parameters])
+        self.rest()
+
+    def rest(self) -> None:
+        """Releases what is held. After a pass without gradients, and after a failed one."""
+        for unit in self.list:
+            if self._depth[unit.number] > 0:
+                self._depth[unit.number] = 1
+                self._give_back(unit)
+        if self._always:
+            for p in self._always.parameters:
+                p.grad = None
+        self._is_begun = False
+
+    @property
+    def is_begun(self) -> bool:
+        return self._is_begun
+
+    @contextlib.contextmanager
+    def passing(self, wants_gradients: bool) -> Iterator[None]:
+        """Encloses the passes of one micro-batch."""
+        self.begin()
+        try:
+            yield
+            if wants_gradients:
+                self.end()
+        except BaseException:
+            self._has_failed = self._has_added
+            raise
+        finally:
+            self.rest()
+
+    # ---- weights and gradients
+
+    def _take(self, unit: Unit) -> set[int]:
+        number = unit.number
+        self._depth[number] += 1
+        if self._depth[number] > 1:
+            return {p.untyped_storage().data_ptr() for p in unit.parameters}
+        assert self._store is not None
+        try:
+            addresses = self._store.hold(number)
+        except BaseException:
+            self._depth[number] = 0
+            raise
+        known = self._tensors[number]
+        if addresses not in known:
+            shapes = self.shapes[number]
+            known[addresses] = [tensor_at(a, s, self._empty.dtype, self.device) for a, s in zip(addresses, shapes)]
+        for p, tensor in zip(unit.parameters, known[addresses]):
+            p.data = tensor
+        return set(addresses)
+
+    def _give_back(self, unit: Unit) -> None:
+        self._depth[unit.number] -= 1
+        if self._depth[unit.number] > 0:
+            return
+        for p in unit.parameters:
+            p.data = self._empty
+        assert self._store is not None
+        self._store.release(unit.number)
+
+    @contextlib.contextmanager
+    def held(self, unit: Unit, then: int | None) -> Iterator[set[int]]:
+        """Yields the addresses of the unit's weights. Begins to fetch the unit `then`."""
+        weights = self._take(unit)
+        try:
+            if then is not None:
+                self._fetch(then)
+            yield weights
+        finally:
+            self._give_back(unit)
+
+    def add(self, unit: Unit, grads: list[Any]) -> None:
+        kept = []
+        for name, p, g in zip(unit.names, unit.parameters, grads):
+            if g is not None and g.is_sparse:
+                raise InputError(f"the gradient of parameter {name} is sparse; create its Embedding with sparse=False")
+            kept.append(None if g is None else g.to(p.dtype).contiguous())
+        assert self._store is not None
+        self._has_added = True
+        self._store.add_gradients(unit.number, self.tokens, [None if g is None else g.data_ptr() for g in kept])
+
+    # ---- order
+
+    def _fetch(self, unit: int) -> None:
+        assert self._store is not None
+        if self._depth[unit] == 0:
+            self._store.fetch(unit)
+
+    def reached(self, unit: Unit) -> int:
+        self._order.append(unit.number)
+        return len(self._order) - 1
+
+    def after(self, position: int) -> int | None:
+        """The unit that the pass before used next."""
+        return self._last[position + 1] if position + 1 < len(self._last) else None
+
+    def before(self, position: int) -> int | None:
+        return self._order[position - 1] if position > 0 else None
+
+    # ---- the rest
+
+    def buffers_of(self, unit: Unit) -> list[tuple[Any, str, Any]]:
+        """(buffer, name, owner) of the unit's modules."""
+        owners = dict.fromkeys(m for one in unit.modules for m in one.modules())
+        return [(b, name, m) for m in owners for name, b in m._buffers.items() if b is not None]
+
+    def is_checked(self, unit: Unit) -> bool:
+        return unit.number in self._was_checked
+
+    def checked(self, unit: Unit) -> None:
+        self._was_checked.add(unit.number)
+
+    def autocast_type(self) -> torch.dtype | None:
+        """The type of autocast; None: it is off."""
+        kind = self.device.type
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+    def autocast(self, dtype: torch.dtype | None) -> Any:
+        """Autocast of this type, without its cache, which would keep copies of all weights and use them too long."""
+        kind = self.device.type
+        if dtype is not None:
+            return torch.autocast(kind, dtype=dtype, cache_enabled=False)
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()

@@ -1,0 +1,566 @@
+"""Modules with blocks, whose weights the library keeps: the same numbers as a loop over torch's own memory."""
+
+from __future__ import annotations
+
+import gc
+import unittest
+import weakref
+
+import hybrid_train as ht
+from support import InFolder, has, needs_torch, needs_transformers
+
+try:
+    import blocks
+    import torch
+    from torch import nn
+except ImportError:
+    torch = None
+
+OUTSIDE = dict(weights_place="pinned", grads_place="pinned", optim_place="pinned")
+
+
+def layers(block, count=2, width=8):
+    """A class of modules with these blocks."""
+
+    class Net(blocks.Regressor):
+        def __init__(self):
+            super().__init__()
+            self.enter = nn.Linear(24, width)
+            self.layers = nn.ModuleList(block() for _ in range(count))
+            self.head = nn.Linear(width, 1)
+
+        def forward(self, x):
+            x = self.enter(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x)
+
+    return Net
+
+
+def gradients(module, batch=1):
+    module.loss(batch).backward()
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+@needs_torch
+class Learning(unittest.TestCase):
+    def test_losses_and_weights_are_those_of_a_loop_without_blocks(self):
+        for kind in blocks.MODULES:
+            with self.subTest(kind.__name__):
+                losses, state = blocks.trained(kind)
+                ours, kept = blocks.trained(kind, blocks=True)
+                outside, pinned = blocks.trained(kind, blocks=True, **OUTSIDE)
+                self.assertLess(max(abs(a - b) for a, b in zip(losses, ours)), 1e-6)
+                self.assertEqual(ours, outside)
+                self.assertEqual(list(state), list(kept))
+                for name in state:
+                    self.assertLess((state[name] - kept[name]).abs().max().item(), 1e-6, name)
+                    self.assertTrue(torch.equal(kept[name], pinned[name]), name)
+
+    def test_released_buffers_are_not_read(self):
+        for kind in blocks.MODULES:
+            with self.subTest(kind.__name__):
+                losses, state = blocks.trained(kind)
+                here = blocks.InRing(blocks.make(kind))
+                self.assertLess(max(abs(a - b) for a, b in zip(losses, here.train())), 1e-6)
+                for name, value in here.weights.state_dict().items():
+                    self.assertLess((value - state[name]).abs().max().item(), 1e-6, name)
+                self.assertGreater(here.ring.counts["given"], blocks.STEPS)
+
+    def test_the_next_unit_is_fetched(self):
+        here = blocks.InRing(blocks.make(blocks.Mlp))
+        here.backward(0)
+        here.ring.fetched.clear()
+        here.backward(1)
+        self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+
+    def test_a_pass_leaves_no_activations(self):
+        """On a card they would be there until Python looks for unused objects, which a card does not make it do."""
+        made = []
+
+        class Block(nn.Linear):
+            def forward(self, x):
+                out = super().forward(x)
+                made.append(weakref.ref(out.untyped_storage()))
+                return out
+
+        module = layers(lambda: Block(8, 8))()
+        gc.disable()
+        try:
+            with ht.Loop(module, steps=2, lr=1e-3, blocks=True, grad_accum_steps=2, **blocks.PLAIN) as loop:
+                loop.step(module.loss)
+                alive = sum(one() is not None for one in made)
+        finally:
+            gc.enable()
+        self.assertEqual((len(made), alive), (2 * 2 * 2, 0))
+
+    def test_micro_batches_are_weighted_by_their_tokens(self):
+        def train(**keys):
+            module = blocks.make(blocks.Mlp)
+            with ht.Loop(module, steps=5, lr=3e-3, grad_accum_steps=3, **blocks.PLAIN, **keys) as loop:
+                loop.run(lambda batch: (module.loss(batch), 1 + batch % 3))
+            return module.state_dict()
+
+        plain, ours = train(), train(blocks=True)
+        for name in plain:
+            self.assertLess((plain[name] - ours[name]).abs().max().item(), 1e-6, name)
+
+    def test_16_bits_autocast_and_evaluation(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            module = blocks.make(blocks.Mlp).to(dtype)
+
+            def loss(batch, module=module, dtype=dtype):
+                x = torch.randn(8, 24, generator=torch.Generator().manual_seed(batch)).to(dtype)
+                return (module(x).float() - x.float().sum(1, keepdim=True).tanh()).square().mean()
+
+            with ht.Loop(module, blocks=True, steps=60, lr=3e-3, device="cpu", evaluate=lambda: loss(999)) as loop:
+                first = loop.step(loss).loss
+                self.assertLess(loop.run(loss).final_loss, first)
+            self.assertEqual(module.head.weight.dtype, dtype)
+        module = blocks.make(blocks.Mlp)
+        with ht.Loop(module, blocks=True, steps=30, lr=3e-3, precision="bf16", autocast=True, device="cpu") as loop:
+            first = loop.step(module.loss).loss
+            self.assertLess(loop.run(module.loss).final_loss, first)
+
+    def test_gradients_under_autocast_are_those_of_plain_torch(self):
+        class Cast(blocks.Mlp):
+            def loss(self, batch):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    return super().loss(batch)
+
+        expected = gradients(blocks.make(Cast))
+        here = blocks.InRing(blocks.make(Cast))
+        here.backward(1)
+        for name, g in zip(here.names, here.ring.grads):
+            self.assertLess((expected[name] - g).abs().max().item(), 1e-6, name)
+
+    def test_question_by_question(self):
+        module, losses = blocks.make(blocks.Mlp), []
+        with ht.Loop(module, blocks=True, steps=blocks.STEPS, lr=3e-3, **blocks.PLAIN) as loop:
+            for step in loop:
+                loss = module.loss(step.batch)
+                (loss * step.loss_scale).backward()
+                loop.answer(loss)
+                losses.append(loss.item())
+        self.assertEqual(losses, blocks.trained(blocks.Mlp)[0])
+
+    def test_inputs_of_blocks_may_be_kept_in_host_memory(self):
+        class Offloads(blocks.Mlp):
+            def forward(self, x):
+                with torch.autograd.graph.save_on_cpu():
+                    return super().forward(x)
+
+        expected = gradients(blocks.make(blocks.Mlp))
+        here = blocks.InRing(blocks.make(Offloads))
+        here.backward(1)
+        for name, g in zip(here.names, here.ring.grads):
+            self.assertTrue(torch.equal(expected[name], g), name)
+
+    def test_results_in_the_memory_of_weights_are_copied(self):
+        class Reads(nn.Linear):
+            def forward(self, x):
+                return super().forward(x), self.weight
+
+        class Shows(blocks.Mlp):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(Reads(24, 24) for _ in range(2))
+
+            def forward(self, x):
+                x, weight = self.layers[0](x)
+                y, other = self.layers[1](x)
+                return self.head(y) + (weight * other).sum()
+
+        expected = gradients(blocks.make(Shows))
+        here = blocks.InRing(blocks.make(Shows))
+        here.backward(1)
+        for name, g in zip(here.names, here.ring.grads):
+            if name in expected:
+                self.assertLess((expected[name] - g).abs().max().item(), 1e-5, name)
+
+    def test_a_compiled_block(self):
+        def compiled():
+            module = blocks.Mlp()
+            for layer in module.layers:
+                layer.forward = torch.compile(layer.forward, backend="eager")
+            return module
+
+        self.assertEqual(blocks.trained(compiled, blocks=True)[0], blocks.trained(blocks.Mlp)[0])
+
+        def in_place():
+            module = blocks.Mlp()
+            module.layers[0].compile(backend="eager")
+            return module
+
+        with self.assertRaisesRegex(ht.InputError, "layers.0 was compiled"):
+            blocks.trained(in_place, blocks=True)
+        with self.assertRaisesRegex(ht.InputError, "OptimizedModule"):
+            blocks.trained(lambda: torch.compile(blocks.Mlp(), backend="eager"), blocks=True)
+
+    def test_frozen_parameters_stay_as_they_are(self):
+        module = blocks.make(blocks.Mlp)
+        module.layers[1].requires_grad_(False)
+        module.head.weight.requires_grad_(False)
+        before = {name: t.clone() for name, t in module.state_dict().items()}
+        with ht.Loop(module, blocks=True, steps=5, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.run(module.loss)
+        for name, t in module.state_dict().items():
+            is_frozen = name.startswith("layers.1.") or name == "head.weight"
+            self.assertEqual(torch.equal(t, before[name]), is_frozen, name)
+
+
+@needs_torch
+class Units(unittest.TestCase):
+    def names(self, module, which=True):
+        from hybrid_train._blocks import find_units
+
+        return [unit.name for unit in find_units(module, which)]
+
+    def test_blocks_are_found(self):
+        self.assertEqual(
+            self.names(blocks.Mlp()), ["", *(f"body.{i}" for i in range(3)), *(f"layers.{i}" for i in range(3))]
+        )
+        self.assertEqual(self.names(blocks.Transformer()), ["", "embed", "layers.0", "layers.1", "layers.2"])
+        self.assertEqual(self.names(blocks.Transformer(False))[-1], "head")
+        self.assertEqual(self.names(blocks.EncoderDecoder())[1:], ["encoder.0", "encoder.1", "decoder.0", "decoder.1"])
+        self.assertEqual(self.names(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 1)))[-1], "2")
+
+    def test_blocks_can_be_named(self):
+        module = blocks.Mlp()
+        named = self.names(module, ["body", "layers.*"])
+        self.assertEqual(named, ["", "body", "layers.0", "layers.1", "layers.2"])
+        self.assertEqual(self.names(module, [module.layers[2], module.body])[1:3], ["layers.2", "body"])
+        for which, said in (
+            (["bodies"], "'bodies', which is no module"),
+            ([nn.Linear(2, 2)], "a Linear, which is no module"),
+            (["body", "body.0"], "one inside the other"),
+        ):
+            with self.assertRaisesRegex(ht.InputError, said):
+                self.names(module, which)
+
+    def test_wrapped_modules_are_refused_by_name(self):
+        with self.assertRaisesRegex(ht.InputError, "DataParallel"):
+            self.names(nn.DataParallel(blocks.Mlp()))
+
+    def test_blocks_need_a_module(self):
+        with self.assertRaisesRegex(ht.InputError, "blocks is for a torch module"):
+            ht.Loop(blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu")
+
+
+@needs_torch
+class Refusals(unittest.TestCase):
+    def refused(self, block, said, error=None):
+        here = blocks.InRing(blocks.make(layers(block)))
+        with self.assertRaisesRegex(error or ht.InputError, said):
+            here.backward(0)
+        self.assertEqual(here.ring.held, {})
+
+    def test_an_input_that_changes_in_place(self):
+        self.refused(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 8)), "layers.0 changes tensor 0")
+
+    def test_a_block_that_remembers(self):
+        class Remembers(nn.Linear):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                return super().forward(x) * self.calls
+
+        self.refused(lambda: Remembers(8, 8), "layers.1 gave another result")
+
+    def test_tensors_that_a_block_finds_elsewhere(self):
+        outside = torch.ones(8, requires_grad=True)
+
+        class Finds(nn.Linear):
+            def forward(self, x):
+                return super().forward(x) * outside
+
+        self.refused(lambda: Finds(8, 8), "layers.1 uses a tensor with gradients that is none of its arguments")
+
+    def test_objects_with_tensors(self):
+        class Box:
+            def __init__(self, x):
+                self.x = x
+
+        class Boxes(nn.Linear):
+            def forward(self, x):
+                return Box(super().forward(x))
+
+        self.refused(lambda: Boxes(8, 8), "layers.0 returned a Box with tensors")
+
+        class Opens(blocks.Mlp):
+            def forward(self, x):
+                return self.layers[0](Box(self.head(x)))
+
+        here = blocks.InRing(blocks.make(Opens))
+        with self.assertRaisesRegex(ht.InputError, "layers.0 was called with a Box"):
+            here.backward(0)
+
+    def test_sparse_gradients(self):
+        class Sparse(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(50, 4, sparse=True)
+
+            def loss(self, batch):
+                return self.embed(torch.tensor([1, 2])).sum()
+
+        here = blocks.InRing(Sparse())
+        with self.assertRaisesRegex(ht.InputError, "embed.weight is sparse"):
+            here.backward(0)
+
+    def test_weights_that_are_used_outside_of_their_block(self):
+        class Reads(blocks.Mlp):
+            def forward(self, x):
+                return super().forward(x @ self.layers[0].weight)
+
+        here = blocks.InRing(blocks.make(Reads))
+        with self.assertRaises(RuntimeError):
+            here.backward(0)
+
+    def test_a_module_that_is_called_outside_of_a_step(self):
+        module = blocks.make(blocks.Mlp)
+        loop = ht.Loop(module, blocks=True, steps=3, lr=1e-3, **blocks.PLAIN)
+        with self.assertRaisesRegex(ht.StateError, "using_weights"):
+            module.body(torch.randn(2, 24))
+        with loop.using_weights():
+            self.assertFalse(module(torch.randn(2, 24)).requires_grad)
+        loop.run(module.loss)
+        loop.close()
+        module(torch.randn(2, 24)).sum().backward()  # it has its weights again
+
+    def test_after_an_exception(self):
+        def fail(batch):
+            raise ZeroDivisionError
+
+        def fail_late(batch):
+            loss = module.loss(batch)
+            loss.register_hook(lambda g: None)
+            x = torch.ones(1, requires_grad=True) * 1
+            x.register_hook(lambda g: 1 / 0)
+            return loss + module.enter(x.expand(1, 24)).sum()
+
+        module = blocks.make(layers(lambda: nn.Linear(8, 8)))
+        loop = ht.Loop(module, blocks=True, steps=9, lr=1e-3, **blocks.PLAIN)
+        with self.assertRaises(ZeroDivisionError):
+            loop.step(fail)
+        self.assertEqual(loop.step(module.loss).step, 1)  # nothing was lost
+        with self.assertRaises(ZeroDivisionError):
+            loop.step(fail_late)
+        with self.assertRaisesRegex(ht.StateError, "a part of its gradients"):
+            loop.step(module.loss)
+        loop.close()
+        module(torch.randn(2, 24))
+
+
+@needs_torch
+class Files(InFolder):
+    def on_meta(self, kind):
+        with torch.device("meta"):
+            return kind()
+
+    def test_a_module_on_the_meta_device_is_read_and_written(self):
+        full = blocks.make(blocks.Transformer)
+        with ht.Loop(full, blocks=True, steps=5, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("begin")
+            expected = [loop.step(full.loss).loss for _ in range(5)]
+            loop.save_pretrained("end")
+        module = self.on_meta(blocks.Transformer)
+        with ht.Loop(module, steps=5, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.StateError, "position has no values.*loop.load"):
+                loop.step(module.loss)
+            loop.load("begin")
+            self.assertEqual([loop.step(module.loss).loss for _ in range(5)], expected)
+            loop.save_pretrained("again")
+            self.assertEqual(set(loop.state_dict()), set(full.state_dict()))
+        one, other = ((self.folder / name / "model.safetensors").read_bytes() for name in ("end", "again"))
+        self.assertEqual(one, other)
+
+    def test_names_must_match(self):
+        small = blocks.make(blocks.Transformer)
+        with ht.Loop(small, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("folder")
+        for kind, said in (
+            (blocks.Mlp, "folder has the tensor position, but the module has no"),
+            (lambda: blocks.Transformer(False), "folder has no tensor head.weight"),
+        ):
+            with ht.Loop(self.on_meta(kind), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+                with self.assertRaisesRegex(ht.InputError, said):
+                    loop.load("folder")
+        with ht.Loop(self.on_meta(blocks.Mlp), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.FileError, "neither model.safetensors"):
+                loop.load(".")
+
+    def test_large_models_are_several_files(self):
+        from hybrid_train import _weights
+
+        was, _weights._SHARD = _weights._SHARD, 4000
+        self.addCleanup(setattr, _weights, "_SHARD", was)
+        module = blocks.make(blocks.Mlp)
+        with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("many")
+            state = loop.state_dict()
+            self.assertGreater(len(list((self.folder / "many").glob("model-*-of-*.safetensors"))), 3)
+            loop.load("many")
+            self.assertTrue(all(torch.equal(state[name], t) for name, t in loop.state_dict().items()))
+
+    def test_a_resumed_run_has_the_same_bits(self):
+        def train(steps_now, kind):
+            module = kind()
+            with ht.Loop(module, blocks=True, steps=12, lr=3e-3, out="run", resume=True, **blocks.PLAIN) as loop:
+                for _ in range(steps_now):
+                    if not loop.is_over:
+                        loop.step(module.loss)
+                return loop.state_dict()
+
+        train(5, lambda: blocks.make(blocks.Mlp))
+        ours = train(99, lambda: self.on_meta(blocks.Mlp))  # the checkpoint has the weights
+        _, expected = blocks.trained(blocks.Mlp, steps=12)
+        for name, t in expected.items():
+            self.assertTrue(torch.equal(t, ours[name]), name)
+
+
+@needs_transformers
+class Transformers(InFolder):
+    SIZE = dict(vocab_size=97, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2)
+
+    def setUp(self):
+        super().setUp()
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.theirs = transformers
+
+    def make(self, config, device="cpu"):
+        torch.manual_seed(0)
+        with torch.device(device):
+            return self.theirs.AutoModelForCausalLM.from_config(config)
+
+    def llama(self, **more):
+        return self.theirs.LlamaConfig(**self.SIZE, num_key_value_heads=1, **more)
+
+    @staticmethod
+    def loss(model, batch):
+        torch.manual_seed(batch)
+        ids = torch.randint(97, (3, 12)).cumsum(1) % 97
+        return model(input_ids=ids, labels=ids.where(torch.rand(3, 12) > 0.1, -100)).loss
+
+    def losses(self, model, steps=12, **keys):
+        with ht.Loop(model.train(), steps=steps, lr=3e-3, **blocks.PLAIN, **keys) as loop:
+            unused = () if keys else [p for p in model.parameters() if p.requires_grad]
+
+            def loss(batch):
+                return self.loss(model, batch) + 0 * sum(p.sum() for p in unused)
+
+            return [loop.step(loss).loss for _ in range(steps)]
+
+    def test_losses_of_models(self):
+        theirs = self.theirs
+        for config in (
+            self.llama(attention_dropout=0.1),
+            theirs.Qwen2Config(**self.SIZE, num_key_value_heads=1, tie_word_embeddings=True),
+            theirs.Gemma2Config(**self.SIZE, num_key_value_heads=1, head_dim=8),  # its logits have a soft cap
+            theirs.GPT2Config(vocab_size=97, n_embd=16, n_layer=3, n_head=2, n_positions=64),
+        ):
+            with self.subTest(config.model_type):
+                plain = self.losses(self.make(config))
+                ours = self.losses(self.make(config), blocks=True)
+                self.assertLess(max(abs(a - b) for a, b in zip(plain, ours)), 2e-6)
+
+    def test_logits_of_a_loss_do_not_exist(self):
+        model = self.make(self.llama())
+        with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop:
+            ids = torch.arange(12)[None]
+            with loop.using_weights():
+                out = model(input_ids=ids, labels=ids)
+                self.assertIsNone(out.logits)
+                logits = model(input_ids=ids).logits
+                expected = nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+                self.assertLess(abs(out.loss.item() - expected.item()), 2e-6)
+                summed = model(input_ids=ids, labels=ids, num_items_in_batch=22).loss
+                self.assertLess(abs(summed.item() - expected.item() / 2), 2e-6)
+        self.assertEqual(model(input_ids=ids, labels=ids).logits.shape, (1, 12, 97))
+
+    def test_sampling_with_a_cache(self):
+        model = self.make(self.llama()).eval()
+        ids = torch.arange(5)[None]
+        expected = model.generate(ids, max_new_tokens=6, do_sample=False)
+        with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop, loop.using_weights():
+            self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False), expected))
+
+    def test_a_model_on_the_meta_device(self):
+        for config in (self.llama(), self.llama(tie_word_embeddings=True)):
+            first = self.make(config)
+            first.save_pretrained("first")
+            expected = self.losses(first, steps=4, blocks=True)
+            model = self.make(config, "meta")
+            with ht.Loop(model, steps=4, lr=3e-3, **blocks.PLAIN) as loop:
+                loop.load("first")
+                ours = [loop.step(lambda batch, m=model: self.loss(m.train(), batch)).loss for _ in range(4)]
+                loop.save_pretrained("last")
+            self.assertEqual(ours, expected)
+            last = self.theirs.AutoModelForCausalLM.from_pretrained("last")
+            for name, t in first.state_dict().items():
+                self.assertTrue(torch.equal(t, last.state_dict()[name]), name)
+
+    def test_tensors_that_transformers_renames_are_refused(self):
+        config = self.theirs.MixtralConfig(**self.SIZE, num_key_value_heads=1, num_local_experts=4)
+        self.make(config).save_pretrained("folder")
+        with ht.Loop(self.make(config, "meta"), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, r"has the tensor model.layers.0.\S*experts.0.w1.weight"):
+                loop.load("folder")
+
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_adapters_of_peft(self):
+        import peft
+
+        def make():
+            torch.manual_seed(0)
+            lora = peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"], lora_dropout=0.1)
+            return peft.get_peft_model(self.make(self.llama()), lora)
+
+        plain, model = self.losses(make()), make()
+        with ht.Loop(model.train(), blocks=True, steps=12, lr=3e-3, **blocks.PLAIN) as loop:
+            ours = [loop.step(lambda batch: self.loss(model, batch)).loss for _ in range(12)]
+            loop.save_pretrained("adapter")
+        self.assertLess(max(abs(a - b) for a, b in zip(plain, ours)), 2e-6)
+        again = peft.PeftModel.from_pretrained(self.make(self.llama()), "adapter")
+        for name, t in again.state_dict().items():
+            self.assertTrue(torch.equal(t, model.state_dict()[name]), name)
+
+
+@needs_torch
+class Chunks(unittest.TestCase):
+    def test_loss_and_gradients_are_torchs(self):
+        torch.manual_seed(0)
+        hidden, weight = torch.randn(3, 7, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)
+        labels = torch.randint(30, (3, 7))
+        labels[0, :4] = -100
+        for reduction in ("mean", "sum"):
+            for chunks in (None, 1, 2, 100):
+                theirs = nn.functional.cross_entropy(
+                    (hidden @ weight.t()).flatten(0, 1), labels.flatten(), reduction=reduction
+                )
+                ours = ht.chunked_cross_entropy(hidden, weight, labels, chunks=chunks, reduction=reduction)
+                self.assertLess(abs(theirs.item() - ours.item()) / theirs.item(), 1e-6)
+                expected = torch.autograd.grad(3 * theirs, (hidden, weight))
+                for a, b in zip(expected, torch.autograd.grad(3 * ours, (hidden, weight))):
+                    self.assertLess((a - b).abs().max().item(), 1e-5)
+        with torch.no_grad():
+            self.assertFalse(ht.chunked_cross_entropy(hidden, weight, labels).requires_grad)
+
+    def test_wrong_arguments_are_refused(self):
+        hidden, weight, labels = torch.randn(4, 8), torch.randn(30, 8), torch.zeros(4, dtype=torch.long)
+        for arguments, said in (
+            ((hidden, weight, labels[:2]), r"labels \(2,\)"),
+            ((hidden, weight, labels, 0), "chunks is 0"),
+            ((hidden, weight, labels, None, -100, "none"), "reduction is 'none'"),
+        ):
+            with self.assertRaisesRegex(ht.InputError, said):
+                ht.chunked_cross_entropy(*arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()

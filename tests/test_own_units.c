@@ -1,0 +1,379 @@
+/* test_own_units.c: custom loops with weights and gradients that the library keeps, in units. */
+#include "own_config.h"
+
+#include <math.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "kernels/half.h"
+
+#define UNITS 6
+#define PARAMETERS (2 * UNITS)
+
+static char folder[256];
+static void set_up(void) { temp_folder(folder); }
+static void tear_down(void) { remove_folder(folder); }
+
+/* Unit u has a matrix and a vector; two are larger, as embeddings are, and one is small. */
+static int64_t columns(int unit) {
+    return unit == 1 || unit == UNITS - 1 ? 640 : unit == 0 ? 8 : 96;
+}
+static int64_t elements(int parameter) {
+    return parameter % 2 ? columns(parameter / 2) : 16 * columns(parameter / 2);
+}
+static int64_t most_elements(void) { return elements(2); }
+
+static const int32_t unit_of[PARAMETERS] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
+
+/* ---- a model: every weight follows a target that depends on the batch ------------------------ */
+
+static float target(int64_t batch, int parameter, int64_t i) {
+    uint64_t at = (uint64_t)(parameter * 100000 + i);
+    double noise = hy_rng_uniform(2, HY_RNG_TEST, (uint64_t)batch * 2000003 + at);
+    return (float)(hy_rng_uniform(1, HY_RNG_TEST, at) + 0.1 * noise);
+}
+
+static float first_weight(int parameter, int64_t i) {
+    return (float)hy_rng_uniform(3, HY_RNG_TEST, (uint64_t)(parameter * 100000 + i)) - 0.5f;
+}
+
+typedef struct numbers {
+    hy_dtype dtype;
+    float (*get)(const void *at, int64_t i);
+    void (*put)(void *at, int64_t i, float x);
+} numbers;
+
+static float get_f32(const void *at, int64_t i) { return ((const float *)at)[i]; }
+static void put_f32(void *at, int64_t i, float x) { ((float *)at)[i] = x; }
+static float get_bf16(const void *at, int64_t i) {
+    return hy_bf16_to_f32(((const uint16_t *)at)[i]);
+}
+static void put_bf16(void *at, int64_t i, float x) { ((uint16_t *)at)[i] = hy_f32_to_bf16(x); }
+static const numbers kinds[] = {{HY_F32, get_f32, put_f32}, {HY_BF16, get_bf16, put_bf16}};
+
+/* Adds a parameter's part of the loss; `grads` may be NULL. */
+static double visit(const numbers *n, int parameter, int64_t batch, const void *weights,
+                    void *grads) {
+    double sum = 0;
+    for (int64_t i = 0; i < elements(parameter); i++) {
+        float error = n->get(weights, i) - target(batch, parameter, i);
+        sum += (double)error * error;
+        if (grads) n->put(grads, i, error / 1024);
+    }
+    return sum / 2048;
+}
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+
+static void list_parameters(hy_parameter list[PARAMETERS], char names[PARAMETERS][16]) {
+    for (int i = 0; i < PARAMETERS; i++) {
+        snprintf(names[i], sizeof names[i], "%d.%s", i / 2, i % 2 ? "bias" : "weight");
+        list[i] = (hy_parameter){.name = names[i], .ndim = i % 2 ? 1 : 2};
+        list[i].shape[0] = i % 2 ? columns(i / 2) : 16;
+        list[i].shape[1] = i % 2 ? 0 : columns(i / 2);
+    }
+}
+
+static int64_t tokens_of(int64_t batch) { return 1 + batch % 3; }
+
+/* The weights at the end, one parameter after another. */
+typedef struct result {
+    float weights[PARAMETERS][16 * 640];
+    double loss;
+} result;
+
+/* In the caller's memory: what the others are compared with. */
+static void train_outside(const numbers *n, const char *const *keys, result *out) {
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16];
+    hy_loop_options options = {.parameters = {.list = list,
+                                              .count = PARAMETERS,
+                                              .dtype = n->dtype,
+                                              .grad_dtype = n->dtype,
+                                              .sums_gradients = true}};
+    hy_config *config = config_with(keys);
+    hy_loop *loop;
+    list_parameters(list, names);
+    for (int i = 0; i < PARAMETERS; i++) {
+        list[i].weights = calloc((size_t)elements(i), sizeof(float));
+        list[i].grads = calloc((size_t)elements(i), sizeof(float));
+        for (int64_t k = 0; k < elements(i); k++) n->put(list[i].weights, k, first_weight(i, k));
+    }
+    must(hy_loop_create(config, &options, NULL, &loop));
+    for (hy_loop_step step; hy_loop_next(loop, &step) == HY_OK && !step.is_over;) {
+        double loss = 0;
+        for (int i = 0; i < PARAMETERS; i++) {
+            bool wants = step.todo == HY_DO_GRADIENTS;
+            loss += visit(n, i, step.batch, list[i].weights, wants ? list[i].grads : NULL);
+        }
+        must(hy_loop_answer(loop, loss, tokens_of(step.batch)));
+        out->loss = loss;
+    }
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+    for (int i = 0; i < PARAMETERS; i++) {
+        for (int64_t k = 0; k < elements(i); k++) out->weights[i][k] = n->get(list[i].weights, k);
+        free(list[i].weights);
+        free(list[i].grads);
+    }
+}
+
+static hy_loop *new_loop(const numbers *n, const char *const *keys) {
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16];
+    hy_loop_options options = {.parameters = {.list = list,
+                                              .count = PARAMETERS,
+                                              .dtype = n->dtype,
+                                              .grad_dtype = n->dtype},
+                               .unit_of = unit_of};
+    hy_config *config = config_with(keys);
+    hy_loop *loop;
+    list_parameters(list, names);
+    must(hy_loop_create(config, &options, NULL, &loop));
+    hy_config_destroy(config);
+    return loop;
+}
+
+static void write_weights(hy_loop *loop, const numbers *n) {
+    void *buffer = calloc((size_t)most_elements(), sizeof(float));
+    for (int i = 0; i < PARAMETERS; i++) {
+        int64_t half = elements(i) / 2; /* in two pieces */
+        size_t bytes = (size_t)half * (n->dtype == HY_F32 ? 4 : 2);
+        for (int64_t k = 0; k < elements(i); k++) n->put(buffer, k, first_weight(i, k));
+        must(hy_loop_write_weights(loop, i, half, elements(i) - half, (char *)buffer + bytes));
+        must(hy_loop_write_weights(loop, i, 0, half, buffer));
+    }
+    free(buffer);
+}
+
+static void read_weights(hy_loop *loop, const numbers *n, result *out) {
+    void *buffer = calloc((size_t)most_elements(), sizeof(float));
+    for (int i = 0; i < PARAMETERS; i++) {
+        must(hy_loop_read_weights(loop, i, 0, elements(i), buffer));
+        for (int64_t k = 0; k < elements(i); k++) out->weights[i][k] = n->get(buffer, k);
+    }
+    free(buffer);
+}
+
+/* Forward: every unit is held once; backward: in the reverse order, and gradients are added. The
+ * memory of gradients is the same for all units: it is overwritten after each call. */
+static double answer_of(hy_loop *loop, const numbers *n, const hy_loop_step *step) {
+    void *weights[2], *grads[2] = {calloc((size_t)most_elements(), sizeof(float)),
+                                   calloc((size_t)most_elements(), sizeof(float))};
+    double parts[PARAMETERS], loss = 0;
+    void *small[2];
+    must(hy_loop_hold(loop, 0, small)); /* during the whole pass */
+    for (int unit = 0; unit < UNITS; unit++) {
+        if (unit + 1 < UNITS) must(hy_loop_fetch(loop, unit + 1));
+        must(hy_loop_hold(loop, unit, weights));
+        for (int k = 0; k < 2; k++) {
+            parts[2 * unit + k] = visit(n, 2 * unit + k, step->batch, weights[k], NULL);
+        }
+        must(hy_loop_release(loop, unit));
+    }
+    for (int unit = UNITS - 1; unit >= 0 && step->todo == HY_DO_GRADIENTS; unit--) {
+        must(hy_loop_hold(loop, unit, weights));
+        for (int k = 0; k < 2; k++) visit(n, 2 * unit + k, step->batch, weights[k], grads[k]);
+        must(hy_loop_add_gradients(loop, unit, tokens_of(step->batch), grads));
+        must(hy_loop_release(loop, unit));
+    }
+    must(hy_loop_release(loop, 0));
+    for (int i = 0; i < PARAMETERS; i++) loss += parts[i];
+    free(grads[0]);
+    free(grads[1]);
+    return loss;
+}
+
+static void answer(hy_loop *loop, const numbers *n, const hy_loop_step *step, result *out) {
+    out->loss = answer_of(loop, n, step);
+    must(hy_loop_answer(loop, out->loss, tokens_of(step->batch)));
+}
+
+static void run_on(hy_loop *loop, const numbers *n, result *out) {
+    for (hy_loop_step step; hy_loop_next(loop, &step) == HY_OK && !step.is_over;) {
+        answer(loop, n, &step, out);
+    }
+    read_weights(loop, n, out);
+}
+
+static void must_be_equal(const result *a, const result *b) {
+    ck_assert_double_eq(a->loss, b->loss);
+    for (int i = 0; i < PARAMETERS; i++) {
+        ck_assert_mem_eq(a->weights[i], b->weights[i], (size_t)elements(i) * sizeof(float));
+    }
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+#define COMMON "steps", "40", "lr", "0.02", "grad_accum_steps", "2", "grad_dtype", "fp32"
+
+/* All classes of state at one place; nothing stays on the device. */
+static const char *const *keys_of(int place, const char *predictor) {
+    static const char *const places[] = {"device", "pinned", "disk"};
+    static const char *keys[40];
+    const char *const made[] = {COMMON,
+                                "predictor",
+                                predictor,
+                                "weights_place",
+                                places[place],
+                                "grads_place",
+                                places[place],
+                                "optim_place",
+                                places[place],
+                                "cpu_mem",
+                                "1GiB",
+                                "max_gpu_mem",
+                                "64MiB",
+                                "resident_units",
+                                "0",
+                                "offload_folder",
+                                folder,
+                                "update",
+                                place ? "gather" : "auto",
+                                NULL};
+    memcpy(keys, made, sizeof made);
+    return keys;
+}
+
+static result wanted, found;
+
+START_TEST(units_train_to_the_bits_of_weights_in_the_callers_memory) {
+    const numbers *n = &kinds[_i % 2];
+    int place = _i / 2 % 3;
+    const char *predictor = _i / 6 ? "outer" : "none";
+    train_outside(n, KEYS(COMMON, "predictor", predictor), &wanted);
+    hy_loop *loop = new_loop(n, keys_of(place, predictor));
+    write_weights(loop, n);
+    run_on(loop, n, &found);
+    must_be_equal(&wanted, &found);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* A plan of the stopped run, without its program, streams its weights, too. */
+static void must_be_planned_in_units(const char *run) {
+    hy_config *config = config_with(
+        KEYS("resume", run, "weights_place", "pinned", "max_gpu_mem", "64MiB", "cpu_mem", "1GiB"));
+    hy_trainer *plan;
+    char *json;
+    must(hy_trainer_plan(config, NULL, &plan));
+    must(hy_trainer_plan_json(plan, &json));
+    ck_assert_ptr_nonnull(strstr(json, "\"weights_place\": \"pinned\""));
+    hy_free(json);
+    hy_trainer_destroy(plan);
+    hy_config_destroy(config);
+}
+
+START_TEST(a_stopped_run_continues_to_the_same_bits) {
+    const numbers *n = &kinds[_i % 2];
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none"));
+    ck_assert(!hy_loop_is_resumed(loop));
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    hy_loop_destroy(loop);
+    loop = new_loop(n, KEYS(COMMON, "predictor", "none", "out", out));
+    write_weights(loop, n);
+    for (int i = 0; i < 33; i++) {
+        hy_loop_step step;
+        must(hy_loop_next(loop, &step));
+        answer(loop, n, &step, &found);
+    }
+    must(hy_loop_stop(loop));
+    hy_loop_destroy(loop);
+    must_be_planned_in_units(out);
+    loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
+    ck_assert(hy_loop_is_resumed(loop));
+    run_on(loop, n, &found);
+    must_be_equal(&wanted, &found);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_unit_may_be_used_twice_or_not_at_all) {
+    const numbers *n = &kinds[0];
+    hy_loop *loop = new_loop(n, keys_of(1, "none"));
+    void *weights[2], *again[2], *grads[2] = {calloc((size_t)most_elements(), 4), NULL};
+    hy_loop_step step;
+    write_weights(loop, n);
+    read_weights(loop, n, &wanted);
+    for (int i = 0; i < 2; i++) { /* both micro-batches of a step */
+        must(hy_loop_next(loop, &step));
+        must(hy_loop_hold(loop, 2, weights));
+        must(hy_loop_hold(loop, 2, again));
+        ck_assert_ptr_eq(weights[0], again[0]);
+        for (int64_t k = 0; k < elements(4); k++) n->put(grads[0], k, 1);
+        must(hy_loop_add_gradients(loop, 2, 1, grads)); /* the vector's are NULL: zero */
+        must(hy_loop_release(loop, 2));
+        must(hy_loop_add_gradients(loop, 2, 1, grads));
+        must(hy_loop_release(loop, 2));
+        must(hy_loop_answer(loop, 1, 1));
+    }
+    read_weights(loop, n, &found);
+    for (int i = 0; i < PARAMETERS; i++) {
+        bool has_changed = memcmp(wanted.weights[i], found.weights[i], 4) != 0;
+        bool decays = i % 2 == 0;
+        ck_assert_msg(i == 4 || decays || !has_changed, "parameter %d has changed", i);
+    }
+    ck_assert_float_lt(found.weights[4][0], wanted.weights[4][0] - 0.001f);
+    free(grads[0]);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(wrong_use_is_refused) {
+    const numbers *n = &kinds[0];
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none"));
+    void *weights[2], *grads[2] = {NULL, NULL};
+    float number = 0;
+    write_weights(loop, n);
+    must_fail(hy_loop_hold(loop, UNITS, weights), HY_ERR_INPUT, "unit 6 does not exist");
+    must_fail(hy_loop_release(loop, 0), HY_ERR_STATE, "not held");
+    must(hy_loop_hold(loop, 0, weights));
+    must_fail(hy_loop_answer(loop, 1, 1), HY_ERR_STATE, "are held");
+    must_fail(hy_loop_write_weights(loop, 0, 0, 1, &number), HY_ERR_STATE, "is held");
+    must(hy_loop_release(loop, 0));
+    must_fail(hy_loop_read_weights(loop, 0, elements(0), 1, &number), HY_ERR_INPUT, "do not exist");
+    must(hy_loop_add_gradients(loop, 0, 2, grads));
+    must_fail(hy_loop_add_gradients(loop, 1, 3, grads), HY_ERR_INPUT, "same number");
+    must_fail(hy_loop_answer(loop, 1, 3), HY_ERR_INPUT, "added for 2");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(wrong_units_are_refused) {
+    static const int32_t lists[][2] = {{1, 1}, {0, 2}, {-1, 0}, {0, -1}};
+    hy_parameter list[] = {{.name = "a", .ndim = 1, .shape = {4}},
+                           {.name = "b", .ndim = 1, .shape = {4}}};
+    hy_loop_options options = {.parameters = {.list = list, .count = 2}};
+    hy_config *config = config_with(KEYS(COMMON, "predictor", "none"));
+    float memory[4];
+    hy_loop *loop;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        options.unit_of = lists[i];
+        must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT,
+                  "units count from 0");
+    }
+    options.unit_of = (const int32_t[]){0, 0};
+    list[1].weights = memory;
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "must be NULL");
+    hy_config_destroy(config);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("own_units");
+    TCase *tests = tcase_create("own_units");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, units_train_to_the_bits_of_weights_in_the_callers_memory, 0, 12);
+    tcase_add_loop_test(tests, a_stopped_run_continues_to_the_same_bits, 0, 2);
+    tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
+    tcase_add_test(tests, wrong_use_is_refused);
+    tcase_add_test(tests, wrong_units_are_refused);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
