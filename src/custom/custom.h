@@ -48,10 +48,5 @@ hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_paramet
                                   const int32_t *unit_of, bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
-/* loop.c: begins and ends a call that uses the run between two steps, while gradients are
- * requested and the run's thread waits. */
-hy_status hy_loop_begin_call(hy_loop *loop, const char *call, hy_trainer **out);
-hy_status hy_loop_end_call(hy_loop *loop, hy_status status);
-
 /* trainer_plan.c: HY_ERR_INPUT if a plan cannot have so many ranks. */
 hy_status hy_planned_ranks_check(int32_t count);

@@ -8,8 +8,21 @@
 #include <string.h>
 
 #include "base/sized.h"
-#include "custom/custom.h"
+#include "custom/loop.h"
 #include "record/state_files.h"
+
+/* Begins a call between two steps, while the run waits for gradients; hy_loop_leave ends it. */
+static hy_status begin(hy_loop *loop, const char *call, hy_trainer **out) {
+    HY_TRY(hy_loop_enter(loop, call, false));
+    *out = loop->trainer;
+    bool is_between = loop->request && loop->request->todo == HY_DO_GRADIENTS &&
+                      !loop->trainer->schedule->is_in_fork;
+    if (is_between) return HY_OK;
+    return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
+                                       "%s was called outside of steps: call it while gradients "
+                                       "are requested, and not in a paired test",
+                                       call));
+}
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
@@ -47,8 +60,8 @@ static hy_status set_rates(hy_trainer *t, const hy_parameter_group *rates) {
 hy_status hy_loop_set_rates(hy_loop *loop, const hy_parameter_group *rates) {
     hy_trainer *t;
     HY_FAIL_IF(!rates, HY_ERR_INPUT, "hy_loop_set_rates needs a list of rates; it is NULL");
-    HY_TRY(hy_loop_begin_call(loop, "hy_loop_set_rates", &t));
-    return hy_loop_end_call(loop, set_rates(t, rates));
+    HY_TRY(begin(loop, "hy_loop_set_rates", &t));
+    return hy_loop_leave(loop, set_rates(t, rates));
 }
 
 /* ---- arrays of state ------------------------------------------------------------------------- */
@@ -95,10 +108,10 @@ hy_status hy_loop_state_sized(hy_loop *loop, int32_t parameter, int32_t index, h
     hy_trainer *t;
     hy_state_array array;
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_state needs an output pointer; it is NULL");
-    HY_TRY(hy_loop_begin_call(loop, "hy_loop_state", &t));
+    HY_TRY(begin(loop, "hy_loop_state", &t));
     hy_status status = describe(t, parameter, index, &array);
     if (status == HY_OK) hy_copy_sized(out, size, &array, sizeof array);
-    return hy_loop_end_call(loop, status);
+    return hy_loop_leave(loop, status);
 }
 
 /* Copies an array from its store to `out`, or from `in` to its store: one of them is NULL. */
@@ -131,8 +144,8 @@ static hy_status copy_in_call(hy_loop *loop, const char *call, int32_t parameter
                               char *out, const char *in, uint64_t bytes) {
     hy_trainer *t;
     HY_FAIL_IF(!out && !in, HY_ERR_INPUT, "%s needs memory for the array; it is NULL", call);
-    HY_TRY(hy_loop_begin_call(loop, call, &t));
-    return hy_loop_end_call(loop, copy(t, parameter, index, out, in, bytes));
+    HY_TRY(begin(loop, call, &t));
+    return hy_loop_leave(loop, copy(t, parameter, index, out, in, bytes));
 }
 
 hy_status hy_loop_read_state(hy_loop *loop, int32_t parameter, int32_t index, void *out,
@@ -151,14 +164,14 @@ hy_status hy_loop_read_updates(hy_loop *loop, int64_t *updates, int64_t *steps) 
     hy_trainer *t;
     HY_FAIL_IF(!updates || !steps, HY_ERR_INPUT,
                "hy_loop_read_updates needs two output pointers; one is NULL");
-    HY_TRY(hy_loop_begin_call(loop, "hy_loop_read_updates", &t));
+    HY_TRY(begin(loop, "hy_loop_read_updates", &t));
     const hy_engine *e = t->engine;
     for (int32_t i = 0; i < e->custom->count; i++) {
         int64_t missed = e->model->params.list[e->custom->first_part[i]].missed;
         updates[i] = e->progress.updates - missed;
     }
     *steps = t->progress->step;
-    return hy_loop_end_call(loop, HY_OK);
+    return hy_loop_leave(loop, HY_OK);
 }
 
 static hy_status write_updates(hy_trainer *t, const int64_t *updates, int64_t steps) {
@@ -186,6 +199,6 @@ static hy_status write_updates(hy_trainer *t, const int64_t *updates, int64_t st
 hy_status hy_loop_write_updates(hy_loop *loop, const int64_t *updates, int64_t steps) {
     hy_trainer *t;
     HY_FAIL_IF(!updates, HY_ERR_INPUT, "hy_loop_write_updates needs a list of counts; it is NULL");
-    HY_TRY(hy_loop_begin_call(loop, "hy_loop_write_updates", &t));
-    return hy_loop_end_call(loop, write_updates(t, updates, steps));
+    HY_TRY(begin(loop, "hy_loop_write_updates", &t));
+    return hy_loop_leave(loop, write_updates(t, updates, steps));
 }
