@@ -336,3 +336,16 @@ const hy_trainer *hy_loop_trainer(hy_loop *loop) {
     hy_loop_leave(loop, HY_OK);
     return trainer;
 }
+
+hy_status hy_loop_begin_call(hy_loop *loop, const char *call, hy_trainer **out) {
+    HY_TRY(hy_loop_enter(loop, call, false));
+    *out = loop->trainer;
+    bool is_between = loop->request && loop->request->todo == HY_DO_GRADIENTS &&
+                      !loop->trainer->schedule->is_in_fork;
+    if (is_between) return HY_OK;
+    return hy_loop_leave(loop,
+                         hy_fail(HY_ERR_STATE,
+                                 "%s was called outside of steps: call it while gradients are "
+                                 "requested, and not in a paired test",
+                                 call));
+}

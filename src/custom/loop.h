@@ -37,3 +37,5 @@ struct hy_loop {
 hy_status hy_loop_enter(hy_loop *loop, const char *call, bool removes);
 hy_status hy_loop_leave(hy_loop *loop, hy_status status);
 hy_status hy_loop_no_parameter(const hy_loop *loop, int32_t parameter); /* HY_ERR_INPUT */
+/* hy_loop_enter between two steps: gradients are requested, and the run's thread waits. */
+hy_status hy_loop_begin_call(hy_loop *loop, const char *call, hy_trainer **out);

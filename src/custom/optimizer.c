@@ -11,19 +11,6 @@
 #include "custom/loop.h"
 #include "record/state_files.h"
 
-/* Begins a call between two steps, while the run waits for gradients; hy_loop_leave ends it. */
-static hy_status begin(hy_loop *loop, const char *call, hy_trainer **out) {
-    HY_TRY(hy_loop_enter(loop, call, false));
-    *out = loop->trainer;
-    bool is_between = loop->request && loop->request->todo == HY_DO_GRADIENTS &&
-                      !loop->trainer->schedule->is_in_fork;
-    if (is_between) return HY_OK;
-    return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
-                                       "%s was called outside of steps: call it while gradients "
-                                       "are requested, and not in a paired test",
-                                       call));
-}
-
 /* ---- rates ----------------------------------------------------------------------------------- */
 
 static hy_status check_rates(const hy_trainer *t, const hy_parameter_group *rates) {
@@ -60,7 +47,7 @@ static hy_status set_rates(hy_trainer *t, const hy_parameter_group *rates) {
 hy_status hy_loop_set_rates(hy_loop *loop, const hy_parameter_group *rates) {
     hy_trainer *t;
     HY_FAIL_IF(!rates, HY_ERR_INPUT, "hy_loop_set_rates needs a list of rates; it is NULL");
-    HY_TRY(begin(loop, "hy_loop_set_rates", &t));
+    HY_TRY(hy_loop_begin_call(loop, "hy_loop_set_rates", &t));
     return hy_loop_leave(loop, set_rates(t, rates));
 }
 
@@ -108,7 +95,7 @@ hy_status hy_loop_state_sized(hy_loop *loop, int32_t parameter, int32_t index, h
     hy_trainer *t;
     hy_state_array array;
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_state needs an output pointer; it is NULL");
-    HY_TRY(begin(loop, "hy_loop_state", &t));
+    HY_TRY(hy_loop_begin_call(loop, "hy_loop_state", &t));
     hy_status status = describe(t, parameter, index, &array);
     if (status == HY_OK) hy_copy_sized(out, size, &array, sizeof array);
     return hy_loop_leave(loop, status);
@@ -144,7 +131,7 @@ static hy_status copy_in_call(hy_loop *loop, const char *call, int32_t parameter
                               char *out, const char *in, uint64_t bytes) {
     hy_trainer *t;
     HY_FAIL_IF(!out && !in, HY_ERR_INPUT, "%s needs memory for the array; it is NULL", call);
-    HY_TRY(begin(loop, call, &t));
+    HY_TRY(hy_loop_begin_call(loop, call, &t));
     return hy_loop_leave(loop, copy(t, parameter, index, out, in, bytes));
 }
 
@@ -164,7 +151,7 @@ hy_status hy_loop_read_updates(hy_loop *loop, int64_t *updates, int64_t *steps) 
     hy_trainer *t;
     HY_FAIL_IF(!updates || !steps, HY_ERR_INPUT,
                "hy_loop_read_updates needs two output pointers; one is NULL");
-    HY_TRY(begin(loop, "hy_loop_read_updates", &t));
+    HY_TRY(hy_loop_begin_call(loop, "hy_loop_read_updates", &t));
     const hy_engine *e = t->engine;
     for (int32_t i = 0; i < e->custom->count; i++) {
         int64_t missed = e->model->params.list[e->custom->first_part[i]].missed;
@@ -199,6 +186,6 @@ static hy_status write_updates(hy_trainer *t, const int64_t *updates, int64_t st
 hy_status hy_loop_write_updates(hy_loop *loop, const int64_t *updates, int64_t steps) {
     hy_trainer *t;
     HY_FAIL_IF(!updates, HY_ERR_INPUT, "hy_loop_write_updates needs a list of counts; it is NULL");
-    HY_TRY(begin(loop, "hy_loop_write_updates", &t));
+    HY_TRY(hy_loop_begin_call(loop, "hy_loop_write_updates", &t));
     return hy_loop_leave(loop, write_updates(t, updates, steps));
 }
