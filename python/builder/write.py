@@ -40,6 +40,7 @@ RESULTS = {
     "hy_memory_class": "MemoryClass",
     "hy_memory_advice": "MemoryAdvice",
     "hy_memory_state": "MemoryState",
+    "hy_saving": "Saving",
     "hy_loop_step": "LoopStep",
     "hy_tokenize_result": "TokenizeResult",
     "hy_evaluation": "Evaluation",

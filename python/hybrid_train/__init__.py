@@ -41,6 +41,7 @@ from .results import (
     RunEvent,
     RunFacts,
     RunPoint,
+    Saving,
     StepInfo,
     Summary,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "RunEvent",
     "RunFacts",
     "RunPoint",
+    "Saving",
     "StateError",
     "Step",
     "StepInfo",

@@ -21,8 +21,8 @@ from ._views import is_torch, loaded
 from .config import Config, ConfigValue, as_config
 from .errors import InputError, StateError, error_of
 from .ranks import ranks_of
-from .results import LoopStep, MemoryState, RanksInfo, StepInfo, Summary
-from .trainer import memory_of, plan_of, summary_of
+from .results import LoopStep, MemoryState, RanksInfo, Saving, StepInfo, Summary
+from .trainer import memory_of, plan_of, savings_of, summary_of
 
 __all__ = ["Loop", "Step", "plan_parameters"]
 
@@ -603,6 +603,11 @@ class Loop:
         with self._turn:
             return memory_of(self._run())
 
+    def savings(self) -> list[Saving]:
+        """The techniques that save memory in this run or could, with their bytes and time."""
+        with self._turn:
+            return savings_of(self._run())
+
     def plan(self) -> dict[str, Any]:
         """The plan: places, types and reasons."""
         with self._turn:
@@ -612,6 +617,11 @@ class Loop:
         """The rank of this loop among several; None: there is only one."""
         with self._turn:
             return ranks_of(self._run())
+
+    def __repr__(self) -> str:
+        count, of = len(self._parameters.names), self.config.get("steps")
+        state = "closed" if self._handle is None else f"step {self._c_step.step} of {of}"
+        return f"hybrid_train.Loop({self.config.get('optimizer')}, {count} parameters, {state})"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loop cannot be copied or pickled; save() stores its state")

@@ -234,7 +234,7 @@ class Optimizer(torch.optim.Optimizer):
                         self._put(loop, i, index, array, p.detach())
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes one optimizer step with the gradients in `.grad`.
 
         closure: clears the gradients, computes the loss and its gradients, and returns the loss. With a predictor it
@@ -285,7 +285,8 @@ class Optimizer(torch.optim.Optimizer):
             yield index, array
 
     def _key(self, array: Any) -> str:
-        name, dot, scale = array.name.decode().partition(".")
+        text: str = array.name.decode()
+        name, dot, scale = text.partition(".")
         return _IN_TORCH.get(self._name, {}).get(name, name) + dot + scale
 
     def _read(self) -> State:
@@ -354,7 +355,7 @@ class Optimizer(torch.optim.Optimizer):
             self.state = defaultdict(dict)
         return {**out, "steps": self._pending_steps}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes a state_dict of an Optimizer or, for AdamW and SGD, of torch's. The next step uses it."""
         before = [dict(group) for group in self.param_groups]
         super().load_state_dict({**state_dict, "state": {}})

@@ -19,7 +19,7 @@ from ._turn import Turn
 from .config import Config, ConfigValue, as_config
 from .errors import StateError, error_of
 from .ranks import ranks_of
-from .results import EvalInfo, MemoryState, PlanFacts, RanksInfo, StepInfo, Summary
+from .results import EvalInfo, MemoryState, PlanFacts, RanksInfo, Saving, StepInfo, Summary
 
 __all__ = ["Trainer", "train", "plan"]
 
@@ -34,6 +34,12 @@ def memory_of(trainer: Any) -> MemoryState:
     c = _abi.hy_memory_state()
     check(lib.hy_trainer_memory_sized(trainer, *sized(c)))
     return MemoryState._of(c)
+
+
+def savings_of(trainer: Any) -> list[Saving]:
+    c = _abi.hy_savings()
+    check(lib.hy_trainer_savings_sized(trainer, *sized(c)))
+    return [Saving._of(one) for one in c.list[: c.count]]
 
 
 def facts_of(trainer: Any) -> PlanFacts:
@@ -186,6 +192,11 @@ class Trainer:
         """The run's memory now, with the planned values and advice to save memory."""
         with self._turn:
             return memory_of(self._open())
+
+    def savings(self) -> list[Saving]:
+        """The techniques that save memory in this run or could, with their bytes and time."""
+        with self._turn:
+            return savings_of(self._open())
 
     def plan(self) -> dict[str, Any]:
         """The plan of the run."""

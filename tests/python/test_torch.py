@@ -42,6 +42,15 @@ def bits(module):
 
 @needs_torch
 class Learning(InFolder):
+    def test_a_loop_shows_its_savings_and_has_a_short_repr(self):
+        module = make()
+        with ht.Loop(module.named_parameters(), steps=3, lr=3e-3, optim_place="pinned", **PLAIN) as loop:
+            loop.step(lambda batch: loss_of(module, batch))
+            self.assertEqual(repr(loop), "hybrid_train.Loop(adamw, 6 parameters, step 1 of 3)")
+            savings = {one.name: one for one in loop.savings()}
+        self.assertTrue(any(one.is_on and one.key == "optim_place" for one in savings.values()), savings)
+        self.assertEqual(repr(loop), "hybrid_train.Loop(adamw, 6 parameters, closed)")
+
     def test_losses_are_those_of_torchs_adamw(self):
         module, losses = make(), []
         with ht.Loop(module.named_parameters(), steps=100, lr=3e-3, weight_decay=0.1, **PLAIN) as loop:
