@@ -205,6 +205,7 @@ class Loop:
         try:
             self._ask()  # the weights exist with the first question
             module.attach(self._handle)
+            module.units.offloads = self.config.get("activations_place") == "pinned"
         except BaseException:
             self.close()
             raise
