@@ -331,7 +331,7 @@ class WrongUse(InFolder):
         both = torch.zeros(4)
         self.refused("share memory", [nn.Parameter(both[:3]), nn.Parameter(both[2:])])
         self.refused("parameter p0 is a str", ["text"])
-        self.refused("device is cuda", module, device="cuda")
+        self.refused("device is cuda.*blocks=True", module, device="cuda")
 
     def after_a_step(self, change, words, in_loss=None):
         module = make()
