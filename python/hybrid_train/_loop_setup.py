@@ -61,8 +61,7 @@ def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: d
         raise InputError(f"blocks is for a torch module; parameters is a {type(parameters).__name__}")
     said = str(keys.get("device") or config.get("device"))
     if blocks is None and is_module:
-        places = {p.device.type for p in parameters.parameters()}
-        blocks = "meta" in places or (said.startswith("cuda") and places == {"cpu"})
+        blocks = any(p.is_meta for p in parameters.parameters())
     if not blocks:
         return None
     from ._module import Module, device_for
@@ -72,7 +71,10 @@ def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: d
 
 def _set_device(config: Config, said: str, device: str) -> None:
     if said not in ("auto", device.split(":")[0], device):
-        raise InputError(f"device is {said}, but the parameters are on {device}")
+        raise InputError(
+            f"device is {said}, but the parameters are on {device}; move them there, or pass the module and blocks=True "
+            "to train it from host memory"
+        )
     config.set("device", device)
 
 

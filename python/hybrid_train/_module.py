@@ -14,6 +14,7 @@ from ._library import lib
 from ._parameters import UnitParameters, collect_units
 from ._units import LibraryStore, Units
 from ._weights import Weights
+from .errors import DeviceError
 
 
 def device_for(said: str, module: Any) -> str:
@@ -23,9 +24,11 @@ def device_for(said: str, module: Any) -> str:
     cards = [p.device for p in module.parameters() if p.device.type == "cuda"]
     if cards:
         return f"cuda:{cards[0].index or 0}"
-    if said == "auto" and not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{torch.cuda.current_device()}"
+    if torch.cuda.is_available():
+        return f"cuda:{torch.cuda.current_device()}"
+    if said == "cuda":
+        raise DeviceError("device is cuda, but torch finds no card")
+    return "cpu"
 
 
 class Module:

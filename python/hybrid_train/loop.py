@@ -118,9 +118,9 @@ class Loop:
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
     blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card. True finds
-        its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True if the module is on
-        the meta device (see `load`), or if it is on the CPU and `device` is a card. After `close` a module that had
-        memory of its own has it again, with the trained weights.
+        its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
+        is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
+        trained weights.
     autocast: run loss functions under torch.autocast if the phase's `precision` has 16 bits.
     out, resume (keys): the run's folder; resume=True continues the run in it.
 
@@ -205,6 +205,7 @@ class Loop:
         try:
             self._ask()  # the weights exist with the first question
             module.attach(self._handle)
+            module.units.offloads = self.config.get("activations_place") == "pinned"
         except BaseException:
             self.close()
             raise

@@ -334,13 +334,13 @@ class WrongUse(InFolder):
         )
         self.refused("has type torch.float64", nn.Linear(2, 2).double())
         self.refused("not contiguous", [nn.Parameter(torch.ones(2, 4).t())])
-        self.refused("is on meta", nn.Linear(2, 2, device="meta"))
+        self.refused("is on meta", nn.Linear(2, 2, device="meta").parameters())
         self.refused("not a leaf", [torch.ones(2, requires_grad=True) * 2])
         self.refused("torch.sparse_coo", [torch.eye(2).to_sparse().requires_grad_()])
         both = torch.zeros(4)
         self.refused("share memory", [nn.Parameter(both[:3]), nn.Parameter(both[2:])])
         self.refused("parameter p0 is a str", ["text"])
-        self.refused("device is cuda", module, device="cuda")
+        self.refused("device is cuda.*blocks=True", module, device="cuda")
 
     def after_a_step(self, change, words, in_loss=None):
         module = make()
