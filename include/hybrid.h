@@ -973,8 +973,9 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
  * device address of each parameter of the unit, in the order of the list; your stream may read
  * there. The addresses change from one hold to the next, because units share buffers, so nothing
  * that reads these weights may outlive the release: enqueue all such work before it. Each hold has
- * its release; at most two different units are held at a time. hy_loop_fetch begins to copy a unit
- * that you will hold soon. */
+ * its release. HY_ERR_STATE: too many units of this size are held; two are always possible, unless
+ * both are clearly larger than the others. hy_loop_fetch begins to copy a unit that you will hold
+ * soon. After another failure the loop cannot go on: stop it, and resume from its checkpoint. */
 hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights);
 hy_status hy_loop_release(hy_loop *loop, int32_t unit);
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit);

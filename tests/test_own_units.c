@@ -205,12 +205,15 @@ static void must_be_equal(const result *a, const result *b) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-#define COMMON "steps", "40", "lr", "0.02", "grad_accum_steps", "2", "grad_dtype", "fp32"
+/* Prediction is possible from the first step, whose weights the program writes in its question. */
+#define COMMON                                                                                     \
+    "predict_from", "0", "lr_warmup_steps", "0", "steps", "40", "lr", "0.02", "grad_accum_steps",  \
+        "2", "grad_dtype", "fp32"
 
 /* All classes of state at one place; nothing stays on the device. */
 static const char *const *keys_of(int place, const char *predictor) {
     static const char *const places[] = {"device", "pinned", "disk"};
-    static const char *keys[40];
+    static const char *keys[60];
     const char *const made[] = {COMMON,
                                 "predictor",
                                 predictor,
@@ -332,12 +335,32 @@ START_TEST(wrong_use_is_refused) {
     must_fail(hy_loop_release(loop, 0), HY_ERR_STATE, "not held");
     must(hy_loop_hold(loop, 0, weights));
     must_fail(hy_loop_answer(loop, 1, 1), HY_ERR_STATE, "are held");
+    must_fail(hy_loop_release(loop, 1), HY_ERR_STATE, "unit 1 is released, but not held");
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "are held");
     must_fail(hy_loop_write_weights(loop, 0, 0, 1, &number), HY_ERR_STATE, "is held");
     must(hy_loop_release(loop, 0));
     must_fail(hy_loop_read_weights(loop, 0, elements(0), 1, &number), HY_ERR_INPUT, "do not exist");
     must(hy_loop_add_gradients(loop, 0, 2, grads));
     must_fail(hy_loop_add_gradients(loop, 1, 3, grads), HY_ERR_INPUT, "same number");
     must_fail(hy_loop_answer(loop, 1, 3), HY_ERR_INPUT, "added for 2");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* Large units share a buffer; afterwards everything works as before. */
+START_TEST(two_large_units_cannot_be_held_together) {
+    const numbers *n = &kinds[0];
+    hy_loop *loop = new_loop(n, keys_of(1, "none"));
+    void *weights[2];
+    hy_loop_step step;
+    write_weights(loop, n);
+    must(hy_loop_hold(loop, 1, weights));
+    must_fail(hy_loop_hold(loop, UNITS - 1, weights), HY_ERR_STATE, "release one of them");
+    must(hy_loop_release(loop, 1));
+    must(hy_loop_hold(loop, UNITS - 1, weights));
+    must(hy_loop_release(loop, UNITS - 1));
+    must(hy_loop_next(loop, &step));
+    answer(loop, n, &step, &found);
     hy_loop_destroy(loop);
 }
 END_TEST
@@ -371,6 +394,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_stopped_run_continues_to_the_same_bits, 0, 2);
     tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
     tcase_add_test(tests, wrong_use_is_refused);
+    tcase_add_test(tests, two_large_units_cannot_be_held_together);
     tcase_add_test(tests, wrong_units_are_refused);
     suite_add_tcase(suite, tests);
     return suite;

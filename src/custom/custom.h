@@ -24,6 +24,7 @@ typedef struct hy_custom_provider {
     hy_param_spec *specs; /* names and shapes are copies */
     void **weights, **grads;
     int32_t *unit_of; /* NULL: weights are in the caller's memory */
+    bool has_written; /* the program wrote weights of units during a request */
     void *user;
     /* Answers a request. HY_STOPPED ends the run and saves its state after the last step; other
      * failures end it too. */

@@ -3,7 +3,8 @@
  * The run has its own thread and sends requests; the caller's thread takes a request and returns
  * the answer. One of the two always waits, so they never access shared data at the same time,
  * and the lock guards only the turn. The run is created, stepped and destroyed in its own thread;
- * only hy_loop_use calls its engine from the caller's thread. */
+ * only hy_loop_use, calls for units and those of an optimizer use its engine in the caller's
+ * thread. */
 #include "custom/loop.h"
 
 #include <stdlib.h>
@@ -117,6 +118,7 @@ static void give_back(hy_loop *loop) {
     pthread_cond_destroy(&loop->turned);
     pthread_mutex_destroy(&loop->lock);
     hy_custom_provider_fini(&loop->custom);
+    free(loop->holds);
     free(loop->last);
     free(loop);
 }
@@ -169,10 +171,19 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
         give_back(loop);
         return status;
     }
+    if (loop->custom.unit_of && !loop->is_over) { /* the run has checked the list */
+        int32_t units = loop->trainer->engine->model->params.units;
+        loop->holds = calloc((size_t)units, sizeof *loop->holds);
+        status = loop->holds ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+    }
     pthread_mutex_lock(&alive_lock);
     loop->next = alive;
     alive = loop;
     pthread_mutex_unlock(&alive_lock);
+    if (status != HY_OK) {
+        hy_loop_destroy(loop);
+        return status;
+    }
     *out = loop;
     return HY_OK;
 }
@@ -201,6 +212,9 @@ hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
 
 /* Before an answer: all units were released, and their gradients are of this many targets. */
 static hy_status check_units(const hy_loop *loop, int64_t tokens) {
+    HY_FAIL_IF(loop->is_broken, HY_ERR_STATE,
+               "an answer was given after a unit could not be used, so gradients are missing; stop "
+               "the loop, and resume it from its last checkpoint");
     HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
                "an answer was given while %d unit(s) are held; release them before",
                (int)loop->held);
@@ -310,6 +324,11 @@ hy_status hy_loop_save(hy_loop *loop) {
     if (loop->is_over)
         return hy_loop_leave(loop,
                              hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
+    if (loop->held > 0)
+        return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
+                                           "cannot save while %d unit(s) are held; release them "
+                                           "before",
+                                           (int)loop->held));
     give_order(loop, ORDER_SAVE);
     return hy_loop_leave(loop, hy_error_restore(&loop->ordered));
 }

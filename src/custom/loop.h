@@ -25,7 +25,9 @@ struct hy_loop {
     hy_program_answer given;
     bool is_over;
     hy_error result;     /* result of the run, once it is over */
-    int32_t held;        /* units of the caller: holds without their release */
+    int32_t *holds;      /* (units) holds of the caller without their release */
+    int32_t held;        /* their sum */
+    bool is_broken;      /* a unit could not be used, so gradients of the step are missing */
     int64_t unit_tokens; /* targets of the gradients that were added; 0: none */
     hy_step_info *last;  /* the newest step; step 0: none yet */
     atomic_flag is_busy; /* a call is in progress */

@@ -13,6 +13,11 @@ static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
             hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
     } else if (loop->is_over) {
         status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
+    } else if (loop->is_broken) {
+        status = hy_fail(HY_ERR_STATE,
+                         "%s was called after a unit could not be used, so gradients are missing; "
+                         "stop the loop, and resume it from its last checkpoint",
+                         call);
     } else if (unit < 0 || unit > side->unit_of[side->count - 1]) {
         status = hy_fail(HY_ERR_INPUT, "unit %d does not exist; there are %d, numbered from 0",
                          (int)unit, (int)side->unit_of[side->count - 1] + 1);
@@ -20,26 +25,43 @@ static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
     return status == HY_OK ? HY_OK : hy_loop_leave(loop, status);
 }
 
+/* After a failure that is not the caller's: nothing is held any more, so that the weights can be
+ * read and saved, but the pass cannot go on. */
+static hy_status after(hy_loop *loop, hy_status status) {
+    hy_engine *e = loop->trainer->engine;
+    hy_error error;
+    if (status == HY_OK || status == HY_ERR_STATE || status == HY_ERR_INPUT) return status;
+    hy_error_save(&error, status);
+    (void)hy_engine_settle_again(e);
+    for (int32_t i = 0; i < e->model->params.units; i++) loop->holds[i] = 0;
+    loop->held = 0;
+    loop->is_broken = true;
+    return hy_error_restore(&error);
+}
+
 hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights) {
     HY_FAIL_IF(!weights, HY_ERR_INPUT, "hy_loop_hold needs memory for addresses; it is NULL");
     HY_TRY(enter_unit(loop, "hy_loop_hold", unit));
-    hy_status status = hy_custom_hold(loop->trainer->engine, unit, weights);
+    hy_status status = after(loop, hy_custom_hold(loop->trainer->engine, unit, weights));
     loop->held += status == HY_OK;
+    loop->holds[unit] += status == HY_OK;
     return hy_loop_leave(loop, status);
 }
 
 hy_status hy_loop_release(hy_loop *loop, int32_t unit) {
     HY_TRY(enter_unit(loop, "hy_loop_release", unit));
-    hy_status status = loop->held > 0
-                           ? hy_custom_release(loop->trainer->engine, unit)
-                           : hy_fail(HY_ERR_STATE, "unit %d is released, but not held", (int)unit);
-    loop->held -= status == HY_OK;
+    hy_status status = hy_fail(HY_ERR_STATE, "unit %d is released, but not held", (int)unit);
+    if (loop->holds[unit] > 0) {
+        loop->holds[unit]--;
+        loop->held--;
+        status = after(loop, hy_custom_release(loop->trainer->engine, unit));
+    }
     return hy_loop_leave(loop, status);
 }
 
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit) {
     HY_TRY(enter_unit(loop, "hy_loop_fetch", unit));
-    return hy_loop_leave(loop, hy_custom_fetch(loop->trainer->engine, unit));
+    return hy_loop_leave(loop, after(loop, hy_custom_fetch(loop->trainer->engine, unit)));
 }
 
 static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
@@ -58,7 +80,7 @@ static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void
 
 hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
     HY_TRY(enter_unit(loop, "hy_loop_add_gradients", unit));
-    return hy_loop_leave(loop, add_gradients(loop, unit, tokens, grads));
+    return hy_loop_leave(loop, after(loop, add_gradients(loop, unit, tokens, grads)));
 }
 
 /* The run may be over: the weights are still there. */
@@ -94,6 +116,7 @@ hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first,
     hy_status status = check_range(loop, parameter, first, count);
     if (status == HY_OK)
         status = hy_custom_write(loop->trainer->engine, parameter, first, count, from);
+    loop->custom.has_written |= status == HY_OK;
     return hy_loop_leave(loop, status);
 }
 

@@ -9,6 +9,7 @@
 #include "custom/custom.h"
 #include "formats/checkpoint.h"
 #include "trainer/ranks.h"
+#include "trainer/window.h"
 
 static hy_custom_provider *of(hy_provider *p) { return (hy_custom_provider *)p; }
 
@@ -191,6 +192,8 @@ static hy_status request_units(hy_trainer *t, hy_loop_step *request) {
         add(&sum, &one);
     }
     g->last = sum;
+    if (g->has_written) HY_TRY(hy_trainer_begin_window(t)); /* it began with the old weights */
+    g->has_written = false;
     return hy_custom_end_units(t->engine);
 }
 

@@ -32,6 +32,10 @@ hy_status hy_custom_fetch(hy_engine *e, int32_t unit) {
 
 hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights) {
     hy_store *store = hy_store_of(e, weights_row(e));
+    HY_FAIL_IF(!hy_store_can_hold(store, unit), HY_ERR_STATE,
+               "unit %d cannot be held, because the buffers for units of its size are held by "
+               "others; release one of them before",
+               (int)unit);
     bool is_due = e->update.is_pending && e->update.units_done <= unit;
     if (is_due) {
         HY_TRY(hy_update_upto(e, unit));

@@ -150,7 +150,11 @@ hy_status hy_engine_begin_offload(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_offload_begin(e->state, e->plan->offload));
     bool is_dropped = e->state->offload.where == HY_OPTIM_DROPPED;
-    if (is_dropped) e->progress.updates = 0; /* the optimizer's step count starts at 0 again */
+    /* The optimizer's step count starts at 0 again. */
+    if (is_dropped) e->progress.updates = 0;
+    for (int32_t i = 0; is_dropped && i < e->model->params.count; i++) {
+        e->model->params.list[i].missed = 0;
+    }
     return HY_OK;
 }
 

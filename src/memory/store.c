@@ -213,6 +213,10 @@ bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
 
 /* ---- using units ----------------------------------------------------------------------------- */
 
+bool hy_store_can_hold(hy_store *store, int32_t unit) {
+    return stays(store, unit) || hy_ring_slot_of(store, unit) || hy_ring_choose(store, unit);
+}
+
 static hy_status no_slot(const hy_store *store, int32_t unit) {
     return hy_fail(HY_ERR_INTERNAL,
                    "all %d ring buffers of %s are in use; none is left for unit %d",

@@ -167,6 +167,9 @@ hy_status hy_store_prefetch(hy_store *store, int32_t unit);
  * that is not large is copied whole. */
 hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
+/* Is a buffer free for the unit, or does it have one? If not, get fails: its users hold too many
+ * units of its size. */
+bool hy_store_can_hold(hy_store *store, int32_t unit);
 /* Get for a unit that is only read and then released unchanged. Unlike get, it does not wait for a
  * write-back in flight, because the unit is not changed again. */
 hy_status hy_store_get_read(hy_store *store, hy_stream *stream, int32_t unit);
