@@ -37,6 +37,10 @@ int main(void) {
     rows_of("a loop of one's own",
             ROWS({ALLOCATIONS, .first = 40, .every = 197}, {LAUNCHES, .every = 197}), &good, &bad);
     rows_of("a loop with forks", ROWS({LAUNCHES, .every = 23}), &good, &bad);
+    rows_of("a loop with units",
+            ROWS({.what = "launches", .kinds = FAULT_BIT(FAULT_LAUNCH), .every = 61},
+                 {.what = "allocations", .kinds = FAULT_ALLOCATIONS, .every = 97}),
+            &good, &bad);
     rows_of("a report", ROWS({ALLOCATIONS, .every = 13}), &good, &bad);
     rows_of("a record that goes on", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     return rows_close(good, bad);
