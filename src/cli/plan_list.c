@@ -383,8 +383,8 @@ static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *
         free(command);
     }
     fprintf(terminal->out,
-            "  This is a selection, %zu of %zu presets (--list-models shows all).\n"
-            "  \"hybrid-train --plan --model NAME\" shows a plan and its reasons.\n",
+            "  This is a selection, %zu of %zu presets (--list-models). \"--plan --model NAME\" gives "
+            "reasons.\n",
             plans->count, plans->presets);
 }
 
