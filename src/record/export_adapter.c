@@ -81,12 +81,26 @@ static hy_status read_rows(const pair *p, int32_t param, int64_t row, int64_t ro
     return HY_OK;
 }
 
+/* Elements [first, first + count) of a parameter from the adapter's file; they may begin and end
+ * inside a row. */
+static hy_status read_trained(const pair *p, int32_t param, int64_t first, int64_t count,
+                              float *out) {
+    const hy_param *of = &p->model->params.list[param];
+    int64_t width = hy_param_width(of), row = first / width;
+    int64_t rows = (first + count + width - 1) / width - row;
+    float *whole = malloc((size_t)(rows * width) * sizeof *whole);
+    if (!whole) return hy_fail(HY_ERR_MEMORY, "not enough memory to read %s", of->name);
+    hy_status status = read_rows(p, param, row, rows, whole);
+    if (status == HY_OK) memcpy(out, whole + first % width, (size_t)count * sizeof *out);
+    free(whole);
+    return status;
+}
+
 static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t count, float *out) {
     const pair *p = context;
     const hy_param *of = &p->model->params.list[param];
-    int64_t width = of->ndim == 2 ? of->shape[1] : 1;
     bool is_trained = hy_is_adapter(of->kind) || of->is_beside;
-    return is_trained ? read_rows(p, param, first / width, count / width, out)
+    return is_trained ? read_trained(p, param, first, count, out)
                       : hy_weight_files_read(&p->base, param, first, count, out);
 }
 
