@@ -27,6 +27,7 @@
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
+#define LARGEST_F16 65504.0f
 #define SHARD_NAME_MAX 48
 
 typedef struct shard {
@@ -169,8 +170,19 @@ static hy_status cut_shards(export_job *e) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Elements [at, at + count) in the order of the file. Weights that are not finite make the model
- * useless. */
+hy_status hy_hf_check_numbers(const char *name, const float *x, int64_t count, const char *wider) {
+    float largest = wider ? LARGEST_F16 : INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        HY_FAIL_IF(!isfinite(x[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
+                   name);
+        HY_FAIL_IF(fabsf(x[i]) > largest, HY_ERR_NUMERIC,
+                   "%s contains %g, which is too large for fp16; use %s", name, (double)x[i],
+                   wider);
+    }
+    return HY_OK;
+}
+
+/* Elements [at, at + count) in the order of the file. */
 static hy_status read_elements(const export_job *e, const hy_hf_name *name, int64_t at,
                                int64_t count, float *out) {
     for (int64_t end = at + count, some, run; at < end; at += some) {
@@ -181,11 +193,8 @@ static hy_status read_elements(const export_job *e, const hy_hf_name *name, int6
         HY_TRY(
             e->w->read(e->w->context, name->param, ours * name->cols + at % name->cols, some, to));
     }
-    for (int64_t i = 0; i < count; i++) {
-        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
-                   name->name);
-    }
-    return HY_OK;
+    return hy_hf_check_numbers(name->name, out, count,
+                               e->w->dtype == HY_F16 ? "--dtype bf16" : NULL);
 }
 
 static void count_done(export_job *e, int64_t elements) {

@@ -45,6 +45,10 @@ typedef struct hy_hf_writing {
  * the accepted ones. */
 hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out);
 
+/* HY_ERR_NUMERIC if a tensor that is written contains a number that is not finite, or one too large
+ * for fp16: `wider` is the flag that sets another type; NULL: it is not written in fp16. */
+hy_status hy_hf_check_numbers(const char *name, const float *x, int64_t count, const char *wider);
+
 /* HY_ERR_INPUT if no architecture of transformers supports the shape. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
 /* Whether `folder` may be written: it is new, empty, or a model's. */

@@ -112,6 +112,8 @@ static hy_status write_pair(pair *p, const hy_export_request *request) {
     const char *adapter = s->lora.adapter;
     hy_export_plan plan;
     hy_dtype_choice dtype;
+    HY_TRY(hy_export_check_apart(request, p->base_path));
+    HY_TRY(hy_export_check_apart(request, adapter));
     HY_TRY(hy_export_choose_dtype(request->options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
     HY_TRY(hy_prompt_format_read(adapter[0] ? adapter : p->base_path, &plan.prompt));
@@ -135,7 +137,7 @@ static void close_pair(pair *p) {
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer) {
     static const hy_observer nobody = {0};
-    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    hy_export_request request = {.options = options, .observer = observer ? observer : &nobody};
     pair p = {.is_merged = !options->gguf || options->merge};
     HY_FAIL_IF(options->calibrate, HY_ERR_INPUT,
                "--calibrate needs a run or a model folder; merge the adapter into a folder first "
@@ -159,7 +161,7 @@ bool hy_export_is_model(const char *name) {
     if (!hy_path_is_dir(name)) return hy_hf_find(name, &kind, path) == HY_OK && kind;
     return hy_path_join(config, sizeof config, name, "config.json") == HY_OK &&
            hy_path_join(manifest, sizeof manifest, name, "manifest.json") == HY_OK &&
-           hy_path_exists(config) && !hy_path_exists(manifest);
+           hy_path_exists(config) && !hy_path_exists(manifest) && !hy_peft_is_folder(name);
 }
 
 hy_status hy_export_model(const char *name, const hy_export_request *request) {
