@@ -39,10 +39,9 @@ static const hy_cli_row rows[] = {
      "scales; int8: 8 bits. Default: not quantised.",
      "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k, nf4, nf4_single, int8"},
     {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
-     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs, and the "
-     "matrices that lose most may get a larger type (at most 5 % more bytes). hybrid-export "
-     "measures "
-     "the held-out loss of each file, and keeps the best."},
+     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs; with "
+     "--gguf, the matrices that lose most may get a larger type (at most 5 % more bytes). "
+     "hybrid-export measures the held-out loss of each file or folder, and keeps the best."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
      "Number type of the weights in a folder. auto (default): as in the original model folder, or "
      "as in the checkpoint; with --type, bf16 instead of fp32.",
@@ -268,6 +267,10 @@ static int check_options(options *o, int argc, char **argv) {
             "--eval-batches, --data and --device need --merge, --gguf or --type", "");
     if (o->export.calibrate != NULL && !is_measured)
         return hy_cli_wrong_usage("--calibrate needs --gguf FILE or --type", "");
+    if (o->losses.device != NULL && !wants_losses(o) && o->export.calibrate == NULL)
+        return hy_cli_wrong_usage("--device is for measuring losses: add --eval-batches N, --data "
+                                  "FILE or --calibrate FILE",
+                                  "");
     if (o->export.onto != NULL && !is_onto(o, "trained") && !is_onto(o, "folder"))
         return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ",
                                   o->export.onto);
