@@ -46,9 +46,9 @@ typedef struct export_job {
     shard *shards;
     int32_t shard_count;
     uint64_t total_bytes;
-    int64_t done, total; /* elements */
-    hy_moments moments;  /* of the inputs of parameter `held`; size 0: rounded to nearest */
-    int32_t held;
+    int64_t done, total;        /* elements */
+    hy_moments moments;         /* of the inputs of parameter `held`; size 0: rounded to nearest */
+    int32_t held, uncalibrated; /* uncalibrated: matrices that calibration cannot round */
 } export_job;
 
 hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out) {
@@ -248,7 +248,9 @@ static hy_status take_moments(export_job *e, int32_t param) {
 /* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
 static hy_status put_coded(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
                            float *piece) {
-    HY_TRY(take_moments(e, name->param));
+    bool has_whole_blocks = name->cols % HY_NF4_BLOCK == 0;
+    if (has_whole_blocks) HY_TRY(take_moments(e, name->param));
+    e->uncalibrated += e->w->moments && !has_whole_blocks;
     hy_bnb_writing coding = coding_of(e, name);
     int64_t all = name->rows * name->cols, most = hy_bnb_piece(&coding, PIECE);
     hy_status status = hy_bnb_begin(&coding);
@@ -723,6 +725,11 @@ static void report(const export_job *e) {
               e->w->folder, hy_bytes_as_text(e->total_bytes).text,
               8 * (double)e->total_bytes / (double)e->total, e->w->type,
               hy_dtype_name(e->w->dtype));
+    if (e->uncalibrated > 0)
+        hy_say_to(e->w->observer, HY_WARNING,
+                  "%d of the matrices are rounded to nearest: the lengths of their rows are not "
+                  "multiples of %d, which calibration needs",
+                  e->uncalibrated, HY_NF4_BLOCK);
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
