@@ -332,6 +332,39 @@ START_TEST(a_failing_disk_leaves_no_folder) {
 }
 END_TEST
 
+static hy_status export_either(const char *run, const hy_export_options *options,
+                               bool is_measured) {
+    hy_merge_options losses = {.eval_batches = 1};
+    hy_evaluation *list = NULL;
+    size_t count;
+    if (!is_measured) return hy_export(run, options, NULL);
+    hy_status status = hy_export_evaluate(run, options, &losses, NULL, &list, &count);
+    hy_free(list);
+    return status;
+}
+
+/* Wherever it fails: at the latest, the next export moves them back. */
+START_TEST(files_of_the_user_survive_a_failing_disk) {
+    bool is_measured = _i % 2;
+    hy_export_options options = options_of("nf4");
+    char notes[400], run[300];
+    must(hy_path_join(run, sizeof run, folder, "run"));
+    must(hy_path_join(notes, sizeof notes, out, "notes.txt"));
+    train_small(SMALL_RUN "layers 1 save_every 1 steps 1 batch_size 1 architecture llama ", run);
+    must(export_either(run, &options, is_measured));
+    must(hy_file_write_atomic(notes, "mine", 4));
+    hy_fault_lack_exchange(_i / 2);
+    for (long at = 0, calls = 1; at < calls; at++) {
+        hy_fault_arm(at, EIO, false);
+        (void)export_either(run, &options, is_measured);
+        calls = hy_fault_disarm();
+        if (!hy_path_exists(notes)) must(export_either(run, &options, is_measured));
+        ck_assert_msg(hy_path_exists(notes), "call %ld", at);
+    }
+    hy_fault_lack_exchange(false);
+}
+END_TEST
+
 /* The exported int8 folder with one tensor replaced. */
 static void check_refused(const char *tensor, const void *data, uint64_t size, const char *text) {
     char path[400];
@@ -383,6 +416,7 @@ static Suite *bnb_export_suite(void) {
     tcase_add_test(all, a_run_that_goes_on_is_measured_and_written_at_one_checkpoint);
     tcase_add_test(all, a_disk_without_space_is_reported_before_writing);
     tcase_add_loop_test(all, a_failing_disk_leaves_no_folder, 0, TYPES);
+    tcase_add_loop_test(all, files_of_the_user_survive_a_failing_disk, 0, 4);
     tcase_add_test(all, an_int8_folder_that_cannot_be_is_named);
     suite_add_tcase(suite, all);
     return suite;

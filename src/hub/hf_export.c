@@ -532,7 +532,8 @@ static hy_status name_partial(export_job *e) {
 static bool is_file_of_ours(const char *name) {
     return hy_hf_is_side_file(name) || strcmp(name, "config.json") == 0 ||
            strcmp(name, HY_PEFT_CONFIG) == 0 || hy_has_ending(name, ".safetensors") ||
-           hy_has_ending(name, ".safetensors.index.json") || strcmp(name, HY_LOCK_FILE) == 0;
+           hy_has_ending(name, ".safetensors.index.json") || strcmp(name, HY_LOCK_FILE) == 0 ||
+           hy_has_ending(name, ".partial");
 }
 
 /* A folder of the user's with the name of a file of ours would be removed. */
@@ -570,12 +571,33 @@ static hy_status check_target(const export_job *e) {
     return HY_OK;
 }
 
+/* Files that a user added to the old folder are moved to the new one. */
+static hy_status keep_foreign(const char *older, const char *folder) {
+    char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
+    size_t count;
+    HY_TRY(hy_dir_list(older, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        bool is_moved = !is_file_of_ours(names[i]) && strcmp(names[i], TEMPLATES) != 0;
+        status = hy_path_join(from, sizeof from, older, names[i]);
+        if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
+        if (status == HY_OK && is_moved && !hy_path_exists(to)) status = hy_path_rename(from, to);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+hy_status hy_hf_discard(const char *hidden, const char *folder) {
+    if (hy_path_is_dir(hidden) && hy_path_is_dir(folder)) HY_TRY(keep_foreign(hidden, folder));
+    return hy_dir_remove_ours(hidden);
+}
+
 /* Creates the empty partial folder; another process that writes the same folder is not
  * disturbed. */
 static hy_status take_partial(const export_job *e, hy_lock **lock) {
     if (hy_path_exists(e->partial)) {
         HY_TRY(hy_lock_take(e->partial, lock));
-        hy_status removed = hy_dir_remove_ours(e->partial);
+        hy_status removed = hy_hf_discard(e->partial, e->w->folder);
         hy_lock_release(*lock);
         *lock = NULL;
         HY_TRY(removed);
@@ -650,22 +672,6 @@ static hy_status fill_partial(export_job *e) {
     return write_index(e);
 }
 
-/* Files that a user added to the old folder are moved to the new one. */
-static hy_status keep_foreign(const char *older, const char *folder) {
-    char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
-    size_t count;
-    HY_TRY(hy_dir_list(older, &names, &count));
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_moved = !is_file_of_ours(names[i]) && strcmp(names[i], TEMPLATES) != 0;
-        status = hy_path_join(from, sizeof from, older, names[i]);
-        if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
-        if (status == HY_OK && is_moved && !hy_path_exists(to)) status = hy_path_rename(from, to);
-    }
-    hy_dir_list_free(names, count);
-    return status;
-}
-
 /* The lock moved with the folder and is still held. */
 static void drop_lock_file(const char *folder) {
     char path[HY_HF_PATH_MAX];
@@ -682,12 +688,11 @@ static hy_status take_name(const export_job *e) {
     bool has_older = hy_path_exists(folder);
     if (has_older && hy_path_exchange(e->partial, folder) == HY_OK) {
         drop_lock_file(folder);
-        HY_TRY(keep_foreign(e->partial, folder));
         HY_TRY(hy_path_sync_parent(folder));
-        return hy_dir_remove_ours(e->partial);
+        return hy_hf_discard(e->partial, folder);
     }
     if (has_older) {
-        HY_TRY(hy_dir_remove_ours(e->old));
+        HY_TRY(hy_hf_discard(e->old, folder));
         HY_TRY(hy_path_rename(folder, e->old));
     }
     hy_status status = hy_path_rename(e->partial, folder);
@@ -698,9 +703,8 @@ static hy_status take_name(const export_job *e) {
         return hy_error_restore(&first);
     }
     if (status == HY_OK) drop_lock_file(folder);
-    if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
     if (status == HY_OK) status = hy_path_sync_parent(folder);
-    return status == HY_OK && has_older ? hy_dir_remove_ours(e->old) : status;
+    return status == HY_OK && has_older ? hy_hf_discard(e->old, folder) : status;
 }
 
 hy_status hy_hf_check_folder(const char *folder) {
@@ -748,7 +752,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status != HY_OK) {
             hy_error first; /* removing files may fail, too */
             hy_error_save(&first, status);
-            (void)hy_dir_remove_ours(e.partial);
+            (void)hy_hf_discard(e.partial, writing->folder);
             (void)hy_error_restore(&first);
             status = hy_fail_context(status, "%s", writing->folder);
         }

@@ -56,6 +56,10 @@ hy_status hy_hf_check_folder(const char *folder);
 /* Gives a written folder another name; a model's folder of that name is replaced. */
 hy_status hy_hf_rename(const char *from, const char *folder);
 
+/* Removes a hidden folder that an export of `folder` left. It may be the folder that was there
+ * before: files that a user added to it are moved to `folder` first. If that fails, it stays. */
+hy_status hy_hf_discard(const char *hidden, const char *folder);
+
 /* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
  * to a model folder and replaces existing ones. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);

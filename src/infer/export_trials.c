@@ -52,6 +52,12 @@ static void pass_progress(void *user, const char *what, double fraction) {
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+/* Removes the hidden folder of a file, if it is there. */
+static hy_status remove_trial(const trials *t, int32_t i) {
+    if (!t->options->gguf) HY_TRY(hy_hf_discard(t->path[i], t->asked));
+    return hy_dir_remove(t->folder[i]);
+}
+
 /* Writes a file with the name that was asked for, in a hidden folder beside it. */
 static hy_status write_trial(trials *t, const char *name, const hy_moments_source *moments) {
     hy_export_options options = *t->options;
@@ -63,7 +69,7 @@ static hy_status write_trial(trials *t, const char *name, const hy_moments_sourc
         snprintf(folder, HY_PATH_MAX, "%.*s.%s.%s", (int)(base - t->asked), t->asked, base, name);
     HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", t->asked);
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, base));
-    if (hy_path_exists(folder)) HY_TRY(hy_dir_remove(folder)); /* of an export that was killed */
+    HY_TRY(remove_trial(t, t->count)); /* of an export that was killed */
     HY_FAIL_IF(mkdir(folder, 0777) != 0, HY_ERR_IO, "cannot create %s: %s", folder,
                strerror(errno));
     t->is_heard = t->best == 0;
@@ -136,7 +142,7 @@ static hy_status measure_trial(trials *t) {
     memcpy(t->list[file].rounding, named.rounding, sizeof named.rounding);
     int32_t worse = is_better(t, file) ? t->best : file;
     if (worse != file) t->best = file;
-    return worse > 0 ? hy_dir_remove(t->folder[worse]) : HY_OK;
+    return worse > 0 ? remove_trial(t, worse) : HY_OK;
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
@@ -247,8 +253,7 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
     hy_status status = t && copies ? run(t, checkpoint)
                                    : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     for (int32_t i = 0; t && i < t->count; i++) {
-        if (t->folder[i][0] && hy_dir_remove(t->folder[i]) != HY_OK && status == HY_OK)
-            status = HY_ERR_IO;
+        if (t->folder[i][0] && remove_trial(t, i) != HY_OK && status == HY_OK) status = HY_ERR_IO;
         if (copies) hy_copy_sized(copies + (size_t)i * size, size, &t->list[i], sizeof t->list[i]);
     }
     if (status == HY_OK) {
