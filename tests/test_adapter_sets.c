@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "formats/safetensors.h"
+#include "hub/hf_tensors.h"
 #include "hub/peft_set.h"
 
 #define RUN                                                                                        \
@@ -325,6 +326,39 @@ START_TEST(training_and_runs_with_adapters_take_no_list) {
 }
 END_TEST
 
+/* ---- merging --------------------------------------------------------------------------------- */
+
+#define LARGE_TABLE RUN "width 96 vocab 12000 architecture llama "
+
+/* A table of more than 2^20 numbers is written in pieces, which begin inside of rows. */
+START_TEST(a_table_trained_whole_is_merged_as_it_is) {
+    char run[300], adapter[400], model[400], one[300], other[300];
+    hy_hf_tensors *merged, *exported;
+    snprintf(base, sizeof base, "%s/table", folder);
+    snprintf(run, sizeof run, "%s/run", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", run);
+    snprintf(model, sizeof model, "%s/model", base);
+    snprintf(one, sizeof one, "%s/one", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    train(LARGE_TABLE "steps 1 ", base, NULL);
+    train(LARGE_TABLE "steps 1 lr 2e-2 lora true lora_modules embed ", run, base);
+    must(hy_merge_adapter(adapter, &(hy_export_options){.out = one, .base = model, .dtype = "fp32"},
+                          NULL));
+    must(hy_export(run, &(hy_export_options){.out = other, .merge = true, .dtype = "fp32"}, NULL));
+    must(hy_hf_tensors_open(one, &merged));
+    must(hy_hf_tensors_open(other, &exported));
+    ck_assert_uint_eq(hy_hf_tensors_count(merged), hy_hf_tensors_count(exported));
+    for (size_t i = 0; i < hy_hf_tensors_count(merged); i++) {
+        hy_hf_found a = hy_hf_tensors_at(merged, i), b = hy_hf_tensors_at(exported, i);
+        bool is_same;
+        must(hy_safetensors_compare(a.file, a.entry, b.file, b.entry, &is_same));
+        ck_assert_msg(is_same, "%s", a.entry->name);
+    }
+    hy_hf_tensors_close(merged);
+    hy_hf_tensors_close(exported);
+}
+END_TEST
+
 static Suite *adapter_sets_suite(void) {
     Suite *suite = suite_create("adapters side by side");
     TCase *tests = tcase_create("sets");
@@ -339,6 +373,7 @@ static Suite *adapter_sets_suite(void) {
     tcase_add_test(tests, an_adapter_of_another_shape_or_cut_off_is_refused);
     tcase_add_test(tests, a_table_that_one_trains_whole_is_not_codes_for_another);
     tcase_add_test(tests, training_and_runs_with_adapters_take_no_list);
+    tcase_add_test(tests, a_table_trained_whole_is_merged_as_it_is);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -177,18 +177,18 @@ START_TEST(an_int8_folder_is_exported_as_it_was) {
 }
 END_TEST
 
+static void train_small(const char *words, const char *run) {
+    hy_trainer *t = small_trainer(words, run, NULL, NULL);
+    must(hy_trainer_run(t));
+    hy_trainer_destroy(t);
+}
+
 /* A run's weights are fp32; what is not quantised gets 16 bits unless the user asks for more. */
 START_TEST(a_run_is_exported_with_the_rest_in_16_bits) {
     char run[300];
-    hy_trainer *t;
     hy_hf_config config;
     must(hy_path_join(run, sizeof run, folder, "run"));
-    hy_config *settings =
-        small_run(SMALL_RUN "save_every 2 steps 2 architecture llama ", run, NULL);
-    must(hy_trainer_create(settings, NULL, &t));
-    must(hy_trainer_run(t));
-    hy_trainer_destroy(t);
-    hy_config_destroy(settings);
+    train_small(SMALL_RUN "save_every 2 steps 2 architecture llama ", run);
     hy_export_options options = options_of(types[_i]);
     must(hy_export(run, &options, NULL));
     must(hy_hf_config_look(out, &config));
@@ -236,7 +236,70 @@ START_TEST(a_number_that_int8_cannot_have_is_refused) {
               "too large for int8");
     writing.type = "nf4";
     must(hy_hf_write(&writing));
+    writing.dtype = HY_F16;
+    for (int i = 0; i < 2; i++) {
+        must_fail(hy_hf_write(&writing), HY_ERR_NUMERIC,
+                  "down_proj.weight contains 1e+06, which is too large for fp16; use --dtype bf16");
+        writing.type = NULL;
+    }
     close_hf(&rig);
+}
+END_TEST
+
+/* With --overwrite, too. */
+START_TEST(a_model_is_not_replaced_by_its_own_export) {
+    hy_export_options options = options_of("nf4");
+    hy_merge_options losses = {.data = "unused", .device = "cpu"};
+    hy_evaluation *list;
+    size_t count;
+    char file[400], inside[400];
+    must(hy_export(case_folder("hf/llama"), &(hy_export_options){.out = out}, NULL));
+    must_fail(hy_export(out, &options, NULL), HY_ERR_INPUT, "so it is not replaced");
+    options.type = NULL;
+    must_fail(hy_export(out, &options, NULL), HY_ERR_INPUT, "so it is not replaced");
+    options.type = "nf4";
+    must_fail(hy_export_evaluate(out, &options, &losses, NULL, &list, &count), HY_ERR_INPUT,
+              "so it is not replaced");
+    must(hy_path_join(inside, sizeof inside, out, "model.safetensors"));
+    options = (hy_export_options){.gguf = inside, .overwrite = true};
+    must_fail(hy_export(out, &options, NULL), HY_ERR_INPUT, "so it is not replaced");
+    must(hy_path_join(file, sizeof file, out, "model.gguf"));
+    options.gguf = file;
+    must(hy_export(out, &options, NULL));
+    must(hy_export(out, &options, NULL));
+    must_fail(hy_export(file, &options, NULL), HY_ERR_INPUT, "so it is not replaced");
+    options = (hy_export_options){.out = out, .overwrite = true, .base = out};
+    must_fail(hy_merge_adapter(case_folder("peft/llama"), &options, NULL), HY_ERR_INPUT,
+              "so it is not replaced");
+}
+END_TEST
+
+static char newest[300], hidden[300];
+
+static void show_newest(void *user, const char *what, double fraction) {
+    (void)user, (void)what, (void)fraction;
+    if (hy_path_exists(hidden)) must(hy_path_rename(hidden, newest));
+}
+
+START_TEST(a_run_that_goes_on_is_measured_and_written_at_one_checkpoint) {
+    char run[300], path[400], *text;
+    hy_observer observer = {.on_progress = show_newest};
+    hy_evaluation *list;
+    size_t count, size;
+    must(hy_path_join(run, sizeof run, folder, "run"));
+    must(hy_path_join(newest, sizeof newest, run, "checkpoint-4"));
+    must(hy_path_join(hidden, sizeof hidden, folder, "later"));
+    train_small(SMALL_RUN "save_every 2 steps 4 architecture llama ", run);
+    must(hy_path_rename(newest, hidden));
+    hy_export_options options = options_of("nf4");
+    must(hy_export_evaluate(run, &options, NULL, &observer, &list, &count));
+    ck_assert(hy_path_exists(newest));
+    hy_free(list);
+    must(hy_path_join(path, sizeof path, run, "exports.json"));
+    must(hy_file_read(path, &text, &size));
+    ck_assert_ptr_nonnull(strstr(text, "run/checkpoint-2\""));
+    ck_assert_ptr_nonnull(strstr(text, out)); /* a whole path */
+    free(text);
 }
 END_TEST
 
@@ -266,6 +329,39 @@ START_TEST(a_failing_disk_leaves_no_folder) {
         must(hy_hf_tensors_open(out, &tensors));
         hy_hf_tensors_close(tensors);
     }
+}
+END_TEST
+
+static hy_status export_either(const char *run, const hy_export_options *options,
+                               bool is_measured) {
+    hy_merge_options losses = {.eval_batches = 1};
+    hy_evaluation *list = NULL;
+    size_t count;
+    if (!is_measured) return hy_export(run, options, NULL);
+    hy_status status = hy_export_evaluate(run, options, &losses, NULL, &list, &count);
+    hy_free(list);
+    return status;
+}
+
+/* Wherever it fails: at the latest, the next export moves them back. */
+START_TEST(files_of_the_user_survive_a_failing_disk) {
+    bool is_measured = _i % 2;
+    hy_export_options options = options_of("nf4");
+    char notes[400], run[300];
+    must(hy_path_join(run, sizeof run, folder, "run"));
+    must(hy_path_join(notes, sizeof notes, out, "notes.txt"));
+    train_small(SMALL_RUN "layers 1 save_every 1 steps 1 batch_size 1 architecture llama ", run);
+    must(export_either(run, &options, is_measured));
+    must(hy_file_write_atomic(notes, "mine", 4));
+    hy_fault_lack_exchange(_i / 2);
+    for (long at = 0, calls = 1; at < calls; at++) {
+        hy_fault_arm(at, EIO, false);
+        (void)export_either(run, &options, is_measured);
+        calls = hy_fault_disarm();
+        if (!hy_path_exists(notes)) must(export_either(run, &options, is_measured));
+        ck_assert_msg(hy_path_exists(notes), "call %ld", at);
+    }
+    hy_fault_lack_exchange(false);
 }
 END_TEST
 
@@ -316,8 +412,11 @@ static Suite *bnb_export_suite(void) {
     tcase_add_loop_test(all, a_run_is_exported_with_the_rest_in_16_bits, 0, TYPES);
     tcase_add_test(all, wrong_types_are_named);
     tcase_add_test(all, a_number_that_int8_cannot_have_is_refused);
+    tcase_add_test(all, a_model_is_not_replaced_by_its_own_export);
+    tcase_add_test(all, a_run_that_goes_on_is_measured_and_written_at_one_checkpoint);
     tcase_add_test(all, a_disk_without_space_is_reported_before_writing);
     tcase_add_loop_test(all, a_failing_disk_leaves_no_folder, 0, TYPES);
+    tcase_add_loop_test(all, files_of_the_user_survive_a_failing_disk, 0, 4);
     tcase_add_test(all, an_int8_folder_that_cannot_be_is_named);
     suite_add_tcase(suite, all);
     return suite;

@@ -386,15 +386,26 @@ START_TEST(a_model_of_bytes_has_a_vocabulary_of_bytes) {
 }
 END_TEST
 
+static void keep_warning(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING) snprintf(user, 400, "%s", text);
+}
+
 START_TEST(added_tokens_that_the_model_lacks_are_left_out) {
     const char *json =
         "{\"added_tokens\": [{\"id\": 96, \"content\": \"<pad>\", \"special\": "
         "true}], \"pre_tokenizer\": " BYTE_LEVEL
         ", \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", " PAIRS "}}";
-    hy_gguf *file = exported(with_tokenizer(json), "f16");
+    const char *model = with_tokenizer(json);
+    hy_gguf *file = exported(model, "f16");
     const hy_gguf_value *tokens = hy_gguf_get(file, "tokenizer.ggml.tokens");
     ck_assert_uint_eq(hy_gguf_size(tokens), 96);
     hy_gguf_close(file);
+    char said[400] = "";
+    hy_export_options options = options_of("f16");
+    options.overwrite = true;
+    must(hy_export(model, &options, &(hy_observer){.user = said, .on_message = keep_warning}));
+    ck_assert_str_eq(said,
+                     "the model has 96 ids, so 1 added token of the tokenizer is left out: <pad>");
 }
 END_TEST
 

@@ -39,10 +39,9 @@ static const hy_cli_row rows[] = {
      "scales; int8: 8 bits. Default: not quantised.",
      "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k_m, q5_k_m, q6_k, nf4, nf4_single, int8"},
     {"--calibrate", "FILE", HY_CLI_TEXT, AT(export.calibrate),
-     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs, and the "
-     "matrices that lose most may get a larger type (at most 5 % more bytes). hybrid-export "
-     "measures "
-     "the held-out loss of each file, and keeps the best."},
+     "Text like the model's own. Numbers are rounded so that errors cancel for its inputs; with "
+     "--gguf, the matrices that lose most may get a larger type (at most 5 % more bytes). "
+     "hybrid-export measures the held-out loss of each file or folder, and keeps the best."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
      "Number type of the weights in a folder. auto (default): as in the original model folder, or "
      "as in the checkpoint; with --type, bf16 instead of fp32.",
@@ -146,11 +145,17 @@ static void draw_progress(void *user, const char *what, double fraction) {
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
+static bool is_merge(const options *o) { return o->export.merge || o->export.onto != NULL; }
+
+static bool is_onto(const options *o, const char *what) {
+    return o->export.onto != NULL && strcmp(o->export.onto, what) == 0;
+}
+
 /* Which weights the adapters were merged into, and which are better. folder: NULL: not there. */
 static void name_better(const options *o, const hy_evaluation *trained,
                         const hy_evaluation *folder) {
-    if (!trained->frozen_dtype[0]) return; /* both are the same */
-    bool is_onto_folder = o->export.onto != NULL && strcmp(o->export.onto, "folder") == 0;
+    if (!trained->frozen_dtype[0] || !is_merge(o)) return; /* both are the same, or nothing is */
+    bool is_onto_folder = is_onto(o, "folder");
     bool is_folder_better = folder && folder->loss < trained->loss;
     printf(is_onto_folder ? "merged into the original weights"
                           : "merged into the base as trained (%s)",
@@ -193,20 +198,22 @@ static const char *written(const options *o) {
 static void print_trials(const options *o, const hy_evaluation *list, size_t count) {
     hy_cli_table table;
     hy_cli_terminal terminal;
+    const hy_evaluation *other = list[1].bytes == 0 ? &list[1] : NULL; /* a base has no file */
+    const hy_evaluation *source = other != NULL && is_onto(o, "folder") ? other : list;
     hy_cli_terminal_init(&terminal, stdout, false, false);
     hy_cli_table_begin(&table, "lrrrl");
     hy_cli_table_row(&table, "rounding", "size", "held-out loss", "increase", "", NULL);
     for (size_t i = 0; i < count; i++) {
         const hy_evaluation *e = &list[i];
         char change[24] = "";
-        if (i > 0) snprintf(change, sizeof change, "%+.4f", e->loss - list[0].loss);
+        if (e != source) snprintf(change, sizeof change, "%+.4f", e->loss - source->loss);
         hy_cli_table_row(&table, i > 0 ? e->rounding : "before",
                          e->bytes > 0 ? hy_cli_bytes(e->bytes).text : "", hy_cli_loss(e->loss).text,
                          change, e->is_written ? "written" : "", NULL);
     }
     hy_cli_table_print(&table, &terminal, true);
     hy_cli_printf(stdout, "%lld tokens of %s\n", (long long)list[0].tokens, list[0].data);
-    name_better(o, &list[0], list[1].bytes == 0 ? &list[1] : NULL); /* a base has no file */
+    name_better(o, &list[0], other);
     hy_cli_printf(stdout, "wrote %s\n", written(o));
 }
 
@@ -234,7 +241,7 @@ static int check_adapter(const options *o, int argc, char **argv) {
             "--adapter replaces the checkpoint argument; unexpected argument ", argv[1]);
     if (!o->export.merge && !o->export.gguf)
         return hy_cli_wrong_usage("--adapter needs --merge, or --gguf FILE", "");
-    if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
+    if (o->export.onto != NULL && !is_onto(o, "folder"))
         return hy_cli_wrong_usage(
             "with --adapter, --merge-onto accepts only \"folder\", because there is no run; got ",
             o->export.onto);
@@ -247,7 +254,6 @@ static int check_adapter(const options *o, int argc, char **argv) {
 
 /* Reports a combination of arguments that is not allowed; returns 0 if there is none. */
 static int check_options(options *o, int argc, char **argv) {
-    bool is_merge = o->export.merge || o->export.onto != NULL;
     int code = o->adapter != NULL ? check_adapter(o, argc, argv) : 0;
     if (code != 0) return code;
     if (argc > 2)
@@ -256,14 +262,18 @@ static int check_options(options *o, int argc, char **argv) {
     if (!has_out && o->export.gguf == NULL)
         return hy_cli_wrong_usage("--out FOLDER or --gguf FILE is missing", "");
     bool is_measured = o->export.gguf != NULL || o->export.type != NULL;
-    if ((wants_losses(o) || o->losses.device) && !is_merge && !is_measured)
+    if ((wants_losses(o) || o->losses.device) && !is_merge(o) && !is_measured)
         return hy_cli_wrong_usage(
             "--eval-batches, --data and --device need --merge, --gguf or --type", "");
     if (o->export.calibrate != NULL && !is_measured)
         return hy_cli_wrong_usage("--calibrate needs --gguf FILE or --type", "");
-    const char *onto = o->export.onto;
-    if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
-        return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);
+    if (o->losses.device != NULL && !wants_losses(o) && o->export.calibrate == NULL)
+        return hy_cli_wrong_usage("--device is for measuring losses: add --eval-batches N, --data "
+                                  "FILE or --calibrate FILE",
+                                  "");
+    if (o->export.onto != NULL && !is_onto(o, "trained") && !is_onto(o, "folder"))
+        return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ",
+                                  o->export.onto);
     if (o->max_shard_size != NULL) o->export.max_shard_size = parse_size(o->max_shard_size);
     if (o->max_shard_size != NULL && o->export.max_shard_size == 0)
         return hy_cli_wrong_usage("--max-shard-size needs a size such as 5GB or 500M, but got ",

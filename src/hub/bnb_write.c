@@ -171,7 +171,7 @@ hy_status hy_bnb_finish(const hy_bnb_writing *w, hy_safetensors_writer *out) {
     static const float levels[16] = {HY_NF4_LEVELS};
     int64_t count = scales_of(w);
     if (is_int8(w)) return put_floats(out, w->scales, count);
-    float offset = hy_nf4_offset(w->scales, count);
+    float offset = is_nested(w) ? hy_nf4_offset(w->scales, count) : 0;
     HY_TRY(put_floats(out, levels, 16));
     HY_TRY(put_state(w, offset, out));
     if (!is_nested(w)) return put_floats(out, w->scales, count);

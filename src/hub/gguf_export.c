@@ -6,7 +6,6 @@
  * moments of one matrix. */
 #include "hub/gguf_export.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,6 @@
 #define PIECE (1 << 20) /* elements at a time */
 #define MOST_THREADS 64
 #define QUANTISATION 2 /* the version of the block formats */
-#define LARGEST_F16 65504.0f
 
 typedef struct export_job {
     const hy_hf_writing *w;
@@ -258,19 +256,6 @@ static bool next_piece(void *context, void *slot) {
     return status == HY_OK;
 }
 
-static hy_status check_numbers(const hy_hf_name *name, hy_block_type type, const float *numbers,
-                               int64_t count) {
-    float largest = type == HY_BLOCK_F16 ? LARGEST_F16 : INFINITY;
-    for (int64_t i = 0; i < count; i++) {
-        HY_FAIL_IF(!isfinite(numbers[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
-                   name->name);
-        HY_FAIL_IF(fabsf(numbers[i]) > largest, HY_ERR_NUMERIC,
-                   "%s contains %g, which is too large for f16; use --type bf16", name->name,
-                   (double)numbers[i]);
-    }
-    return HY_OK;
-}
-
 static hy_status encode_piece(void *context, void *slot) {
     const export_job *e = context;
     piece *p = slot;
@@ -280,7 +265,8 @@ static hy_status encode_piece(void *context, void *slot) {
     int64_t count = p->rows * name->cols;
     bool is_norm = name->ndim == 1 && hy_param_weight_of(kind) == kind;
     float *numbers = p->numbers, offset = is_norm ? (float)e->shape.more.norm_offset : 0;
-    HY_TRY(check_numbers(name, type, numbers, count));
+    HY_TRY(hy_hf_check_numbers(name->name, numbers, count,
+                               type == HY_BLOCK_F16 ? "--type bf16" : NULL));
     if (name->head_size) {
         hy_gguf_pair(numbers, p->rows, name->cols, name->head_size, p->paired);
         numbers = p->paired;

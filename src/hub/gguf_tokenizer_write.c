@@ -28,8 +28,10 @@ typedef struct vocabulary {
     bool has_prefix;          /* a blank comes before a text */
     int32_t count;            /* ids of the model */
     uint8_t *types;           /* (count) */
-    bool *has_blanks; /* (count) U+2581 in this added token stands for a blank of the text */
-    float *scores;    /* (count) */
+    bool *has_blanks;        /* (count) U+2581 in this added token stands for a blank of the text */
+    float *scores;           /* (count) */
+    const char *blank_after; /* the first added token that llama.cpp puts a blank behind */
+    int32_t blanks_after;    /* the number of such tokens */
 } vocabulary;
 
 static const char *text_of(const hy_json_node *object, const char *key) {
@@ -217,16 +219,14 @@ static bool is_plain(const char *text) {
 /* The type of an added token. llama.cpp cuts a text at those that are not normal, and may put a
  * blank before each part; a normaliser puts one before the whole text. In Unigram, user-defined
  * pieces compete by their scores, which a normal piece does as well. */
-static hy_gguf_token_type type_of_added(const vocabulary *v, const hy_json_node *added) {
+static hy_gguf_token_type type_of_added(vocabulary *v, const hy_json_node *added) {
     const char *text = text_of(added, "content");
     bool is_special = is_on(added, "special", false);
     bool is_inside = !is_special && is_on(added, "normalized", true) && v->has_prefix &&
                      hy_json_type_of(hy_json_get(v->root, "normalizer")) != HY_JSON_NULL;
     bool is_unigram = strcmp(v->kind, "t5") == 0;
     if (is_unigram && !is_special && is_plain(text)) return HY_GGUF_TOKEN_NORMAL;
-    if (is_inside)
-        hy_say_to(v->observer, HY_WARNING,
-                  "llama.cpp puts a blank after the token %s; the tokenizer does not", text);
+    if (is_inside && v->blanks_after++ == 0) v->blank_after = text;
     return is_special || looks_special(text) ? HY_GGUF_TOKEN_CONTROL : HY_GGUF_TOKEN_USER_DEFINED;
 }
 
@@ -257,6 +257,11 @@ static void set_types(vocabulary *v) {
                       text);
         has_warned |= strips;
     }
+    if (v->blanks_after > 0)
+        hy_say_to(v->observer, HY_WARNING,
+                  "llama.cpp puts a blank after %d added token%s (%s%s); the tokenizer does not",
+                  v->blanks_after, v->blanks_after > 1 ? "s" : "", v->blank_after,
+                  v->blanks_after > 1 ? " and others" : "");
     bool has_unknown = unknown >= 0 && unknown < v->count && strcmp(v->kind, "gpt2") != 0;
     if (has_unknown) v->types[unknown] = HY_GGUF_TOKEN_UNKNOWN;
 }
@@ -624,6 +629,21 @@ static void put_bytes(int32_t vocab, hy_gguf_keys *keys) {
     hy_gguf_put_bool(keys, "tokenizer.ggml.add_eos_token", false);
 }
 
+/* Names tokens with ids that the model does not have; `count`: the tokenizer's ids. */
+static void warn_left_out(const vocabulary *v, int32_t count) {
+    const char *first = NULL;
+    int32_t missing = 0;
+    for (int32_t id = v->count; id < count; id++) {
+        const char *text = hy_tokenizer_token(v->tokens, id, NULL);
+        if (text && missing++ == 0) first = text;
+    }
+    if (missing > 0)
+        hy_say_to(v->observer, HY_WARNING,
+                  "the model has %d ids, so %d added token%s left out: %s%s", v->count, missing,
+                  missing > 1 ? "s of the tokenizer are" : " of the tokenizer is", first,
+                  missing > 1 ? " and others" : "");
+}
+
 static hy_status open_vocabulary(vocabulary *v) {
     hy_text text = {0};
     hy_status status = hy_tokenizer_json(v->path, &text);
@@ -636,11 +656,7 @@ static hy_status open_vocabulary(vocabulary *v) {
     int32_t count = hy_tokenizer_vocab(v->tokens);
     HY_FAIL_IF((int64_t)hy_json_size(hy_json_get(v->model, "vocab")) > v->count, HY_ERR_INPUT,
                "%s has %d tokens, but the model only %d", v->path, count, v->count);
-    if (count > v->count)
-        hy_say_to(v->observer, HY_WARNING,
-                  "the model has %d ids: the added tokens of the tokenizer from there to %d are "
-                  "left out",
-                  v->count, count - 1);
+    warn_left_out(v, count);
     return identify(v);
 }
 

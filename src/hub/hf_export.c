@@ -27,6 +27,7 @@
 #include "tokenizer/tokenizer_vocab_files.h"
 
 #define PIECE (1 << 20) /* elements at a time */
+#define LARGEST_F16 65504.0f
 #define SHARD_NAME_MAX 48
 
 typedef struct shard {
@@ -45,9 +46,9 @@ typedef struct export_job {
     shard *shards;
     int32_t shard_count;
     uint64_t total_bytes;
-    int64_t done, total; /* elements */
-    hy_moments moments;  /* of the inputs of parameter `held`; size 0: rounded to nearest */
-    int32_t held;
+    int64_t done, total;        /* elements */
+    hy_moments moments;         /* of the inputs of parameter `held`; size 0: rounded to nearest */
+    int32_t held, uncalibrated; /* uncalibrated: matrices that calibration cannot round */
 } export_job;
 
 hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out) {
@@ -169,8 +170,19 @@ static hy_status cut_shards(export_job *e) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Elements [at, at + count) in the order of the file. Weights that are not finite make the model
- * useless. */
+hy_status hy_hf_check_numbers(const char *name, const float *x, int64_t count, const char *wider) {
+    float largest = wider ? LARGEST_F16 : INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        HY_FAIL_IF(!isfinite(x[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
+                   name);
+        HY_FAIL_IF(fabsf(x[i]) > largest, HY_ERR_NUMERIC,
+                   "%s contains %g, which is too large for fp16; use %s", name, (double)x[i],
+                   wider);
+    }
+    return HY_OK;
+}
+
+/* Elements [at, at + count) in the order of the file. */
 static hy_status read_elements(const export_job *e, const hy_hf_name *name, int64_t at,
                                int64_t count, float *out) {
     for (int64_t end = at + count, some, run; at < end; at += some) {
@@ -181,11 +193,8 @@ static hy_status read_elements(const export_job *e, const hy_hf_name *name, int6
         HY_TRY(
             e->w->read(e->w->context, name->param, ours * name->cols + at % name->cols, some, to));
     }
-    for (int64_t i = 0; i < count; i++) {
-        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
-                   name->name);
-    }
-    return HY_OK;
+    return hy_hf_check_numbers(name->name, out, count,
+                               e->w->dtype == HY_F16 ? "--dtype bf16" : NULL);
 }
 
 static void count_done(export_job *e, int64_t elements) {
@@ -239,7 +248,9 @@ static hy_status take_moments(export_job *e, int32_t param) {
 /* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
 static hy_status put_coded(export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
                            float *piece) {
-    HY_TRY(take_moments(e, name->param));
+    bool has_whole_blocks = name->cols % HY_NF4_BLOCK == 0;
+    if (has_whole_blocks) HY_TRY(take_moments(e, name->param));
+    e->uncalibrated += e->w->moments && !has_whole_blocks;
     hy_bnb_writing coding = coding_of(e, name);
     int64_t all = name->rows * name->cols, most = hy_bnb_piece(&coding, PIECE);
     hy_status status = hy_bnb_begin(&coding);
@@ -521,7 +532,8 @@ static hy_status name_partial(export_job *e) {
 static bool is_file_of_ours(const char *name) {
     return hy_hf_is_side_file(name) || strcmp(name, "config.json") == 0 ||
            strcmp(name, HY_PEFT_CONFIG) == 0 || hy_has_ending(name, ".safetensors") ||
-           hy_has_ending(name, ".safetensors.index.json") || strcmp(name, HY_LOCK_FILE) == 0;
+           hy_has_ending(name, ".safetensors.index.json") || strcmp(name, HY_LOCK_FILE) == 0 ||
+           hy_has_ending(name, ".partial");
 }
 
 /* A folder of the user's with the name of a file of ours would be removed. */
@@ -559,12 +571,33 @@ static hy_status check_target(const export_job *e) {
     return HY_OK;
 }
 
+/* Files that a user added to the old folder are moved to the new one. */
+static hy_status keep_foreign(const char *older, const char *folder) {
+    char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
+    size_t count;
+    HY_TRY(hy_dir_list(older, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        bool is_moved = !is_file_of_ours(names[i]) && strcmp(names[i], TEMPLATES) != 0;
+        status = hy_path_join(from, sizeof from, older, names[i]);
+        if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
+        if (status == HY_OK && is_moved && !hy_path_exists(to)) status = hy_path_rename(from, to);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+hy_status hy_hf_discard(const char *hidden, const char *folder) {
+    if (hy_path_is_dir(hidden) && hy_path_is_dir(folder)) HY_TRY(keep_foreign(hidden, folder));
+    return hy_dir_remove_ours(hidden);
+}
+
 /* Creates the empty partial folder; another process that writes the same folder is not
  * disturbed. */
 static hy_status take_partial(const export_job *e, hy_lock **lock) {
     if (hy_path_exists(e->partial)) {
         HY_TRY(hy_lock_take(e->partial, lock));
-        hy_status removed = hy_dir_remove_ours(e->partial);
+        hy_status removed = hy_hf_discard(e->partial, e->w->folder);
         hy_lock_release(*lock);
         *lock = NULL;
         HY_TRY(removed);
@@ -639,22 +672,6 @@ static hy_status fill_partial(export_job *e) {
     return write_index(e);
 }
 
-/* Files that a user added to the old folder are moved to the new one. */
-static hy_status keep_foreign(const char *older, const char *folder) {
-    char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
-    size_t count;
-    HY_TRY(hy_dir_list(older, &names, &count));
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_moved = !is_file_of_ours(names[i]) && strcmp(names[i], TEMPLATES) != 0;
-        status = hy_path_join(from, sizeof from, older, names[i]);
-        if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
-        if (status == HY_OK && is_moved && !hy_path_exists(to)) status = hy_path_rename(from, to);
-    }
-    hy_dir_list_free(names, count);
-    return status;
-}
-
 /* The lock moved with the folder and is still held. */
 static void drop_lock_file(const char *folder) {
     char path[HY_HF_PATH_MAX];
@@ -671,12 +688,11 @@ static hy_status take_name(const export_job *e) {
     bool has_older = hy_path_exists(folder);
     if (has_older && hy_path_exchange(e->partial, folder) == HY_OK) {
         drop_lock_file(folder);
-        HY_TRY(keep_foreign(e->partial, folder));
         HY_TRY(hy_path_sync_parent(folder));
-        return hy_dir_remove_ours(e->partial);
+        return hy_hf_discard(e->partial, folder);
     }
     if (has_older) {
-        HY_TRY(hy_dir_remove_ours(e->old));
+        HY_TRY(hy_hf_discard(e->old, folder));
         HY_TRY(hy_path_rename(folder, e->old));
     }
     hy_status status = hy_path_rename(e->partial, folder);
@@ -687,9 +703,8 @@ static hy_status take_name(const export_job *e) {
         return hy_error_restore(&first);
     }
     if (status == HY_OK) drop_lock_file(folder);
-    if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
     if (status == HY_OK) status = hy_path_sync_parent(folder);
-    return status == HY_OK && has_older ? hy_dir_remove_ours(e->old) : status;
+    return status == HY_OK && has_older ? hy_hf_discard(e->old, folder) : status;
 }
 
 hy_status hy_hf_check_folder(const char *folder) {
@@ -714,6 +729,11 @@ static void report(const export_job *e) {
               e->w->folder, hy_bytes_as_text(e->total_bytes).text,
               8 * (double)e->total_bytes / (double)e->total, e->w->type,
               hy_dtype_name(e->w->dtype));
+    if (e->uncalibrated > 0)
+        hy_say_to(e->w->observer, HY_WARNING,
+                  "%d of the matrices are rounded to nearest: the lengths of their rows are not "
+                  "multiples of %d, which calibration needs",
+                  e->uncalibrated, HY_NF4_BLOCK);
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
@@ -732,7 +752,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status != HY_OK) {
             hy_error first; /* removing files may fail, too */
             hy_error_save(&first, status);
-            (void)hy_dir_remove_ours(e.partial);
+            (void)hy_hf_discard(e.partial, writing->folder);
             (void)hy_error_restore(&first);
             status = hy_fail_context(status, "%s", writing->folder);
         }

@@ -45,12 +45,20 @@ typedef struct hy_hf_writing {
  * the accepted ones. */
 hy_status hy_hf_check_type(const char *type, bool is_adapter, hy_hf_quant *out);
 
+/* HY_ERR_NUMERIC if a tensor that is written contains a number that is not finite, or one too large
+ * for fp16: `wider` is the flag that sets another type; NULL: it is not written in fp16. */
+hy_status hy_hf_check_numbers(const char *name, const float *x, int64_t count, const char *wider);
+
 /* HY_ERR_INPUT if no architecture of transformers supports the shape. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
 /* Whether `folder` may be written: it is new, empty, or a model's. */
 hy_status hy_hf_check_folder(const char *folder);
 /* Gives a written folder another name; a model's folder of that name is replaced. */
 hy_status hy_hf_rename(const char *from, const char *folder);
+
+/* Removes a hidden folder that an export of `folder` left. It may be the folder that was there
+ * before: files that a user added to it are moved to `folder` first. If that fails, it stays. */
+hy_status hy_hf_discard(const char *hidden, const char *folder);
 
 /* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
  * to a model folder and replaces existing ones. */

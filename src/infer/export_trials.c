@@ -26,6 +26,7 @@
 
 typedef struct trials {
     const hy_export_options *options;
+    char checkpoint[PATH_MAX]; /* the newest when the export began; "": it is a model */
     char asked[HY_PATH_MAX];   /* the file or folder to write */
     hy_measured model;         /* the model that the files are made of */
     const hy_observer *caller; /* gets all progress, and the warnings of the first export */
@@ -51,10 +52,16 @@ static void pass_progress(void *user, const char *what, double fraction) {
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+/* Removes the hidden folder of a file, if it is there. */
+static hy_status remove_trial(const trials *t, int32_t i) {
+    if (!t->options->gguf) HY_TRY(hy_hf_discard(t->path[i], t->asked));
+    return hy_dir_remove(t->folder[i]);
+}
+
 /* Writes a file with the name that was asked for, in a hidden folder beside it. */
 static hy_status write_trial(trials *t, const char *name, const hy_moments_source *moments) {
     hy_export_options options = *t->options;
-    hy_export_request request = {&options, &t->observer, moments};
+    hy_export_request request = {&options, &t->observer, moments, t->asked};
     const char *slash = strrchr(t->asked, '/'), *base = slash ? slash + 1 : t->asked;
     char *folder = t->folder[t->count], *path = t->path[t->count];
     snprintf(t->list[t->count].rounding, sizeof t->list[0].rounding, "%s", name);
@@ -62,7 +69,7 @@ static hy_status write_trial(trials *t, const char *name, const hy_moments_sourc
         snprintf(folder, HY_PATH_MAX, "%.*s.%s.%s", (int)(base - t->asked), t->asked, base, name);
     HY_FAIL_IF(length >= HY_PATH_MAX, HY_ERR_INPUT, "path %s is too long", t->asked);
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, base));
-    if (hy_path_exists(folder)) HY_TRY(hy_dir_remove(folder)); /* of an export that was killed */
+    HY_TRY(remove_trial(t, t->count)); /* of an export that was killed */
     HY_FAIL_IF(mkdir(folder, 0777) != 0, HY_ERR_IO, "cannot create %s: %s", folder,
                strerror(errno));
     t->is_heard = t->best == 0;
@@ -135,14 +142,13 @@ static hy_status measure_trial(trials *t) {
     memcpy(t->list[file].rounding, named.rounding, sizeof named.rounding);
     int32_t worse = is_better(t, file) ? t->best : file;
     if (worse != file) t->best = file;
-    return worse > 0 ? hy_dir_remove(t->folder[worse]) : HY_OK;
+    return worse > 0 ? remove_trial(t, worse) : HY_OK;
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */
 
-static hy_status check(const trials *t) {
+static hy_status check(trials *t, const char *checkpoint) {
     const hy_export_options *o = t->options;
-    const char *checkpoint = t->model.checkpoint;
     hy_config *config = NULL;
     HY_TRY(hy_export_check_out(o));
     if (!o->gguf) HY_TRY(hy_hf_check_folder(o->out));
@@ -150,8 +156,13 @@ static hy_status check(const trials *t) {
     HY_FAIL_IF(o->calibrate && (!o->type || hy_gguf_is_plain(o->type) || is_int8), HY_ERR_INPUT,
                "calibration is for types in blocks, such as q4_k_m or nf4; %s has none",
                o->type ? o->type : "the model's own type");
-    HY_FAIL_IF(hy_export_is_model(checkpoint) && !t->model.how.data, HY_ERR_INPUT,
+    bool is_model = hy_export_is_model(checkpoint);
+    HY_FAIL_IF(is_model && !t->model.how.data, HY_ERR_INPUT,
                "%s has no held-out data; name some (--data FILE)", checkpoint);
+    if (is_model) HY_TRY(hy_export_check_apart(&(hy_export_request){.options = o}, checkpoint));
+    /* A run may go on and write newer checkpoints. */
+    if (!is_model) HY_TRY(hy_export_find(checkpoint, t->caller, t->checkpoint));
+    t->model.checkpoint = is_model ? checkpoint : t->checkpoint;
     hy_status status = hy_measured_configure(&t->model, t->model.how.data, &config);
     bool is_adapter = status == HY_OK && hy_config_settings(config)->lora.lora;
     hy_config_destroy(config);
@@ -176,8 +187,8 @@ static hy_status measure_before(trials *t) {
     return HY_OK;
 }
 
-static hy_status run(trials *t) {
-    HY_TRY(check(t));
+static hy_status run(trials *t, const char *checkpoint) {
+    HY_TRY(check(t, checkpoint));
     HY_TRY(measure_before(t));
     if (t->options->calibrate) {
         HY_TRY(write_calibrated(t, "calibrated"));
@@ -201,8 +212,8 @@ static hy_status run(trials *t) {
 static void remember(const trials *t) {
     char run[HY_PATH_MAX], page[HY_PATH_MAX];
     hy_run *of = NULL;
-    if (hy_export_is_model(t->model.checkpoint)) return;
-    hy_status status = hy_exports_add(t->model.checkpoint, t->options, t->list, t->count, run);
+    if (!t->checkpoint[0]) return;
+    hy_status status = hy_exports_add(t->checkpoint, t->options, t->list, t->count, run);
     if (status == HY_OK) status = hy_path_join(page, sizeof page, run, "report.html");
     if (status == HY_OK && run[0] && hy_path_exists(page)) {
         status = hy_run_open(run, &of);
@@ -231,7 +242,7 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
     if (t) {
         *t = (trials){
             .options = options,
-            .model = {.checkpoint = checkpoint, .how = losses ? *losses : (hy_merge_options){0}},
+            .model = {.how = losses ? *losses : (hy_merge_options){0}},
             .caller = observer ? observer : &nobody,
             .observer = {.user = t, .on_message = pass_message, .on_progress = pass_progress}};
         t->model.how.base = options->base;
@@ -239,11 +250,10 @@ hy_status hy_export_evaluate_sized(const char *checkpoint, const hy_export_optio
         for (size_t end = strlen(asked); end > 1 && asked[end - 1] == '/'; end--)
             t->asked[end - 1] = 0;
     }
-    hy_status status =
-        t && copies ? run(t) : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
+    hy_status status = t && copies ? run(t, checkpoint)
+                                   : hy_fail(HY_ERR_MEMORY, "not enough memory for evaluations");
     for (int32_t i = 0; t && i < t->count; i++) {
-        if (t->folder[i][0] && hy_dir_remove(t->folder[i]) != HY_OK && status == HY_OK)
-            status = HY_ERR_IO;
+        if (t->folder[i][0] && remove_trial(t, i) != HY_OK && status == HY_OK) status = HY_ERR_IO;
         if (copies) hy_copy_sized(copies + (size_t)i * size, size, &t->list[i], sizeof t->list[i]);
     }
     if (status == HY_OK) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "hub/gguf_export.h"
+#include "hub/gguf_load.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
@@ -139,6 +140,19 @@ hy_status hy_export_check_out(const hy_export_options *options) {
     HY_TRY(check_name(options->out));
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
                "%s already exists; choose another folder, or use --overwrite", options->out);
+    return HY_OK;
+}
+
+hy_status hy_export_check_apart(const hy_export_request *request, const char *source) {
+    const hy_export_options *o = request->options;
+    const char *out = request->asked ? request->asked : o->gguf ? o->gguf : o->out;
+    char target[PATH_MAX], from[PATH_MAX];
+    if (!realpath(out, target) || !realpath(source, from)) return HY_OK; /* one is not there */
+    bool is_inside = o->gguf && hy_path_is_file_below(out, source) && !hy_gguf_is_file(out);
+    HY_FAIL_IF(is_inside || strcmp(target, from) == 0, HY_ERR_INPUT,
+               "%s is %s the model or adapter that is exported, so it is not replaced; choose "
+               "another name",
+               out, is_inside ? "a file of" : "itself");
     return HY_OK;
 }
 

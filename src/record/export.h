@@ -4,6 +4,8 @@
  * with a function that reads the weights. The folder appears only when it is complete. */
 #pragma once
 
+#include <limits.h>
+
 #include "engine/engine.h"
 #include "hub/hf_export.h"
 #include "hub/rounding.h"
@@ -26,14 +28,20 @@ typedef struct hy_export_request {
     const hy_export_options *options;
     const hy_observer *observer;
     const hy_moments_source *moments; /* of a calibration; NULL: numbers are rounded to nearest */
+    const char *asked; /* what the caller will rename the file or folder to; NULL: nothing */
 } hy_export_request;
 
 /* hy_export, also with a calibration. */
 hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request);
 
+/* The checkpoint that a name means: itself, or the newest of a run. The path is absolute. */
+hy_status hy_export_find(const char *name, const hy_observer *observer, char path[PATH_MAX]);
+
 /* Every export checks this first. HY_ERR_INPUT: the folder has no name, or exists and may not be
  * replaced. */
 hy_status hy_export_check_out(const hy_export_options *options);
+/* HY_ERR_INPUT if the export would replace `source`, a model or adapter that it reads; "": none. */
+hy_status hy_export_check_apart(const hy_export_request *request, const char *source);
 /* What the options and the observer say about the folder or file; the caller adds the rest. */
 hy_hf_writing hy_export_writing(const hy_export_request *request);
 hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choice *out);
@@ -61,7 +69,8 @@ typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_wha
 hy_status hy_export_engine(hy_engine *e, hy_export_what what, hy_prompt_format prompt,
                            const char *folder);
 
-/* exports.c: adds a measured export to the list in the checkpoint's run folder. `run` becomes that
+/* exports.c: adds a measured export to the list in the run folder of the checkpoint, an absolute
+ * path. `run` becomes that
  * folder; "": the checkpoint is not in one, and nothing is written. */
 hy_status hy_exports_add(const char *checkpoint, const hy_export_options *options,
                          const hy_evaluation *list, int32_t count, char run[HY_PATH_MAX]);

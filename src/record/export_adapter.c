@@ -81,12 +81,26 @@ static hy_status read_rows(const pair *p, int32_t param, int64_t row, int64_t ro
     return HY_OK;
 }
 
+/* Elements [first, first + count) of a parameter from the adapter's file; they may begin and end
+ * inside a row. */
+static hy_status read_trained(const pair *p, int32_t param, int64_t first, int64_t count,
+                              float *out) {
+    const hy_param *of = &p->model->params.list[param];
+    int64_t width = hy_param_width(of), row = first / width;
+    int64_t rows = (first + count + width - 1) / width - row;
+    float *whole = malloc((size_t)(rows * width) * sizeof *whole);
+    if (!whole) return hy_fail(HY_ERR_MEMORY, "not enough memory to read %s", of->name);
+    hy_status status = read_rows(p, param, row, rows, whole);
+    if (status == HY_OK) memcpy(out, whole + first % width, (size_t)count * sizeof *out);
+    free(whole);
+    return status;
+}
+
 static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t count, float *out) {
     const pair *p = context;
     const hy_param *of = &p->model->params.list[param];
-    int64_t width = of->ndim == 2 ? of->shape[1] : 1;
     bool is_trained = hy_is_adapter(of->kind) || of->is_beside;
-    return is_trained ? read_rows(p, param, first / width, count / width, out)
+    return is_trained ? read_trained(p, param, first, count, out)
                       : hy_weight_files_read(&p->base, param, first, count, out);
 }
 
@@ -98,6 +112,8 @@ static hy_status write_pair(pair *p, const hy_export_request *request) {
     const char *adapter = s->lora.adapter;
     hy_export_plan plan;
     hy_dtype_choice dtype;
+    HY_TRY(hy_export_check_apart(request, p->base_path));
+    HY_TRY(hy_export_check_apart(request, adapter));
     HY_TRY(hy_export_choose_dtype(request->options, &dtype));
     HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
     HY_TRY(hy_prompt_format_read(adapter[0] ? adapter : p->base_path, &plan.prompt));
@@ -121,7 +137,7 @@ static void close_pair(pair *p) {
 hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
                            const hy_observer *observer) {
     static const hy_observer nobody = {0};
-    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    hy_export_request request = {.options = options, .observer = observer ? observer : &nobody};
     pair p = {.is_merged = !options->gguf || options->merge};
     HY_FAIL_IF(options->calibrate, HY_ERR_INPUT,
                "--calibrate needs a run or a model folder; merge the adapter into a folder first "
@@ -145,7 +161,7 @@ bool hy_export_is_model(const char *name) {
     if (!hy_path_is_dir(name)) return hy_hf_find(name, &kind, path) == HY_OK && kind;
     return hy_path_join(config, sizeof config, name, "config.json") == HY_OK &&
            hy_path_join(manifest, sizeof manifest, name, "manifest.json") == HY_OK &&
-           hy_path_exists(config) && !hy_path_exists(manifest);
+           hy_path_exists(config) && !hy_path_exists(manifest) && !hy_peft_is_folder(name);
 }
 
 hy_status hy_export_model(const char *name, const hy_export_request *request) {

@@ -141,7 +141,8 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* The files with the base weights of the adapters. */
-static hy_status open_base(saved *s, const hy_settings *settings) {
+static hy_status open_base(saved *s, const hy_settings *settings,
+                           const hy_export_request *request) {
     hy_model_files kind;
     hy_settings known = *settings; /* --base names other files, but their weights must be equal */
     char run[HY_PATH_MAX];
@@ -150,6 +151,7 @@ static hy_status open_base(saved *s, const hy_settings *settings) {
         HY_TRY(hy_origin_read(run, &known.kept));
     }
     HY_TRY(hy_origin_find_weights(&known, &kind, s->base_path));
+    HY_TRY(hy_export_check_apart(request, s->base_path));
     return hy_weight_files_open(s->base_path, s->model, &s->base);
 }
 
@@ -201,13 +203,13 @@ static void report_base(const saved *s, bool as_files, const hy_observer *observ
                   hint);
 }
 
-static hy_status begin_merge(saved *s, const hy_export_options *options,
+static hy_status begin_merge(saved *s, const hy_export_request *request,
                              const hy_settings *settings, bool *as_files, merging *m) {
     const hy_shape *shape = &s->model->shape;
     const hy_params *params = &s->model->params;
     HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters to merge", s->path);
-    HY_TRY(choose_onto(s, options->onto, as_files));
-    if (s->lacks_base) HY_TRY(open_base(s, settings));
+    HY_TRY(choose_onto(s, request->options->onto, as_files));
+    if (s->lacks_base) HY_TRY(open_base(s, settings, request));
     /* Quantised values, of the checkpoint or of the folder, are decoded. */
     bool is_recoded = s->lacks_base && !*as_files && !s->base.keeps_codes;
     m->base = hy_requantise_begin(params, read_saved, s);
@@ -227,6 +229,7 @@ static hy_status write_model(saved *s, const hy_export_request *request) {
     HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(find_origin(s, options->base, &settings));
     HY_TRY(hy_export_prepare(&settings, dtype, dtype_held(s), &plan));
+    HY_TRY(hy_export_check_apart(request, plan.source));
     HY_TRY(hy_prompt_format_read_run(s->path, &plan.prompt));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "not enough memory to write a model");
@@ -234,7 +237,7 @@ static hy_status write_model(saved *s, const hy_export_request *request) {
     bool is_adapter = s->model->shape.adapter.rank > 0 && !is_merged;
     if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, dtype_held(s));
     merging merge = {0};
-    if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
+    if (is_merged) HY_TRY(begin_merge(s, request, &settings, &as_files, &merge));
     hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
     hy_hf_writing writing = hy_export_writing(request);
     writing.read = is_merged ? hy_merge_read : read_saved;
@@ -248,22 +251,24 @@ static hy_status write_model(saved *s, const hy_export_request *request) {
     return status;
 }
 
+hy_status hy_export_find(const char *name, const hy_observer *observer, char path[PATH_MAX]) {
+    char found[HY_PATH_MAX], manifest[HY_PATH_MAX];
+    HY_FAIL_IF(hy_peft_is_folder(name), HY_ERR_INPUT, "%s is an adapter; name it with --adapter",
+               name);
+    HY_TRY(hy_path_join(manifest, sizeof manifest, name, "manifest.json"));
+    bool is_run = hy_path_is_dir(name) && !hy_path_exists(manifest);
+    HY_TRY(is_run ? hy_checkpoint_newest(name, found, sizeof found)
+                  : hy_checkpoint_find(observer, name, found));
+    HY_FAIL_IF(!realpath(found, path), HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
+    return HY_OK;
+}
+
 hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *request) {
     saved s = {0};
     HY_TRY(hy_export_check_out(request->options));
-    HY_FAIL_IF(hy_peft_is_folder(checkpoint), HY_ERR_INPUT,
-               "%s is an adapter; name it with --adapter", checkpoint);
     if (hy_export_is_model(checkpoint)) return hy_export_model(checkpoint, request);
-    char found[HY_PATH_MAX];
-    char manifest[HY_PATH_MAX];
-    hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
-    bool is_run = status == HY_OK && hy_path_is_dir(checkpoint) && !hy_path_exists(manifest);
-    if (status == HY_OK)
-        status = is_run ? hy_checkpoint_newest(checkpoint, found, sizeof found)
-                        : hy_checkpoint_find(request->observer, checkpoint, found);
-    if (status == HY_OK && !realpath(found, s.path))
-        status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
-    if (status == HY_OK) status = open_saved(&s);
+    HY_TRY(hy_export_find(checkpoint, request->observer, s.path));
+    hy_status status = open_saved(&s);
     if (status == HY_OK) status = check_tensors(&s);
     if (status == HY_OK) status = write_model(&s, request);
     free(s.raw);
@@ -278,7 +283,7 @@ hy_status hy_export_checkpoint(const char *checkpoint, const hy_export_request *
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer) {
     static const hy_observer nobody = {0};
-    hy_export_request request = {options, observer ? observer : &nobody, NULL};
+    hy_export_request request = {.options = options, .observer = observer ? observer : &nobody};
     HY_FAIL_IF(options->calibrate, HY_ERR_INPUT, "hy_export_evaluate takes calibration text");
     return hy_export_checkpoint(checkpoint, &request);
 }

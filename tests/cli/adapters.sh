@@ -953,9 +953,19 @@ test_a_merge_into_a_file_for_llama_cpp_shows_both_bases() {
         # f32 rounds nothing: the file has the loss of the base that it was merged into.
         [ "$onto" = trained ] && expect_same "$file" "$before" "the file on the base as trained"
         [ "$onto" = folder ] && expect_same "$file" "$other" "the file on the original weights"
+        awk '$1 == "nearest" { print $5 }' table | grep -q '^[+-]0\.000[01]$' || fail "increase: $(cat table)"
+        tail -n 2 tuned/exports.json | grep -qE '"nearest",[^}]*"increase":(0,|-?0\.000[01]|[^,]*e-)' ||
+            fail "$(tail -n 2 tuned/exports.json)"
         [ "$onto" = folder ] || expect_same "$(grep '^merged into' table)" "$closing" "the better base"
         grep -q '^merged into .* lower loss$' table || fail "$(cat table)"
     done
+    # Without adapters nothing is merged, although the frozen weights were quantised, too.
+    run --model base --train '*norm*' --frozen-dtype nf4 --steps 2 --seq-len 32 --batch-size 2 --builtin-bytes 60000 \
+        --sample-tokens 0 --threads 1 --device cpu --out norms
+    expect_code 0
+    run_other hybrid-export norms --gguf norms.gguf --type q8_0 --eval-batches 1
+    expect_code 0
+    ! grep '^merged' "$stdout" || fail "$(cat "$stdout")"
 }
 
 test_a_merge_may_be_quantised_and_adapters_alone_may_not() {

@@ -241,6 +241,13 @@ test_a_file_for_llama_cpp_is_calibrated_and_measured() {
     expect_same "$(echo *.gguf*)" small.gguf "files after an error"
     run_export out --out folder --calibrate text.txt
     expect_code 2
+    run_tiny --out narrow
+    run_export narrow --out folder --type nf4 --calibrate text.txt
+    expect_code 0
+    expect_err "of the matrices are rounded to nearest: the lengths of their rows are not multiples of 64"
+    run_export out --gguf other.gguf --device cpu
+    expect_code 2
+    expect_err "--device is for measuring losses: add --eval-batches N, --data FILE or --calibrate FILE"
 }
 
 # At most a twentieth of the file; one matrix of this model is less than that.
