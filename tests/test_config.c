@@ -551,6 +551,18 @@ START_TEST(options_of_an_architecture_follow_from_the_shape_unless_somebody_says
 }
 END_TEST
 
+START_TEST(a_limit_of_a_cards_file_is_not_the_users) {
+    must(hy_config_load(config, "rtx5080-safe"));
+    ck_assert(!hy_config_settings(config)->is_cpu_mem_own);
+    must(hy_config_load(config, file_with("m.cfg", "memory: { cpu_mem = \"1TiB\"; };")));
+    ck_assert(hy_config_settings(config)->is_cpu_mem_own);
+    must(hy_config_load(config, "a100-80-safe"));
+    ck_assert(!hy_config_settings(config)->is_cpu_mem_own);
+    set("cpu_mem", "1TiB", HY_FROM_FLAG);
+    ck_assert(hy_config_settings(config)->is_cpu_mem_own);
+}
+END_TEST
+
 #define OF_RUN(rest) "init_from = \"\"; shape: { architecture = \"gemma3_text\"; " rest "};"
 
 /* Programs before this one did not derive options; those before arch_options do not name them. */
@@ -956,6 +968,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests,
                    options_of_an_architecture_follow_from_the_shape_unless_somebody_says_otherwise);
     tcase_add_test(tests, a_model_that_has_weights_keeps_its_options);
+    tcase_add_test(tests, a_limit_of_a_cards_file_is_not_the_users);
     tcase_add_test(tests, a_preset_has_the_options_of_its_heads);
     tcase_add_test(tests, a_window_is_in_the_layers_of_the_family_unless_somebody_says_otherwise);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);

@@ -535,6 +535,15 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
+/* Does a flag or a file that the user wrote set it? The file of a card or a run does not count. */
+static bool is_own_value(const hy_config *config, const char *key) {
+    size_t setting = hy_setting_index(hy_setting_find(key, NULL));
+    int rank = winning_rank(config, setting);
+    bool is_written =
+        config->is_of_run || !strncmp(value_at(config, setting, rank)->origin, "gpu/", 4);
+    return rank > HY_FROM_FILE || (rank == HY_FROM_FILE && !is_written);
+}
+
 /* Cleared first, so that equal values give equal bytes. */
 static void store_all(hy_config *config) {
     hy_settings *s = &config->settings;
@@ -545,6 +554,7 @@ static void store_all(hy_config *config) {
         hy_setting_store(hy_setting_at(i), text, s);
     }
     hy_config_adapter_resolve(config, s);
+    s->is_cpu_mem_own = s->memory.cpu_mem > 0 && is_own_value(config, "memory.cpu_mem");
     s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
     if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
