@@ -2,8 +2,9 @@
 # lr_families.sh: is the learning rate of the presets right for every family?
 #
 # Trains a small model in the form of each family (its norms, multipliers, windows and options, 4 layers, width 160)
-# at a third, at once and at three times the rate that a model of this size has, and prints the held-out losses as a
-# table of docs/models.md. A family with another best rate than Llama's would need another rate in its presets.
+# at a third of the rate that a model of this size has, at this rate and at three times the rate, and prints the
+# held-out losses as the table of bench/README.md. Gemma 3 has its window in all 4 layers: its pattern needs 6.
+# A family with another best rate than Llama's would need another rate in its presets.
 #
 #   bench/lr_families.sh TEXT [FAMILY ...]
 #
@@ -31,7 +32,7 @@ options() { # what published models of the family have, beyond the defaults of -
     gpt_neox) echo '--arch-options {"rotary_pct":0.25} --tied-head false' ;;
     phi3) echo '--arch-options {"partial_rotary_factor":0.75}' ;;
     smollm3) echo '--arch-options {"no_rope_layers":[1,1,1,0]}' ;;
-    # the published ones have 12, 1.4 / sqrt(layers) and width / 256
+    # published models have the multipliers 12 and 1.4 / sqrt(layers), and a scaling of width / 256
     granite*) echo '--arch-options {"embedding_multiplier":12,"residual_multiplier":0.7,"logits_scaling":0.625}' ;;
     esac
 }

@@ -176,6 +176,10 @@ START_TEST(early_stopping_is_the_same_after_a_resume) {
     ck_assert_int_gt(readlink(run_path("whole/best"), a, sizeof a - 1), 0);
     ck_assert_int_gt(readlink(run_path("cut/best"), b, sizeof b - 1), 0);
     ck_assert_str_eq(a, b);
+    watched over = {0}; /* nothing is left to do */
+    run(run_path("cut"), PAIRS(PATIENT, "resume", "auto"), HY_OK, &over);
+    ck_assert_int_eq(over.count, 0);
+    ck_assert_int_eq(events_named(run_path("cut"), "early_stop"), 1);
 }
 END_TEST
 

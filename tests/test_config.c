@@ -551,6 +551,49 @@ START_TEST(options_of_an_architecture_follow_from_the_shape_unless_somebody_says
 }
 END_TEST
 
+START_TEST(a_limit_of_a_cards_file_is_not_the_users) {
+    must(hy_config_load(config, "rtx5080-safe"));
+    ck_assert(!hy_config_settings(config)->is_cpu_mem_own);
+    must(hy_config_load(config, file_with("m.cfg", "memory: { cpu_mem = \"1TiB\"; };")));
+    ck_assert(hy_config_settings(config)->is_cpu_mem_own);
+    must(hy_config_load(config, "a100-80-safe"));
+    ck_assert(!hy_config_settings(config)->is_cpu_mem_own);
+    set("cpu_mem", "1TiB", HY_FROM_FLAG);
+    ck_assert(hy_config_settings(config)->is_cpu_mem_own);
+}
+END_TEST
+
+#define OF_RUN(rest) "init_from = \"\"; shape: { architecture = \"gemma3_text\"; " rest "};"
+
+/* Programs before this one did not derive options; those before arch_options do not name them. */
+START_TEST(a_model_that_has_weights_keeps_its_options) {
+    set("architecture", "gemma3_text", HY_FROM_FLAG);
+    set("layers", "12", HY_FROM_FLAG);
+    set("sliding_window", "32", HY_FROM_FLAG);
+    set("init_from", folder, HY_FROM_FLAG); /* weights alone */
+    is_value("arch_options", "");
+    is_value("sliding_layers", "all");
+    set("init_from", "", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 32}");
+    is_value("sliding_layers", "sssssf");
+    file_with("config.cfg", OF_RUN("arch_options = \"{\\\"query_pre_attn_scalar\\\": 48}\"; "
+                                   "sliding_layers = \"sf\"; width = 96;"));
+    set("init_from", folder, HY_FROM_FLAG);
+    set("profile", "aggressive", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 48}");
+    is_value("sliding_layers", "sf");
+    is_value("width", "128");
+    set("sliding_layers", "all", HY_FROM_FLAG);
+    is_value("sliding_layers", "all");
+    set("init_from", "", HY_FROM_FLAG);
+    is_value("arch_options", "{\"query_pre_attn_scalar\": 32}");
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    must(hy_config_load(config, file_with("config.cfg", OF_RUN(""))));
+    is_value("arch_options", "");
+}
+END_TEST
+
 START_TEST(a_preset_has_the_options_of_its_heads) {
     set("model", "gemma-3-1b", HY_FROM_FLAG);
     is_value("arch_options", ""); /* the class's 256 is its head size */
@@ -924,6 +967,8 @@ static Suite *config_suite(void) {
                    an_architecture_brings_what_its_models_have_unless_somebody_says_otherwise);
     tcase_add_test(tests,
                    options_of_an_architecture_follow_from_the_shape_unless_somebody_says_otherwise);
+    tcase_add_test(tests, a_model_that_has_weights_keeps_its_options);
+    tcase_add_test(tests, a_limit_of_a_cards_file_is_not_the_users);
     tcase_add_test(tests, a_preset_has_the_options_of_its_heads);
     tcase_add_test(tests, a_window_is_in_the_layers_of_the_family_unless_somebody_says_otherwise);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);

@@ -224,19 +224,40 @@ START_TEST(adapters_are_spread_once_for_all_tiles) {
 }
 END_TEST
 
-START_TEST(a_number_of_rows_without_divisors_gives_as_many_tiles_as_wanted) {
+START_TEST(tiles_of_rows_without_divisors_are_at_most_as_many_as_wanted_and_aligned) {
     static const struct {
         int64_t rows, wanted;
         int32_t tiles;
     } cases[] = {{8192, 7, 8}, {8192, 0, 1},   {24, 5, 6},         {4099, 2, 2},
-                 {8198, 3, 3}, {4099, 64, 64}, {4099, 9999, 4099}, {22, 9, 11},
-                 {23, 9, 8},   {2047, 2, 2},   {1, 5, 1}};
+                 {8198, 3, 3}, {4099, 64, 57}, {4099, 9999, 4099}, {22, 9, 11},
+                 {23, 9, 3},   {2047, 2, 2},   {1, 5, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int32_t tiles = hy_batch_divide(cases[i].rows, cases[i].wanted);
         ck_assert_msg(tiles == cases[i].tiles, "%lld rows in %lld tiles become %d",
                       (long long)cases[i].rows, (long long)cases[i].wanted, tiles);
         ck_assert_int_eq(hy_batch_divide(cases[i].rows, tiles), tiles);
     }
+    for (int64_t rows = 1; rows < 300; rows++) {
+        for (int64_t wanted = 1; wanted <= rows; wanted++) {
+            int32_t tiles = hy_batch_divide(rows, wanted);
+            ck_assert_int_eq(hy_batch_divide(rows, tiles), tiles);
+        }
+    }
+}
+END_TEST
+
+/* So that the last tile begins at a multiple of 16 bytes, which matmuls of a card need. */
+START_TEST(uneven_tiles_have_a_multiple_of_8_rows) {
+    sets_choice choice = choice_at(0);
+    sets_rig r;
+    choice.options.mlp_chunks = 4;
+    sets_open(&r, &choice);
+    int32_t rows = r.plan->size.tile_rows[HY_RANGE_MLP];
+    ck_assert_int_ne(SETS_ROWS % rows, 0);
+    ck_assert_int_eq(rows % 8, 0);
+    ck_assert_int_eq(hy_unit_tiles(hy_batch_unit(r.plan, 1), HY_RANGE_MLP),
+                     hy_batch_divide(SETS_ROWS, 4));
+    sets_close(&r);
 }
 END_TEST
 
@@ -274,7 +295,8 @@ static Suite *tiles_suite(void) {
                         SHAPES);
     tcase_add_loop_test(same, evaluation_in_tiles_gives_the_losses_of_whole_mlps, 0, SHAPES);
     tcase_add_test(same, only_a_tile_of_the_wide_activations_exists);
-    tcase_add_test(same, a_number_of_rows_without_divisors_gives_as_many_tiles_as_wanted);
+    tcase_add_test(same, uneven_tiles_have_a_multiple_of_8_rows);
+    tcase_add_test(same, tiles_of_rows_without_divisors_are_at_most_as_many_as_wanted_and_aligned);
     tcase_add_test(same, adapters_are_spread_once_for_all_tiles);
     tcase_add_test(same, an_mlp_in_fp8_cannot_run_in_tiles);
     suite_add_tcase(suite, same);

@@ -357,6 +357,39 @@ START_TEST(after_too_many_in_a_row_the_run_is_saved) {
 }
 END_TEST
 
+/* 3 chunks of 128 rows become 4, but 3 of 96 rows stay 3. */
+START_TEST(a_smaller_micro_batch_has_the_same_chunks_after_a_resume) {
+    char folder[256];
+    temp_folder(folder);
+    hy_config *config =
+        small_run(STEERED, folder,
+                  PAIRS("batch_size", "4", "grad_accum_steps", "3", "seq_len", "32", "loss_chunks",
+                        "3", "mlp_chunks", "3", "predictor", "none", "dynamic_batch", "off"));
+    hy_trainer *t;
+    double losses[4], resumed[2];
+    card.others = 0;
+    must(hy_trainer_create(config, NULL, &t));
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 4);
+    must(inside_resize(t, 3));
+    must_hold_what_is_planned(t);
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 3);
+    ck_assert_int_eq(plan_number(t, "choices.mlp_chunks"), 3);
+    next_losses(t, 2, losses);
+    must(hy_trainer_save(t));
+    next_losses(t, 2, losses + 2);
+    hy_trainer_destroy(t);
+    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &t));
+    ck_assert_int_eq(plan_number(t, "choices.batch_size"), 3);
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 3);
+    next_losses(t, 2, resumed);
+    ck_assert_mem_eq(resumed, losses + 2, sizeof resumed);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    remove_folder(folder);
+}
+END_TEST
+
 /* The rest of the machine wants more than there is: as if another program had taken it. */
 START_TEST(a_run_is_saved_before_the_system_kills_it) {
     char folder[256];
@@ -726,6 +759,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(pressure, the_first_steps_try_a_few_sizes);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);
     tcase_add_test(pressure, after_too_many_in_a_row_the_run_is_saved);
+    tcase_add_test(pressure, a_smaller_micro_batch_has_the_same_chunks_after_a_resume);
     tcase_add_loop_test(pressure, a_run_is_saved_before_the_system_kills_it, 0, 2);
     tcase_add_test(pressure, a_run_that_would_take_the_reserve_does_not_begin);
     tcase_add_test(pressure, a_plan_that_cannot_be_had_is_made_smaller);

@@ -410,11 +410,11 @@ static hy_status fill(void *user, const char *key, const char *text, unsigned li
     return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);
 }
 
-static hy_status fill_from_path(filling *f, const char *path) {
+static hy_status fill_from_path(filling *f, const char *path, hy_config_sink sink) {
     char *text;
     size_t size;
     HY_TRY(hy_file_read(path, &text, &size));
-    hy_status status = hy_config_file_read(text, size, path, fill, f);
+    hy_status status = hy_config_file_read(text, size, path, sink, f);
     free(text);
     return status;
 }
@@ -444,7 +444,7 @@ static hy_status load_preset(hy_config *config, const char *model) {
         return HY_OK;
     } else {
         HY_TRY(hy_hf_find(model, &kind, path));
-        HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model)
+        HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model, fill)
                                      : hy_config_model_read(kind, path, fill, &f));
     }
     bool has_shape = false;
@@ -477,6 +477,20 @@ static hy_status load_format(filling *f, const hy_prompt_format *format) {
     return fill_found(f, "input.chat_template", hy_chat_kind_name(format->chat), 0);
 }
 
+/* What an architecture derives for a new model (config_arch.h) comes from the run, because its
+ * weights were trained with it. */
+static hy_status fill_derived(void *user, const char *key, const char *text, unsigned line) {
+    bool is_derived = !strcmp(key, "shape.arch_options") || !strcmp(key, "shape.sliding_layers");
+    return is_derived ? fill_found(user, key, text, line) : HY_OK;
+}
+
+static hy_status load_derived(filling f, const char *run) {
+    char path[HY_PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
+    f.name = path;
+    return hy_path_exists(path) ? fill_from_path(&f, path, fill_derived) : HY_OK;
+}
+
 /* The values of an adapter's folder have a rank one below the setting that names the adapter: they
  * win over the configuration file of the run, and flags of the same command win over them. A run
  * that was started with an adapter has all values in its own file. The same holds for `run`, which
@@ -496,12 +510,14 @@ static hy_status load_start(hy_config *config, const char *adapter, const char *
         f.rank == HY_FROM_FILE - 1 && hy_config_raw_rank(config, "lora.lora_targets") > f.rank;
     bool is_gone = sets_all && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill_found, &f, &format));
-    if (format.chat == HY_CHAT_AUTO && run[0] && !config->is_of_run) {
+    HY_TRY(load_format(&f, &format));
+    if (run[0] && !config->is_of_run) {
         f.rank = hy_config_raw_rank(config, "init_from") - 1;
         snprintf(origin, sizeof origin, "run %s", run);
-        HY_TRY(hy_prompt_format_read_run(run, &format));
+        HY_TRY(load_derived(f, run));
+        if (format.chat == HY_CHAT_AUTO) HY_TRY(hy_prompt_format_read_run(run, &format));
+        HY_TRY(load_format(&f, &format));
     }
-    HY_TRY(load_format(&f, &format));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
     snprintf(config->loaded_run, HY_TEXT_MAX, "%s", run);
     return HY_OK;
@@ -519,6 +535,15 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
+/* Does a flag or a file that the user wrote set it? The file of a card or a run does not count. */
+static bool is_own_value(const hy_config *config, const char *key) {
+    size_t setting = hy_setting_index(hy_setting_find(key, NULL));
+    int rank = winning_rank(config, setting);
+    bool is_written =
+        config->is_of_run || !strncmp(value_at(config, setting, rank)->origin, "gpu/", 4);
+    return rank > HY_FROM_FILE || (rank == HY_FROM_FILE && !is_written);
+}
+
 /* Cleared first, so that equal values give equal bytes. */
 static void store_all(hy_config *config) {
     hy_settings *s = &config->settings;
@@ -529,6 +554,7 @@ static void store_all(hy_config *config) {
         hy_setting_store(hy_setting_at(i), text, s);
     }
     hy_config_adapter_resolve(config, s);
+    s->is_cpu_mem_own = s->memory.cpu_mem > 0 && is_own_value(config, "memory.cpu_mem");
     s->phases.was_ema = config->was_ema[hy_config_raw_rank(config, "phases.predictor")];
     if (is_stored(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
@@ -572,9 +598,10 @@ static hy_status resolve(hy_config *config) {
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
     const char *adapter = hy_config_raw(config, "lora.adapter"),
                *run = hy_config_raw(config, "init_from");
+    bool is_profile = strcmp(profile, config->loaded_profile) != 0;
+    if (is_profile) HY_TRY(load_profile(config, profile));
     is_other |= strcmp(adapter, config->loaded_adapter) || strcmp(run, config->loaded_run);
-    if (is_other && !config->is_own) HY_TRY(load_start(config, adapter, run));
-    if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
+    if ((is_other || is_profile) && !config->is_own) HY_TRY(load_start(config, adapter, run));
     /* Presets hold values for our own models, and profiles split the steps of our own batches. A
      * custom model uses neither. */
     if (config->is_own) {
@@ -599,7 +626,7 @@ static hy_status fill_from_card(filling *f, const char *card, bool *is_card) {
 
 static hy_status fill_from_file(hy_config *config, const char *path) {
     filling f = {.config = config, .rank = HY_FROM_FILE, .name = path};
-    if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
+    if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path, fill);
     const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
     if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
     if (!hy_path_is_dir(path)) {

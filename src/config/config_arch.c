@@ -19,12 +19,20 @@ static long number_of(const hy_config *config, const char *key) {
     return strtol(hy_config_raw(config, key), NULL, 10);
 }
 
+/* Weights keep the model that they were trained as. A file of a run sets init_from, too; older
+ * programs wrote it without options. */
+static bool has_weights(const hy_config *config) {
+    return hy_config_raw(config, "init_from")[0] ||
+           hy_config_raw_rank(config, "init_from") == HY_FROM_FILE;
+}
+
 /* Does a file or flag set the architecture, or the size of heads, of a model without weights? */
 static bool is_described(const hy_config *config) {
     static const char *const keys[] = {"shape.architecture", "shape.head_size", "shape.heads",
                                        "shape.width"};
     const char *model = hy_config_raw(config, "model");
-    if (!hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg")) return false;
+    bool is_preset = hy_builtin_text("model", model) || hy_has_ending(model, ".cfg");
+    if (!is_preset || has_weights(config)) return false;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (hy_config_raw_rank(config, keys[i]) >= HY_FROM_FILE) return true;
     return false;
@@ -64,7 +72,7 @@ const char *hy_config_arch_windows(const hy_config *config) {
     static const char longest[] = "sssssssf";
     const hy_family *family = family_of(config);
     size_t period = family ? (size_t)family->window_period : 0;
-    bool is_used = period > 0 && period < sizeof longest &&
+    bool is_used = !has_weights(config) && period > 0 && period < sizeof longest &&
                    (size_t)number_of(config, "shape.layers") >= period &&
                    number_of(config, "shape.sliding_window") > 0;
     return is_used ? longest + sizeof longest - 1 - period : NULL;

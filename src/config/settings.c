@@ -206,10 +206,11 @@ static const hy_setting table[] = {
     {INTEGER(shape.sliding_window, "--sliding-window", 0, 16777216, "0",
              "Attention window: each token attends to this many tokens, itself included; 0: to all "
              "before it.")},
-    {TEXT(shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
-          "Layers that use the window: all, or a pattern such as ssf, one letter per layer and "
-          "repeated. s: sliding window, f: full attention. A new model of Gemma or OLMo 3 has its "
-          "family's pattern unless you set it.")},
+    {TEXT(
+        shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
+        "Layers that use the window: all, or a pattern such as ssf, one letter per layer and "
+        "repeated. s: sliding window, f: full attention. With --architecture, a new model of Gemma "
+        "or OLMo 3 has its family's pattern unless you set it.")},
     {NUMBER(
         shape.init_std, "--init-std", 0, 10, "0.02",
         "Standard deviation of the initial weights; that of the output matrices of attention and "
@@ -227,8 +228,8 @@ static const hy_setting table[] = {
     {TEXT(shape.arch_options, "--arch-options",
           "a JSON object such as {\"attn_logit_softcapping\": 50}", "",
           "Options of the architecture beyond these settings, with the names that config.json uses "
-          "for them. In a new model, query_pre_attn_scalar (Gemma) is the head size and "
-          "attention_multiplier (Granite) 1 / head size unless you set them.")},
+          "for them. With --architecture, a new model has the head size as query_pre_attn_scalar "
+          "(Gemma) and 1 / head size as attention_multiplier (Granite) unless you set them.")},
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",
              "Compute budget of the run in full steps; guard passes and paired tests count too. 0: "

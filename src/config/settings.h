@@ -36,6 +36,7 @@ typedef struct hy_adapter_said {
 typedef struct hy_settings {
     hy_kept_origin kept;          /* of a run that is resumed or opened; not in the table */
     hy_adapter_said adapter_said; /* not in the table */
+    bool is_cpu_mem_own;          /* the user set cpu_mem, not the file of a card; likewise */
     /* top level */
     hy_profile profile;
     char model[HY_TEXT_MAX];     /* preset, .cfg file with a shape, or a model's files */

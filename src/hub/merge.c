@@ -69,7 +69,7 @@ hy_status hy_merge_read(void *merge, int32_t param, int64_t first, int64_t count
     hy_adapter_pieces pieces = hy_shape_adapter_pieces(m->shape, p->kind);
     if (pieces.adapted == 0) return HY_OK;
     HY_TRY(hold(m, param, hy_params_find(m->params, p->unit, hy_adapter_kind(p->kind))));
-    int64_t width = p->shape[1];
+    int64_t width = hy_param_width(p);
     for (int64_t at = first; at < first + count;) {
         int64_t row = at / width, from = at % width, some = width - from;
         if (some > first + count - at) some = first + count - at;

@@ -78,7 +78,7 @@ static hy_status see(void *context, hy_stream *stream, int32_t param, const hy_t
     while (at < c->count && c->matrices[at].param != param) at++;
     bool is_first = at == c->count;
     if (is_first) {
-        int64_t cols = c->model->engine->model->params.list[param].shape[1];
+        int64_t cols = hy_param_width(&c->model->engine->model->params.list[param]);
         watched *m = &c->matrices[c->count];
         HY_TRY(take(c, hy_tensor_2d(NULL, HY_F32, cols, cols), &m->moments));
         m->param = param;

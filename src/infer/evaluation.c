@@ -108,14 +108,16 @@ static int32_t slices_for(const hy_used_model *m, int64_t batch, int64_t tokens)
  * where the weights need room too. */
 static hy_status plan_pass(hy_engine *e, const hy_pass_spec *spec, hy_batch_options *options,
                            hy_batch_plan **plan, hy_plan_work *work) {
-    for (bool is_open = options->mlp_chunks == 0;; is_open = false) {
+    for (bool is_open = options->mlp_chunks == 0 && spec->budget;; is_open = false) {
+        options->is_sizing = is_open;
         HY_TRY(hy_batch_plan_create(e->model, e->device.backend, options, plan));
         *work = (hy_plan_work){0};
         hy_work_add(work, *plan);
         hy_work_total(work, spec, 0);
-        if (!is_open || !spec->budget || hy_plan_work_bytes(work) <= spec->budget / 2) break;
+        if (!is_open) break;
         hy_batch_plan_destroy(*plan);
-        options->mlp_chunks = options->batch * options->seq / HY_MLP_ROWS;
+        if (hy_plan_work_bytes(work) > spec->budget / 2)
+            options->mlp_chunks = options->batch * options->seq / HY_MLP_ROWS;
     }
     e->work->eval[hy_plan_index(options->dtype)] = *plan;
     return HY_OK;

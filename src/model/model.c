@@ -110,14 +110,22 @@ void hy_model_destroy(hy_model *model) {
     free(model);
 }
 
+#define TILE_ROWS 8 /* the tiles of 16-bit rows then begin at multiples of 16 bytes */
+
+/* The rows of each of so many tiles. The last tile may be shorter. */
+static int64_t rows_of_tile(int64_t rows, int64_t tiles) {
+    if (rows % tiles == 0) return rows / tiles;
+    return (int64_t)hy_tile_count(rows, tiles * TILE_ROWS) * TILE_ROWS;
+}
+
 int32_t hy_batch_divide(int64_t rows, int64_t wanted) {
     if (wanted < 1) wanted = 1;
     if (wanted > rows) wanted = rows;
     for (int64_t chunks = wanted; chunks <= 2 * wanted && chunks <= rows; chunks++) {
         if (rows % chunks == 0) return (int32_t)chunks;
     }
-    int64_t each = (rows + wanted - 1) / wanted;
-    return (int32_t)((rows + each - 1) / each);
+    int32_t tiles = hy_tile_count(rows, rows_of_tile(rows, wanted)); /* at most `wanted` */
+    return tiles < wanted ? hy_batch_divide(rows, tiles) : tiles;
 }
 
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
@@ -254,12 +262,13 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     plan->options = *options;
     int32_t rows = options->batch * options->seq;
     int32_t loss = hy_batch_chunks(model, backend, options);
-    int32_t mlp = hy_batch_divide(rows, options->mlp_chunks), mlp_rows = (rows - 1) / mlp + 1;
+    int32_t mlp = hy_batch_divide(rows, options->mlp_chunks);
+    int32_t mlp_rows = (int32_t)rows_of_tile(rows, mlp);
     plan->size = (hy_batch_size){
         .batch = options->batch,
         .seq = options->seq,
-        .tile_rows =
-            {[HY_RANGE_LOSS] = (rows - 1) / loss + 1, [HY_RANGE_MLP] = mlp > 1 ? mlp_rows : 0},
+        .tile_rows = {[HY_RANGE_LOSS] = (int32_t)rows_of_tile(rows, loss),
+                      [HY_RANGE_MLP] = mlp > 1 ? mlp_rows : 0},
         .dtype = options->dtype,
         .recompute = options->recompute,
         .fuses_gelu =

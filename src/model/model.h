@@ -165,7 +165,8 @@ static inline int32_t hy_batch_sequences(const hy_batch_plan *plan) {
 #define HY_MLP_ROWS 2048 /* of a chunk of the mlps, if the number of chunks is not given */
 
 /* How many chunks `wanted` of them become: the next divisor of `rows`, if it is at most twice as
- * many; otherwise about as many as wanted, and the last chunk is shorter. */
+ * many; otherwise at most as many as wanted, of a multiple of 8 rows, and the last chunk is shorter.
+ * The result, divided again, stays as it is. */
 int32_t hy_batch_divide(int64_t rows, int64_t wanted);
 /* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,

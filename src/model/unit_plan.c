@@ -45,8 +45,8 @@ static bool is_in_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {
 }
 
 int32_t hy_unit_tiles(const hy_unit_plan *plan, hy_range range) {
-    int32_t rows = plan->size.tile_rows[range];
-    return rows > 0 ? (plan->size.batch * plan->size.seq - 1) / rows + 1 : 1;
+    int32_t each = plan->size.tile_rows[range];
+    return each > 0 ? hy_tile_count(plan->size.batch * plan->size.seq, each) : 1;
 }
 
 int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op) {

@@ -62,9 +62,13 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
+/* Tiles of `each` rows. The last one may be shorter. */
+static inline int32_t hy_tile_count(int64_t rows, int64_t each) {
+    return (int32_t)((rows + each - 1) / each);
+}
 /* Tiles of a range; 1: it does not run in tiles. */
 int32_t hy_unit_tiles(const hy_unit_plan *plan, hy_range range);
-/* How often an op runs: once per tile, or once if it reads only weights. */
+/* How often an op runs: once per tile; HY_OP_SPREAD reads only weights and runs once. */
 int32_t hy_unit_op_tiles(const hy_unit_plan *plan, const hy_unit_op *op);
 /* The end of the ops that run together in tiles, from op `first` of a pass; if that does not run in
  * tiles, the op after it. */

@@ -95,6 +95,13 @@ static void write_group(const hy_plan *plan, group which, hy_json_writer *w) {
     }
 }
 
+hy_plan_choice hy_choice_as_run(const hy_plan_choice *choice, int64_t seq) {
+    hy_plan_choice c = *choice;
+    if (c.loss_chunks > 1) c.loss_chunks = hy_batch_divide(c.batch * seq, c.loss_chunks);
+    if (c.mlp_chunks > 1) c.mlp_chunks = hy_batch_divide(c.batch * seq, c.mlp_chunks);
+    return c;
+}
+
 void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w) {
     hy_plan plan = {.choice = *choice};
     hy_json_open_object(w, "choices");

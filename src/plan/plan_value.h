@@ -11,6 +11,10 @@
 #include "comm/team.h"
 #include "plan/request.h"
 
+/* The choice with the numbers of chunks that passes have. In a plan these are as asked for, because
+ * the batch size may change. */
+hy_plan_choice hy_choice_as_run(const hy_plan_choice *choice, int64_t seq);
+
 /* Writes the object "choices" of plan.json, with the keys of the settings. */
 void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w);
 

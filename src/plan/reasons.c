@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "plan/request.h"
+#include "plan/plan_value.h"
 
 /* Names of the classes of HY_PLAN_WEIGHTS and so on. */
 static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
@@ -222,8 +222,8 @@ hy_status hy_plan_explain(const hy_plan_problem *p, const hy_plan *plan, hy_plan
     whole.mlp_chunks = 1;
     if (p->open.loss_chunks && fewer.loss_chunks != c->loss_chunks)
         HY_TRY(explain_chunks(&s, &fewer, c->loss_chunks, "loss", "fewer chunks", "logits"));
-    if (c->mlp_chunks > 1)
-        HY_TRY(explain_chunks(&s, &whole, c->mlp_chunks, "mlps", "whole mlps", "activations"));
+    int32_t tiles = hy_choice_as_run(c, p->seq).mlp_chunks;
+    if (tiles > 1) HY_TRY(explain_chunks(&s, &whole, tiles, "mlps", "whole mlps", "activations"));
     HY_TRY(explain_streaming(&s));
     if (w->loan[1]) {
         int32_t batch = 0;

@@ -247,7 +247,8 @@ static hy_status try_batch(search *s, int32_t batch) {
     choice.accum = (int32_t)(s->problem->step_sequences / batch);
     const hy_plan_problem *p = s->problem;
     int64_t rows = (int64_t)batch * p->seq;
-    if (s->tiles_mlps) choice.mlp_chunks = hy_batch_divide(rows, rows / HY_MLP_ROWS);
+    int32_t tiles = hy_batch_divide(rows, rows / HY_MLP_ROWS);
+    if (s->tiles_mlps && tiles > choice.mlp_chunks) choice.mlp_chunks = tiles;
     memset(s->least, 0, sizeof s->least);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
         if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
@@ -328,12 +329,8 @@ static search begin_search(const hy_plan_problem *problem, hy_plan *best) {
 }
 
 /* Adds Evaluate's loan to the best plan. The loan changes the data buffers, so bytes are counted
- * again. Chunks become the number that passes have. */
+ * again. */
 static hy_status end_search(const hy_plan_problem *problem, hy_plan *best) {
-    hy_plan_choice *c = &best->choice;
-    int64_t rows = (int64_t)c->batch * problem->seq;
-    if (c->loss_chunks > 1) c->loss_chunks = hy_batch_divide(rows, c->loss_chunks);
-    if (c->mlp_chunks > 1) c->mlp_chunks = hy_batch_divide(rows, c->mlp_chunks);
     HY_TRY(hy_sizer_lend(problem->sizer, &best->choice, &best->work));
     complete(problem, best);
     return HY_OK;

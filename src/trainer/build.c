@@ -206,7 +206,8 @@ static void report_limits(const hy_trainer *t) {
     const hy_device_facts *device = &t->engine->device.backend->facts;
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
-    report_limit(t, "cpu_mem", t->settings->memory.cpu_mem, host.total, "this machine");
+    if (t->settings->is_cpu_mem_own)
+        report_limit(t, "cpu_mem", t->settings->memory.cpu_mem, host.total, "this machine");
     if (device->is_gpu)
         report_limit(t, "max_gpu_mem", t->settings->memory.max_gpu_mem, device->memory_total,
                      "this card");

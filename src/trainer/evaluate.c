@@ -124,12 +124,16 @@ hy_status hy_trainer_validate(hy_trainer *t, double *loss) {
     }
     HY_TRY(status);
     bool is_first = isnan(t->progress->best.loss) && !info.is_final;
-    if (is_first && info.tokens < FEW_TOKENS)
+    if (is_first && info.tokens < FEW_TOKENS) {
+        bool is_part = t->progress->best.sequences < t->progress->best.of;
         hy_say(
             t, HY_NOTE,
             "only %lld held-out tokens count, so the held-out loss varies by chance, and the best "
-            "checkpoint with it; --val-fraction or --val-data holds out more",
-            (long long)info.tokens);
+            "checkpoint with it; %s",
+            (long long)info.tokens,
+            is_part ? "--eval-batches 0 measures all held-out data"
+                    : "--val-fraction or --val-data holds out more");
+    }
     compare(t, comparable, info.is_final);
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);
     *loss = info.loss;

@@ -91,7 +91,8 @@ static hy_status add_places(savings *s) {
     };
     const hy_custom_side *m = s->t->provider->memory;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        bool is_callers = m && !m->types.keeps_weights && (i < 2 || (i == 2 && !m->types.sums_grads));
+        bool is_callers =
+            m && !m->types.keeps_weights && (i < 2 || (i == 2 && !m->types.sums_grads));
         if (!is_callers) HY_TRY(add_place(s, places[i].name, places[i].key, places[i].offset));
     }
     return HY_OK;

@@ -299,6 +299,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_bool(&w, "validation_due", t->schedule->is_validation_due);
     hy_json_put_bool(&w, "validation_cut", t->schedule->is_validation_cut);
     hy_json_put_bool(&w, "rest_owed", t->schedule->is_rest_owed);
+    hy_json_put_bool(&w, "is_closed", t->schedule->is_closed);
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
@@ -428,7 +429,8 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                      hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
-    /* A validation that waits for the next Predict step; older checkpoints lack it. */
+    /* A validation that waits for the next Predict step; older checkpoints lack some of these. */
+    (void)hy_json_as_bool(hy_json_get(root, "is_closed"), &t->schedule->is_closed);
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->schedule->is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->schedule->is_rest_owed);
     t->schedule->is_validation_cut = t->schedule->is_validation_due && t->schedule->is_rest_owed;

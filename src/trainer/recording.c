@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "formats/checkpoint.h"
+#include "plan/plan_value.h"
 #include "trainer/monitor_savings.h"
 #include "trainer/ranks.h"
 #include "trainer/summary.h"
@@ -120,8 +121,8 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     if (!groups)
         return hy_fail(HY_ERR_MEMORY, "not enough memory for %d groups of parameters", count);
     for (int32_t i = 0; i < count; i++) (void)hy_trainer_describe_group(t, i, &groups[i]);
-    hy_status status =
-        hy_plan_to_json(&summary, &facts, &t->engine->plan->choice, groups, count, &ranks, out);
+    hy_plan_choice choice = hy_choice_as_run(&t->engine->plan->choice, t->settings->train.seq_len);
+    hy_status status = hy_plan_to_json(&summary, &facts, &choice, groups, count, &ranks, out);
     free(groups);
     return status;
 }

@@ -1,8 +1,8 @@
 /* run_state.h: the parts of a run's state: progress, schedule, figures, status.
  *
  * A checkpoint restores hy_progress, hy_engine_progress, first_batch, and from hy_run_schedule the
- * open paired test, is_validation_due, is_validation_cut, is_rest_owed and the length of a finished
- * warm-up. The rest belongs to one session. For trainer, custom and selftest. */
+ * open paired test, is_validation_due, is_validation_cut, is_rest_owed, is_closed and the length of
+ * a finished warm-up. The rest belongs to one session. For trainer, custom and selftest. */
 #pragma once
 
 #include "base/error.h"

@@ -377,6 +377,9 @@ test_what_limits_nothing_and_a_tiny_held_out_set_are_named() {
     expect_code 0
     expect_out "cpu_mem is 900 TiB, but this machine has "
     expect_out " held-out tokens count, so the held-out loss varies by chance"
+    expect_out "; --val-fraction or --val-data holds out more"
+    run_tiny --seq-len 16 --batch-size 1 --eval-batches 2 --eval-every 2 --out none
+    expect_out "; --eval-batches 0 measures all held-out data"
     run_tiny --cpu-mem 1GiB --eval-every 2 --out none
     ! grep -E "cpu_mem|varies by chance" "$stdout" || fail "nothing is unusual"
 }
