@@ -312,7 +312,9 @@ class Optimizer(torch.optim.Optimizer):
             return self._pending
         self._must_run(loop)
         if (question := loop.question) is not None and question.todo == "loss":
-            raise StateError("an exception interrupted step(closure) at proposed weights; call step(closure) again first")
+            raise StateError(
+                "an exception interrupted step(closure) at proposed weights; call step(closure) again first"
+            )
         updates, steps = (ctypes.c_int64 * len(self._given.values))(), ctypes.c_int64()
         check(lib.hy_loop_read_updates(loop._open(), updates, ctypes.byref(steps)))
         self._pending_steps = steps.value

@@ -503,6 +503,26 @@ class Misuse(unittest.TestCase):
             self.assertEqual((layer.calls.item(), layer.last.item()), (3, 2))
             self.assertFalse(layer.calls.requires_grad)
 
+    def test_gradients_of_shared_parameters_are_copies(self):
+        class Adds(nn.Linear):
+            def forward(self, x):
+                return x + self.bias
+
+        class Shares(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(Adds(96, 96) for _ in range(2))
+                self.layers[1].bias = self.layers[0].bias
+
+            def loss(self, batch):
+                return self.layers[0](torch.arange(96.0) * self.layers[0].bias).sum()
+
+        expected = gradients(blocks.make(Shares))
+        here = blocks.InRing(blocks.make(Shares))
+        here.backward(1)
+        name = "layers.0.bias"
+        self.assertTrue(torch.equal(expected[name], here.ring.grads[here.names.index(name)]))
+
     def test_a_block_is_refused_again(self):
         outside = torch.ones(8, requires_grad=True)
 
