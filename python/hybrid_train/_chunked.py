@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+_PIECE = 1 << 24  # elements that are converted at a time
+
 
 def _loss_and_gradient(
     logits: torch.Tensor, labels: torch.Tensor, is_used: torch.Tensor, scale: Any
@@ -19,7 +21,17 @@ def _loss_and_gradient(
     loss = (total - logits.gather(1, index)).where(is_used[:, None], 0).sum()
     softmax = logits.sub_(total).exp_()
     softmax.scatter_(1, index, softmax.gather(1, index) - 1)
-    return loss, softmax.mul_(is_used[:, None] * scale)
+    return loss, softmax.mul_(torch.where(is_used, scale, 0.0)[:, None])
+
+
+def _scaled(gradient: torch.Tensor | None, factor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient times the factor, in its memory. Products are rounded once, so pieces are computed in fp32."""
+    if gradient is not None:
+        rows = max(_PIECE // max(gradient.shape[1], 1), 1)
+        for first in range(0, len(gradient), rows):
+            piece = gradient[first : first + rows]
+            piece.copy_(piece.float() * factor)
+    return gradient
 
 
 class _Loss(torch.autograd.Function):
@@ -60,7 +72,7 @@ class _Loss(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("chunked_cross_entropy has given its gradients already; compute the loss again")
         gradients, ctx.gradients = ctx.gradients, None
-        out = [None if g is None else g.mul_(factor.to(g.dtype)) for g in gradients]
+        out = [_scaled(g, factor) for g in gradients]
         return (*out, None, None, None, None, None)
 
 

@@ -302,7 +302,7 @@ class TorchParameters(Parameters):
             if now.pointer != v.pointer:
                 raise InputError(
                     f"the memory of parameter {name} has moved since the loop was created (by .data = ..., "
-                    ".to(...) or load_state_dict(assign=True)); copy values instead: p.data.copy_(...)"
+                    ".to(...) or load_state_dict(assign=True)); copy values instead: with torch.no_grad(): p.copy_(...)"
                 )
 
     def _explain_gradients(self, grads: list[Any]) -> None:

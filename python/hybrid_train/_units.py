@@ -117,6 +117,7 @@ class _Call:
     def __init__(self, units: Units, unit: Unit, function: Callable[..., Any], arguments: Any) -> None:
         self._units, self._unit, self._function = units, unit, function
         self._graph_is_known = units.is_checked(unit)
+        self._pass = units.pass_number
         leaves, self._spec = pytree.tree_flatten(arguments, is_leaf=_is_cache)
         self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         self._slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
@@ -139,7 +140,9 @@ class _Call:
         self._random = torch.get_rng_state()
         self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         self._autocast = self._units.autocast_type()
-        self._buffers = [(b, _version_of(b, name, m), b.clone()) for b, name, m in self._units.buffers_of(self._unit)]
+        self._buffers = [
+            (m, name, b, _version_of(b, name, m), _clone_of(b)) for m, name, b in self._units.buffers_of(self._unit)
+        ]
 
     def _arguments(self, tensors: Any) -> Any:
         leaves = list(self._leaves)
@@ -173,7 +176,7 @@ class _Call:
                 f"block {self._unit.name} returned a {type(hidden).__name__} with tensors in it; expected tensors, or "
                 "tuples, lists and dicts of them, so that gradients can reach them"
             )
-        self._buffers = [one for one in self._buffers if one[0]._version != one[1]]
+        self._buffers = [one for one in self._buffers if _is_changed(*one[:4])]
         self.result = leaves, spec
         out = [x for x in leaves if isinstance(x, torch.Tensor)]
         self._shapes = [x.shape for x in out]
@@ -185,24 +188,21 @@ class _Call:
     def _as_it_was(self) -> Iterator[None]:
         """The states as they were before the forward pass; at the end they are again what they are now."""
         device = self._units.device
-        now = [b.clone() for b, _, _ in self._buffers]
+        now = [(m, name, m._buffers[name], _clone_of(m._buffers[name])) for m, name, *_ in self._buffers]
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.set_rng_state(self._random)
             if self._device_random is not None:
                 torch.cuda.set_rng_state(self._device_random, device)
-            with torch.no_grad():
-                for b, _, was in self._buffers:
-                    b.copy_(was)
+            _set_buffers([(m, name, b, was) for m, name, b, _, was in self._buffers])
             try:
                 yield
             finally:
-                with torch.no_grad():
-                    for (b, _, _), value in zip(self._buffers, now):
-                        b.copy_(value)
+                _set_buffers(now)
 
     def backward(self, tensors: Any, needs: Any, grads: Any) -> list[Any]:
         """Runs the block again, adds the gradients of its parameters and returns those of its input."""
         unit = self._unit
+        self._units.must_be_in_backward(unit, self._pass)
         inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
         wanted = [x for x in inputs if x.requires_grad]
         own = len(wanted), len(wanted) + len(unit.parameters)
@@ -212,7 +212,7 @@ class _Call:
             self._units.add(unit, found[own[0] : own[1]])
         for p, g in zip(unit.borrowed, found[own[1] :]):
             if g is not None:
-                p.grad = g if p.grad is None else p.grad + g
+                p.grad = g.clone() if p.grad is None else p.grad + g  # g may be a tensor of the caller's
         rest = iter(found)
         return [next(rest) if x.requires_grad else None for x in inputs]
 
@@ -223,6 +223,7 @@ class _Call:
         self._must_be_the_same(leaves)
         if not self._graph_is_known:
             self._must_be_alone(leaves, wanted)
+            self._units.checked(self._unit)
         pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
         if not pairs:
             return [None] * len(wanted)
@@ -251,8 +252,6 @@ class _Call:
         is_same = [x.shape for x in leaves] == self._shapes
         if is_same and self._expected is not None:
             is_same = all(map(_is_close, map(_fingerprint, leaves), self._expected))
-            self._expected = None
-            self._units.checked(self._unit)
         if not is_same:
             raise InputError(
                 f"block {self._unit.name} gave another result when it was computed again for the backward pass; it must "
@@ -262,7 +261,25 @@ class _Call:
 
 def _version_of(buffer: Any, name: str, owner: Any) -> int:
     """torch counts changes of a tensor, except those of running statistics: -1 says that these will change."""
-    return -1 if owner.training and name.startswith("running_") else int(buffer._version)
+    return -1 if buffer is None or (owner.training and name.startswith("running_")) else int(buffer._version)
+
+
+def _is_changed(owner: Any, name: str, buffer: Any, version: int) -> bool:
+    """Whether a buffer is another tensor than before, or has other values."""
+    return owner._buffers[name] is not buffer or (buffer is not None and buffer._version != version)
+
+
+def _clone_of(buffer: Any) -> Any:
+    return None if buffer is None else buffer.clone()
+
+
+@torch.no_grad()
+def _set_buffers(buffers: list[tuple[Any, str, Any, Any]]) -> None:
+    """(owner, name, tensor, values)"""
+    for owner, name, buffer, values in buffers:
+        owner._buffers[name] = buffer
+        if buffer is not None:
+            buffer.copy_(values)
 
 
 def _fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -315,7 +332,11 @@ class Units:
         self._always = units[0] if not units[0].modules else None  # parameters outside of blocks
         self._store: Store | None = None
         self._is_begun = False
-        self._has_added = self._has_failed = False  # gradients of this micro-batch; and its pass ended early
+        self.pass_number = 0
+        self.check_stream: Callable[[], None] = lambda: None
+        self._has_added = False  # the library has gradients that no accepted answer covers
+        self._unfinished: set[int] = set()  # backward passes (torch's numbers) that have not ended, or failed
+        self._hooks: list[Any] = []
         self._depth = [0] * len(units)
         self._tensors: list[dict[tuple[int, ...], list[Any]]] = [{} for _ in units]
         self._was_checked: set[int] = set()
@@ -342,6 +363,8 @@ class Units:
                     )
                 self._wrapped.append((m, m.__dict__.get("forward")))
                 m.forward = self.wrapped(unit, m.forward)
+        if self._always:
+            self._hooks = [p.register_hook(lambda _: self._note_backward()) for p in self._always.parameters]
 
     def detach(self) -> None:
         """Gives the modules their own forward functions back."""
@@ -350,7 +373,9 @@ class Units:
                 del m.forward
             else:
                 m.forward = forward
-        self._wrapped, self._store = [], None
+        for hook in self._hooks:
+            hook.remove()
+        self._wrapped, self._hooks, self._store = [], [], None
 
     def unit_of(self, module: Any) -> Unit | None:
         return next((unit for unit in self.list if any(m is module for m in unit.modules)), None)
@@ -367,6 +392,7 @@ class Units:
                 position = self.reached(unit)
                 with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
                     return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+            self._must_be_whole()
             call = _Call(self, unit, function, (args, kwargs))
             with torch.autograd.graph.save_on_cpu(self.device.type == "cuda") if self.offloads else _AS_IT_IS:
                 tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
@@ -383,15 +409,59 @@ class Units:
                 "or in `with loop.using_weights():`"
             )
 
-    def begin(self) -> None:
-        """Before the passes of a micro-batch."""
-        if self._has_failed:
+    def must_be_in_backward(self, unit: Unit, pass_number: int) -> None:
+        """Before the backward pass of a call: it belongs to the pass that has begun, and its gradients are wanted."""
+        if not torch.autograd._is_checkpoint_valid():  # type: ignore[no-untyped-call]
             raise StateError(
-                "an exception ended the backward pass of this step, so a part of its gradients is missing; close the "
-                "loop, and continue from its last checkpoint with resume=True"
+                f"torch.autograd.grad or backward(inputs=...) reached block {unit.name}, which always adds the "
+                "gradients of its weights to the step; use backward() on the loss, or compute this gradient without "
+                "the block"
             )
+        if not self._is_begun or pass_number != self.pass_number:
+            raise StateError(
+                f"backward() reached block {unit.name} with a loss of an earlier pass; call backward() before the "
+                "answer, and before save, load, state_dict or using_weights"
+            )
+        self._note_backward()
+
+    def _note_backward(self) -> None:
+        """torch calls back at the end of a backward pass, but not if it fails."""
+        task = torch._C._current_graph_task_id()
+        if task not in self._unfinished:
+            self._unfinished.add(task)
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._unfinished.discard(task))
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether there are gradients that no accepted answer covers."""
+        return self._has_added or any(p.grad is not None for p in (self._always.parameters if self._always else ()))
+
+    def _must_be_whole(self) -> None:
+        """Outside of backward: refuses to add gradients to those of a backward pass that failed."""
+        if self._unfinished and torch._C._current_graph_task_id() < 0:
+            if self.has_gradients:
+                self._refuse()
+            self._unfinished.clear()
+
+    def _refuse(self) -> None:
+        raise StateError(
+            "an exception interrupted this step, but the library already has a part of its gradients; close the loop: "
+            "a module that had memory of its own then has the weights of the last finished step, and if the loop has a "
+            "folder (out=), another with resume=True continues from its last checkpoint"
+        )
+
+    def answered(self) -> None:
+        """The library has accepted an answer, or the run has ended."""
+        self._has_added = False
+
+    def begin(self, wants_gradients: bool = True) -> None:
+        """Before the passes of a micro-batch."""
+        if wants_gradients and self._has_added:
+            self._refuse()
         self.rest()
-        self._is_begun, self._has_added = True, False
+        self._unfinished.clear()
+        self._is_begun = True
+        self.pass_number += 1
         self._last, self._order = self._order or self._last, []
         if self._always:
             self._take(self._always)
@@ -400,6 +470,7 @@ class Units:
 
     def end(self) -> None:
         """After the backward pass."""
+        self._must_be_whole()
         if self._always and any(p.grad is not None for p in self._always.parameters):
             self.add(self._always, [p.grad for p in self._always.parameters])
         self.rest()
@@ -422,14 +493,11 @@ class Units:
     @contextlib.contextmanager
     def passing(self, wants_gradients: bool) -> Iterator[None]:
         """Encloses the passes of one micro-batch."""
-        self.begin()
+        self.begin(wants_gradients)
         try:
             yield
             if wants_gradients:
                 self.end()
-        except BaseException:
-            self._has_failed = self._has_added
-            raise
         finally:
             self.rest()
 
@@ -437,6 +505,7 @@ class Units:
 
     def _take(self, unit: Unit) -> set[int]:
         number = unit.number
+        self.check_stream()
         self._depth[number] += 1
         if self._depth[number] > 1:
             return {p.untyped_storage().data_ptr() for p in unit.parameters}
@@ -449,7 +518,8 @@ class Units:
         known = self._tensors[number]
         if addresses not in known:
             shapes = self.shapes[number]
-            known[addresses] = [tensor_at(a, s, self._empty.dtype, self.device) for a, s in zip(addresses, shapes)]
+            with torch.inference_mode(False):  # later passes may have a graph
+                known[addresses] = [tensor_at(a, s, self._empty.dtype, self.device) for a, s in zip(addresses, shapes)]
         for p, tensor in zip(unit.parameters, known[addresses]):
             p.data = tensor
         return set(addresses)
@@ -505,9 +575,9 @@ class Units:
     # ---- the rest
 
     def buffers_of(self, unit: Unit) -> list[tuple[Any, str, Any]]:
-        """(buffer, name, owner) of the unit's modules."""
+        """(owner, name, buffer) of the unit's modules."""
         owners = dict.fromkeys(m for one in unit.modules for m in one.modules())
-        return [(b, name, m) for m in owners for name, b in m._buffers.items() if b is not None]
+        return [(m, name, b) for m in owners for name, b in m._buffers.items()]
 
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked

@@ -23,6 +23,7 @@ from .errors import FileError, InputError, StateError
 _PIECE = 1 << 24  # elements that are converted at a time
 _SHARD = 4 << 30  # bytes of a file
 _INDEX = "model.safetensors.index.json"
+_FILES = ("model.safetensors", "model-?????-of-?????.safetensors")
 _TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -250,6 +251,11 @@ class Weights:
         seen: set[int] = set()
         for name, t in self._named():
             if name in self.came_in if self.came_in is not None else id(t) not in seen:
+                if t.dtype not in _TYPE_NAMES:
+                    raise InputError(
+                        f"{name} has type {t.dtype}, which cannot be written; expected {', '.join(_TYPES)} (a buffer "
+                        "with persistent=False is not written)"
+                    )
                 named[name] = t
                 seen.add(id(t))
         shards: list[list[str]] = [[]]
@@ -270,21 +276,26 @@ class Weights:
         files = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
         if count == 1:
             files = ["model.safetensors"]
+        weight_map = {name: file for file, names in zip(files, shards) for name in names}
+        size = sum(self._shape_of(t).numel() * t.dtype.itemsize for t in named.values())
+        index = {"metadata": {"total_size": size}, "weight_map": weight_map}
         try:
             for file, names in zip(files, shards):
                 kinds = [(name, self._shape_of(named[name]), named[name].dtype) for name in names]
                 _write_file(folder / f"{file}.partial", kinds, (self._value(named[name]) for name in names))
-            for old in [*folder.glob("model*.safetensors"), folder / _INDEX]:
-                old.unlink(missing_ok=True)
+            if count > 1:
+                (folder / f"{_INDEX}.partial").write_text(json.dumps(index, indent=2) + "\n")
+                files.append(_INDEX)
             for file in files:
                 os.replace(folder / f"{file}.partial", folder / file)
+            for old in (folder / _INDEX, *(one for pattern in _FILES for one in folder.glob(pattern))):
+                if old.name not in files:
+                    old.unlink(missing_ok=True)
         except OSError as error:
             raise FileError(f"the weights cannot be written to {folder}: {error}") from error
-        if count > 1:
-            weight_map = {name: file for file, names in zip(files, shards) for name in names}
-            size = sum(self._shape_of(t).numel() * t.dtype.itemsize for t in named.values())
-            index = {"metadata": {"total_size": size}, "weight_map": weight_map}
-            (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+        finally:
+            for file in files:
+                (folder / f"{file}.partial").unlink(missing_ok=True)
 
     def read_all(self) -> list[torch.Tensor | None]:
         """The trained weights for `give_back`; None for parameters that had no memory of their own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -205,6 +206,8 @@ class Loop:
         try:
             self._ask()  # the weights exist with the first question
             module.attach(self._handle)
+            if self._stream_of is not None:
+                module.units.check_stream = functools.partial(must_be_current, self._stream, self._stream_of)
             module.units.offloads = self.config.get("activations_place") == "pinned"
         except BaseException:
             self.close()
@@ -219,8 +222,8 @@ class Loop:
             ctypes.byref(handle),
         )
         # All that the library has pointers to lives as long as its loop.
-        keep = (self._parameters, self._observer, self._state, self._module)
-        self._finalizer = weakref.finalize(self, _destroy, handle, keep, self._in_turn, os.getpid())
+        keep = (self._parameters, self._observer, self._state)
+        self._finalizer = weakref.finalize(self, _destroy, handle, keep, self._module, self._in_turn, os.getpid())
         try:
             self._finish(status)
         except BaseException:
@@ -268,6 +271,8 @@ class Loop:
             self._handle, packed, number, tokens, self._question, self._question_size, info, _INFO_SIZE
         )
         self._is_asked = status == _abi.HY_OK
+        if self._module and self._is_asked:
+            self._module.units.answered()
         self._finish(status)
 
     @property
@@ -498,6 +503,7 @@ class Loop:
             self._is_asked = self._is_shown = False
             if self._module:
                 self._module.units.rest()
+                self._module.units.answered()
             self._finish(lib.hy_loop_stop(handle))
 
     def close(self) -> None:
@@ -541,10 +547,16 @@ class Loop:
         """Nothing is held in here, because the library reads or writes all weights."""
         was_begun = self._module is not None and self._module.units.is_begun
         if self._module and was_begun:
+            if self._module.units.has_gradients:
+                raise StateError(
+                    "this call would lose the gradients that backward() has computed; call loop.answer(loss) before it"
+                )
             self._module.units.rest()
-        yield
-        if was_begun:
-            self._begin_passes()
+        try:
+            yield
+        finally:
+            if was_begun and self._is_asked and self._handle is not None:
+                self._begin_passes()
 
     @contextlib.contextmanager
     def using_weights(self) -> Iterator[None]:
@@ -554,7 +566,7 @@ class Loop:
             self._ask()
         import torch
 
-        with module.passing(False), torch.no_grad():
+        with self._without_passes(), module.passing(False), torch.no_grad():
             yield
 
     def load(self, folder: str | os.PathLike[str]) -> None:
@@ -632,10 +644,12 @@ def _nothing() -> None:
     pass
 
 
-def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: InTurn | None, made_in: int) -> None:
+def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | None, made_in: int) -> None:
     if in_turn:
         in_turn.remove()
     # A child of fork has the memory but not the thread of the run.
     if os.getpid() == made_in:
+        if module and module.units.is_begun:
+            module.units.rest()
         lib.hy_loop_destroy(handle)
     del keep

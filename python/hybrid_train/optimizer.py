@@ -16,7 +16,7 @@ from ._library import check, lib, sized
 from ._observer import OnMessage
 from ._parameters import Given, TorchParameters
 from .config import Config, ConfigValue
-from .errors import InputError
+from .errors import InputError, StateError
 from .loop import Loop
 from .ranks import find_rank
 
@@ -119,7 +119,12 @@ class Optimizer(torch.optim.Optimizer):
             self._keys.update(beta1=betas[0], beta2=betas[1])
         self._keys.update(adam_eps=eps, schedule="constant", lr_warmup_steps=0, divergence_factor=0)
         self._keys.update(self._prediction(steps))
-        Config(**self._keys)  # refuses unknown keys and values now
+        plain = Config(**self._keys)  # refuses unknown keys and values now
+        # Values that groups of other optimizers may have, though ours has none in its groups.
+        self._common = {"betas": (plain.get("beta1"), plain.get("beta2")), **self._fixed}
+        momentum = {"sgd": "momentum", "muon": "muon_momentum"}.get(optimizer)
+        if momentum:
+            self._common["momentum"] = plain.get(momentum)
         if hasattr(params, "named_parameters"):
             params = params.named_parameters()
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **self._fixed})
@@ -148,7 +153,7 @@ class Optimizer(torch.optim.Optimizer):
     def _check_group(self, number: int) -> tuple[float, float]:
         """Checks the values of a group, and returns its learning rate and decay."""
         group = self.param_groups[number]
-        for key, value in self._fixed.items():
+        for key, value in self._common.items():
             given = group.get(key, value)
             if (tuple(given) if isinstance(value, tuple) else given) != value:
                 raise InputError(
@@ -241,6 +246,10 @@ class Optimizer(torch.optim.Optimizer):
         is called again for the same batch with proposed weights, and its losses decide whether they are kept.
         """
         loss = None
+        if self._loop is not None:
+            self._must_run(self._loop)
+            if self._predicts and closure is not None:
+                self._judge(self._loop, closure)  # an exception may have interrupted it
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -261,6 +270,13 @@ class Optimizer(torch.optim.Optimizer):
         if self._predicts:
             self._judge(loop, closure)
         return loss
+
+    def _must_run(self, loop: Loop) -> None:
+        if loop.is_over:
+            raise StateError(
+                "the optimizer has ended, because too many steps in a row had gradients that are not finite; continue "
+                "with load_state_dict of a state that was saved before"
+            )
 
     def _judge(self, loop: Loop, closure: Any) -> None:
         """Answers questions of the guard. There is one batch, so a pass over several has its loss for each."""
@@ -294,6 +310,11 @@ class Optimizer(torch.optim.Optimizer):
         loop = self._loop
         if loop is None:
             return self._pending
+        self._must_run(loop)
+        if (question := loop.question) is not None and question.todo == "loss":
+            raise StateError(
+                "an exception interrupted step(closure) at proposed weights; call step(closure) again first"
+            )
         updates, steps = (ctypes.c_int64 * len(self._given.values))(), ctypes.c_int64()
         check(lib.hy_loop_read_updates(loop._open(), updates, ctypes.byref(steps)))
         self._pending_steps = steps.value
@@ -335,9 +356,9 @@ class Optimizer(torch.optim.Optimizer):
             updates[i] = int(state.get("step", 0))
             for index, array in self._arrays(loop, i):
                 key = self._key(array)
-                if key in state:
+                if state.get(key) is not None:
                     self._put(loop, i, index, array, state[key])
-                elif key != "master":  # torch's optimizers have none: it begins as a copy of the weights
+                elif key not in state and key != "master":  # torch's have no master: it begins as a copy of the weights
                     have = ", ".join(state)
                     raise InputError(f"the state of parameter {self._given.names[i]} has no {key}; it has {have}")
         check(lib.hy_loop_write_updates(loop._open(), updates, max(self._pending_steps, *updates)))

@@ -259,6 +259,7 @@ class InRing:
             loss = self.module.loss(batch)
             loss.backward()
         self.ring.wants_gradients = False
+        self.units.answered()
         assert not self.ring.held, self.ring.held
         return loss.item()
 

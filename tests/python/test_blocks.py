@@ -360,6 +360,196 @@ class Refusals(unittest.TestCase):
 
 
 @needs_torch
+class Misuse(unittest.TestCase):
+    """Mistakes that would give other gradients than those of the loss."""
+
+    def loop(self, module, **keys):
+        loop = ht.Loop(module, blocks=True, steps=9, lr=3e-3, **blocks.PLAIN, **keys)
+        self.addCleanup(loop.close)
+        return loop
+
+    def test_autograd_grad_in_a_loss_function_is_refused(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+
+        def penalized(batch):
+            x = torch.randn(8, 24, requires_grad=True)
+            (slope,) = torch.autograd.grad(module(x).sum(), x)
+            return module.loss(batch) + slope.square().mean()
+
+        with self.assertRaisesRegex(ht.StateError, r"torch.autograd.grad .* reached block layers.2"):
+            loop.step(penalized)
+        self.assertEqual(loop.step(module.loss).step, 1)  # nothing was added
+
+    def test_gradients_are_not_lost_between_backward_and_answer(self):
+        def using():
+            with loop.using_weights():
+                pass
+
+        module = blocks.make(blocks.Mlp)
+        loop, losses = self.loop(module), []
+        for step in loop:
+            using()
+            loop.state_dict()  # both are allowed before a pass
+            loss = module.loss(step.batch)
+            loss.backward()
+            for call in (using, loop.save, loop.state_dict, lambda: loop.save_pretrained("x"), lambda: loop.load("x")):
+                with self.assertRaisesRegex(ht.StateError, "would lose the gradients"):
+                    call()
+            loop.answer(loss)
+            losses.append(loss.item())
+        self.assertEqual(losses, blocks.trained(blocks.Mlp, steps=9)[0])
+
+    def test_a_failed_call_leaves_the_question_open(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        self.assertEqual(loop.question.todo, "gradients")
+        with self.assertRaises(ht.FileError):
+            loop.load("nowhere")
+        with self.assertRaises(ZeroDivisionError), loop.using_weights():
+            raise ZeroDivisionError
+        loss = module.loss(0)
+        loss.backward()
+        loop.answer(loss)
+        self.assertEqual(loop.last.step, 1)
+
+    def test_a_backward_pass_that_failed_is_not_repeated(self):
+        def fail(g):
+            raise MemoryError
+
+        for early in (False, True):  # whether gradients were computed before the exception
+            with self.subTest(early=early):
+                module = blocks.make(layers(lambda: nn.Linear(8, 8)))
+                loop = self.loop(module)
+                self.assertEqual(loop.question.todo, "gradients")
+                x = torch.randn(4, 24, requires_grad=True)
+                hooked = module.enter(x)
+                hooked.register_hook(fail)
+                loss = module.loss(0) if early else module.head(module.layers[0](hooked)).sum()
+                if early:
+                    loss.register_hook(fail)
+                with self.assertRaises(MemoryError):
+                    loss.backward()
+                if early:
+                    loss = module.loss(0)
+                    loss.backward()
+                    loop.answer(loss)
+                    continue
+                with self.assertRaisesRegex(ht.StateError, "a part of its gradients"):
+                    module.loss(0)
+                with self.assertRaisesRegex(ht.StateError, "a part of its gradients"):
+                    loop.answer(1.0)
+
+    def test_an_answer_that_was_refused_may_be_given_again(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        for step in loop:
+            loss = module.loss(step.batch)
+            loss.backward()
+            with self.assertRaisesRegex(ht.InputError, "expected a scalar"):
+                loop.answer(torch.ones(2))
+            with self.assertRaisesRegex(ht.StateError, "a part of its gradients"):
+                self.assertIsNone(loop.question)
+            loop.answer(loss)
+            break
+        self.assertEqual(loop.last.step, 1)
+
+    def test_a_graph_of_an_earlier_pass_is_refused(self):
+        module, kept = blocks.make(blocks.Mlp), []
+        loop = self.loop(module)
+
+        def keeps(batch):
+            kept.append(module.loss(batch))
+            return module.loss(batch)
+
+        loop.step(keeps)
+        with self.assertRaisesRegex(ht.StateError, "block layers.2 with a loss of an earlier pass"):
+            loop.step(lambda batch: module.loss(batch) + kept[0])
+
+    def test_another_stream_is_refused(self):
+        def refuse():
+            raise ht.StateError("another stream")
+
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        loop._module.units.check_stream = refuse
+        with self.assertRaisesRegex(ht.StateError, "another stream"):
+            loop.step(module.loss)
+
+    def test_weights_that_were_first_used_in_inference_mode(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        with torch.inference_mode(), loop.using_weights():
+            module.loss(99)
+        losses = [loop.step(module.loss).loss for _ in range(9)]
+        self.assertEqual(losses, blocks.trained(blocks.Mlp, steps=9)[0])
+
+    def test_buffers_that_are_replaced_change_once(self):
+        class Counts(nn.Linear):
+            def __init__(self):
+                super().__init__(8, 8)
+                self.register_buffer("calls", torch.zeros(1))
+                self.register_buffer("last", None)
+
+            def forward(self, x):
+                self.calls = self.calls + 1
+                self.last = torch.zeros(1) if self.last is None else self.last + 1
+                return super().forward(x)
+
+        here = blocks.InRing(blocks.make(layers(Counts)))
+        for batch in range(3):
+            here.backward(batch)
+        for layer in here.module.layers:
+            self.assertEqual((layer.calls.item(), layer.last.item()), (3, 2))
+            self.assertFalse(layer.calls.requires_grad)
+
+    def test_gradients_of_shared_parameters_are_copies(self):
+        class Adds(nn.Linear):
+            def forward(self, x):
+                return x + self.bias
+
+        class Shares(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(Adds(96, 96) for _ in range(2))
+                self.layers[1].bias = self.layers[0].bias
+
+            def loss(self, batch):
+                return self.layers[0](torch.arange(96.0) * self.layers[0].bias).sum()
+
+        expected = gradients(blocks.make(Shares))
+        here = blocks.InRing(blocks.make(Shares))
+        here.backward(1)
+        name = "layers.0.bias"
+        self.assertTrue(torch.equal(expected[name], here.ring.grads[here.names.index(name)]))
+
+    def test_a_block_is_refused_again(self):
+        outside = torch.ones(8, requires_grad=True)
+
+        class Finds(nn.Linear):
+            def forward(self, x):
+                return super().forward(x) * outside
+
+        here = blocks.InRing(blocks.make(layers(lambda: Finds(8, 8))))
+        for _ in range(2):
+            with self.assertRaisesRegex(ht.InputError, "layers.1 uses a tensor"):
+                here.backward(0)
+            here.units.answered()  # as if nothing had been added
+
+    def test_a_loop_may_be_dropped_in_a_pass(self):
+        module = blocks.make(blocks.Mlp)
+        loop = ht.Loop(module, blocks=True, steps=9, lr=1e-3, **blocks.PLAIN)
+        self.assertEqual(loop.question.todo, "gradients")
+        held = [p for p in module.parameters() if p.numel()]
+        self.assertTrue(held)
+        del loop
+        gc.collect()
+        self.assertEqual([p.numel() for p in held], [0] * len(held))
+        with self.assertRaisesRegex(ht.StateError, "the library has its weights"):
+            module.body(torch.randn(2, 24))
+
+
+@needs_torch
 class Files(InFolder):
     def on_meta(self, kind):
         with torch.device("meta"):
@@ -409,6 +599,26 @@ class Files(InFolder):
             self.assertGreater(len(list((self.folder / "many").glob("model-*-of-*.safetensors"))), 3)
             loop.load("many")
             self.assertTrue(all(torch.equal(state[name], t) for name, t in loop.state_dict().items()))
+
+    def test_other_files_of_the_folder_stay(self):
+        module = blocks.make(blocks.Mlp)
+        folder = self.folder / "mine"
+        folder.mkdir()
+        for name in ("model_old.safetensors", "model-ema.safetensors", "model-00001-of-00002.safetensors"):
+            (folder / name).write_text("x")
+        (folder / "model.safetensors.index.json").write_text("{}")
+        with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("mine")
+        expected = ["model-ema.safetensors", "model.safetensors", "model_old.safetensors"]
+        self.assertEqual(sorted(one.name for one in folder.iterdir()), expected)
+
+    def test_buffers_without_a_type_in_safetensors_are_refused_by_name(self):
+        module = blocks.make(blocks.Mlp)
+        module.register_buffer("turns", torch.zeros(3, dtype=torch.complex64))
+        with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, "turns has type torch.complex64"):
+                loop.save_pretrained("mine")
+        self.assertFalse((self.folder / "mine").exists())
 
     def test_a_resumed_run_has_the_same_bits(self):
         def train(steps_now, kind):
@@ -555,6 +765,24 @@ class Chunks(unittest.TestCase):
                     self.assertLess((a - b).abs().max().item(), 1e-5)
         with torch.no_grad():
             self.assertFalse(ht.chunked_cross_entropy(hidden, weight, labels).requires_grad)
+
+    def test_without_labels_gradients_are_zero(self):
+        hidden, weight = torch.randn(4, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)
+        loss = ht.chunked_cross_entropy(hidden, weight, torch.full((4,), -100))
+        self.assertTrue(loss.isnan())
+        for g in torch.autograd.grad(loss, (hidden, weight)):
+            self.assertEqual(g.abs().max().item(), 0)
+
+    def test_a_factor_is_not_rounded_to_16_bits(self):
+        torch.manual_seed(0)
+        hidden, weight = (torch.randn(n, 64).bfloat16().requires_grad_() for n in (32, 100))
+        labels, factor = torch.randint(100, (32,)), 1 + 2**-9 + 2**-10  # between two numbers of bf16
+        grads = []
+        for scale in (1.0, factor):
+            loss = ht.chunked_cross_entropy(hidden, weight, labels, reduction="sum")
+            grads.append(torch.autograd.grad(loss * scale, (hidden, weight)))
+        for plain, scaled in zip(*grads):
+            self.assertTrue(torch.equal((plain.float() * factor).bfloat16(), scaled))
 
     def test_wrong_arguments_are_refused(self):
         hidden, weight, labels = torch.randn(4, 8), torch.randn(30, 8), torch.zeros(4, dtype=torch.long)

@@ -227,6 +227,17 @@ class State(InFolder):
         for losses in (train(there, to_torch, 10, 30), train(here, from_torch, 10, 30)):
             self.assertLess(max(abs(a - b) for a, b in zip(losses, expected)), 1e-5)
 
+    def test_torchs_sgd_before_its_first_momentum(self):
+        module = make()
+        theirs = torch.optim.SGD(module.parameters(), lr=1e-2, momentum=0.9)
+        train(module, theirs, 0, 1)
+        state = theirs.state_dict()
+        for one in state["state"].values():
+            one["momentum_buffer"] = None
+        ours = ht.Optimizer(module.parameters(), lr=1e-2, optimizer="sgd")
+        ours.load_state_dict(state)
+        train(module, ours, 1, 3)
+
     def test_a_refused_state_changes_nothing(self):
         module, other = make(), torch.nn.Linear(3, 3)
         optimizer = ht.Optimizer(module.parameters(), lr=3e-3)
@@ -280,6 +291,30 @@ class Jumps(InFolder):
         summary = optimizer.loop.summary()
         self.assertGreater(summary.moves, 0)
 
+    def test_an_exception_while_a_jump_is_judged_does_not_end_training(self):
+        module, fails = make(), [0]
+        optimizer = ht.Optimizer(
+            module.parameters(), lr=3e-3, predictor="outer", steps=80, confidence_threshold=0, predict_from=0
+        )
+
+        def closure():
+            if optimizer.loop is not None and optimizer.loop.question.todo == "loss" and fails[0] < 3:
+                fails[0] += 1
+                raise ZeroDivisionError
+            optimizer.zero_grad()
+            loss = loss_of(module, 1)
+            loss.backward()
+            return loss
+
+        for _ in range(100):
+            try:
+                optimizer.step(closure)
+            except ZeroDivisionError:
+                with self.assertRaisesRegex(ht.StateError, "interrupted step"):
+                    optimizer.state_dict()
+        self.assertEqual(fails, [3])
+        self.assertGreater(optimizer.loop.summary().moves, 0)
+
     def test_prediction_without_a_loss_or_steps_is_refused(self):
         module = make()
         with self.assertRaisesRegex(ht.InputError, "steps="):
@@ -316,6 +351,19 @@ class Refusals(InFolder):
             with self.assertRaisesRegex(ht.InputError, "rank 1 of 4"):
                 ht.Optimizer(module.parameters())
 
+    def test_values_of_a_group_that_all_groups_share(self):
+        for name, key, value in (
+            ("lion", "betas", (0.5, 0.6)),
+            ("muon", "betas", (0.5, 0.6)),
+            ("adafactor", "betas", (0.5, 0.6)),
+            ("sgd", "momentum", 0.5),
+            ("muon", "momentum", 0.5),
+        ):
+            groups = [{"params": make().parameters(), key: value}]
+            with self.assertRaisesRegex(ht.InputError, f"group 0 has {key}="):
+                ht.Optimizer(groups, lr=1e-3, optimizer=name)
+        ht.Optimizer([{"params": make().parameters(), "momentum": 0.9}], lr=1e-3, optimizer="sgd")
+
     def test_a_scheduler_that_changes_betas_is_refused(self):
         module = make()
         optimizer = ht.Optimizer(module.named_parameters(), lr=1e-3)
@@ -329,12 +377,17 @@ class Refusals(InFolder):
         module = make()
         optimizer = ht.Optimizer(module.parameters(), lr=1e-3)
         train(module, optimizer, 0, 2)
-        before = bits(module)
+        before, state = bits(module), optimizer.state_dict()
         with self.assertRaises(ht.NumericError):
             for _ in range(21):
                 module[0].weight.grad.fill_(float("nan"))
                 optimizer.step()
                 self.assertEqual(bits(module), before)
+        for call in (optimizer.state_dict, optimizer.step):
+            with self.assertRaisesRegex(ht.StateError, "has ended.*not finite.*load_state_dict"):
+                call()
+        optimizer.load_state_dict(state)
+        train(module, optimizer, 2, 3)
 
     def test_steps_without_any_gradient_do_nothing(self):
         module = make()
