@@ -382,10 +382,11 @@ static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *
         show_way(terminal, plans, (hy_cli_way)w, command);
         free(command);
     }
-    fprintf(terminal->out,
-            "  This is a selection, %zu of %zu presets (--list-models). \"--plan --model NAME\" gives "
-            "reasons.\n",
-            plans->count, plans->presets);
+    fprintf(
+        terminal->out,
+        "  This is a selection, %zu of %zu presets (--list-models). \"--plan --model NAME\" gives "
+        "reasons.\n",
+        plans->count, plans->presets);
 }
 
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options *options,
