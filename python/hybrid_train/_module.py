@@ -19,6 +19,16 @@ from .errors import DeviceError
 
 def device_for(said: str, module: Any) -> str:
     """The device of the passes: the chosen one, or that of the module, or a card if there is one."""
+    device = _chosen(said, module)
+    if device.startswith("cuda:") and torch.cuda.is_available() and int(device[5:]) != torch.cuda.current_device():
+        raise DeviceError(
+            f"the device is {device}, but torch's current one is cuda:{torch.cuda.current_device()}; call "
+            f"torch.cuda.set_device({device[5:]}) first"
+        )
+    return device
+
+
+def _chosen(said: str, module: Any) -> str:
     if said not in ("auto", "cuda"):
         return said
     cards = [p.device for p in module.parameters() if p.device.type == "cuda"]
