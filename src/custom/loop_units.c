@@ -4,14 +4,19 @@
  * waits for an answer. */
 #include "custom/loop.h"
 
-static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
+static hy_status enter_kept(hy_loop *loop, const char *call) {
     HY_TRY(hy_loop_enter(loop, call, false));
+    if (loop->custom.side.unit_of) return HY_OK;
+    return hy_loop_leave(
+        loop,
+        hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call));
+}
+
+static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
+    HY_TRY(enter_kept(loop, call));
     const hy_custom_side *side = &loop->custom.side;
     hy_status status = HY_OK;
-    if (!side->unit_of) {
-        status =
-            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
-    } else if (loop->is_over) {
+    if (loop->is_over) {
         status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
     } else if (loop->is_broken) {
         status = hy_fail(HY_ERR_STATE,
@@ -87,16 +92,9 @@ hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, voi
 static hy_status enter_parameter(hy_loop *loop, const char *call, int32_t parameter,
                                  const void *memory) {
     HY_FAIL_IF(!memory, HY_ERR_INPUT, "%s needs memory for the weights; it is NULL", call);
-    HY_TRY(hy_loop_enter(loop, call, false));
-    const hy_custom_side *side = &loop->custom.side;
-    hy_status status = HY_OK;
-    if (!side->unit_of) {
-        status =
-            hy_fail(HY_ERR_STATE, "%s is for loops with units (unit_of); this one has none", call);
-    } else if (parameter < 0 || parameter >= side->count) {
-        status = hy_loop_no_parameter(loop, parameter);
-    }
-    return status == HY_OK ? HY_OK : hy_loop_leave(loop, status);
+    HY_TRY(enter_kept(loop, call));
+    if (parameter >= 0 && parameter < loop->custom.side.count) return HY_OK;
+    return hy_loop_leave(loop, hy_loop_no_parameter(loop, parameter));
 }
 
 static hy_status check_range(const hy_loop *loop, int32_t parameter, int64_t first, int64_t count) {

@@ -197,21 +197,28 @@ hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype) {
 
 /* ---- sums of gradients ----------------------------------------------------------------------- */
 
-/* Writes a caller's gradients of a parameter to a row, or adds them to its values. */
-static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const *at, double scale,
-                         bool is_first) {
+hy_status hy_custom_add_one(hy_engine *e, hy_store *sums, int32_t param, void *from, double scale,
+                            bool is_first) {
+    int32_t item = hy_store_item_of(sums, param);
+    hy_tensor sum = hy_store_tensor(sums, item, hy_store_device(sums, item));
+    hy_op_call call = {.kind = HY_OP_FILL};
+    call.t[HY_FILL_DST] = sum;
+    if (!from && !is_first) return HY_OK;
+    if (!from) return e->device.backend->enqueue(e->device.compute, &call);
+    call = (hy_op_call){.kind = HY_OP_COMBINE};
+    call.t[HY_COMBINE_OUT] = sum;
+    call.t[HY_COMBINE_X0] =
+        hy_tensor_1d(from, e->custom->types.grads, e->model->params.list[param].count);
+    call.attr.combine.coefficient[0] = (float)scale;
+    if (!is_first) call.t[HY_COMBINE_X1] = sum;
+    call.attr.combine.coefficient[1] = 1;
+    return e->device.backend->enqueue(e->device.compute, &call);
+}
+
+/* The address of an entry of the model's list in a caller's memory of gradients. */
+static void *grads_at(const hy_engine *e, int32_t param, void *const *at) {
     const hy_param *p = &e->model->params.list[param];
-    hy_dtype theirs = e->custom->types.grads;
-    char *from = (char *)at[p->whole] + hy_dtype_bytes(theirs, p->part_at);
-    int32_t item = hy_store_item_of(to, param);
-    hy_tensor sum = hy_store_tensor(to, item, hy_store_device(to, item));
-    hy_op_call add = {.kind = HY_OP_COMBINE};
-    add.t[HY_COMBINE_OUT] = sum;
-    add.t[HY_COMBINE_X0] = hy_tensor_1d(from, theirs, p->count);
-    add.attr.combine.coefficient[0] = (float)scale;
-    if (!is_first) add.t[HY_COMBINE_X1] = sum;
-    add.attr.combine.coefficient[1] = 1;
-    return e->device.backend->enqueue(e->device.compute, &add);
+    return (char *)at[p->whole] + hy_dtype_bytes(e->custom->types.grads, p->part_at);
 }
 
 /* With several ranks, the unit's reduce-scatter begins, as after a pass of our own model. */
@@ -222,7 +229,8 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
     HY_TRY(is_first ? hy_store_get_new(to, e->device.compute, unit)
                     : hy_store_get(to, e->device.compute, unit));
     for (; *param < params->count && params->list[*param].unit == unit; ++*param) {
-        if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
+        if (status != HY_OK) continue;
+        status = hy_custom_add_one(e, to, *param, grads_at(e, *param, at), scale, is_first);
     }
     bool is_given = status == HY_OK && hy_engine_exchanges(e);
     if (is_given) status = hy_grads_reduce(e, e->device.compute, unit);

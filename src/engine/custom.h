@@ -80,6 +80,10 @@ hy_status hy_custom_show(hy_engine *e, hy_shown shown);
  * if there is no such snapshot. hy_custom_return_snapshot frees it. */
 hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept);
 hy_status hy_custom_return_snapshot(hy_engine *e, hy_arena *kept);
+/* Writes `scale` times the gradients of one entry of the model's list to its sum, or adds them.
+ * from: NULL for zero. The unit of `sums` is held. */
+hy_status hy_custom_add_one(hy_engine *e, hy_store *sums, int32_t param, void *from, double scale,
+                            bool is_first);
 /* Adds the gradients at `at` (one address for each parameter, in the custom model's type), times
  * `scale`, to the sums of the step. With several ranks they are summed over all ranks; every rank
  * makes the same number of calls. is_first, is_last: of the step. */

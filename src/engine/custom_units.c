@@ -77,25 +77,6 @@ static hy_status add_norm(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
-/* Writes a parameter's gradients times `scale` to the sum, or adds them. from: NULL for zero. */
-static hy_status add_one(hy_engine *e, hy_store *sums, int32_t param, void *from, double scale,
-                         bool is_first) {
-    int32_t item = hy_store_item_of(sums, param);
-    hy_tensor sum = hy_store_tensor(sums, item, hy_store_device(sums, item));
-    hy_op_call call = {.kind = HY_OP_FILL};
-    call.t[HY_FILL_DST] = sum;
-    if (!from && !is_first) return HY_OK;
-    if (!from) return e->device.backend->enqueue(e->device.compute, &call);
-    call = (hy_op_call){.kind = HY_OP_COMBINE};
-    call.t[HY_COMBINE_OUT] = sum;
-    call.t[HY_COMBINE_X0] =
-        hy_tensor_1d(from, e->custom->types.grads, e->model->params.list[param].count);
-    call.attr.combine.coefficient[0] = (float)scale;
-    if (!is_first) call.t[HY_COMBINE_X1] = sum;
-    call.attr.combine.coefficient[1] = 1;
-    return e->device.backend->enqueue(e->device.compute, &call);
-}
-
 static hy_status add_all(hy_engine *e, int32_t unit, void *const *grads, double scale) {
     hy_store *sums = hy_store_of(e, HY_ROW_GRADS);
     bool is_first = !e->custom->has_grads[unit];
@@ -105,7 +86,7 @@ static hy_status add_all(hy_engine *e, int32_t unit, void *const *grads, double 
     HY_TRY(is_first ? hy_store_get_new(sums, e->device.compute, unit)
                     : hy_store_get(sums, e->device.compute, unit));
     for (int32_t i = first_of(e, unit), k = 0; status == HY_OK && is_in(e, i, unit); i++, k++) {
-        status = add_one(e, sums, i, grads ? grads[k] : NULL, scale, is_first);
+        status = hy_custom_add_one(e, sums, i, grads ? grads[k] : NULL, scale, is_first);
     }
     hy_status released = hy_store_release_changed(sums, e->device.compute, unit);
     HY_TRY(status);
