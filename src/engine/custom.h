@@ -4,7 +4,7 @@
  * the engine does. src/custom asks the caller for losses and gradients. */
 #pragma once
 
-#include "memory/arena.h"
+#include "memory/store.h"
 #include "model/param_list.h"
 #include "plan/choose_types.h"
 
