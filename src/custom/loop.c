@@ -118,7 +118,7 @@ static void give_back(hy_loop *loop) {
     pthread_cond_destroy(&loop->turned);
     pthread_mutex_destroy(&loop->lock);
     hy_custom_provider_fini(&loop->custom);
-    free(loop->holds);
+    free(loop->units.holds);
     free(loop->last);
     free(loop);
 }
@@ -173,8 +173,8 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     }
     if (loop->custom.unit_of && !loop->is_over) { /* the run has checked the list */
         int32_t units = loop->trainer->engine->model->params.units;
-        loop->holds = calloc((size_t)units, sizeof *loop->holds);
-        status = loop->holds ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+        loop->units.holds = calloc((size_t)units, sizeof *loop->units.holds);
+        status = loop->units.holds ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     }
     pthread_mutex_lock(&alive_lock);
     loop->next = alive;
@@ -212,15 +212,15 @@ hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
 
 /* Before an answer: all units were released, and their gradients are of this many targets. */
 static hy_status check_units(const hy_loop *loop, int64_t tokens) {
-    HY_FAIL_IF(loop->is_broken, HY_ERR_STATE,
+    HY_FAIL_IF(loop->units.is_broken, HY_ERR_STATE,
                "an answer was given after a unit could not be used, so gradients are missing; stop "
                "the loop, and resume it from its last checkpoint");
-    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
+    HY_FAIL_IF(loop->units.held > 0, HY_ERR_STATE,
                "an answer was given while %d unit(s) are held; release them before",
-               (int)loop->held);
-    HY_FAIL_IF(loop->unit_tokens && loop->unit_tokens != tokens, HY_ERR_INPUT,
+               (int)loop->units.held);
+    HY_FAIL_IF(loop->units.tokens && loop->units.tokens != tokens, HY_ERR_INPUT,
                "the answer has %lld tokens, but its gradients were added for %lld",
-               (long long)tokens, (long long)loop->unit_tokens);
+               (long long)tokens, (long long)loop->units.tokens);
     return HY_OK;
 }
 
@@ -243,7 +243,7 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                                       .counted = (double)tokens,
                                       .tokens = tokens,
                                       .is_mean = true};
-    loop->unit_tokens = 0;
+    loop->units.tokens = 0;
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);
@@ -324,11 +324,11 @@ hy_status hy_loop_save(hy_loop *loop) {
     if (loop->is_over)
         return hy_loop_leave(loop,
                              hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
-    if (loop->held > 0)
+    if (loop->units.held > 0)
         return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
                                            "cannot save while %d unit(s) are held; release them "
                                            "before",
-                                           (int)loop->held));
+                                           (int)loop->units.held));
     give_order(loop, ORDER_SAVE);
     return hy_loop_leave(loop, hy_error_restore(&loop->ordered));
 }

@@ -8,6 +8,14 @@
 
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
+/* What the caller does with the units of its loop. */
+typedef struct hy_held_units {
+    int32_t *holds; /* (units) holds without their release */
+    int32_t held;   /* their sum */
+    int64_t tokens; /* targets of the gradients that were added; 0: none */
+    bool is_broken; /* a unit could not be used, so gradients of the step are missing */
+} hy_held_units;
+
 struct hy_loop {
     hy_custom_provider custom; /* first member: operations get a pointer to it */
     hy_provider_ops ops;
@@ -24,11 +32,8 @@ struct hy_loop {
     const hy_loop_step *request; /* NULL: no request is open */
     hy_program_answer given;
     bool is_over;
-    hy_error result;     /* result of the run, once it is over */
-    int32_t *holds;      /* (units) holds of the caller without their release */
-    int32_t held;        /* their sum */
-    bool is_broken;      /* a unit could not be used, so gradients of the step are missing */
-    int64_t unit_tokens; /* targets of the gradients that were added; 0: none */
+    hy_error result; /* result of the run, once it is over */
+    hy_held_units units;
     hy_step_info *last;  /* the newest step; step 0: none yet */
     atomic_flag is_busy; /* a call is in progress */
     hy_loop *next;       /* next in the list of all loops */

@@ -18,7 +18,7 @@ static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
     hy_status status = HY_OK;
     if (loop->is_over) {
         status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
-    } else if (loop->is_broken) {
+    } else if (loop->units.is_broken) {
         status = hy_fail(HY_ERR_STATE,
                          "%s was called after a unit could not be used, so gradients are missing; "
                          "stop the loop, and resume it from its last checkpoint",
@@ -38,9 +38,9 @@ static hy_status after(hy_loop *loop, hy_status status) {
     if (status == HY_OK || status == HY_ERR_STATE || status == HY_ERR_INPUT) return status;
     hy_error_save(&error, status);
     (void)hy_engine_settle_again(e);
-    for (int32_t i = 0; i < e->model->params.units; i++) loop->holds[i] = 0;
-    loop->held = 0;
-    loop->is_broken = true;
+    for (int32_t i = 0; i < e->model->params.units; i++) loop->units.holds[i] = 0;
+    loop->units.held = 0;
+    loop->units.is_broken = true;
     return hy_error_restore(&error);
 }
 
@@ -48,17 +48,17 @@ hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights) {
     HY_FAIL_IF(!weights, HY_ERR_INPUT, "hy_loop_hold needs memory for addresses; it is NULL");
     HY_TRY(enter_unit(loop, "hy_loop_hold", unit));
     hy_status status = after(loop, hy_custom_hold(loop->trainer->engine, unit, weights));
-    loop->held += status == HY_OK;
-    loop->holds[unit] += status == HY_OK;
+    loop->units.held += status == HY_OK;
+    loop->units.holds[unit] += status == HY_OK;
     return hy_loop_leave(loop, status);
 }
 
 hy_status hy_loop_release(hy_loop *loop, int32_t unit) {
     HY_TRY(enter_unit(loop, "hy_loop_release", unit));
     hy_status status = hy_fail(HY_ERR_STATE, "unit %d is released, but not held", (int)unit);
-    if (loop->holds[unit] > 0) {
-        loop->holds[unit]--;
-        loop->held--;
+    if (loop->units.holds[unit] > 0) {
+        loop->units.holds[unit]--;
+        loop->units.held--;
         status = after(loop, hy_custom_release(loop->trainer->engine, unit));
     }
     return hy_loop_leave(loop, status);
@@ -73,13 +73,13 @@ static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_add_gradients needs a list of gradients; it is NULL");
     HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
                "gradients were given, but the question asks for a loss");
-    HY_FAIL_IF(tokens < 1 || (loop->unit_tokens && loop->unit_tokens != tokens), HY_ERR_INPUT,
+    HY_FAIL_IF(tokens < 1 || (loop->units.tokens && loop->units.tokens != tokens), HY_ERR_INPUT,
                "gradients of a mean over %lld tokens were given after those of %lld; all units of "
                "a micro-batch have the same number, at least 1",
-               (long long)tokens, (long long)loop->unit_tokens);
+               (long long)tokens, (long long)loop->units.tokens);
     bool is_weighed = loop->trainer->settings->train.normalize;
     HY_TRY(hy_custom_add_unit(loop->trainer->engine, unit, grads, is_weighed ? (double)tokens : 1));
-    loop->unit_tokens = tokens;
+    loop->units.tokens = tokens;
     return HY_OK;
 }
 
@@ -99,7 +99,7 @@ static hy_status enter_parameter(hy_loop *loop, const char *call, int32_t parame
 
 static hy_status check_range(const hy_loop *loop, int32_t parameter, int64_t first, int64_t count) {
     const hy_param *p = &loop->trainer->engine->model->params.list[parameter];
-    HY_FAIL_IF(loop->held > 0, HY_ERR_STATE,
+    HY_FAIL_IF(loop->units.held > 0, HY_ERR_STATE,
                "weights of %s are read or written while a unit is held; release it before",
                p->name);
     HY_FAIL_IF(first < 0 || count < 1 || first > p->count - count, HY_ERR_INPUT,
