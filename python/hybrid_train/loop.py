@@ -208,7 +208,7 @@ class Loop:
             module.attach(self._handle)
             if self._stream_of is not None:
                 module.units.check_stream = functools.partial(must_be_current, self._stream, self._stream_of)
-            module.units.offloads = self.config.get("activations_place") == "pinned"
+            module.units.keep_inputs(self.config.get("activations_place") == "pinned")
         except BaseException:
             self.close()
             raise
