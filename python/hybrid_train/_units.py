@@ -168,6 +168,35 @@ class _Random:
             self._card.set_offset(self._number[1])
 
 
+class _Peak:
+    """Bytes that a block needs while it is computed again: on a card the peak of torch's memory, on a CPU the tensors
+    that autograd keeps besides those that were there before."""
+
+    def __init__(self, device: torch.device, before: list[Any]) -> None:
+        self._device, self.bytes = device, 0
+        self._seen = {x.untyped_storage().data_ptr() for x in before}
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._add, lambda x: x)
+
+    def _add(self, tensor: torch.Tensor) -> torch.Tensor:
+        at = tensor.untyped_storage().data_ptr()
+        self.bytes += 0 if at in self._seen else tensor.untyped_storage().nbytes()
+        self._seen.add(at)
+        return tensor
+
+    def __enter__(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+        else:
+            self._hooks.__enter__()
+
+    def __exit__(self, *_: Any) -> None:
+        if self._device.type == "cuda":
+            self.bytes = torch.cuda.max_memory_allocated(self._device) - self._before
+        else:
+            self._hooks.__exit__()
+
+
 class _Call:
     """One call of a block with gradients: everything that is needed to make the same call again."""
 
@@ -248,6 +277,7 @@ class _Call:
         self._shapes = [x.shape for x in out]
         if not self._graph_is_known:
             self._expected = [_fingerprint(x) for x in out]
+            self._result_bytes = sum(x.nbytes for x in out)
         return out
 
     @contextlib.contextmanager
@@ -285,6 +315,15 @@ class _Call:
         return [next(rest) if x.requires_grad else None for x in inputs]
 
     def _differentiate(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
+        if self._graph_is_known:
+            return self._gradients(inputs, wanted, grads)
+        peak = _Peak(self._units.device, [*inputs, *wanted])
+        with peak:
+            out = self._gradients(inputs, wanted, grads)
+        self._units.sizes[self._unit.number] = sum(x.nbytes for x in inputs), self._result_bytes, peak.bytes
+        return out
+
+    def _gradients(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
         """The graph refers to weights, so it ends with this function."""
         with torch.enable_grad():
             leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
@@ -410,6 +449,7 @@ class Units:
         self._tensors: list[dict[tuple[int, ...], list[Any]]] = [{} for _ in units]
         self._owners: dict[int, list[Any]] = {}  # all modules of a unit
         self._was_checked: set[int] = set()
+        self.sizes: dict[int, tuple[int, int, int]] = {}  # bytes of input, result and computing, of measured units
         self._order: list[int] = []  # units of this pass
         self._last: list[int] = []  # and of the pass before
         self._empty = torch.empty(0, dtype=units[0].parameters[0].dtype, device=self.device)
@@ -451,6 +491,11 @@ class Units:
         """Between passes: where the inputs of blocks are until the backward pass."""
         if in_host_memory != (self.inputs is not None):
             self.inputs = Inputs(self.device) if in_host_memory else None
+
+    def forget_addresses(self) -> None:
+        """The library has moved the weights."""
+        for known in self._tensors:
+            known.clear()
 
     def unit_of(self, module: Any) -> Unit | None:
         return next((unit for unit in self.list if any(m is module for m in unit.modules)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import unittest
 from unittest import mock
 
@@ -11,7 +12,7 @@ from support import needs_torch
 try:
     import blocks
     import torch
-    from hybrid_train import _inputs
+    from hybrid_train import _card, _inputs
     from torch import nn
 except ImportError:
     torch = None
@@ -132,6 +133,166 @@ class InputsInHostMemory(unittest.TestCase):
             loss.backward()
         for one, both in zip(first, here.ring.grads):
             self.assertTrue(torch.equal(2 * one, both) or (one == 0).all())
+
+
+class PretendedMeter:
+    """A card on which torch needs `bytes`."""
+
+    bytes = 40 << 10
+
+    def held(self):
+        return 0
+
+    def restart(self):
+        pass
+
+    def peak(self):
+        return self.bytes
+
+
+CARD = dict(blocks.PLAIN, max_gpu_mem="128KiB", cpu_mem="1GiB", blocks=True, lr=3e-3) if torch else {}
+
+
+@needs_torch
+class TorchsPartOfTheCard(unittest.TestCase):
+    def setUp(self):
+        self.meter = PretendedMeter()
+        patch = mock.patch.object(_card, "meter_for", lambda device: self.meter)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def loop(self, module, **keys):
+        loop = ht.Loop(module, steps=blocks.STEPS, **{**CARD, **keys})
+        self.addCleanup(loop.close)
+        return loop
+
+    def test_the_first_step_is_lean_and_the_next_has_a_plan_beside_torch(self):
+        module = blocks.make(blocks.Mlp)
+        losses, _ = blocks.trained(blocks.Mlp, blocks=True)
+        loop = self.loop(module, activations_place="device")
+        lean = loop.plan()
+        self.assertIn("not known yet", str(lean))
+        self.assertNotIn("caller_bytes", lean)
+        found = [loop.step(module.loss).loss]
+        plan = loop.plan()
+        self.assertGreater(plan["vram_peak_bytes"] - plan["caller_bytes"], lean["vram_peak_bytes"])
+        self.assertLessEqual(plan["vram_peak_bytes"], 128 << 10)
+        self.assertEqual(plan["phases"]["full"]["classes"]["activations"]["bytes"], plan["caller_bytes"])
+        self.assertIn("the caller's passes", str(plan))
+        memory = loop.memory()
+        self.assertEqual(memory.device.planned, plan["vram_peak_bytes"])
+        self.assertLess(abs(memory.device.peak / memory.device.planned - 1), 0.05)
+        while not loop.is_over:
+            found.append(loop.step(module.loss).loss)
+        self.assertEqual(found, losses)
+
+    def test_a_step_that_needs_more_changes_the_plan_and_no_bit(self):
+        module = blocks.make(blocks.Transformer)
+        losses, state = blocks.trained(blocks.Transformer, blocks=True)
+        found, plans = [], []
+        with self.loop(module, activations_place="device", max_gpu_mem="256KiB") as loop:
+            for i in range(blocks.STEPS):
+                self.meter.bytes = (40 + 8 * i) << 10
+                found.append(loop.step(module.loss).loss)
+                plans.append(loop.plan()["vram_peak_bytes"] - loop.plan().get("caller_bytes", 0))
+        self.assertEqual(found, losses)
+        self.assertLess(plans[-2], plans[0])
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, state[name]), name)
+
+    def test_inputs_are_on_the_card_if_a_plan_fits_with_them(self):
+        for card, place in (("256KiB", "device"), ("100KiB", "pinned")):
+            with self.subTest(place), mock.patch.object(_inputs, "_SMALL", 0):
+                module = blocks.make(blocks.Mlp)
+                self.meter.bytes = 40 << 10
+                loop = self.loop(module, max_gpu_mem=card)
+                self.assertEqual(loop.plan()["choices"]["activations_place"], "pinned")
+                loop._module.units.inputs.most_bytes = 50 << 10
+                loop.step(module.loss)
+                plan = loop.plan()
+                self.assertEqual(plan["choices"]["activations_place"], place)
+                need = (90 if place == "device" else 40) << 10
+                self.assertEqual(plan["caller_bytes"], need + need // 32)
+                loop.step(module.loss)
+
+    def test_a_need_beyond_the_card_is_a_warning(self):
+        said = []
+        module = blocks.make(blocks.Mlp)
+        self.meter.bytes = 500 << 10
+        loop = self.loop(module, on_message=lambda level, text: said.append((level, text)))
+        loop.step(module.loss)
+        loop.step(module.loss)
+        warnings = [text for level, text in said if level == "warning"]
+        self.assertEqual(len(warnings), 1)
+        self.assertRegex(warnings[0], "500 KiB.*max_gpu_mem is 128 KiB.*continues")
+
+    def test_a_resumed_run_begins_with_the_measured_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            module = blocks.make(blocks.Mlp)
+            with self.loop(module, out=folder, overwrite=True, activations_place="device") as loop:
+                loop.step(module.loss)
+                planned = loop.plan()["caller_bytes"]
+            loop = self.loop(blocks.make(blocks.Mlp), out=folder, resume=True, activations_place="device")
+            self.assertEqual(loop.plan()["caller_bytes"], planned)
+
+    def test_out_of_memory_says_who_has_what_and_the_step_can_be_tried_again(self):
+        module = blocks.make(blocks.Mlp)
+        losses, _ = blocks.trained(blocks.Mlp, blocks=True)
+        loop = self.loop(module)
+        found = [loop.step(module.loss).loss]
+
+        def fail(batch):
+            raise torch.OutOfMemoryError("tried to allocate 9 GiB")
+
+        with self.assertRaisesRegex(ht.MemoryError_, "step 2: the library had .* torch 40.0 KiB.*tried again.*9 GiB"):
+            loop.step(fail)
+        self.assertIn("not known yet", str(loop.plan()))
+        while not loop.is_over:
+            found.append(loop.step(module.loss).loss)
+        self.assertEqual(found, losses)
+
+    def test_out_of_memory_in_the_middle_of_gradients_keeps_the_weights(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        loop.step(module.loss)
+        before = loop.state_dict()
+
+        class Failing(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, grad):
+                raise torch.OutOfMemoryError("tried to allocate 9 GiB")
+
+        enter = module.body.forward
+        module.body.forward = lambda x: Failing.apply(enter(x))
+        with self.assertRaisesRegex(ht.MemoryError_, "close the loop"):
+            loop.step(module.loss)
+        module.body.forward = enter
+        loop.close()
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+
+    def test_activations_are_measured_in_the_first_step(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module)
+        with self.assertRaisesRegex(ht.StateError, "first step"):
+            loop.estimate_activations()
+        loop.step(module.loss)
+        found = loop.estimate_activations()
+        self.assertEqual([(one.name, one.count, one.input_bytes) for one in found.blocks],
+                         [("body.0", 3, 8 * 24 * 4), ("layers.0", 3, 8 * 24 * 4)])
+        self.assertEqual(found.total, 6 * 8 * 24 * 4 + max(one.compute_bytes for one in found.blocks))
+        self.assertEqual(found.blocks[0].compute_bytes, 8 * 24 * 4)  # tanh keeps its result
+
+    def test_repr_is_short(self):
+        module, said = blocks.make(blocks.Mlp), []
+        loop = self.loop(module, on_step=lambda info: said.append(repr(loop)))
+        self.assertRegex(repr(loop), r"^hybrid_train.Loop\(adamw, 15 parameters, full, step 0 of 22, .* planned on the device\)$")
+        loop.step(module.loss)
+        self.assertIn("step", said[0])
 
 
 if __name__ == "__main__":
