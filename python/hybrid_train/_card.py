@@ -7,7 +7,8 @@ keeps as little on the card as it can; then the library plans with the rest. If 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Callable, Protocol
 
 import torch
 
@@ -142,7 +143,8 @@ class TorchsPart:
 # ---- what blocks need --------------------------------------------------------------------------------------------
 
 
-class BlockActivations(NamedTuple):
+@dataclass(frozen=True)
+class BlockActivations:
     """Measured bytes of a kind of block: of one call's tensors, and of computing it for the backward pass."""
 
     name: str  # of the first such block
@@ -152,7 +154,8 @@ class BlockActivations(NamedTuple):
     compute_bytes: int
 
 
-class Activations(NamedTuple):
+@dataclass(frozen=True)
+class Activations:
     """Bytes of a pass: the inputs of all blocks, which are kept, and the block that needs most."""
 
     blocks: list[BlockActivations]

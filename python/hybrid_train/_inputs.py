@@ -56,7 +56,7 @@ class Kept:
 class Inputs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._side: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.buffers = _Buffers(self._side is not None)
         self._calls: list[list[Kept | None]] = []  # of this pass, in the order of its calls
         self._shared: dict[int, tuple[Any, int, Kept]] = {}  # tensors of this pass by id, with their version

@@ -96,7 +96,7 @@ class Module:
         try:
             with self.units.passing(wants_gradients):
                 yield
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             raise self.part.out_of_memory(error) from error
 
     def detach(self) -> Callable[[], None]:

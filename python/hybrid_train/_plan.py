@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 
 def bytes_text(count: int) -> str:
@@ -12,7 +12,7 @@ def bytes_text(count: int) -> str:
     return f"{value:.{digits}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-class Plan(Dict[str, Any]):
+class Plan(dict[str, Any]):
     """The keys of plan.json. `print(plan)` shows the table of --plan: bytes and places of each phase, and why."""
 
     def __str__(self) -> str:

@@ -282,15 +282,19 @@ class TorchsPartOfTheCard(unittest.TestCase):
             loop.estimate_activations()
         loop.step(module.loss)
         found = loop.estimate_activations()
-        self.assertEqual([(one.name, one.count, one.input_bytes) for one in found.blocks],
-                         [("body.0", 3, 8 * 24 * 4), ("layers.0", 3, 8 * 24 * 4)])
+        self.assertEqual(
+            [(one.name, one.count, one.input_bytes) for one in found.blocks],
+            [("body.0", 3, 8 * 24 * 4), ("layers.0", 3, 8 * 24 * 4)],
+        )
         self.assertEqual(found.total, 6 * 8 * 24 * 4 + max(one.compute_bytes for one in found.blocks))
         self.assertEqual(found.blocks[0].compute_bytes, 8 * 24 * 4)  # tanh keeps its result
 
     def test_repr_is_short(self):
         module, said = blocks.make(blocks.Mlp), []
         loop = self.loop(module, on_step=lambda info: said.append(repr(loop)))
-        self.assertRegex(repr(loop), r"^hybrid_train.Loop\(adamw, 15 parameters, full, step 0 of 22, .* planned on the device\)$")
+        self.assertRegex(
+            repr(loop), r"^hybrid_train.Loop\(adamw, 15 parameters, full, step 0 of 22, .* planned on the device\)$"
+        )
         loop.step(module.loss)
         self.assertIn("step", said[0])
 
