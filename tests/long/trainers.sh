@@ -16,7 +16,8 @@ trap 'rm -rf "$scratch"' EXIT
     exit 0
 }
 "$python" "$root/python/builder/write.py" "$root/include" "$root/python/hybrid_train"
-HYBRID_LIBRARY="$build/lib/libhybrid.so" PYTHONPATH="$root/python" "$python" "$root/tests/trainers/check_trainers.py" 2> "$scratch/log"
+HYBRID_LIBRARY="$build/lib/libhybrid.so" PYTHONPATH="$root/python" \
+    "$python" "$root/tests/trainers/check_trainers.py" 2> "$scratch/log"
 case $? in
 0) echo "1 passed, 0 failed" ;;
 77) echo "left out: HYBRID_TRAINERS_PYTHON names a Python with torch, transformers, accelerate and trl"
