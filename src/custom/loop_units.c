@@ -38,7 +38,8 @@ static hy_status after(hy_loop *loop, hy_status status) {
     if (status == HY_OK || status == HY_ERR_STATE || status == HY_ERR_INPUT) return status;
     hy_error_save(&error, status);
     (void)hy_engine_settle_again(e);
-    for (int32_t i = 0; i < e->model->params.units; i++) loop->units.holds[i] = 0;
+    for (int32_t i = 0; loop->units.holds && i < e->model->params.units; i++)
+        loop->units.holds[i] = 0;
     loop->units.held = 0;
     loop->units.is_broken = true;
     return hy_error_restore(&error);
@@ -123,7 +124,7 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
     HY_TRY(enter_parameter(loop, "hy_loop_read_weights", parameter, to));
     hy_status status = check_range(loop, parameter, first, count);
     if (status == HY_OK)
-        status = hy_custom_read(loop->trainer->engine, parameter, first, count, to);
+        status = after(loop, hy_custom_read(loop->trainer->engine, parameter, first, count, to));
     return hy_loop_leave(loop, status);
 }
 

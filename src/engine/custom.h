@@ -18,6 +18,7 @@ typedef struct hy_custom_side {
     void *const *weights;   /* (count) addresses */
     void *const *grads;     /* (count) addresses, which may change from step to step */
     const int32_t *unit_of; /* (count) types.keeps_weights: unit of each parameter */
+    int64_t *written;       /* (count) elements of a frozen parameter that the caller has written */
     bool *has_grads;        /* (units) the unit has gradients of this step */
     int32_t norm_from;      /* units from here on are in the norm of the gradients */
     bool is_last;           /* gradients are of the step's last micro-batch */
@@ -65,7 +66,8 @@ hy_status hy_custom_fetch(hy_engine *e, int32_t unit); /* it will be held soon *
 void hy_custom_begin_units(hy_engine *e, bool is_first, bool is_last);
 hy_status hy_custom_add_unit(hy_engine *e, int32_t unit, void *const *grads, double scale);
 hy_status hy_custom_end_units(hy_engine *e);
-/* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. */
+/* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. A
+ * quantised parameter is written as a whole, and its decoded values are read. */
 hy_status hy_custom_write(hy_engine *e, int32_t param, int64_t first, int64_t count,
                           const void *from);
 hy_status hy_custom_read(hy_engine *e, int32_t param, int64_t first, int64_t count, void *to);
