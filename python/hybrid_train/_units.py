@@ -111,6 +111,22 @@ def _tensors_in(value: Any) -> list[Any]:
     return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
 
+def _has_gradients(unit: Unit, arguments: Any) -> bool:
+    """Whether a call has a backward pass: not one of a frozen block below everything that is trained."""
+    if unit.trained or unit.borrowed:
+        return True
+    leaves = pytree.tree_leaves(arguments, _is_cache)
+    tensors = [t for x in leaves for t in ([x] if isinstance(x, torch.Tensor) else _tensors_in(x))]
+    return any(t.requires_grad for t in tensors)
+
+
+def _uses_others(unit: Unit) -> InputError:
+    return InputError(
+        f"block {unit.name} uses a tensor with gradients that is none of its arguments or parameters, or calls another "
+        "block; pass the tensor as an argument, or name other modules in blocks="
+    )
+
+
 class _Call:
     """One call of a block with gradients: everything that is needed to make the same call again."""
 
@@ -205,11 +221,12 @@ class _Call:
         self._units.must_be_in_backward(unit, self._pass)
         inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
         wanted = [x for x in inputs if x.requires_grad]
-        own = len(wanted), len(wanted) + len(unit.parameters)
+        own = len(wanted), len(wanted) + len(unit.trained)
         with self._units.held(unit, self._units.before(self._position)):
             with self._as_it_was():
-                found = self._differentiate(inputs, [*wanted, *unit.parameters, *unit.borrowed], grads)
-            self._units.add(unit, found[own[0] : own[1]])
+                found = self._differentiate(inputs, [*wanted, *unit.trained, *unit.borrowed], grads)
+            if unit.trained:
+                self._units.add(unit, found[own[0] : own[1]])
         for p, g in zip(unit.borrowed, found[own[1] :]):
             if g is not None:
                 p.grad = g.clone() if p.grad is None else p.grad + g  # g may be a tensor of the caller's
@@ -242,10 +259,7 @@ class _Call:
             seen.add(node)
             leaf = getattr(node, "variable", None)
             if (leaf is not None and id(leaf) not in known) or type(node).__name__ == "_RunBackward":
-                raise InputError(
-                    f"block {self._unit.name} uses a tensor with gradients that is none of its arguments or parameters, "
-                    "or calls another block; pass the tensor as an argument, or name other modules in blocks="
-                )
+                raise _uses_others(self._unit)
             nodes += [following for following, _ in node.next_functions]
 
     def _must_be_the_same(self, leaves: list[Any]) -> None:
@@ -342,7 +356,8 @@ class Units:
         self._was_checked: set[int] = set()
         self._order: list[int] = []  # units of this pass
         self._last: list[int] = []  # and of the pass before
-        self._empty = torch.empty(0, dtype=units[0].parameters[0].dtype, device=self.device)
+        dtypes = {p.dtype for unit in units for p in unit.parameters}
+        self._empty = {dtype: torch.empty(0, dtype=dtype, device=self.device) for dtype in dtypes}
         self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
         self._wrapped: list[tuple[Any, Any]] = []
 
@@ -353,8 +368,8 @@ class Units:
             for p in unit.parameters:
                 p.grad = None
                 if p.is_meta:  # torch does not allow `p.data =` for these
-                    swap(p, torch.nn.Parameter(self._empty.clone()))
-                p.data = self._empty
+                    swap(p, torch.nn.Parameter(self._empty[p.dtype].clone(), p.requires_grad))
+                p.data = self._empty[p.dtype]
             for m in unit.modules:
                 if getattr(m, "_compiled_call_impl", None) is not None:
                     raise InputError(
@@ -364,7 +379,7 @@ class Units:
                 self._wrapped.append((m, m.__dict__.get("forward")))
                 m.forward = self.wrapped(unit, m.forward)
         if self._always:
-            self._hooks = [p.register_hook(lambda _: self._note_backward()) for p in self._always.parameters]
+            self._hooks = [p.register_hook(lambda _: self._note_backward()) for p in self._always.trained]
 
     def detach(self) -> None:
         """Gives the modules their own forward functions back."""
@@ -388,10 +403,13 @@ class Units:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             self._must_be_begun(unit)
-            if not torch.is_grad_enabled():
+            if not torch.is_grad_enabled() or not _has_gradients(unit, (args, kwargs)):
                 position = self.reached(unit)
                 with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
-                    return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+                    out = pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+                if any(isinstance(x, torch.Tensor) and x.requires_grad for x in pytree.tree_leaves(out, _is_cache)):
+                    raise _uses_others(unit)
+                return out
             self._must_be_whole()
             call = _Call(self, unit, function, (args, kwargs))
             with torch.autograd.graph.save_on_cpu(self.device.type == "cuda") if self.offloads else _AS_IT_IS:
@@ -434,7 +452,7 @@ class Units:
     @property
     def has_gradients(self) -> bool:
         """Whether there are gradients that no accepted answer covers."""
-        return self._has_added or any(p.grad is not None for p in (self._always.parameters if self._always else ()))
+        return self._has_added or any(p.grad is not None for p in (self._always.trained if self._always else ()))
 
     def _must_be_whole(self) -> None:
         """Outside of backward: refuses to add gradients to those of a backward pass that failed."""
@@ -471,8 +489,8 @@ class Units:
     def end(self) -> None:
         """After the backward pass."""
         self._must_be_whole()
-        if self._always and any(p.grad is not None for p in self._always.parameters):
-            self.add(self._always, [p.grad for p in self._always.parameters])
+        if self._always and any(p.grad is not None for p in self._always.trained):
+            self.add(self._always, [p.grad for p in self._always.trained])
         self.rest()
 
     def rest(self) -> None:
@@ -482,7 +500,7 @@ class Units:
                 self._depth[unit.number] = 1
                 self._give_back(unit)
         if self._always:
-            for p in self._always.parameters:
+            for p in self._always.trained:
                 p.grad = None
         self._is_begun = False
 
@@ -517,9 +535,9 @@ class Units:
             raise
         known = self._tensors[number]
         if addresses not in known:
-            shapes = self.shapes[number]
+            kinds = zip(addresses, self.shapes[number], unit.parameters)
             with torch.inference_mode(False):  # later passes may have a graph
-                known[addresses] = [tensor_at(a, s, self._empty.dtype, self.device) for a, s in zip(addresses, shapes)]
+                known[addresses] = [tensor_at(a, shape, p.dtype, self.device) for a, shape, p in kinds]
         for p, tensor in zip(unit.parameters, known[addresses]):
             p.data = tensor
         return set(addresses)
@@ -529,7 +547,7 @@ class Units:
         if self._depth[unit.number] > 0:
             return
         for p in unit.parameters:
-            p.data = self._empty
+            p.data = self._empty[p.dtype]
         assert self._store is not None
         self._store.release(unit.number)
 
@@ -545,8 +563,10 @@ class Units:
             self._give_back(unit)
 
     def add(self, unit: Unit, grads: list[Any]) -> None:
-        kept = []
-        for name, p, g in zip(unit.names, unit.parameters, grads):
+        """Gradients of the unit's trained parameters."""
+        given, kept = iter(grads), []
+        for name, p, is_frozen in zip(unit.names, unit.parameters, unit.is_frozen):
+            g = None if is_frozen else next(given)
             if g is not None and g.is_sparse:
                 raise InputError(f"the gradient of parameter {name} is sparse; create its Embedding with sparse=False")
             kept.append(None if g is None else g.to(p.dtype).contiguous())
