@@ -7,6 +7,7 @@ keeps as little on the card as it can; then the library plans with the rest. If 
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import Any, Callable, Protocol
 
@@ -17,8 +18,12 @@ from ._blocks import Unit
 from ._library import lib
 from ._plan import bytes_text
 from ._units import Units
+from .config import Config
 from .errors import MemoryError_, StateError, error_of
-from .trainer import facts_of
+from .trainer import facts_of, memory_of
+
+
+_GRAPH_MARGIN = 16  # this part of the memory for graphs stays free
 
 
 class Meter(Protocol):
@@ -52,9 +57,10 @@ def meter_for(device: torch.device) -> Meter | None:
 
 
 class TorchsPart:
-    def __init__(self, units: Units, place: str, say: Callable[[str, str], object]) -> None:
+    def __init__(self, units: Units, config: Config, say: Callable[[str, str], object]) -> None:
         self._units, self._say = units, say
         self._meter = meter_for(units.device)
+        place, recompute = config.get("activations_place"), config.get("recompute")
         self._handle: ctypes.c_void_p | None = None
         self._step = 0  # the last step that was looked at
         self._most = 0  # bytes that the library knows of
@@ -62,6 +68,9 @@ class TorchsPart:
         self._is_auto = place == "auto" and self._meter is not None
         self._is_open = self._is_auto
         units.keep_inputs(place == "pinned" or self._is_open)
+        # Graphs are kept in memory that is left when everything else has its own.
+        self._keeps_graphs = recompute == "auto" and self._meter is not None
+        units.graph_room = math.inf if recompute == "none" or (recompute == "auto" and self._meter is None) else -1
 
     def to_c(self, options: _abi.hy_loop_options) -> None:
         if self._meter is not None:
@@ -97,10 +106,15 @@ class TorchsPart:
         if self._again(peak):
             return
         why = _library.message()
-        if self._is_auto and self._units.inputs is None:
+        may_need_less = self._units.graph_room > 0 or (self._is_auto and self._units.inputs is None)
+        if self._units.graph_room > 0:  # without graphs first, then without inputs
+            self._units.graph_room, self._keeps_graphs = -1, False
+        elif may_need_less:
             self._units.keep_inputs(True)
+        if may_need_less:
             self._meter.restart()
             self._most = 0
+            return
         self._say("warning", f"{why}; the run continues with the plan that it has")
 
     def _again(self, caller_bytes: int) -> bool:
@@ -111,7 +125,15 @@ class TorchsPart:
         if status != _abi.HY_OK:
             raise error_of(status, _library.message())
         self._units.forget_addresses()
+        if self._keeps_graphs:
+            self._units.graph_room = self._left() if caller_bytes >= 0 else -1
         return True
+
+    def _left(self) -> int:
+        """Bytes of the device for graphs: what neither the library nor torch needs, and those that torch has now."""
+        run = lib.hy_loop_trainer(self._handle)
+        left = max(memory_of(run).device.budget - facts_of(run).vram_bytes, 0)
+        return left - left // _GRAPH_MARGIN + self._units.kept_graph_bytes
 
     def library_bytes(self) -> int:
         """What the library has planned of the device for itself."""

@@ -16,8 +16,10 @@ from ._card import TorchsPart
 from ._causal_lm import CausalLM, find_models
 from ._library import lib
 from ._parameters import UnitParameters, collect_units
+from ._peft import is_adapted, make_adapters
 from ._units import LibraryStore, Units
 from ._weights import Weights
+from .config import Config
 from .errors import DeviceError
 
 
@@ -48,6 +50,8 @@ def _chosen(said: str, module: Any) -> str:
 class Module:
     def __init__(self, module: Any, blocks: Any, device: str, groups: Any) -> None:
         self._module = module
+        if is_adapted(module):
+            make_adapters(module)
         found = find_units(module, blocks)
         self.parameters: UnitParameters = collect_units(found, device, groups)
         self.units = Units(found, device)
@@ -57,10 +61,10 @@ class Module:
         self._models: list[CausalLM] = []
         self._is_resumed = False
 
-    def plan_with(self, options: _abi.hy_loop_options, place: str, say: Callable[[str, str], object]) -> None:
-        """Before the loop is created: its plan leaves room for torch. place: of the inputs of blocks."""
+    def plan_with(self, options: _abi.hy_loop_options, config: Config, say: Callable[[str, str], object]) -> None:
+        """Before the loop is created: its plan leaves room for torch."""
         options.unit_of = self.unit_of
-        self.part = TorchsPart(self.units, place, say)
+        self.part = TorchsPart(self.units, config, say)
         self.part.to_c(options)
 
     def attach(self, handle: ctypes.c_void_p, step: int) -> None:
@@ -77,6 +81,9 @@ class Module:
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         save = getattr(self._module, "save_pretrained", None)
+        if save is not None and is_adapted(self._module):
+            save(folder, state_dict=self.weights.state_dict(only_trained=True))  # PEFT writes the adapter
+            return
         if save is not None and not self.weights.came_in:
             save(folder, state_dict=self.weights.state_dict())  # transformers may have renamed tensors, and PEFT
             return

@@ -183,7 +183,7 @@ class Loop:
         self._parameters.to_c(own)
         own.sums_gradients = sum_gradients
         if self._module:
-            self._module.plan_with(options, str(self.config.get("activations_place")), self._observer.say)
+            self._module.plan_with(options, self.config, self._observer.say)
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)

@@ -215,6 +215,29 @@ class TorchsPartOfTheCard(unittest.TestCase):
                 self.assertEqual(plan["caller_bytes"], need + need // 32)
                 loop.step(module.loss)
 
+    def test_graphs_are_kept_in_memory_that_is_left(self):
+        module = blocks.make(blocks.Mlp)
+        losses, _ = blocks.trained(blocks.Mlp, blocks=True)
+        loop = self.loop(module, max_gpu_mem="150KiB", activations_place="device")
+        units, found, kept = loop._module.units, [], []
+        while not loop.is_over:
+            found.append(loop.step(module.loss).loss)
+            kept.append(units.kept_graph_bytes)
+            self.meter.bytes = (40 << 10) + kept[-1]  # as torch on a card
+        self.assertEqual(found, losses)
+        self.assertEqual(kept[0], 0)
+        self.assertEqual(set(kept[1:]), {3 * 8 * 24 * 4})
+        self.assertLessEqual(loop.plan()["vram_peak_bytes"], 150 << 10)
+
+    def test_graphs_leave_before_inputs_if_they_do_not_fit(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module, max_gpu_mem="150KiB")
+        for bytes_, has_graphs, place in ((40, True, "device"), (140, False, "device"), (141, False, "pinned")):
+            self.meter.bytes = bytes_ << 10
+            loop.step(module.loss)
+            self.assertEqual(loop._module.units.graph_room > 0, has_graphs)
+            self.assertEqual(loop.plan()["choices"]["activations_place"], place)
+
     def test_a_need_beyond_the_card_is_a_warning(self):
         said = []
         module = blocks.make(blocks.Mlp)
