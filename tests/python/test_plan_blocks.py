@@ -138,13 +138,13 @@ class InputsInHostMemory(unittest.TestCase):
 class PretendedMeter:
     """A card on which torch needs `bytes`."""
 
-    bytes = 40 << 10
+    bytes, restarts = 40 << 10, 0
 
     def held(self):
         return 0
 
     def restart(self):
-        pass
+        self.restarts += 1
 
     def peak(self):
         return self.bytes
@@ -270,9 +270,11 @@ class TorchsPartOfTheCard(unittest.TestCase):
         with self.assertRaisesRegex(ht.MemoryError_, "step 2: the library had .* torch 40.0 KiB.*tried again.*9 GiB"):
             loop.step(fail)
         self.assertIn("not known yet", str(loop.plan()))
+        restarts = self.meter.restarts
         while not loop.is_over:
             found.append(loop.step(module.loss).loss)
         self.assertEqual(found, losses)
+        self.assertEqual(self.meter.restarts, restarts + 1)  # the peak of the pass that failed does not count
 
     def test_out_of_memory_in_the_middle_of_gradients_keeps_the_weights(self):
         module = blocks.make(blocks.Mlp)
