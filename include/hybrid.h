@@ -304,6 +304,8 @@ typedef struct hy_plan_facts {
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
     uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
+    /* of vram_bytes: left to the caller's own passes, as its class activations (caller_bytes) */
+    uint64_t caller_bytes;
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 
@@ -928,6 +930,12 @@ typedef struct hy_loop_options {
      * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank.
      * Parameters may be frozen; at least one is trained. */
     const int32_t *unit_of;
+    /* Device bytes of your own passes: activations, gradients of a unit and the like. max_gpu_mem
+     * and the card's free memory are for them and for the library together. 0: none are counted.
+     * -1, with unit_of: not known yet; the library then uses as little of the device as it can
+     * until hy_loop_plan_again. A checkpoint keeps the number. */
+    int64_t caller_bytes;
+    uint64_t caller_held; /* bytes of the card that your allocator has now: they count as free */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -1006,6 +1014,12 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
                                void *to);
 /* Has a checkpoint been loaded, so that the weights are known? */
 bool hy_loop_is_resumed(hy_loop *loop);
+/* With unit_of, before the first gradients of a step: your passes need so many bytes of the device,
+ * as caller_bytes in hy_loop_options. The library adds 1/32 to the number. Unless the plan has room
+ * for it already, the run is planned again and state moves: all bits stay the same. HY_ERR_MEMORY:
+ * no plan fits beside your passes, and nothing has changed. HY_ERR_STATE: a unit is held, or the
+ * step has gradients. */
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes);
 
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
  * in the discarded part of a paired test. All ranks must call it before the same answer. */

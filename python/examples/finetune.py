@@ -1,6 +1,6 @@
 """Fine-tunes a language model of transformers on a text, also one that is larger than the card.
 
-python finetune.py MODEL-FOLDER TEXT-FILE OUT-FOLDER [--steps N] [--lr X] [--max-gpu-mem 9GiB] [--cpu-mem 56GiB]
+python finetune.py MODEL-FOLDER TEXT-FILE OUT-FOLDER [--steps N] [--lr X] [--max-gpu-mem 15GiB] [--cpu-mem 56GiB]
 """
 
 import argparse
