@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ._units import swap
 from .errors import InputError
 
 _PREFIX = "base_model.model."
@@ -47,5 +48,5 @@ def make_adapters(module: Any) -> None:
                 )
             for p in missing:
                 own = torch.nn.Parameter(torch.empty_like(p, device="cpu"), p.requires_grad)
-                torch.utils.swap_tensors(p, own)
+                swap(p, own)
             layer.reset_lora_parameters(adapter, initial)
