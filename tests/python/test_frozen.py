@@ -291,8 +291,9 @@ class Adapters(InFolder):
         self.assertFalse(torch.equal(again["base_model.model.lm_head.modules_to_save.default.weight"], saved))
 
     def test_adapters_that_need_the_weights_of_their_base_are_refused(self):
-        with self.assertRaisesRegex(ht.InputError, "init_lora_weights='eva'"):
-            ht.Loop(self.model(self.configs[0], "meta", init_lora_weights="eva"), steps=1, lr=3e-3, **blocks.PLAIN)
+        for more, message in ((dict(init_lora_weights="eva"), "init_lora_weights='eva'"), (dict(use_dora=True), "DoRA")):
+            with self.assertRaisesRegex(ht.InputError, message):
+                ht.Loop(self.model(self.configs[0], "meta", **more), steps=1, lr=3e-3, **blocks.PLAIN)
 
     def test_16_bit_base_and_adapters_in_fp32(self):
         config = self.configs[0]
