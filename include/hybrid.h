@@ -987,6 +987,10 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
 hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights);
 hy_status hy_loop_release(hy_loop *loop, int32_t unit);
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit);
+/* Are the unit's weights always on the device, so that each hold gives the same addresses? A graph
+ * that reads them may then outlive the release, up to the answer. The plan may change between steps:
+ * ask again in each. */
+bool hy_loop_stays(hy_loop *loop, int32_t unit);
 /* Adds gradients of the micro-batch to those of the step: one address for each parameter of the
  * unit; NULL: zero; those of frozen parameters are not read. They are those of loss_scale times the mean loss over `tokens` targets, the same
  * number as in the answer. After the call your stream may overwrite them. A unit may get gradients

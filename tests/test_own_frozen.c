@@ -413,6 +413,8 @@ START_TEST(wrong_use_is_refused) {
     must_fail(hy_loop_write_weights(loop, 1, 0, WIDTH, numbers), HY_ERR_INPUT,
               "stored in nf4; write all its 3072 elements");
     write_weights(loop, t, false);
+    ck_assert(hy_loop_stays(loop, 0) && hy_loop_stays(loop, 4));
+    ck_assert(!hy_loop_stays(loop, 1)); /* on the device, but decoded in a ring */
     must(hy_loop_hold(loop, 1, weights));
     must(hy_loop_hold(loop, 2, weights));
     must_fail(hy_loop_hold(loop, 3, weights), HY_ERR_STATE, "release one of them");

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
@@ -18,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._blocks import Unit
+from ._kept import KeptGraphs, SavedBytes
 from ._library import check, lib
 from .errors import InputError, StateError
 
@@ -34,6 +36,7 @@ class Store(Protocol):
     def hold(self, unit: int) -> tuple[int, ...]: ...
     def release(self, unit: int) -> None: ...
     def fetch(self, unit: int) -> None: ...
+    def stays(self, unit: int) -> bool: ...
     def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None: ...
     def write(self, parameter: int, first: int, count: int, address: int) -> None: ...
     def read(self, parameter: int, first: int, count: int, address: int) -> None: ...
@@ -56,6 +59,9 @@ class LibraryStore:
 
     def fetch(self, unit: int) -> None:
         check(lib.hy_loop_fetch(self._handle, unit))
+
+    def stays(self, unit: int) -> bool:
+        return bool(lib.hy_loop_stays(self._handle, unit))
 
     def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None:
         given = self._arrays[unit]
@@ -235,12 +241,14 @@ class _Call:
 
     def _differentiate(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
         """The graph refers to weights, so it ends with this function."""
-        with torch.enable_grad():
+        is_first = not self._graph_is_known
+        saved = SavedBytes([*inputs, *self._unit.parameters]) if is_first else contextlib.nullcontext()
+        with torch.enable_grad(), saved:
             leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
         self._must_be_the_same(leaves)
-        if not self._graph_is_known:
+        if isinstance(saved, SavedBytes):
             self._must_be_alone(leaves, wanted)
-            self._units.checked(self._unit)
+            self._units.checked(self._unit, saved.bytes)
         pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
         if not pairs:
             return [None] * len(wanted)
@@ -360,6 +368,9 @@ class Units:
         self._empty = {dtype: torch.empty(0, dtype=dtype, device=self.device) for dtype in dtypes}
         self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
         self._wrapped: list[tuple[Any, Any]] = []
+        self.graph_room: float = -1  # bytes for graphs that live from forward to backward; -1: all units run again
+        self.graph_bytes: dict[int, int] = {}  # of each unit, from its first pass
+        self._kept = KeptGraphs(self)
 
     def attach(self, store: Store) -> None:
         """From now on the modules run with the weights of the store."""
@@ -390,6 +401,7 @@ class Units:
                 m.forward = forward
         for hook in self._hooks:
             hook.remove()
+        self._kept.choose([])
         self._wrapped, self._hooks, self._store = [], [], None
 
     def unit_of(self, module: Any) -> Unit | None:
@@ -411,6 +423,8 @@ class Units:
                     raise _uses_others(unit)
                 return out
             self._must_be_whole()
+            if unit in self._kept:
+                return self._kept.run(unit, function, args, kwargs)
             call = _Call(self, unit, function, (args, kwargs))
             with torch.autograd.graph.save_on_cpu(self.device.type == "cuda") if self.offloads else _AS_IT_IS:
                 tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
@@ -452,7 +466,8 @@ class Units:
     @property
     def has_gradients(self) -> bool:
         """Whether there are gradients that no accepted answer covers."""
-        return self._has_added or any(p.grad is not None for p in (self._always.trained if self._always else ()))
+        outside = self._always.trained if self._always else ()
+        return self._has_added or self._kept.has_gradients or any(p.grad is not None for p in outside)
 
     def _must_be_whole(self) -> None:
         """Outside of backward: refuses to add gradients to those of a backward pass that failed."""
@@ -481,6 +496,8 @@ class Units:
         self._is_begun = True
         self.pass_number += 1
         self._last, self._order = self._order or self._last, []
+        if wants_gradients and self._last:
+            self._keep_graphs()
         if self._always:
             self._take(self._always)
         if self._last:
@@ -489,12 +506,14 @@ class Units:
     def end(self) -> None:
         """After the backward pass."""
         self._must_be_whole()
+        self._kept.end()
         if self._always and any(p.grad is not None for p in self._always.trained):
             self.add(self._always, [p.grad for p in self._always.trained])
         self.rest()
 
     def rest(self) -> None:
         """Releases what is held. After a pass without gradients, and after a failed one."""
+        self._kept.rest()
         for unit in self.list:
             if self._depth[unit.number] > 0:
                 self._depth[unit.number] = 1
@@ -562,6 +581,29 @@ class Units:
         finally:
             self._give_back(unit)
 
+    def hold_for_pass(self, unit: Unit) -> None:
+        """Holds it until `rest`, once however often it is called."""
+        then = self.after(self.reached(unit))
+        if self._depth[unit.number] == 0:
+            self._take(unit)
+        if then is not None:
+            self._fetch(then)
+
+    def _keep_graphs(self) -> None:
+        """The last units of the pass keep their graph, as many as there is room for and the plan leaves on the device.
+
+        Both ways of running a unit add gradients in the same order only if they come from one call.
+        """
+        assert self._store is not None
+        room, chosen = self.graph_room, []
+        for number in reversed(self._last):
+            unit, size = self.list[number], self.graph_bytes.get(number, math.inf)
+            is_alone = not unit.borrowed and self._last.count(number) == 1
+            if is_alone and unit.trained and math.inf > size <= room and self._store.stays(number):
+                room -= size
+                chosen.append(unit)
+        self._kept.choose(chosen)
+
     def add(self, unit: Unit, grads: list[Any]) -> None:
         """Gradients of the unit's trained parameters."""
         given, kept = iter(grads), []
@@ -602,8 +644,9 @@ class Units:
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked
 
-    def checked(self, unit: Unit) -> None:
+    def checked(self, unit: Unit, graph_bytes: int) -> None:
         self._was_checked.add(unit.number)
+        self.graph_bytes[unit.number] = graph_bytes
 
     def autocast_type(self) -> torch.dtype | None:
         """The type of autocast; None: it is off."""

@@ -70,6 +70,13 @@ hy_status hy_loop_fetch(hy_loop *loop, int32_t unit) {
     return hy_loop_leave(loop, after(loop, hy_custom_fetch(loop->trainer->engine, unit)));
 }
 
+bool hy_loop_stays(hy_loop *loop, int32_t unit) {
+    if (enter_unit(loop, "hy_loop_stays", unit) != HY_OK) return false;
+    bool stays = hy_custom_stays(loop->trainer->engine, unit);
+    hy_loop_leave(loop, HY_OK);
+    return stays;
+}
+
 static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_add_gradients needs a list of gradients; it is NULL");
     HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,

@@ -60,6 +60,8 @@ hy_status hy_custom_use(hy_engine *e, int32_t param);
 hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights);
 hy_status hy_custom_release(hy_engine *e, int32_t unit);
 hy_status hy_custom_fetch(hy_engine *e, int32_t unit); /* it will be held soon */
+/* Whether the unit's weights have the same addresses in each hold, until the plan changes. */
+bool hy_custom_stays(const hy_engine *e, int32_t unit);
 /* Begins the gradients of a micro-batch. hy_custom_add_unit adds to those of the step: `grads` has an
  * address for each parameter of the unit, NULL for zero. hy_custom_end_units ends the step: units
  * without gradients get zeros, and the norm is complete. */

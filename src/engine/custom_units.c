@@ -118,6 +118,16 @@ hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights) {
     return hy_custom_lend(e);
 }
 
+bool hy_custom_stays(const hy_engine *e, int32_t unit) {
+    hy_store *stores[MOST_STORES];
+    int count = list_stores(e, stores);
+    for (int i = 0; i < count; i++) {
+        /* Quantised weights stay, but what the caller reads is decoded. */
+        if (!hy_store_stays(stores[i], unit)) return false;
+    }
+    return true;
+}
+
 hy_status hy_custom_release(hy_engine *e, int32_t unit) {
     hy_store *stores[MOST_STORES];
     int count = list_stores(e, stores);

@@ -224,6 +224,9 @@ class Ring:
         assert unit not in self.held
         self.fetched.append(unit)
 
+    def stays(self, unit):
+        return False
+
     def add_gradients(self, unit, tokens, addresses):
         assert self.wants_gradients and unit in self.held and tokens == 1
         self.counts["given"] += 1
