@@ -247,7 +247,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint, which must not
+ * lack frozen parameters. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise

@@ -122,7 +122,8 @@ class Loop:
     in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
-    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card. True finds
+    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card; frozen
+        weights are quantised if you set the key `frozen_dtype`. True finds
         its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
         is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
         trained weights.
@@ -577,7 +578,8 @@ class Loop:
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
 
-        The names must be those of the module. If the run was resumed, its own weights stay.
+        The names must be those of the module; with PEFT, those of its base model. If the run was resumed, its own trained
+        weights stay.
         """
         with self._turn, self._without_passes():
             self._kept().load(folder)
@@ -591,7 +593,7 @@ class Loop:
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the weights of a module with blocks as safetensors, and its configuration if it has one.
 
-        If the weights came from a folder, the names are the same.
+        If the weights came from a folder, the names are the same. PEFT writes its adapter.
         """
         with self._turn, self._without_passes():
             self._kept().save_pretrained(folder)
