@@ -145,8 +145,26 @@ static int train(job *it) {
 
 /* ---- --eval-only: measures the loss of a model on data --------------------------------------- */
 
+static void print_share(FILE *out, const char *name, double share, double error) {
+    if (!isnan(share)) fprintf(out, "%-15s %s\n", name, hy_cli_share(share, error).text);
+}
+
+static void print_scores(FILE *out, const hy_row_scores *s) {
+    if (s->choice_rows > 0)
+        fprintf(out, "with choices    %s rows\n", hy_cli_count(s->choice_rows).text);
+    print_share(out, "accuracy", s->accuracy, s->accuracy_error);
+    print_share(out, "  by length", s->accuracy_norm, s->accuracy_norm_error);
+    if (s->answer_rows > 0)
+        fprintf(out, "with an answer  %s rows\n", hy_cli_count(s->answer_rows).text);
+    print_share(out, "greedy accuracy", s->greedy_accuracy, s->greedy_accuracy_error);
+    if (s->cut_rows + s->dropped_rows > 0)
+        fprintf(out, "not complete    %s rows cut, %s dropped\n", hy_cli_count(s->cut_rows).text,
+                hy_cli_count(s->dropped_rows).text);
+}
+
 static void print_one(FILE *out, const hy_evaluation *e) {
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
+    print_scores(out, &e->row_scores);
     fprintf(out, "tokens counted  %s, in %s sequence%s of %lld tokens\n",
             hy_cli_count(e->tokens).text, hy_cli_count(e->sequences).text,
             e->sequences == 1 ? "" : "s", (long long)e->seq_len);
@@ -159,15 +177,27 @@ static void print_one(FILE *out, const hy_evaluation *e) {
 
 /* One line per adapter of the same base. */
 static void print_table(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count) {
+    static const char *const alignments[] = {"lrrr", "lrrrr", "lrrrrr", "lrrrrrr"};
     hy_cli_table table;
-    hy_cli_table_begin(&table, "lrrr");
+    bool has_choices = list->row_scores.choice_rows > 0,
+         has_answers = list->row_scores.answer_rows > 0;
+    hy_cli_table_begin(&table, alignments[2 * has_choices + has_answers]);
     hy_cli_table_row(&table, "adapter", "loss", "perplexity", "tokens", NULL);
+    if (has_choices) hy_cli_table_add(&table, "accuracy");
+    if (has_choices) hy_cli_table_add(&table, "by length");
+    if (has_answers) hy_cli_table_add(&table, "greedy accuracy");
     for (size_t i = 0; i < count; i++) {
         char loss[32], perplexity[32];
+        const hy_row_scores *s = &list[i].row_scores;
+        const hy_cli_figure shares[] = {hy_cli_share(s->accuracy, s->accuracy_error),
+                                        hy_cli_share(s->accuracy_norm, s->accuracy_norm_error),
+                                        hy_cli_share(s->greedy_accuracy, s->greedy_accuracy_error)};
         snprintf(loss, sizeof loss, "%.5f", list[i].loss);
         snprintf(perplexity, sizeof perplexity, "%.4f", list[i].perplexity);
         hy_cli_table_row(&table, list[i].adapter[0] ? list[i].adapter : "(none)", loss, perplexity,
                          hy_cli_count(list[i].tokens).text, NULL);
+        for (int k = 0; k < 3; k++)
+            if (k < 2 ? has_choices : has_answers) hy_cli_table_add(&table, shares[k].text);
     }
     hy_cli_table_print(&table, terminal, true);
 }

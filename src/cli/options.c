@@ -231,7 +231,8 @@ static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
 /* A flag that was given before with another value. Data paths are joined with commas. Of other
  * flags the last one counts, and a warning says so. */
 static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const char *value) {
-    bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0;
+    bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0 ||
+                   strcmp(flag->key, "eval.eval_rows") == 0;
     /* not a path */
     is_list &= strcmp(value, "builtin") != 0 && strcmp(before->value, "builtin") != 0;
     if (!is_list) {

@@ -21,6 +21,7 @@
 typedef struct hy_step_line {
     hy_step_info step;
     double val_loss; /* NaN: none */
+    hy_row_scores rows;
     /* custom models: the guard's losses before and after a jump */
     double guard_before, guard_after;
     double loss_scale; /* custom models; NaN: none */

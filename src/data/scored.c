@@ -1,0 +1,108 @@
+/* scored.c: rows for evaluation as examples. See examples.h.
+ *
+ * A row becomes one example for each possible answer, encoded as lm-evaluation-harness does: prompt
+ * and answer are encoded together, and the answer is what follows as many tokens as the prompt has
+ * alone, without the blanks at its end. An example that is too long loses the beginning of its
+ * prompt. */
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "data/examples.h"
+
+hy_status hy_scored_append(hy_scored_list *list, const hy_scored *more, size_t count) {
+    HY_TRY(hy_array_reserve(&list->data, &list->room, list->count + count, sizeof *more, "rows"));
+    if (count) memcpy(list->data + list->count, more, count * sizeof *more);
+    list->count += count;
+    return HY_OK;
+}
+
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static hy_status encode(hy_batch_of_rows *b, const hy_encoding *e) {
+    b->ids.count = b->answers.count = 0;
+    return hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers);
+}
+
+/* Counts the tokens of the rendered prompt, without the blanks and line ends at its end. */
+static hy_status count_prompt(hy_batch_of_rows *b, const hy_encoding *e, size_t *count) {
+    hy_rendered *r = &b->rendered;
+    const char *text = hy_text_string(&r->text);
+    size_t all = r->count, whole = 0;
+    hy_rendered_piece *cut = NULL; /* the piece that ends with blanks, of `whole` bytes */
+    while (r->count > 0 && r->pieces[r->count - 1].token < 0) {
+        cut = &r->pieces[r->count - 1];
+        whole = cut->size;
+        while (cut->size > 0 && is_blank(text[cut->begin + cut->size - 1])) cut->size--;
+        if (cut->size > 0) break;
+        cut->size = whole;
+        cut = NULL;
+        r->count--;
+    }
+    hy_status status = encode(b, e);
+    *count = b->ids.count;
+    if (cut) cut->size = whole;
+    r->count = all;
+    return status;
+}
+
+/* b->ids are the tokens of prompt and answer, the first `prompt` of them those of the prompt. */
+static hy_status add_answer(hy_batch_of_rows *b, const hy_encoding *e, size_t prompt,
+                            bool *is_cut) {
+    size_t seq = (size_t)e->options->seq, count = b->ids.count;
+    HY_TRY(hy_batch_check_ids(b, e));
+    HY_FAIL_IF(prompt == 0, HY_ERR_INPUT,
+               "the prompt is empty, and the tokenizer has no token that begins a text");
+    HY_FAIL_IF(count <= prompt, HY_ERR_INPUT, "an answer has no token of its own after the prompt");
+    HY_FAIL_IF(count - prompt > seq, HY_ERR_INPUT,
+               "an answer is longer than the sequence of %zu tokens", seq);
+    memset(b->answers.data, 0, prompt);
+    memset(b->answers.data + prompt, 1, count - prompt);
+    *is_cut |= count > seq + 1;
+    return hy_batch_add_example(b, count > seq + 1 ? count - seq - 1 : 0, count, false);
+}
+
+static uint32_t characters_of(const hy_turn *turn) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < turn->size; i++) count += (turn->text[i] & 0xC0) != 0x80;
+    return count;
+}
+
+static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_chat_template *chat) {
+    const hy_conversation *c = &b->conversation;
+    hy_conversation asked = *c;
+    size_t prompt, choices = c->count - c->choices;
+    bool is_cut = false;
+    asked.count = c->choices;
+    HY_TRY(hy_chat_render(chat, &asked, true, &b->rendered));
+    HY_TRY(count_prompt(b, e, &prompt));
+    const size_t pieces = b->rendered.count, size = b->rendered.text.size;
+    for (size_t i = 0; i < choices; i++) {
+        const hy_turn *turn = &c->turns[c->choices + i];
+        hy_scored scored = {.choice = (uint32_t)i,
+                            .choices = (uint32_t)choices,
+                            .characters = characters_of(turn),
+                            .is_right = i == c->right};
+        b->rendered.count = pieces;
+        b->rendered.text.size = size;
+        hy_rendered_add_text(&b->rendered, turn->text, turn->size, false);
+        HY_FAIL_IF(b->rendered.has_failed, HY_ERR_MEMORY, "not enough memory for an answer");
+        HY_TRY(hy_text_status(&b->rendered.text));
+        HY_TRY(encode(b, e));
+        HY_TRY(add_answer(b, e, prompt, &is_cut));
+        HY_TRY(hy_scored_append(&b->scored, &scored, 1));
+    }
+    b->cut += is_cut;
+    return HY_OK;
+}
+
+hy_status hy_batch_add_scored(hy_batch_of_rows *b, const hy_encoding *e,
+                              const hy_chat_template *chat) {
+    const size_t tokens = b->tokens.count, lengths = b->lengths.count, scored = b->scored.count;
+    hy_status status = add_all(b, e, chat);
+    if (status == HY_OK) return HY_OK;
+    b->tokens.count = tokens;
+    b->lengths.count = lengths;
+    b->scored.count = scored;
+    return status;
+}
