@@ -1,8 +1,8 @@
 /* scored.c: rows for evaluation as examples. See examples.h.
  *
- * A row becomes one example for each possible answer, encoded as lm-evaluation-harness does: prompt
- * and answer are encoded together, and the answer is what follows as many tokens as the prompt has
- * alone, without the blanks at its end. An example that is too long loses the beginning of its
+ * A row becomes one example for each possible answer, with the tokens that lm-evaluation-harness
+ * uses: those of the prompt without the blanks at its end, then what follows as many tokens when
+ * prompt and answer are encoded together. An example that is too long loses the beginning of its
  * prompt. */
 #include <string.h>
 
@@ -24,8 +24,8 @@ static hy_status encode(hy_batch_of_rows *b, const hy_encoding *e) {
     return hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers);
 }
 
-/* Counts the tokens of the rendered prompt, without the blanks and line ends at its end. */
-static hy_status count_prompt(hy_batch_of_rows *b, const hy_encoding *e, size_t *count) {
+/* Encodes the rendered prompt, without the blanks and line ends at its end. */
+static hy_status encode_prompt(hy_batch_of_rows *b, const hy_encoding *e, hy_ids *prompt) {
     hy_rendered *r = &b->rendered;
     const char *text = hy_text_string(&r->text);
     size_t all = r->count, whole = 0;
@@ -40,24 +40,29 @@ static hy_status count_prompt(hy_batch_of_rows *b, const hy_encoding *e, size_t 
         r->count--;
     }
     hy_status status = encode(b, e);
-    *count = b->ids.count;
+    if (status == HY_OK) status = hy_ids_append(prompt, b->ids.data, b->ids.count);
     if (cut) cut->size = whole;
     r->count = all;
     return status;
 }
 
-/* b->ids are the tokens of prompt and answer, the first `prompt` of them those of the prompt. */
-static hy_status add_answer(hy_batch_of_rows *b, const hy_encoding *e, size_t prompt,
-                            bool *is_cut) {
-    size_t seq = (size_t)e->options->seq, count = b->ids.count;
+/* b->ids are the tokens of prompt and answer together. */
+static hy_status add_answer(hy_batch_of_rows *b, const hy_encoding *e, const hy_ids *prompt,
+                            const hy_turn *answer, bool *is_cut) {
+    size_t seq = (size_t)e->options->seq, count = b->ids.count, first = prompt->count;
     HY_TRY(hy_batch_check_ids(b, e));
-    HY_FAIL_IF(prompt == 0, HY_ERR_INPUT,
+    HY_FAIL_IF(first == 0, HY_ERR_INPUT,
                "the prompt is empty, and the tokenizer has no token that begins a text");
-    HY_FAIL_IF(count <= prompt, HY_ERR_INPUT, "an answer has no token of its own after the prompt");
-    HY_FAIL_IF(count - prompt > seq, HY_ERR_INPUT,
-               "an answer is longer than the sequence of %zu tokens", seq);
-    memset(b->answers.data, 0, prompt);
-    memset(b->answers.data + prompt, 1, count - prompt);
+    HY_FAIL_IF(
+        count <= first, HY_ERR_INPUT,
+        "the answer \"%.40s\" has no token of its own, because its text joins the last token "
+        "of the prompt; begin it with a blank",
+        answer->text);
+    HY_FAIL_IF(count - first > seq, HY_ERR_INPUT,
+               "the answer \"%.40s\" is longer than the sequence of %zu tokens", answer->text, seq);
+    memcpy(b->ids.data, prompt->data, first * sizeof *prompt->data);
+    memset(b->answers.data, 0, first);
+    memset(b->answers.data + first, 1, count - first);
     *is_cut |= count > seq + 1;
     return hy_batch_add_example(b, count > seq + 1 ? count - seq - 1 : 0, count, false);
 }
@@ -68,14 +73,15 @@ static uint32_t characters_of(const hy_turn *turn) {
     return count;
 }
 
-static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_chat_template *chat) {
+static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_chat_template *chat,
+                         hy_ids *prompt) {
     const hy_conversation *c = &b->conversation;
     hy_conversation asked = *c;
-    size_t prompt, choices = c->count - c->choices;
+    size_t choices = c->count - c->choices;
     bool is_cut = false;
     asked.count = c->choices;
     HY_TRY(hy_chat_render(chat, &asked, true, &b->rendered));
-    HY_TRY(count_prompt(b, e, &prompt));
+    HY_TRY(encode_prompt(b, e, prompt));
     const size_t pieces = b->rendered.count, size = b->rendered.text.size;
     for (size_t i = 0; i < choices; i++) {
         const hy_turn *turn = &c->turns[c->choices + i];
@@ -89,7 +95,7 @@ static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_cha
         HY_FAIL_IF(b->rendered.has_failed, HY_ERR_MEMORY, "not enough memory for an answer");
         HY_TRY(hy_text_status(&b->rendered.text));
         HY_TRY(encode(b, e));
-        HY_TRY(add_answer(b, e, prompt, &is_cut));
+        HY_TRY(add_answer(b, e, prompt, turn, &is_cut));
         HY_TRY(hy_scored_append(&b->scored, &scored, 1));
     }
     b->cut += is_cut;
@@ -99,7 +105,9 @@ static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_cha
 hy_status hy_batch_add_scored(hy_batch_of_rows *b, const hy_encoding *e,
                               const hy_chat_template *chat) {
     const size_t tokens = b->tokens.count, lengths = b->lengths.count, scored = b->scored.count;
-    hy_status status = add_all(b, e, chat);
+    hy_ids prompt = {0};
+    hy_status status = add_all(b, e, chat, &prompt);
+    hy_ids_free(&prompt);
     if (status == HY_OK) return HY_OK;
     b->tokens.count = tokens;
     b->lengths.count = lengths;
