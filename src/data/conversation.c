@@ -134,7 +134,9 @@ static const hy_json_node *get(const hy_json_node *row, const hy_columns *column
     for (const hy_json_node *n = hy_json_first(row); n && !found; n = hy_json_next(n)) {
         if (strcasecmp(hy_json_key(n), name) == 0) found = n;
     }
-    return found;
+    /* Rows of eval.eval_rows may have the usual keys where the training data has others. */
+    bool is_other = !found && name != key && columns->scores;
+    return is_other ? hy_json_get(row, key) : found;
 }
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -179,7 +181,7 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
             const hy_json_node *value = get(row, columns, key);
             bool is_turns = i != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
             has_all &= kinds[i].keys[k].is_optional || (value && is_turns);
-            is_asked |= mapped(columns, key) != NULL;
+            is_asked |= mapped(columns, key) != NULL || kinds[i].is_scored;
         }
         *out = (hy_row_kind)i;
         if (kinds[i].is_scored && !(columns && columns->scores)) continue;
