@@ -191,8 +191,9 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
     list_keys(row, keys, sizeof keys);
     HY_FAIL_IF(get(row, columns, "prompt") && get(row, columns, "answer"), HY_ERR_INPUT,
                "the row has the keys (%s): rows with a prompt and an answer are for --eval-only "
-               "and --eval-rows; --columns completion=answer trains them",
-               keys);
+               "and --eval-rows%s",
+               keys,
+               get(row, columns, "choices") ? "" : "; --columns completion=answer trains them");
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages (--columns maps "
