@@ -217,17 +217,18 @@ typedef struct hy_step_info {
  * arithmetic of lm-evaluation-harness. Shares are from 0 to 1. NaN: there are no such rows. Standard
  * errors are sqrt(p (1 - p) / (rows - 1)). */
 typedef struct hy_row_scores {
-    int64_t choice_rows;             /* rows with choices */
-    double accuracy, accuracy_error; /* the right choice has the highest log-probability (acc) */
-    /* The same with log-probabilities divided by the characters of the choice (acc_norm). */
-    double accuracy_norm, accuracy_norm_error;
-    int64_t answer_rows; /* rows without choices */
-    /* Each token of the answer is the most likely one (is_greedy). */
-    double greedy_accuracy, greedy_accuracy_error;
-    double answer_loss;    /* mean nats per token of the right answers of all rows */
-    int64_t answer_tokens; /* their number */
-    int64_t cut_rows;      /* longer than a sequence: they lost the beginning of their prompt */
-    int64_t dropped_rows;  /* malformed, or with an answer that is longer than a sequence */
+    int64_t choice_rows;   /* rows with choices */
+    double accuracy;       /* of these: the right choice has the highest log-probability (acc) */
+    double accuracy_error; /* its standard error */
+    double accuracy_norm;  /* log-probabilities divided by the choice's characters (acc_norm) */
+    double accuracy_norm_error;   /* its standard error */
+    int64_t answer_rows;          /* rows without choices */
+    double greedy_accuracy;       /* of these: each token of the answer is the most likely one */
+    double greedy_accuracy_error; /* its standard error */
+    double answer_loss;           /* mean nats per token of the right answers of all rows */
+    int64_t answer_tokens;        /* their number */
+    int64_t cut_rows;             /* too long: they lost the beginning of their prompt */
+    int64_t dropped_rows;         /* malformed, or their answer is longer than a sequence */
 } hy_row_scores;
 
 typedef struct hy_eval_info {
