@@ -197,6 +197,27 @@ START_TEST(dropped_and_cut_rows_are_counted_and_the_others_scored) {
 }
 END_TEST
 
+static void keep_message(void *user, hy_message_level level, const char *text) {
+    size_t used = strlen(user);
+    if (level == HY_WARNING) snprintf((char *)user + used, 1000 - used, "%s\n", text);
+}
+
+START_TEST(answers_that_continue_the_last_word_of_the_prompt_are_reported) {
+    char said[1000] = "";
+    hy_observer observer = {.user = said, .on_message = keep_message};
+    hy_config *config;
+    hy_evaluation e;
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, GOLDEN));
+    const char *row = ROW("\"choices\": [\"Paris\", \" blue\"], \"answer\": 1");
+    must(hy_config_set(config, "data", write_file("one.jsonl", row), HY_FROM_CALLER));
+    must(hy_config_set(config, "device", "cpu", HY_FROM_CALLER));
+    must(hy_evaluate(config, &observer, &e));
+    ck_assert_msg(strstr(said, "1 of 2 answers continue the last word"), "%s", said);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(a_prompt_may_be_a_list_of_messages) {
     const char *turns = "{\"prompt\": [{\"role\": \"user\", \"content\": \"The sea is\"}], " TWO
                         ", \"answer\": 0}\n";
@@ -366,6 +387,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, sequences_that_rows_share_change_no_score);
     tcase_add_test(cases, a_row_that_cannot_be_scored_is_refused_by_name);
     tcase_add_test(cases, dropped_and_cut_rows_are_counted_and_the_others_scored);
+    tcase_add_test(cases, answers_that_continue_the_last_word_of_the_prompt_are_reported);
     tcase_add_test(cases, a_prompt_may_be_a_list_of_messages);
     tcase_add_test(cases, a_run_scores_its_rows_and_trains_as_without_them);
     tcase_add_test(cases, a_resumed_run_scores_its_rows_to_the_same_bits);

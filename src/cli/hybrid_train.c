@@ -145,26 +145,8 @@ static int train(job *it) {
 
 /* ---- --eval-only: measures the loss of a model on data --------------------------------------- */
 
-static void print_share(FILE *out, const char *name, double share, double error) {
-    if (!isnan(share)) fprintf(out, "%-15s %s\n", name, hy_cli_share(share, error).text);
-}
-
-static void print_scores(FILE *out, const hy_row_scores *s) {
-    if (s->choice_rows > 0)
-        fprintf(out, "with choices    %s rows\n", hy_cli_count(s->choice_rows).text);
-    print_share(out, "accuracy", s->accuracy, s->accuracy_error);
-    print_share(out, "  by length", s->accuracy_norm, s->accuracy_norm_error);
-    if (s->answer_rows > 0)
-        fprintf(out, "with an answer  %s rows\n", hy_cli_count(s->answer_rows).text);
-    print_share(out, "greedy accuracy", s->greedy_accuracy, s->greedy_accuracy_error);
-    if (s->cut_rows + s->dropped_rows > 0)
-        fprintf(out, "not complete    %s rows cut, %s dropped\n", hy_cli_count(s->cut_rows).text,
-                hy_cli_count(s->dropped_rows).text);
-}
-
 static void print_one(FILE *out, const hy_evaluation *e) {
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
-    print_scores(out, &e->row_scores);
     fprintf(out, "tokens counted  %s, in %s sequence%s of %lld tokens\n",
             hy_cli_count(e->tokens).text, hy_cli_count(e->sequences).text,
             e->sequences == 1 ? "" : "s", (long long)e->seq_len);
@@ -222,6 +204,7 @@ static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation 
         print_table(terminal, list, count);
     else
         print_one(out, list);
+    if (count == 1) hy_cli_print_scores(terminal, &list->row_scores);
     return HY_OK;
 }
 

@@ -51,8 +51,8 @@ static const hy_cli_flag own_flags[] = {
      .accepted =
          "a file with the name and dimensions of one parameter per line, or - for standard input"},
     {"--eval-only", HY_CLI_IS_EVAL_ONLY,
-     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, then "
-     "exit. Writes no files. --json prints JSON.",
+     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, or its "
+     "accuracy on rows with a known answer, then exit. Writes no files. --json prints JSON.",
      .type = "action"},
     {"--show-rows", HY_CLI_IS_SHOW_ROWS,
      "Show this many rows of --data as they are trained, then exit: text, tokens, and which of "

@@ -490,17 +490,15 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
     hy_cli_table_print(&table, terminal, false);
 }
 
-/* The last accuracies on the rows of eval.eval_rows. */
-static void closing_scores(const hy_cli_terminal *terminal, const hy_row_scores *s) {
+void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *s) {
     const struct {
         const char *what;
         double share, error;
         int64_t rows;
     } list[] = {
-        {"highest log-probability", s->accuracy, s->accuracy_error, s->choice_rows},
-        {"the same, by length of the choice", s->accuracy_norm, s->accuracy_norm_error,
-         s->choice_rows},
-        {"answer, greedy", s->greedy_accuracy, s->greedy_accuracy_error, s->answer_rows},
+        {"right choice", s->accuracy, s->accuracy_error, s->choice_rows},
+        {"right choice, by length", s->accuracy_norm, s->accuracy_norm_error, s->choice_rows},
+        {"right answer, greedy", s->greedy_accuracy, s->greedy_accuracy_error, s->answer_rows},
     };
     if (s->choice_rows + s->answer_rows == 0) return;
     hy_cli_table table;
@@ -512,7 +510,7 @@ static void closing_scores(const hy_cli_terminal *terminal, const hy_row_scores 
             hy_cli_table_row(&table, list[i].what, hy_cli_share(list[i].share, list[i].error).text,
                              rows, NULL);
     }
-    hy_cli_section(terminal, "accuracy on eval_rows, with standard error");
+    hy_cli_section(terminal, "accuracy, with standard error");
     hy_cli_table_print(&table, terminal, false);
 }
 
@@ -640,7 +638,7 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
         }
         closing_prediction(terminal, &summary, is_verbose);
         closing_losses(terminal, &summary);
-        closing_scores(terminal, &summary.row_scores);
+        hy_cli_print_scores(terminal, &summary.row_scores);
         closing_sample(terminal, config, trainer);
     }
     closing_files(terminal->out, &summary, program, was_stopped);

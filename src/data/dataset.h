@@ -123,6 +123,7 @@ typedef struct hy_scored {
     uint32_t choice, choices; /* number of the answer in its row, from 0; how many the row has */
     uint32_t characters;      /* of the answer */
     bool is_right;
+    bool is_joined; /* its first word continues the last word of the prompt, without a blank */
 } hy_scored;
 /* Example number i, below facts.scored. */
 const hy_scored *hy_dataset_scored(const hy_dataset *data, uint64_t i);

@@ -601,6 +601,13 @@ hy_status hy_examples_report(const hy_examples *x, const hy_dataset_options *o) 
              (unsigned long long)x->cut, (unsigned long long)x->rows,
              x->scored.count ? " at the start of the prompt" : "", o->seq);
     if (x->cut && o->on_warning) o->on_warning(o->user, text);
+    uint64_t joined = 0;
+    for (size_t i = 0; i < x->scored.count; i++) joined += x->scored.data[i].is_joined;
+    snprintf(text, sizeof text,
+             "%llu of %llu answers continue the last word of their prompt, because neither has a "
+             "blank there; begin answers with a blank if this is not meant",
+             (unsigned long long)joined, (unsigned long long)x->scored.count);
+    if (joined && o->on_warning) o->on_warning(o->user, text);
     return HY_OK;
 }
 

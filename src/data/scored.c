@@ -67,6 +67,10 @@ static hy_status add_answer(hy_batch_of_rows *b, const hy_encoding *e, const hy_
     return hy_batch_add_example(b, count > seq + 1 ? count - seq - 1 : 0, count, false);
 }
 
+static bool is_of_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
 static uint32_t characters_of(const hy_turn *turn) {
     uint32_t count = 0;
     for (size_t i = 0; i < turn->size; i++) count += (turn->text[i] & 0xC0) != 0x80;
@@ -83,12 +87,15 @@ static hy_status add_all(hy_batch_of_rows *b, const hy_encoding *e, const hy_cha
     HY_TRY(hy_chat_render(chat, &asked, true, &b->rendered));
     HY_TRY(encode_prompt(b, e, prompt));
     const size_t pieces = b->rendered.count, size = b->rendered.text.size;
+    bool ends_in_word = size > 0 && b->rendered.pieces[pieces - 1].token < 0 &&
+                        is_of_word(b->rendered.text.data[size - 1]);
     for (size_t i = 0; i < choices; i++) {
         const hy_turn *turn = &c->turns[c->choices + i];
         hy_scored scored = {.choice = (uint32_t)i,
                             .choices = (uint32_t)choices,
                             .characters = characters_of(turn),
-                            .is_right = i == c->right};
+                            .is_right = i == c->right,
+                            .is_joined = ends_in_word && is_of_word(turn->text[0])};
         b->rendered.count = pieces;
         b->rendered.text.size = size;
         hy_rendered_add_text(&b->rendered, turn->text, turn->size, false);

@@ -57,41 +57,29 @@ hy_status hy_probe_send(hy_engine *e, const hy_batch_plan *plan, const hy_probe 
 
 /* Marks a target on the host after its batch was sent: another token has a larger logit. */
 #define MISSED (1 << 30)
-#define LOGIT_ROWS 16 /* rows of logits that are copied to the host at a time */
 
 /* Which targets have the largest logit of their row is found on the host. */
 typedef struct hy_logit_reader {
     hy_engine *engine;
     hy_watch watch;
     const hy_staging *staging; /* of the current batch */
-    char *rows;                /* (LOGIT_ROWS, V) in the type of the logits */
-    int32_t *targets[LOGIT_ROWS];
-    int count;
+    void *row;                 /* (V) in the type of the logits */
 } hy_logit_reader;
 
-static float logit_at(const char *row, hy_dtype dtype, int64_t i) {
-    if (dtype == HY_F32) return ((const float *)(const void *)row)[i];
-    uint16_t bits = ((const uint16_t *)(const void *)row)[i];
+static float logit_at(const void *row, hy_dtype dtype, int64_t i) {
+    if (dtype == HY_F32) return ((const float *)row)[i];
+    uint16_t bits = ((const uint16_t *)row)[i];
     return dtype == HY_BF16 ? hy_bf16_to_f32(bits) : hy_f16_to_f32(bits);
 }
 
 /* Of equal logits the first is the largest, as for argmax in PyTorch. */
-static hy_status compare_rows(hy_logit_reader *r, hy_stream *stream, hy_dtype dtype,
-                              int32_t vocab) {
-    HY_TRY(r->engine->device.backend->stream_sync(stream));
-    for (int k = 0; k < r->count; k++) {
-        const char *row = r->rows + (size_t)k * (size_t)vocab * hy_dtype_size(dtype);
-        int32_t target = *r->targets[k];
-        float own = logit_at(row, dtype, target);
-        bool is_missed = isnan(own);
-        for (int32_t i = 0; i < vocab && !is_missed; i++) {
-            float other = logit_at(row, dtype, i);
-            is_missed = other > own || (other == own && i < target);
-        }
-        if (is_missed) *r->targets[k] |= MISSED;
+static bool is_missed(const void *row, hy_dtype dtype, int32_t vocab, int32_t target) {
+    float own = logit_at(row, dtype, target);
+    for (int32_t i = 0; i < vocab; i++) {
+        float other = logit_at(row, dtype, i);
+        if (other > own || (other == own && i < target)) return true;
     }
-    r->count = 0;
-    return HY_OK;
+    return isnan(own);
 }
 
 static hy_status read_logits(void *context, hy_stream *stream, const hy_op_call *loss) {
@@ -99,18 +87,16 @@ static hy_status read_logits(void *context, hy_stream *stream, const hy_op_call 
     hy_backend *b = r->engine->device.backend;
     const hy_tensor *logits = &loss->t[HY_CROSS_ENTROPY_LOGITS],
                     *targets = &loss->t[HY_CROSS_ENTROPY_TARGETS];
-    int64_t rows = hy_tensor_count(targets),
-            first = (const int32_t *)targets->data - r->engine->work->buffers.targets;
+    const int32_t *first = targets->data;
+    int32_t *own = r->staging->targets + (first - r->engine->work->buffers.targets);
     size_t bytes = (size_t)loss->attr.loss.vocab * hy_dtype_size(logits->dtype);
-    for (int64_t i = 0; i < rows; i++) {
-        if (r->staging->targets[first + i] < 0) continue;
-        const hy_tensor row = hy_tensor_rows(logits, i, 1);
-        HY_TRY(b->copy(stream, r->rows + (size_t)r->count * bytes, row.data, bytes));
-        r->targets[r->count++] = &r->staging->targets[first + i];
-        if (r->count == LOGIT_ROWS)
-            HY_TRY(compare_rows(r, stream, logits->dtype, loss->attr.loss.vocab));
+    for (int64_t i = 0; i < hy_tensor_count(targets); i++) {
+        if (own[i] < 0) continue;
+        HY_TRY(b->copy(stream, r->row, hy_tensor_rows(logits, i, 1).data, bytes));
+        HY_TRY(b->stream_sync(stream));
+        if (is_missed(r->row, logits->dtype, loss->attr.loss.vocab, own[i])) own[i] |= MISSED;
     }
-    return r->count ? compare_rows(r, stream, logits->dtype, loss->attr.loss.vocab) : HY_OK;
+    return HY_OK;
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -284,14 +270,13 @@ static hy_status run_examples(hy_engine *e, hy_batch_plan *plan, hy_probe *probe
     if (!probe->wants_misses) return run_shared(e, plan, probe, weights, entries, sum);
     hy_logit_reader reader = {.engine = e,
                               .watch = {.context = &reader, .see_loss = read_logits},
-                              .rows = malloc(LOGIT_ROWS * (size_t)e->model->shape.vocab * 4)};
-    HY_FAIL_IF(!reader.rows, HY_ERR_MEMORY, "not enough memory for logits");
+                              .row = malloc((size_t)e->model->shape.vocab * sizeof(float))};
+    HY_FAIL_IF(!reader.row, HY_ERR_MEMORY, "not enough memory for logits");
     probe->reader = &reader;
     hy_status status = run_shared(e, plan, probe, weights, entries, sum);
-    hy_status ended = e->device.backend->stream_sync(e->device.compute); /* copies into its rows */
     probe->reader = NULL;
-    free(reader.rows);
-    return status != HY_OK ? status : ended;
+    free(reader.row);
+    return status;
 }
 
 static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {

@@ -25,16 +25,6 @@ static const hy_field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-hy_row_scores hy_row_scores_none(void) {
-    return (hy_row_scores){.accuracy = NAN,
-                           .accuracy_error = NAN,
-                           .accuracy_norm = NAN,
-                           .accuracy_norm_error = NAN,
-                           .greedy_accuracy = NAN,
-                           .greedy_accuracy_error = NAN,
-                           .answer_loss = NAN};
-}
-
 bool hy_row_scores_exist(const hy_row_scores *s) { return s->choice_rows + s->answer_rows > 0; }
 
 void hy_row_scores_put(const hy_row_scores *s, hy_json_writer *w) {
@@ -64,19 +54,41 @@ hy_status hy_row_probe_make(hy_dataset *data, hy_probe *out) {
     return HY_OK;
 }
 
-/* The share `right` of `rows`, and its standard error; NaN: not known. */
+/* Counts of right answers. */
+typedef struct counts {
+    int64_t right[2]; /* of rows with choices: by log-probability, and divided by characters */
+    int64_t greedy;   /* of rows without */
+    double loss, tokens;
+} counts;
+
+/* The share `right` of `rows`, and its standard error: NaN where there are too few rows. */
 static void divide(int64_t right, int64_t rows, double *share, double *error) {
-    double p = (double)right / (double)rows;
-    if (rows > 0) *share = p;
-    if (rows > 1) *error = sqrt(p * (1 - p) / (double)(rows - 1));
+    double n = (double)rows, p = (double)right / n;
+    *share = p;
+    *error = n > 1 ? sqrt(p * (1 - p) / (n - 1)) : NAN;
+}
+
+static void finish(hy_row_scores *s, const counts *c) {
+    divide(c->right[0], s->choice_rows, &s->accuracy, &s->accuracy_error);
+    divide(c->right[1], s->choice_rows, &s->accuracy_norm, &s->accuracy_norm_error);
+    divide(c->greedy, s->answer_rows, &s->greedy_accuracy, &s->greedy_accuracy_error);
+    s->answer_loss = c->loss / c->tokens;
+    s->answer_tokens = (int64_t)c->tokens;
+}
+
+hy_row_scores hy_row_scores_none(void) {
+    hy_row_scores s = {0};
+    finish(&s, &(counts){0});
+    return s;
 }
 
 hy_row_scores hy_row_scores_of(const hy_dataset *data, const hy_example_sum *examples) {
     const hy_dataset_facts *facts = hy_dataset_describe(data);
-    hy_row_scores s = hy_row_scores_none();
-    int64_t right[2] = {0}, greedy = 0; /* by log-probability, and divided by characters */
+    hy_row_scores s = {.cut_rows = (int64_t)facts->cut_rows,
+                       .dropped_rows = (int64_t)facts->dropped_rows};
+    counts c = {0};
     bool is_best_right[2] = {false};
-    double best[2] = {0}, loss = 0, tokens = 0;
+    double best[2] = {0};
     for (uint64_t i = 0; i < facts->scored; i++) {
         const hy_scored *it = hy_dataset_scored(data, i);
         double score[2] = {-examples[i].loss, -examples[i].loss / it->characters};
@@ -85,22 +97,14 @@ hy_row_scores hy_row_scores_of(const hy_dataset *data, const hy_example_sum *exa
             best[k] = score[k];
             is_best_right[k] = it->is_right;
         }
-        loss += it->is_right ? examples[i].loss : 0;
-        tokens += it->is_right ? examples[i].counted : 0;
-        if (it->choices == 1) {
-            s.answer_rows++;
-            greedy += examples[i].misses == 0;
-        } else if (it->choice + 1 == it->choices) {
-            s.choice_rows++;
-            for (int k = 0; k < 2; k++) right[k] += is_best_right[k];
-        }
+        c.loss += it->is_right ? examples[i].loss : 0;
+        c.tokens += it->is_right ? examples[i].counted : 0;
+        bool is_alone = it->choices == 1, is_last = it->choice + 1 == it->choices;
+        s.answer_rows += is_alone;
+        s.choice_rows += is_last && !is_alone;
+        c.greedy += is_alone && examples[i].misses == 0;
+        for (int k = 0; k < 2; k++) c.right[k] += is_last && !is_alone && is_best_right[k];
     }
-    divide(right[0], s.choice_rows, &s.accuracy, &s.accuracy_error);
-    divide(right[1], s.choice_rows, &s.accuracy_norm, &s.accuracy_norm_error);
-    divide(greedy, s.answer_rows, &s.greedy_accuracy, &s.greedy_accuracy_error);
-    s.answer_loss = loss / tokens;
-    s.answer_tokens = (int64_t)tokens;
-    s.cut_rows = (int64_t)facts->cut_rows;
-    s.dropped_rows = (int64_t)facts->dropped_rows;
+    finish(&s, &c);
     return s;
 }
