@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Callable
 
 from . import _abi, _library, _names
+from ._data import Batches
 from ._in_turn import InTurn, must_be_current, stream_of
 from ._library import lib, sized
 from ._loop_setup import LoadState, SaveState, State, configured, groups_of, module_of, plan_parameters
@@ -27,7 +28,7 @@ from .trainer import memory_of, plan_of, savings_of, summary_of
 
 __all__ = ["Loop", "Step", "plan_parameters"]
 
-LossFunction = Callable[[int], Any]
+LossFunction = Callable[[Any], Any]  # of a micro-batch's number, or of the micro-batch itself (data=)
 
 _INFO_SIZE = ctypes.sizeof(_abi.hy_step_info)
 _AS_IT_IS = contextlib.nullcontext()
@@ -164,6 +165,8 @@ class Loop:
         self._parameters = self._module.parameters if self._module else collect(parameters, gradients, groups)
         self._has_autograd = isinstance(self._parameters, TorchParameters)
         self._autocast = autocast
+        self._can_rewind = can_rewind
+        self._data: Batches | None = None
         self._evaluate = evaluate if callable(evaluate) else None
         self.config = configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
         if sum_gradients is None:
@@ -351,15 +354,35 @@ class Loop:
 
     # ---- with a loss function ------------------------------------------------------------------------------------
 
-    def step(self, loss_function: LossFunction) -> StepInfo:
+    def _numbered(self, loss_function: LossFunction, data: Any) -> LossFunction:
+        """The loss function of a micro-batch's number."""
+        if data is None:
+            return loss_function
+        if self._data is None or self._data.source is not data:
+            keep = int(self.config.get("grad_accum_steps"))
+            who, is_ours = ranks_of(self._run()), None
+            if who is not None:
+                share = keep // who.count
+                is_ours = functools.partial(_is_of_rank, who.rank, who.count, share)
+            device = self._parameters.device if self._has_autograd else "cpu"
+            self._data = Batches(data, int(self.config.get("seed")), self._can_rewind, keep, device, is_ours)
+        get, step = self._data.get, self._c_step
+        return lambda number: loss_function(get(number, step.todo == _abi.HY_DO_GRADIENTS))
+
+    def step(self, loss_function: LossFunction, data: Any = None) -> StepInfo:
         """Makes one optimizer step and answers all questions up to the next one.
 
         loss_function(batch) returns the loss of micro-batch number `batch`: a scalar tensor, or (loss, tokens) if
         micro-batches have different weights. Backward, scaling and summing happen here. With arrays, the function
         returns a number and also writes the gradients of that loss.
+
+        data: a DataLoader, a list or dataset of micro-batches, or an iterable of them. The function then gets the
+        micro-batch itself, with its tensors on the device of the parameters. The order of a DataLoader and its random
+        numbers follow from the key `seed`.
         """
         with self._turn:
             self._open()
+            loss_function = self._numbered(loss_function, data)
             if self._ask() == _abi.HY_DO_NOTHING:
                 raise StateError("the run is over, so there are no more steps")
             info = self._advance(loss_function)
@@ -367,10 +390,11 @@ class Loop:
             raise StateError("the run ended before its first step")
         return info
 
-    def run(self, loss_function: LossFunction) -> Summary:
-        """Runs all remaining steps."""
+    def run(self, loss_function: LossFunction, data: Any = None) -> Summary:
+        """Runs all remaining steps. The arguments are those of `step`."""
         with self._turn:
             self._open()
+            loss_function = self._numbered(loss_function, data)
             while self._ask() != _abi.HY_DO_NOTHING:
                 self._advance(loss_function, wants_info=False)
             return summary_of(self._run())
@@ -514,7 +538,7 @@ class Loop:
             try:
                 give_back = self._module.detach() if self._module else _nothing
             finally:
-                self._handle = None
+                self._handle = self._data = None
                 self._finalizer()
             give_back()
 
@@ -642,6 +666,10 @@ class Loop:
 
 def _nothing() -> None:
     pass
+
+
+def _is_of_rank(rank: int, count: int, share: int, number: int) -> bool:
+    return number // share % count == rank
 
 
 def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | None, made_in: int) -> None:
