@@ -110,7 +110,9 @@ def _in_epoch(source: Any, seed: int, epoch: int) -> Iterator[None]:
     for part in parts:
         if callable(getattr(part, "set_epoch", None)):
             part.set_epoch(epoch)
-    found = {id(g): g for g in (getattr(part, "generator", None) for part in parts) if hasattr(g, "manual_seed")}
+    found: dict[int, Any] = {
+        id(g): g for g in (getattr(part, "generator", None) for part in parts) if hasattr(g, "manual_seed")
+    }
     was = [(g, g.get_state()) for g in found.values()]
     with _drawn_from(seed, "epoch", epoch) as own:
         for g, _ in was:
