@@ -365,6 +365,31 @@ START_TEST(two_large_units_cannot_be_held_together) {
 }
 END_TEST
 
+START_TEST(a_plan_without_memory_is_that_of_the_loop) {
+    const char *const *keys = KEYS(COMMON, "predictor", "none", "weights_place", "pinned",
+                                   "max_gpu_mem", "64MiB", "cpu_mem", "1GiB");
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16], *planned, *made;
+    hy_loop_options options = {.parameters = {.list = list, .count = PARAMETERS},
+                               .unit_of = unit_of};
+    hy_config *config = config_with(keys);
+    hy_trainer *plan;
+    list_parameters(list, names);
+    must_fail(hy_loop_plan(config, NULL, NULL, &plan), HY_ERR_INPUT, "one is NULL");
+    must(hy_loop_plan(config, &options, NULL, &plan));
+    must(hy_trainer_plan_json(plan, &planned));
+    hy_trainer_destroy(plan);
+    hy_loop *loop = new_loop(&kinds[0], keys);
+    must(hy_trainer_plan_json(hy_loop_trainer(loop), &made));
+    ck_assert_ptr_nonnull(strstr(planned, "\"weights_place\": \"pinned\""));
+    ck_assert_str_eq(planned, made);
+    hy_free(planned);
+    hy_free(made);
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(wrong_units_are_refused) {
     static const int32_t lists[][2] = {{1, 1}, {0, 2}, {-1, 0}, {0, -1}};
     hy_parameter list[] = {{.name = "a", .ndim = 1, .shape = {4}},
@@ -395,6 +420,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
     tcase_add_test(tests, wrong_use_is_refused);
     tcase_add_test(tests, two_large_units_cannot_be_held_together);
+    tcase_add_test(tests, a_plan_without_memory_is_that_of_the_loop);
     tcase_add_test(tests, wrong_units_are_refused);
     suite_add_tcase(suite, tests);
     return suite;

@@ -248,6 +248,18 @@ class Units(unittest.TestCase):
         with self.assertRaisesRegex(ht.InputError, "DataParallel"):
             self.names(nn.DataParallel(blocks.Mlp()))
 
+    def test_a_module_without_memory_is_planned(self):
+        keys = dict(max_gpu_mem="200KiB", cpu_mem="1GiB", device="cpu", weights_place="pinned", predictor="none")
+        with torch.device("meta"):
+            plan = ht.plan_parameters(blocks.Transformer(), lr=1e-3, steps=9, **keys)
+        self.assertEqual(plan["choices"]["weights_place"], "pinned")
+        with ht.Loop(blocks.Transformer(), blocks=True, lr=1e-3, steps=9, **keys) as loop:
+            made = loop.plan()["phases"]["full"]["classes"]
+        for name in ("weights", "grads", "optim"):
+            self.assertEqual(plan["phases"]["full"]["classes"][name], made[name])
+        with self.assertRaisesRegex(ht.InputError, "blocks train in one process"):
+            ht.plan_parameters(blocks.Mlp(), blocks=True, ranks=2, device="cpu")
+
     def test_blocks_need_a_module(self):
         with self.assertRaisesRegex(ht.InputError, "blocks is for a torch module"):
             ht.Loop(blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu")
