@@ -16,6 +16,7 @@ from ._data import Batches
 from ._in_turn import InTurn, must_be_current, stream_of
 from ._library import lib, sized
 from ._loop_setup import LoadState, SaveState, State, configured, groups_of, module_of, plan_parameters
+from ._module_state import ModuleState
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
 from ._turn import Turn
@@ -115,7 +116,8 @@ class Loop:
     can_rewind: the loop may ask for earlier micro-batches again, to test whether prediction pays.
     groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}, or a text as for the key `groups`.
     sum_gradients: the library sums the gradients of a step's micro-batches and asks for one at a time.
-    save_state, load_state: functions that store your own bytes in every checkpoint (data position, random states).
+    save_state, load_state: functions that store your own bytes in every checkpoint. If `parameters` is a module, its
+        buffers and the state of torch's random generators are stored without them.
     in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
@@ -174,6 +176,9 @@ class Loop:
         sum_gradients = sum_gradients or self._module is not None
         self._in_turn = self._turns_of(in_turn)
         self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
+        if hasattr(parameters, "named_modules"):
+            of_module = ModuleState(parameters, save_state, load_state)
+            save_state, load_state = of_module.save, of_module.load
         self._state = State(save_state, load_state, self._observer)
         options = _abi.hy_loop_options(
             can_evaluate=bool(evaluate), can_rewind=can_rewind, uses_in_turn=self._in_turn is not None
