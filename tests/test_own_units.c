@@ -365,6 +365,30 @@ START_TEST(two_large_units_cannot_be_held_together) {
 }
 END_TEST
 
+/* Also in a loop that was over when it was created. */
+START_TEST(weights_can_be_held_after_the_run) {
+    const numbers *n = &kinds[_i % 2];
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none", "weights_place",
+                                     _i < 2 ? "device" : "pinned", "out", out));
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    for (int again = 0; again < 2; again++) {
+        void *weights[2], *grads[2] = {NULL, NULL};
+        for (int unit = 0; unit < UNITS; unit++) {
+            must(hy_loop_hold(loop, unit, weights));
+            for (int64_t k = 0; k < elements(2 * unit); k++)
+                ck_assert_float_eq(n->get(weights[0], k), wanted.weights[2 * unit][k]);
+            must_fail(hy_loop_add_gradients(loop, unit, 1, grads), HY_ERR_STATE, "the run is over");
+            must(hy_loop_release(loop, unit));
+        }
+        hy_loop_destroy(loop);
+        if (!again) loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
+    }
+}
+END_TEST
+
 START_TEST(a_plan_without_memory_is_that_of_the_loop) {
     const char *const *keys = KEYS(COMMON, "predictor", "none", "weights_place", "pinned",
                                    "max_gpu_mem", "64MiB", "cpu_mem", "1GiB");
@@ -420,6 +444,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
     tcase_add_test(tests, wrong_use_is_refused);
     tcase_add_test(tests, two_large_units_cannot_be_held_together);
+    tcase_add_loop_test(tests, weights_can_be_held_after_the_run, 0, 4);
     tcase_add_test(tests, a_plan_without_memory_is_that_of_the_loop);
     tcase_add_test(tests, wrong_units_are_refused);
     suite_add_tcase(suite, tests);

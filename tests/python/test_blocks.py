@@ -419,8 +419,12 @@ class Refusals(unittest.TestCase):
         with loop.using_weights():
             self.assertFalse(module(torch.randn(2, 24)).requires_grad)
         loop.run(module.loss)
+        x = torch.randn(2, 24)
+        with loop.using_weights():  # also after the run
+            expected = module(x)
         loop.close()
-        module(torch.randn(2, 24)).sum().backward()  # it has its weights again
+        module(x).sum().backward()  # it has its weights again
+        self.assertTrue(torch.equal(module(x), expected))
 
     def test_after_an_exception(self):
         def fail(batch):
