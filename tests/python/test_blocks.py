@@ -55,9 +55,7 @@ class Learning(unittest.TestCase):
                 self.assertEqual(ours, outside)
                 self.assertEqual(list(state), list(kept))
                 for name in state:
-                    self.assertLess(
-                        (state[name] - kept[name]).abs().max().item(), 1e-6, name
-                    )
+                    self.assertLess((state[name] - kept[name]).abs().max().item(), 1e-6, name)
                     self.assertTrue(torch.equal(kept[name], pinned[name]), name)
 
     def test_released_buffers_are_not_read(self):
@@ -65,13 +63,9 @@ class Learning(unittest.TestCase):
             with self.subTest(kind.__name__):
                 losses, state = blocks.trained(kind)
                 here = blocks.InRing(blocks.make(kind))
-                self.assertLess(
-                    max(abs(a - b) for a, b in zip(losses, here.train())), 1e-6
-                )
+                self.assertLess(max(abs(a - b) for a, b in zip(losses, here.train())), 1e-6)
                 for name, value in here.weights.state_dict().items():
-                    self.assertLess(
-                        (value - state[name]).abs().max().item(), 1e-6, name
-                    )
+                    self.assertLess((value - state[name]).abs().max().item(), 1e-6, name)
                 self.assertGreater(here.ring.counts["given"], blocks.STEPS)
 
     def test_the_next_unit_is_fetched(self):
@@ -94,14 +88,7 @@ class Learning(unittest.TestCase):
         module = layers(lambda: Block(8, 8))()
         gc.disable()
         try:
-            with ht.Loop(
-                module,
-                steps=2,
-                lr=1e-3,
-                blocks=True,
-                grad_accum_steps=2,
-                **blocks.PLAIN,
-            ) as loop:
+            with ht.Loop(module, steps=2, lr=1e-3, blocks=True, grad_accum_steps=2, **blocks.PLAIN) as loop:
                 loop.step(module.loss)
                 alive = sum(one() is not None for one in made)
         finally:
@@ -111,9 +98,7 @@ class Learning(unittest.TestCase):
     def test_micro_batches_are_weighted_by_their_tokens(self):
         def train(**keys):
             module = blocks.make(blocks.Mlp)
-            with ht.Loop(
-                module, steps=5, lr=3e-3, grad_accum_steps=3, **blocks.PLAIN, **keys
-            ) as loop:
+            with ht.Loop(module, steps=5, lr=3e-3, grad_accum_steps=3, **blocks.PLAIN, **keys) as loop:
                 loop.run(lambda batch: (module.loss(batch), 1 + batch % 3))
             return module.state_dict()
 
@@ -126,36 +111,15 @@ class Learning(unittest.TestCase):
             module = blocks.make(blocks.Mlp).to(dtype)
 
             def loss(batch, module=module, dtype=dtype):
-                x = torch.randn(
-                    8, 24, generator=torch.Generator().manual_seed(batch)
-                ).to(dtype)
-                return (
-                    (module(x).float() - x.float().sum(1, keepdim=True).tanh())
-                    .square()
-                    .mean()
-                )
+                x = torch.randn(8, 24, generator=torch.Generator().manual_seed(batch)).to(dtype)
+                return (module(x).float() - x.float().sum(1, keepdim=True).tanh()).square().mean()
 
-            with ht.Loop(
-                module,
-                blocks=True,
-                steps=60,
-                lr=3e-3,
-                device="cpu",
-                evaluate=lambda: loss(999),
-            ) as loop:
+            with ht.Loop(module, blocks=True, steps=60, lr=3e-3, device="cpu", evaluate=lambda: loss(999)) as loop:
                 first = loop.step(loss).loss
                 self.assertLess(loop.run(loss).final_loss, first)
             self.assertEqual(module.head.weight.dtype, dtype)
         module = blocks.make(blocks.Mlp)
-        with ht.Loop(
-            module,
-            blocks=True,
-            steps=30,
-            lr=3e-3,
-            precision="bf16",
-            autocast=True,
-            device="cpu",
-        ) as loop:
+        with ht.Loop(module, blocks=True, steps=30, lr=3e-3, precision="bf16", autocast=True, device="cpu") as loop:
             first = loop.step(module.loss).loss
             self.assertLess(loop.run(module.loss).final_loss, first)
 
@@ -173,9 +137,7 @@ class Learning(unittest.TestCase):
 
     def test_question_by_question(self):
         module, losses = blocks.make(blocks.Mlp), []
-        with ht.Loop(
-            module, blocks=True, steps=blocks.STEPS, lr=3e-3, **blocks.PLAIN
-        ) as loop:
+        with ht.Loop(module, blocks=True, steps=blocks.STEPS, lr=3e-3, **blocks.PLAIN) as loop:
             for step in loop:
                 loss = module.loss(step.batch)
                 (loss * step.loss_scale).backward()
@@ -193,9 +155,7 @@ class Learning(unittest.TestCase):
     def test_activations_are_freed_at_once(self):
         here, kept = blocks.InRing(blocks.make(blocks.Mlp)), []
         for layer in here.module.layers:
-            layer.register_forward_hook(
-                lambda module, given, out: kept.append(weakref.ref(out))
-            )
+            layer.register_forward_hook(lambda module, given, out: kept.append(weakref.ref(out)))
         gc.disable()
         self.addCleanup(gc.enable)
         for batch in range(2):
@@ -231,9 +191,7 @@ class Learning(unittest.TestCase):
                 layer.forward = torch.compile(layer.forward, backend="eager")
             return module
 
-        self.assertEqual(
-            blocks.trained(compiled, blocks=True)[0], blocks.trained(blocks.Mlp)[0]
-        )
+        self.assertEqual(blocks.trained(compiled, blocks=True)[0], blocks.trained(blocks.Mlp)[0])
 
         def in_place():
             module = blocks.Mlp()
@@ -243,9 +201,7 @@ class Learning(unittest.TestCase):
         with self.assertRaisesRegex(ht.InputError, "layers.0 was compiled"):
             blocks.trained(in_place, blocks=True)
         with self.assertRaisesRegex(ht.InputError, "OptimizedModule"):
-            blocks.trained(
-                lambda: torch.compile(blocks.Mlp(), backend="eager"), blocks=True
-            )
+            blocks.trained(lambda: torch.compile(blocks.Mlp(), backend="eager"), blocks=True)
 
     def test_frozen_parameters_stay_as_they_are(self):
         module = blocks.make(blocks.Mlp)
@@ -268,33 +224,18 @@ class Units(unittest.TestCase):
 
     def test_blocks_are_found(self):
         self.assertEqual(
-            self.names(blocks.Mlp()),
-            ["", *(f"body.{i}" for i in range(3)), *(f"layers.{i}" for i in range(3))],
+            self.names(blocks.Mlp()), ["", *(f"body.{i}" for i in range(3)), *(f"layers.{i}" for i in range(3))]
         )
-        self.assertEqual(
-            self.names(blocks.Transformer()),
-            ["", "embed", "layers.0", "layers.1", "layers.2"],
-        )
+        self.assertEqual(self.names(blocks.Transformer()), ["", "embed", "layers.0", "layers.1", "layers.2"])
         self.assertEqual(self.names(blocks.Transformer(False))[-1], "head")
-        self.assertEqual(
-            self.names(blocks.EncoderDecoder())[1:],
-            ["encoder.0", "encoder.1", "decoder.0", "decoder.1"],
-        )
-        self.assertEqual(
-            self.names(
-                nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 1))
-            )[-1],
-            "2",
-        )
+        self.assertEqual(self.names(blocks.EncoderDecoder())[1:], ["encoder.0", "encoder.1", "decoder.0", "decoder.1"])
+        self.assertEqual(self.names(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 1)))[-1], "2")
 
     def test_blocks_can_be_named(self):
         module = blocks.Mlp()
         named = self.names(module, ["body", "layers.*"])
         self.assertEqual(named, ["", "body", "layers.0", "layers.1", "layers.2"])
-        self.assertEqual(
-            self.names(module, [module.layers[2], module.body])[1:3],
-            ["layers.2", "body"],
-        )
+        self.assertEqual(self.names(module, [module.layers[2], module.body])[1:3], ["layers.2", "body"])
         for which, said in (
             (["bodies"], "'bodies', which is no module"),
             ([nn.Linear(2, 2)], "a Linear, which is no module"),
@@ -308,19 +249,11 @@ class Units(unittest.TestCase):
             self.names(nn.DataParallel(blocks.Mlp()))
 
     def test_a_module_without_memory_is_planned(self):
-        keys = dict(
-            max_gpu_mem="200KiB",
-            cpu_mem="1GiB",
-            device="cpu",
-            weights_place="pinned",
-            predictor="none",
-        )
+        keys = dict(max_gpu_mem="200KiB", cpu_mem="1GiB", device="cpu", weights_place="pinned", predictor="none")
         with torch.device("meta"):
             plan = ht.plan_parameters(blocks.Transformer(), lr=1e-3, steps=9, **keys)
         self.assertEqual(plan["choices"]["weights_place"], "pinned")
-        with ht.Loop(
-            blocks.Transformer(), blocks=True, lr=1e-3, steps=9, **keys
-        ) as loop:
+        with ht.Loop(blocks.Transformer(), blocks=True, lr=1e-3, steps=9, **keys) as loop:
             made = loop.plan()["phases"]["full"]["classes"]
         for name in ("weights", "grads", "optim"):
             self.assertEqual(plan["phases"]["full"]["classes"][name], made[name])
@@ -329,9 +262,7 @@ class Units(unittest.TestCase):
 
     def test_blocks_need_a_module(self):
         with self.assertRaisesRegex(ht.InputError, "blocks is for a torch module"):
-            ht.Loop(
-                blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu"
-            )
+            ht.Loop(blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu")
 
 
 @needs_torch
@@ -343,10 +274,7 @@ class Refusals(unittest.TestCase):
         self.assertEqual(here.ring.held, {})
 
     def test_an_input_that_changes_in_place(self):
-        self.refused(
-            lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 8)),
-            "layers.0 changes tensor 0",
-        )
+        self.refused(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 8)), "layers.0 changes tensor 0")
 
     def test_a_block_that_remembers(self):
         class Remembers(nn.Linear):
@@ -365,10 +293,7 @@ class Refusals(unittest.TestCase):
             def forward(self, x):
                 return super().forward(x) * outside
 
-        self.refused(
-            lambda: Finds(8, 8),
-            "layers.1 uses a tensor with gradients that is none of its arguments",
-        )
+        self.refused(lambda: Finds(8, 8), "layers.1 uses a tensor with gradients that is none of its arguments")
 
     def test_objects_with_tensors(self):
         class Box:
@@ -468,9 +393,7 @@ class Misuse(unittest.TestCase):
             (slope,) = torch.autograd.grad(module(x).sum(), x)
             return module.loss(batch) + slope.square().mean()
 
-        with self.assertRaisesRegex(
-            ht.StateError, r"torch.autograd.grad .* reached block layers.2"
-        ):
+        with self.assertRaisesRegex(ht.StateError, r"torch.autograd.grad .* reached block layers.2"):
             loop.step(penalized)
         self.assertEqual(loop.step(module.loss).step, 1)  # nothing was added
 
@@ -486,13 +409,7 @@ class Misuse(unittest.TestCase):
             loop.state_dict()  # both are allowed before a pass
             loss = module.loss(step.batch)
             loss.backward()
-            for call in (
-                using,
-                loop.save,
-                loop.state_dict,
-                lambda: loop.save_pretrained("x"),
-                lambda: loop.load("x"),
-            ):
+            for call in (using, loop.save, loop.state_dict, lambda: loop.save_pretrained("x"), lambda: loop.load("x")):
                 with self.assertRaisesRegex(ht.StateError, "would lose the gradients"):
                     call()
             loop.answer(loss)
@@ -516,10 +433,7 @@ class Misuse(unittest.TestCase):
         def fail(g):
             raise MemoryError
 
-        for early in (
-            False,
-            True,
-        ):  # whether gradients were computed before the exception
+        for early in (False, True):  # whether gradients were computed before the exception
             with self.subTest(early=early):
                 module = blocks.make(layers(lambda: nn.Linear(8, 8)))
                 loop = self.loop(module)
@@ -527,11 +441,7 @@ class Misuse(unittest.TestCase):
                 x = torch.randn(4, 24, requires_grad=True)
                 hooked = module.enter(x)
                 hooked.register_hook(fail)
-                loss = (
-                    module.loss(0)
-                    if early
-                    else module.head(module.layers[0](hooked)).sum()
-                )
+                loss = module.loss(0) if early else module.head(module.layers[0](hooked)).sum()
                 if early:
                     loss.register_hook(fail)
                 with self.assertRaises(MemoryError):
@@ -569,9 +479,7 @@ class Misuse(unittest.TestCase):
             return module.loss(batch)
 
         loop.step(keeps)
-        with self.assertRaisesRegex(
-            ht.StateError, "block layers.2 with a loss of an earlier pass"
-        ):
+        with self.assertRaisesRegex(ht.StateError, "block layers.2 with a loss of an earlier pass"):
             loop.step(lambda batch: module.loss(batch) + kept[0])
 
     def test_another_stream_is_refused(self):
@@ -629,9 +537,7 @@ class Misuse(unittest.TestCase):
         here = blocks.InRing(blocks.make(Shares))
         here.backward(1)
         name = "layers.0.bias"
-        self.assertTrue(
-            torch.equal(expected[name], here.ring.grads[here.names.index(name)])
-        )
+        self.assertTrue(torch.equal(expected[name], here.ring.grads[here.names.index(name)]))
 
     def test_a_block_is_refused_again(self):
         outside = torch.ones(8, requires_grad=True)
@@ -673,18 +579,13 @@ class Files(InFolder):
             loop.save_pretrained("end")
         module = self.on_meta(blocks.Transformer)
         with ht.Loop(module, steps=5, lr=3e-3, **blocks.PLAIN) as loop:
-            with self.assertRaisesRegex(
-                ht.StateError, "position has no values.*loop.load"
-            ):
+            with self.assertRaisesRegex(ht.StateError, "position has no values.*loop.load"):
                 loop.step(module.loss)
             loop.load("begin")
             self.assertEqual([loop.step(module.loss).loss for _ in range(5)], expected)
             loop.save_pretrained("again")
             self.assertEqual(set(loop.state_dict()), set(full.state_dict()))
-        one, other = (
-            (self.folder / name / "model.safetensors").read_bytes()
-            for name in ("end", "again")
-        )
+        one, other = ((self.folder / name / "model.safetensors").read_bytes() for name in ("end", "again"))
         self.assertEqual(one, other)
 
     def test_names_must_match(self):
@@ -698,9 +599,7 @@ class Files(InFolder):
             with ht.Loop(self.on_meta(kind), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
                 with self.assertRaisesRegex(ht.InputError, said):
                     loop.load("folder")
-        with ht.Loop(
-            self.on_meta(blocks.Mlp), steps=1, lr=3e-3, **blocks.PLAIN
-        ) as loop:
+        with ht.Loop(self.on_meta(blocks.Mlp), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
             with self.assertRaisesRegex(ht.FileError, "neither model.safetensors"):
                 loop.load(".")
 
@@ -713,65 +612,41 @@ class Files(InFolder):
         with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
             loop.save_pretrained("many")
             state = loop.state_dict()
-            self.assertGreater(
-                len(list((self.folder / "many").glob("model-*-of-*.safetensors"))), 3
-            )
+            self.assertGreater(len(list((self.folder / "many").glob("model-*-of-*.safetensors"))), 3)
             loop.load("many")
-            self.assertTrue(
-                all(
-                    torch.equal(state[name], t) for name, t in loop.state_dict().items()
-                )
-            )
+            self.assertTrue(all(torch.equal(state[name], t) for name, t in loop.state_dict().items()))
 
     def test_other_files_of_the_folder_stay(self):
         module = blocks.make(blocks.Mlp)
         folder = self.folder / "mine"
         folder.mkdir()
-        for name in (
-            "model_old.safetensors",
-            "model-ema.safetensors",
-            "model-00001-of-00002.safetensors",
-        ):
+        for name in ("model_old.safetensors", "model-ema.safetensors", "model-00001-of-00002.safetensors"):
             (folder / name).write_text("x")
         (folder / "model.safetensors.index.json").write_text("{}")
         with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
             loop.save_pretrained("mine")
-        expected = [
-            "model-ema.safetensors",
-            "model.safetensors",
-            "model_old.safetensors",
-        ]
+        expected = ["model-ema.safetensors", "model.safetensors", "model_old.safetensors"]
         self.assertEqual(sorted(one.name for one in folder.iterdir()), expected)
 
     def test_buffers_without_a_type_in_safetensors_are_refused_by_name(self):
         module = blocks.make(blocks.Mlp)
         module.register_buffer("turns", torch.zeros(3, dtype=torch.complex64))
         with ht.Loop(module, blocks=True, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
-            with self.assertRaisesRegex(
-                ht.InputError, "turns has type torch.complex64"
-            ):
+            with self.assertRaisesRegex(ht.InputError, "turns has type torch.complex64"):
                 loop.save_pretrained("mine")
         self.assertFalse((self.folder / "mine").exists())
 
     def test_buffers_and_random_numbers_continue(self):
         class Drops(blocks.Cnn):
             def loss(self, batch):
-                x = torch.randn(
-                    4, 3, 10, 10, generator=torch.Generator().manual_seed(batch)
-                )
+                x = torch.randn(4, 3, 10, 10, generator=torch.Generator().manual_seed(batch))
                 x = self.stages(nn.functional.dropout(self.stem(x), 0.2))
                 return self.head(x.mean((2, 3))).square().mean()
 
         def train(now, out=None, **keys):
             module, own = blocks.make(Drops), []
             states = dict(save_state=lambda: b"mine", load_state=own.append)
-            keys = {
-                **blocks.PLAIN,
-                **keys,
-                **states,
-                "out": out,
-                "resume": bool(out) or None,
-            }
+            keys = {**blocks.PLAIN, **keys, **states, "out": out, "resume": bool(out) or None}
             with ht.Loop(module, steps=9, lr=3e-3, **keys) as loop:
                 while not loop.is_over and now > 0:
                     loop.step(module.loss)
@@ -792,24 +667,14 @@ class Files(InFolder):
     def test_a_resumed_run_has_the_same_bits(self):
         def train(steps_now, kind):
             module = kind()
-            with ht.Loop(
-                module,
-                blocks=True,
-                steps=12,
-                lr=3e-3,
-                out="run",
-                resume=True,
-                **blocks.PLAIN,
-            ) as loop:
+            with ht.Loop(module, blocks=True, steps=12, lr=3e-3, out="run", resume=True, **blocks.PLAIN) as loop:
                 for _ in range(steps_now):
                     if not loop.is_over:
                         loop.step(module.loss)
                 return loop.state_dict()
 
         train(5, lambda: blocks.make(blocks.Mlp))
-        ours = train(
-            99, lambda: self.on_meta(blocks.Mlp)
-        )  # the checkpoint has the weights
+        ours = train(99, lambda: self.on_meta(blocks.Mlp))  # the checkpoint has the weights
         _, expected = blocks.trained(blocks.Mlp, steps=12)
         for name, t in expected.items():
             self.assertTrue(torch.equal(t, ours[name]), name)
@@ -817,13 +682,7 @@ class Files(InFolder):
 
 @needs_transformers
 class Transformers(InFolder):
-    SIZE = dict(
-        vocab_size=97,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-    )
+    SIZE = dict(vocab_size=97, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2)
 
     def setUp(self):
         super().setUp()
@@ -845,14 +704,10 @@ class Transformers(InFolder):
     def loss(model, batch):
         torch.manual_seed(batch)
         ids = torch.randint(97, (3, 12)).cumsum(1) % 97
-        return model(
-            input_ids=ids, labels=ids.where(torch.rand(3, 12) > 0.1, -100)
-        ).loss
+        return model(input_ids=ids, labels=ids.where(torch.rand(3, 12) > 0.1, -100)).loss
 
     def losses(self, model, steps=12, **keys):
-        with ht.Loop(
-            model.train(), steps=steps, lr=3e-3, **blocks.PLAIN, **keys
-        ) as loop:
+        with ht.Loop(model.train(), steps=steps, lr=3e-3, **blocks.PLAIN, **keys) as loop:
             unused = () if keys else [p for p in model.parameters() if p.requires_grad]
 
             def loss(batch):
@@ -864,15 +719,9 @@ class Transformers(InFolder):
         theirs = self.theirs
         for config in (
             self.llama(attention_dropout=0.1),
-            theirs.Qwen2Config(
-                **self.SIZE, num_key_value_heads=1, tie_word_embeddings=True
-            ),
-            theirs.Gemma2Config(
-                **self.SIZE, num_key_value_heads=1, head_dim=8
-            ),  # its logits have a soft cap
-            theirs.GPT2Config(
-                vocab_size=97, n_embd=16, n_layer=3, n_head=2, n_positions=64
-            ),
+            theirs.Qwen2Config(**self.SIZE, num_key_value_heads=1, tie_word_embeddings=True),
+            theirs.Gemma2Config(**self.SIZE, num_key_value_heads=1, head_dim=8),  # its logits have a soft cap
+            theirs.GPT2Config(vocab_size=97, n_embd=16, n_layer=3, n_head=2, n_positions=64),
         ):
             with self.subTest(config.model_type):
                 plain = self.losses(self.make(config))
@@ -897,15 +746,8 @@ class Transformers(InFolder):
         model = self.make(self.llama()).eval()
         ids = torch.arange(5)[None]
         expected = model.generate(ids, max_new_tokens=6, do_sample=False)
-        with (
-            ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop,
-            loop.using_weights(),
-        ):
-            self.assertTrue(
-                torch.equal(
-                    model.generate(ids, max_new_tokens=6, do_sample=False), expected
-                )
-            )
+        with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop, loop.using_weights():
+            self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False), expected))
 
     def test_a_model_on_the_meta_device(self):
         for config in (self.llama(), self.llama(tie_word_embeddings=True)):
@@ -915,10 +757,7 @@ class Transformers(InFolder):
             model = self.make(config, "meta")
             with ht.Loop(model, steps=4, lr=3e-3, **blocks.PLAIN) as loop:
                 loop.load("first")
-                ours = [
-                    loop.step(lambda batch, m=model: self.loss(m.train(), batch)).loss
-                    for _ in range(4)
-                ]
+                ours = [loop.step(lambda batch, m=model: self.loss(m.train(), batch)).loss for _ in range(4)]
                 loop.save_pretrained("last")
             self.assertEqual(ours, expected)
             last = self.theirs.AutoModelForCausalLM.from_pretrained("last")
@@ -926,16 +765,10 @@ class Transformers(InFolder):
                 self.assertTrue(torch.equal(t, last.state_dict()[name]), name)
 
     def test_tensors_that_transformers_renames_are_refused(self):
-        config = self.theirs.MixtralConfig(
-            **self.SIZE, num_key_value_heads=1, num_local_experts=4
-        )
+        config = self.theirs.MixtralConfig(**self.SIZE, num_key_value_heads=1, num_local_experts=4)
         self.make(config).save_pretrained("folder")
-        with ht.Loop(
-            self.make(config, "meta"), steps=1, lr=3e-3, **blocks.PLAIN
-        ) as loop:
-            with self.assertRaisesRegex(
-                ht.InputError, r"has the tensor model.layers.0.\S*experts.0.w1.weight"
-            ):
+        with ht.Loop(self.make(config, "meta"), steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, r"has the tensor model.layers.0.\S*experts.0.w1.weight"):
                 loop.load("folder")
 
     @unittest.skipUnless(has("peft"), "peft is not here")
@@ -944,18 +777,12 @@ class Transformers(InFolder):
 
         def make():
             torch.manual_seed(0)
-            lora = peft.LoraConfig(
-                r=2, target_modules=["q_proj", "down_proj"], lora_dropout=0.1
-            )
+            lora = peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"], lora_dropout=0.1)
             return peft.get_peft_model(self.make(self.llama()), lora)
 
         plain, model = self.losses(make()), make()
-        with ht.Loop(
-            model.train(), blocks=True, steps=12, lr=3e-3, **blocks.PLAIN
-        ) as loop:
-            ours = [
-                loop.step(lambda batch: self.loss(model, batch)).loss for _ in range(12)
-            ]
+        with ht.Loop(model.train(), blocks=True, steps=12, lr=3e-3, **blocks.PLAIN) as loop:
+            ours = [loop.step(lambda batch: self.loss(model, batch)).loss for _ in range(12)]
             loop.save_pretrained("adapter")
         self.assertLess(max(abs(a - b) for a, b in zip(plain, ours)), 2e-6)
         again = peft.PeftModel.from_pretrained(self.make(self.llama()), "adapter")
@@ -967,38 +794,24 @@ class Transformers(InFolder):
 class Chunks(unittest.TestCase):
     def test_loss_and_gradients_are_torchs(self):
         torch.manual_seed(0)
-        hidden, weight = (
-            torch.randn(3, 7, 8, requires_grad=True),
-            torch.randn(30, 8, requires_grad=True),
-        )
+        hidden, weight = torch.randn(3, 7, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)
         labels = torch.randint(30, (3, 7))
         labels[0, :4] = -100
         for reduction in ("mean", "sum"):
             for chunks in (None, 1, 2, 100):
                 theirs = nn.functional.cross_entropy(
-                    (hidden @ weight.t()).flatten(0, 1),
-                    labels.flatten(),
-                    reduction=reduction,
+                    (hidden @ weight.t()).flatten(0, 1), labels.flatten(), reduction=reduction
                 )
-                ours = ht.chunked_cross_entropy(
-                    hidden, weight, labels, chunks=chunks, reduction=reduction
-                )
+                ours = ht.chunked_cross_entropy(hidden, weight, labels, chunks=chunks, reduction=reduction)
                 self.assertLess(abs(theirs.item() - ours.item()) / theirs.item(), 1e-6)
                 expected = torch.autograd.grad(3 * theirs, (hidden, weight))
-                for a, b in zip(
-                    expected, torch.autograd.grad(3 * ours, (hidden, weight))
-                ):
+                for a, b in zip(expected, torch.autograd.grad(3 * ours, (hidden, weight))):
                     self.assertLess((a - b).abs().max().item(), 1e-5)
         with torch.no_grad():
-            self.assertFalse(
-                ht.chunked_cross_entropy(hidden, weight, labels).requires_grad
-            )
+            self.assertFalse(ht.chunked_cross_entropy(hidden, weight, labels).requires_grad)
 
     def test_without_labels_gradients_are_zero(self):
-        hidden, weight = (
-            torch.randn(4, 8, requires_grad=True),
-            torch.randn(30, 8, requires_grad=True),
-        )
+        hidden, weight = torch.randn(4, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)
         loss = ht.chunked_cross_entropy(hidden, weight, torch.full((4,), -100))
         self.assertTrue(loss.isnan())
         for g in torch.autograd.grad(loss, (hidden, weight)):
@@ -1006,13 +819,8 @@ class Chunks(unittest.TestCase):
 
     def test_a_factor_is_not_rounded_to_16_bits(self):
         torch.manual_seed(0)
-        hidden, weight = (
-            torch.randn(n, 64).bfloat16().requires_grad_() for n in (32, 100)
-        )
-        labels, factor = (
-            torch.randint(100, (32,)),
-            1 + 2**-9 + 2**-10,
-        )  # between two numbers of bf16
+        hidden, weight = (torch.randn(n, 64).bfloat16().requires_grad_() for n in (32, 100))
+        labels, factor = torch.randint(100, (32,)), 1 + 2**-9 + 2**-10  # between two numbers of bf16
         grads = []
         for scale in (1.0, factor):
             loss = ht.chunked_cross_entropy(hidden, weight, labels, reduction="sum")
@@ -1021,11 +829,7 @@ class Chunks(unittest.TestCase):
             self.assertTrue(torch.equal((plain.float() * factor).bfloat16(), scaled))
 
     def test_wrong_arguments_are_refused(self):
-        hidden, weight, labels = (
-            torch.randn(4, 8),
-            torch.randn(30, 8),
-            torch.zeros(4, dtype=torch.long),
-        )
+        hidden, weight, labels = torch.randn(4, 8), torch.randn(30, 8), torch.zeros(4, dtype=torch.long)
         for arguments, said in (
             ((hidden, weight, labels[:2]), r"labels \(2,\)"),
             ((hidden, weight, labels, 0), "chunks is 0"),
