@@ -14,6 +14,7 @@ from ._observer import Observer, OnMessage
 from ._parameters import Parameters, shapes_to_c
 from .config import Config, ConfigValue, as_config
 from .errors import InputError
+from .ranks import find_rank
 from .trainer import planned
 
 _NEEDED = ("train.steps", "optimizer.lr")
@@ -64,6 +65,12 @@ def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: d
         blocks = any(p.is_meta for p in parameters.parameters())
     if not blocks:
         return None
+    who = find_rank()
+    if who.count > 1:
+        raise InputError(
+            f"blocks train in one process, but {who.launcher} started this one as rank {who.rank} of {who.count}; start "
+            "one process, or leave out blocks, so that each process keeps the whole module on its device"
+        )
     from ._module import Module, device_for
 
     return Module(parameters, blocks, device_for(said, parameters), groups)
@@ -167,7 +174,7 @@ def plan_parameters(
     module = module_of(parameters, blocks, groups, ours, {})
     if module:
         if ranks != 1:
-            raise InputError(f"the plan is for {ranks} ranks, but blocks train in one process")
+            raise InputError(f"blocks train in one process, but the plan is for {ranks} ranks; leave out ranks or blocks")
         options = _abi.hy_loop_options(unit_of=module.unit_of)
         module.parameters.to_c(options.parameters)
         out = planned(lib.hy_loop_plan, ours._handle, ctypes.byref(options), seen)

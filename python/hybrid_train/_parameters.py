@@ -198,6 +198,9 @@ class Parameters:
     def scale_gradients(self, factor: float) -> None:
         raise NotImplementedError
 
+    def have_changed(self) -> None:
+        """After the library has written weights."""
+
     def _must_fit(self, i: int, g: View) -> None:
         """Compares a gradient with its parameter."""
         name, v = self.names[i], self.views[i]
@@ -268,6 +271,10 @@ class TorchParameters(Parameters):
             self._explain_gradients(grads)
         self._held = grads
 
+    def have_changed(self) -> None:
+        """A graph that was kept from before then raises an exception instead of giving wrong gradients."""
+        self.torch.autograd.graph.increment_version(self.values)
+
     def _are_whole(self, grads: list[Any]) -> bool:
         return all(map(self._is_contiguous, grads)) and list(map(self._numel, grads)) == self._sizes
 
@@ -336,6 +343,9 @@ class UnitParameters(TorchParameters):
 
     def gather(self, is_fresh: bool) -> None:
         pass
+
+    def have_changed(self) -> None:
+        pass  # see Units.begin
 
 
 # ---- arrays, with gradients beside them ---------------------------------------------------------------------------

@@ -465,6 +465,7 @@ class Units:
         self._last, self._order = self._order or self._last, []
         if self._always:
             self._take(self._always)
+            torch.autograd.graph.increment_version(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
 

@@ -275,12 +275,16 @@ class Loop:
         # This comes last, because on a card it waits for the backward pass.
         number = loss.item() if is_fresh else _number(loss)
         self._is_asked = self._is_shown = False
+        was = self._c_step.todo, self._c_step.step
         status = lib.hy_loop_exchange_sized(
             self._handle, packed, number, tokens, self._question, self._question_size, info, _INFO_SIZE
         )
         self._is_asked = status == _abi.HY_OK
         if self._module and self._is_asked:
             self._module.units.answered()
+        # Only the next micro-batch of the same step has the same weights.
+        if was != (_abi.HY_DO_GRADIENTS, self._c_step.step) or self._c_step.todo != _abi.HY_DO_GRADIENTS:
+            parameters.have_changed()
         self._finish(status)
 
     @property

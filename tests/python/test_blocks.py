@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import unittest
 import weakref
+from unittest import mock
 
 import hybrid_train as ht
 from support import InFolder, has, needs_torch, needs_transformers
@@ -260,6 +262,12 @@ class Units(unittest.TestCase):
         with self.assertRaisesRegex(ht.InputError, "blocks train in one process"):
             ht.plan_parameters(blocks.Mlp(), blocks=True, ranks=2, device="cpu")
 
+    def test_several_processes_are_refused(self):
+        ranks = dict(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=1)
+        with mock.patch.dict(os.environ, {name: str(value) for name, value in ranks.items()}):
+            with self.assertRaisesRegex(ht.InputError, "torchrun started this one as rank 1 of 2; start one process"):
+                ht.Loop(blocks.Mlp(), blocks=True, steps=1, lr=1e-3, device="cpu")
+
     def test_blocks_need_a_module(self):
         with self.assertRaisesRegex(ht.InputError, "blocks is for a torch module"):
             ht.Loop(blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu")
@@ -475,12 +483,28 @@ class Misuse(unittest.TestCase):
         loop = self.loop(module)
 
         def keeps(batch):
-            kept.append(module.loss(batch))
+            kept.append(module.layers[2](torch.randn(8, 24)).sum())
             return module.loss(batch)
 
         loop.step(keeps)
         with self.assertRaisesRegex(ht.StateError, "block layers.2 with a loss of an earlier pass"):
             loop.step(lambda batch: module.loss(batch) + kept[0])
+
+    def test_a_graph_from_before_a_step_is_refused_outside_of_blocks_too(self):
+        kept = []
+
+        def keeps(batch):
+            kept.append((module.scale * module.scale).sum())
+            return module.loss(batch)
+
+        for keys in ({}, {"blocks": True}, {"blocks": True, "grad_accum_steps": 2}):
+            with self.subTest(keys):
+                module = blocks.make(blocks.Mlp)
+                kept.clear()
+                with ht.Loop(module, steps=9, lr=3e-3, **blocks.PLAIN, **keys) as loop:
+                    loop.step(keeps)
+                    with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                        loop.step(lambda batch: module.loss(batch) + kept[0])
 
     def test_another_stream_is_refused(self):
         def refuse():

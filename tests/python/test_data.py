@@ -191,6 +191,25 @@ class Loaders(InFolder):
         with self.assertRaisesRegex(ht.InputError, "Unknown of data gives another order"):
             trained(DataLoader(points, 8, sampler=Unknown()))
 
+    def test_ranks_load_their_own_batches(self):
+        from hybrid_train._data import Batches
+
+        def make(source, is_ours):
+            return Batches(source, 3, False, 4, "cpu", is_ours)
+
+        everything, seen = make(loader(), None), []
+        for workers in (0, 1):
+            for rank in (0, 1):
+                ours = make(loader(workers=workers), lambda number, rank=rank: number // 2 % 2 == rank)
+                for number in (0, 1, 4, 5, 8, 9, 10, 16, 17, 3):  # some are of the other rank, as a guard asks
+                    batch = ours.get(number, True)
+                    self.assertTrue(torch.equal(batch["x"], everything.get(number, True)["x"]))
+                    seen.append(batch["y"].sum().item())
+        self.assertEqual(len(set(seen)), 10)
+        sampler = torch.utils.data.DistributedSampler(Points(), 2, 0)
+        with self.assertRaisesRegex(ht.InputError, "DistributedSampler, but the loop itself divides"):
+            make(DataLoader(Points(), 8, sampler=sampler), lambda number: True)
+
     def test_a_worker_may_prepare_its_dataset(self):
         def prepare(worker):
             torch.utils.data.get_worker_info().dataset.x = torch.ones(50, 6)
