@@ -174,7 +174,9 @@ def plan_parameters(
     module = module_of(parameters, blocks, groups, ours, {})
     if module:
         if ranks != 1:
-            raise InputError(f"blocks train in one process, but the plan is for {ranks} ranks; leave out ranks or blocks")
+            raise InputError(
+                f"blocks train in one process, but the plan is for {ranks} ranks; leave out ranks or blocks"
+            )
         options = _abi.hy_loop_options(unit_of=module.unit_of)
         module.parameters.to_c(options.parameters)
         out = planned(lib.hy_loop_plan, ours._handle, ctypes.byref(options), seen)

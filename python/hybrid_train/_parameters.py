@@ -227,6 +227,18 @@ _SHARE = 1000
 _PART = 16
 
 
+def count_change(tensors: list[Any]) -> None:
+    """Counts a change of the tensors, as torch does for its own. Older versions take one at a time, or do not count."""
+    torch: Any = loaded("torch")
+    count: Any = getattr(torch.autograd.graph, "increment_version", None)
+    try:
+        if count:
+            count(tensors)
+    except TypeError:
+        for t in tensors:
+            count(t)
+
+
 class TorchParameters(Parameters):
     def __init__(self, given: list[Given]) -> None:
         views = [view_of(one.value, f"parameter {one.name}") for one in given]
@@ -273,7 +285,7 @@ class TorchParameters(Parameters):
 
     def have_changed(self) -> None:
         """A graph that was kept from before then raises an exception instead of giving wrong gradients."""
-        self.torch.autograd.graph.increment_version(self.values)
+        count_change(self.values)
 
     def _are_whole(self, grads: list[Any]) -> bool:
         return all(map(self._is_contiguous, grads)) and list(map(self._numel, grads)) == self._sizes

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ._blocks import Unit
 from ._library import check, lib
+from ._parameters import count_change
 from .errors import InputError, StateError
 
 # A block that is run again must give the same result: so many values are compared, up to this part of their norm.
@@ -465,7 +466,7 @@ class Units:
         self._last, self._order = self._order or self._last, []
         if self._always:
             self._take(self._always)
-            torch.autograd.graph.increment_version(self._always.parameters)  # refuses graphs of earlier passes
+            count_change(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
 

@@ -58,8 +58,10 @@ class _Skipping(TorchParameters):
         return self._now
 
     def have_changed(self) -> None:
+        before = self.values[0]._version
         super().have_changed()
-        self.versions = [version + 1 for version in self.versions]
+        by = self.values[0]._version - before
+        self.versions = [version + by for version in self.versions]
 
     def let_go(self) -> None:
         """After a step: the gradients may be freed."""
