@@ -981,6 +981,10 @@ typedef struct hy_loop_step {
  * returns. */
 hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
                          const hy_observer *observer, hy_loop **out);
+/* As hy_trainer_plan, for the loop that hy_loop_create would make: weights and grads of the list may
+ * be NULL. */
+hy_status hy_loop_plan(const hy_config *config, const hy_loop_options *options,
+                       const hy_observer *observer, hy_trainer **out);
 /* Discards everything since the last checkpoint. To save first, call hy_loop_stop. */
 void hy_loop_destroy(hy_loop *loop);
 
