@@ -213,6 +213,24 @@ typedef struct hy_step_info {
     double epoch; /* passes over the training data so far; NaN: not known */
 } hy_step_info;
 
+/* How well a model answers rows with a known answer (--eval-only and eval.eval_rows), with the
+ * arithmetic of lm-evaluation-harness. Shares are from 0 to 1. NaN: there are no such rows. Standard
+ * errors are sqrt(p (1 - p) / (rows - 1)). */
+typedef struct hy_row_scores {
+    int64_t choice_rows;   /* rows with choices */
+    double accuracy;       /* of these: the right choice has the highest log-probability (acc) */
+    double accuracy_error; /* its standard error */
+    double accuracy_norm;  /* log-probabilities divided by the choice's characters (acc_norm) */
+    double accuracy_norm_error;   /* its standard error */
+    int64_t answer_rows;          /* rows without choices */
+    double greedy_accuracy;       /* of these: each token of the answer is the most likely one */
+    double greedy_accuracy_error; /* its standard error */
+    double answer_loss;           /* mean nats per token of the right answers of all rows */
+    int64_t answer_tokens;        /* their number */
+    int64_t cut_rows;             /* too long: they lost the beginning of their prompt */
+    int64_t dropped_rows;         /* malformed, or their answer is longer than a sequence */
+} hy_row_scores;
+
 typedef struct hy_eval_info {
     size_t size;
     int64_t step;
@@ -220,6 +238,7 @@ typedef struct hy_eval_info {
     int64_t tokens;
     double seconds;
     bool is_final;
+    hy_row_scores row_scores; /* on the rows of eval.eval_rows */
 } hy_eval_info;
 
 typedef enum hy_message_level { HY_NOTE = 0, HY_WARNING = 1 } hy_message_level;
@@ -247,7 +266,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint, which must not
+ * lack frozen parameters. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise
@@ -565,6 +585,8 @@ typedef struct hy_evaluation {
                               "original base": its adapters on the weights of the base's files */
     uint64_t bytes;        /* of that file; 0: none */
     bool is_written;       /* that file was kept */
+    /* Of rows for evaluation; loss, perplexity and tokens are then those of the right answers. */
+    hy_row_scores row_scores;
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
@@ -707,6 +729,7 @@ typedef struct hy_summary {
     /* tokens of the data that were encoded so far, and those of them that are the tokenizer's
      * unknown token (<unk>); 0 for bytes and shards */
     int64_t tokens_encoded, tokens_unknown;
+    hy_row_scores row_scores; /* of the last validation, on the rows of eval.eval_rows */
 } hy_summary;
 
 /* Results of the run so far. */
@@ -958,6 +981,10 @@ typedef struct hy_loop_step {
  * returns. */
 hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
                          const hy_observer *observer, hy_loop **out);
+/* As hy_trainer_plan, for the loop that hy_loop_create would make: weights and grads of the list may
+ * be NULL. */
+hy_status hy_loop_plan(const hy_config *config, const hy_loop_options *options,
+                       const hy_observer *observer, hy_trainer **out);
 /* Discards everything since the last checkpoint. To save first, call hy_loop_stop. */
 void hy_loop_destroy(hy_loop *loop);
 

@@ -368,6 +368,55 @@ START_TEST(two_large_units_cannot_be_held_together) {
 }
 END_TEST
 
+/* Also in a loop that was over when it was created. */
+START_TEST(weights_can_be_held_after_the_run) {
+    const numbers *n = &kinds[_i % 2];
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none", "weights_place",
+                                     _i < 2 ? "device" : "pinned", "out", out));
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    for (int again = 0; again < 2; again++) {
+        void *weights[2], *grads[2] = {NULL, NULL};
+        for (int unit = 0; unit < UNITS; unit++) {
+            must(hy_loop_hold(loop, unit, weights));
+            for (int64_t k = 0; k < elements(2 * unit); k++)
+                ck_assert_float_eq(n->get(weights[0], k), wanted.weights[2 * unit][k]);
+            must_fail(hy_loop_add_gradients(loop, unit, 1, grads), HY_ERR_STATE, "the run is over");
+            must(hy_loop_release(loop, unit));
+        }
+        hy_loop_destroy(loop);
+        if (!again) loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
+    }
+}
+END_TEST
+
+START_TEST(a_plan_without_memory_is_that_of_the_loop) {
+    const char *const *keys = KEYS(COMMON, "predictor", "none", "weights_place", "pinned",
+                                   "max_gpu_mem", "64MiB", "cpu_mem", "1GiB");
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16], *planned, *made;
+    hy_loop_options options = {.parameters = {.list = list, .count = PARAMETERS},
+                               .unit_of = unit_of};
+    hy_config *config = config_with(keys);
+    hy_trainer *plan;
+    list_parameters(list, names);
+    must_fail(hy_loop_plan(config, NULL, NULL, &plan), HY_ERR_INPUT, "one is NULL");
+    must(hy_loop_plan(config, &options, NULL, &plan));
+    must(hy_trainer_plan_json(plan, &planned));
+    hy_trainer_destroy(plan);
+    hy_loop *loop = new_loop(&kinds[0], keys);
+    must(hy_trainer_plan_json(hy_loop_trainer(loop), &made));
+    ck_assert_ptr_nonnull(strstr(planned, "\"weights_place\": \"pinned\""));
+    ck_assert_str_eq(planned, made);
+    hy_free(planned);
+    hy_free(made);
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(wrong_units_are_refused) {
     static const int32_t lists[][2] = {{1, 1}, {0, 2}, {-1, 0}, {0, -1}};
     hy_parameter list[] = {{.name = "a", .ndim = 1, .shape = {4}},
@@ -552,6 +601,8 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
     tcase_add_test(tests, wrong_use_is_refused);
     tcase_add_test(tests, two_large_units_cannot_be_held_together);
+    tcase_add_loop_test(tests, weights_can_be_held_after_the_run, 0, 4);
+    tcase_add_test(tests, a_plan_without_memory_is_that_of_the_loop);
     tcase_add_test(tests, wrong_units_are_refused);
     tcase_add_loop_test(tests, plans_that_change_during_a_run_keep_all_bits, 0, 2);
     tcase_add_test(tests, a_measured_need_is_compared_with_the_plan);

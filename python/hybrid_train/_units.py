@@ -22,6 +22,7 @@ from ._blocks import Unit
 from ._inputs import Inputs
 from ._kept import KeptGraphs, SavedBytes
 from ._library import check, lib
+from ._parameters import count_change
 from .errors import InputError, StateError
 
 # A block that is run again must give the same result: so many values are compared, up to this part of their norm.
@@ -592,6 +593,7 @@ class Units:
             self._keep_graphs()
         if self._always:
             self._take(self._always)
+            count_change(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
 

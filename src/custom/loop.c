@@ -201,7 +201,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
         give_back(loop);
         return status;
     }
-    if (loop->custom.unit_of && !loop->is_over) { /* the run has checked the list */
+    if (loop->custom.unit_of) { /* the run has checked the list */
         int32_t units = loop->trainer->engine->model->params.units;
         loop->units.holds = calloc((size_t)units, sizeof *loop->units.holds);
         status = loop->units.holds ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");

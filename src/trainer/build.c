@@ -11,6 +11,7 @@
 
 #include "base/host_memory.h"
 #include "plan/plan_value.h"
+#include "record/row_scores.h"
 #include "record/state_files.h"
 #include "setup/setup.h"
 #include "trainer/eval_schedule.h"
@@ -312,6 +313,7 @@ static void begin_progress(hy_trainer *t) {
                                  .jumps.residual_cosine = NAN,
                                  .jumps.residual_length = NAN,
                                  .val_loss = NAN,
+                                 .row_scores = hy_row_scores_none(),
                                  .best = HY_NO_BEST};
     t->engine->progress =
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
@@ -503,4 +505,5 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_fork_release(t);
     hy_engine_close(t->engine);
     hy_dataset_close(t->data.set);
+    hy_dataset_close(t->data.rows);
 }

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
+#include "record/row_scores.h"
 #include "record/state_files.h"
 #include "trainer/eval_schedule.h"
 #include "trainer/resumed_adapters.h"
@@ -305,6 +306,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_bool(&w, "has_snapshot", t->engine->progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine->progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
+    hy_row_scores_put(&p->row_scores, &w);
     hy_json_open_object(&w, "best");
     write_fields(t, best_fields, LENGTH(best_fields), 0, &w);
     hy_json_close_object(&w);
@@ -440,6 +442,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     read_ring(root, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(root, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     if (!hy_json_as_double(hy_json_get(root, "val_loss"), &p->val_loss)) p->val_loss = NAN;
+    p->row_scores = hy_row_scores_get(root);
     read_best(t, hy_json_get(root, "best"));
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
     hy_fork *fork = &t->schedule->fork;
