@@ -238,6 +238,12 @@ class TorchsPartOfTheCard(unittest.TestCase):
             self.assertEqual(loop._module.units.graph_room > 0, has_graphs)
             self.assertEqual(loop.plan()["choices"]["activations_place"], place)
 
+    def test_a_plan_without_memory_counts_torch(self):
+        plan = ht.plan_parameters(blocks.make(blocks.Mlp), caller_bytes=32 << 10, **CARD)
+        self.assertEqual(plan["caller_bytes"], 33 << 10)
+        with self.assertRaisesRegex(ht.InputError, "with blocks"):
+            ht.plan_parameters({"w": (3, 3)}, caller_bytes=1)
+
     def test_a_need_beyond_the_card_is_a_warning(self):
         said = []
         module = blocks.make(blocks.Mlp)
