@@ -498,6 +498,27 @@ START_TEST(plans_that_change_during_a_run_keep_all_bits) {
 }
 END_TEST
 
+START_TEST(a_plan_without_memory_counts_the_caller) {
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16];
+    hy_loop_options options = {.parameters = {.list = list, .count = PARAMETERS},
+                               .unit_of = unit_of,
+                               .caller_bytes = 320 << 10};
+    hy_config *config = config_with(KEYS(ON_A_CARD));
+    hy_trainer *plan;
+    hy_plan_facts facts;
+    list_parameters(list, names);
+    must(hy_loop_plan(config, &options, NULL, &plan));
+    hy_trainer_plan_facts(plan, &facts);
+    ck_assert_uint_eq(facts.caller_bytes, 330 << 10);
+    ck_assert_uint_le(facts.vram_bytes, CARD);
+    hy_trainer_destroy(plan);
+    options.caller_bytes = -2;
+    must_fail(hy_loop_plan(config, &options, NULL, &plan), HY_ERR_INPUT, "caller_bytes is -2");
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(a_measured_need_is_compared_with_the_plan) {
     const numbers *n = &kinds[0];
     caller_bytes = -1;
@@ -605,6 +626,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_plan_without_memory_is_that_of_the_loop);
     tcase_add_test(tests, wrong_units_are_refused);
     tcase_add_loop_test(tests, plans_that_change_during_a_run_keep_all_bits, 0, 2);
+    tcase_add_test(tests, a_plan_without_memory_counts_the_caller);
     tcase_add_test(tests, a_measured_need_is_compared_with_the_plan);
     tcase_add_loop_test(tests, a_need_without_a_plan_leaves_the_loop_as_it_was, 0, 2);
     tcase_add_test(tests, a_plan_changes_only_before_the_gradients_of_a_step);

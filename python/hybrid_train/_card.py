@@ -64,6 +64,7 @@ class TorchsPart:
         self._handle: ctypes.c_void_p | None = None
         self._step = 0  # the last step that was looked at
         self._most = 0  # bytes that the library knows of
+        self._has_failed = False  # the peak is that of a pass that ran out of memory
         # The leanest first step has its inputs in host memory; then they are on the card if a plan fits.
         self._is_auto = place == "auto" and self._meter is not None
         self._is_open = self._is_auto
@@ -80,6 +81,12 @@ class TorchsPart:
         self._handle, self._step = handle, step
         if self._meter is not None:
             self._meter.restart()
+
+    def begin(self) -> None:
+        """Before passes."""
+        if self._has_failed and self._meter is not None:
+            self._meter.restart()
+        self._has_failed = False
 
     def look(self, step: int) -> None:
         """At the questions for gradients: after a step, plans again if torch needed more than the library knew."""
@@ -143,21 +150,20 @@ class TorchsPart:
     def out_of_memory(self, error: BaseException) -> MemoryError_:
         """The exception instead of torch's. The library gives back what it can, for another try."""
         ours, torchs = self.library_bytes(), self._meter.peak() if self._meter is not None else 0
+        self._has_failed = True
         try:
             is_leaner = self._handle is not None and self._again(-1)
         except StateError:
-            is_leaner = False  # the step already has gradients
+            is_leaner = False  # the step already has gradients, or the question asks for a loss
         if is_leaner:
             self._units.keep_inputs(self._units.inputs is not None or self._is_auto)
             self._most, self._is_open = 0, self._is_auto
-        after = (
-            "the library now keeps as little there as it can, so the same step may be tried again"
-            if is_leaner
-            else "close the loop, which keeps the weights of the last finished step"
-        )
+        after = "" if not is_leaner else "; now it keeps as little as it can, so the same step may be tried again"
+        if self._units.has_gradients:
+            after = "; the step already has gradients: close the loop, which keeps the weights of the last finished one"
         return MemoryError_(
             f"torch ran out of memory on the device in step {self._step + 1}: the library had {bytes_text(ours)} there and "
-            f"torch {bytes_text(torchs)}; {after}. Smaller micro-batches with more grad_accum_steps, "
+            f"torch {bytes_text(torchs)}{after}. Smaller micro-batches with more grad_accum_steps, "
             f'activations_place="pinned" and a lower max_gpu_mem leave torch more. Torch says: {error}'
         )
 

@@ -150,6 +150,7 @@ def plan_parameters(
     sum_gradients: bool = False,
     ranks: int = 1,
     has_cards: bool = False,
+    caller_bytes: int = 0,
     config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
     on_message: OnMessage = None,
     **keys: ConfigValue | None,
@@ -161,7 +162,8 @@ def plan_parameters(
     compute on the CPU. A step then has one micro-batch per rank, unless grad_accum_steps is set.
 
     `parameters` may also be a module with `blocks`, as for a Loop. Types are then those of the module. On the meta
-    device, it needs no memory of its own, and `blocks` is True by default.
+    device, it needs no memory of its own, and `blocks` is True by default. caller_bytes: device memory of torch's passes,
+    for example from `loop.plan()["caller_bytes"]` of a run on another card.
     """
     groups, keys = groups_of(groups, keys)
     ours = as_config(config, **keys)
@@ -177,9 +179,11 @@ def plan_parameters(
             raise InputError(
                 f"blocks train in one process, but the plan is for {ranks} ranks; leave out ranks or blocks"
             )
-        options = _abi.hy_loop_options(unit_of=module.unit_of)
+        options = _abi.hy_loop_options(unit_of=module.unit_of, caller_bytes=caller_bytes)
         module.parameters.to_c(options.parameters)
         out = planned(lib.hy_loop_plan, ours._handle, ctypes.byref(options), seen)
+    elif caller_bytes:
+        raise InputError("caller_bytes is for a module with blocks; leave room for other passes with max_gpu_mem")
     else:
         own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
         own.sums_gradients = sum_gradients

@@ -100,6 +100,7 @@ class Module:
     @contextlib.contextmanager
     def passing(self, wants_gradients: bool) -> Iterator[None]:
         self.weights.must_be_complete()
+        self.part.begin()
         try:
             with self.units.passing(wants_gradients):
                 yield

@@ -707,8 +707,9 @@ class Units:
             g = None if is_frozen else next(given)
             if g is not None and g.is_sparse:
                 raise InputError(f"the gradient of parameter {name} is sparse; create its Embedding with sparse=False")
-            is_ready = g is None or (g.dtype is p.dtype and g.is_contiguous())
-            kept.append(g if is_ready else g.to(p.dtype).contiguous())
+            if g is not None and not (g.dtype is p.dtype and g.is_contiguous()):
+                g = g.to(p.dtype).contiguous()
+            kept.append(g)
         assert self._store is not None
         self._has_added = True
         self._store.add_gradients(unit.number, self.tokens, [None if g is None else g.data_ptr() for g in kept])

@@ -43,10 +43,10 @@ extern const hy_provider_ops hy_custom_ops; /* provider.c: the operations, witho
 void hy_custom_provider_begin(hy_custom_provider *p, const hy_provider_ops *ops);
 
 /* parameters.c: checks and copies the list. has_memory: pointers to weights are checked too.
- * unit_of: the unit of each parameter, with weights that we keep; NULL: the caller's memory.
- * HY_ERR_INPUT names the parameter. */
+ * loop: what the caller of a loop can do, and its units; NULL: not a loop. HY_ERR_INPUT names the
+ * parameter. */
 hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_parameters *parameters,
-                                  const int32_t *unit_of, bool has_memory);
+                                  const hy_loop_options *loop, bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
 /* trainer_plan.c: HY_ERR_INPUT if a plan cannot have so many ranks. */

@@ -163,29 +163,20 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     if (out) *out = NULL;
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
-    HY_FAIL_IF(options->caller_bytes < (options->unit_of ? -1 : 0), HY_ERR_INPUT,
-               "caller_bytes is %lld; expected 0 or more, or with units (unit_of) -1: not known",
-               (long long)options->caller_bytes);
     hy_loop *loop = calloc(1, sizeof *loop);
     hy_step_info *last = calloc(1, sizeof *last);
-    hy_status status = loop && last ? hy_custom_provider_init(&loop->custom, &options->parameters,
-                                                              options->unit_of, true)
-                                    : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
+    hy_status status =
+        loop && last ? hy_custom_provider_init(&loop->custom, &options->parameters, options, true)
+                     : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
     if (status != HY_OK) {
         free(last);
         free(loop);
         return status;
     }
     loop->last = last;
-    hy_provider_facts *facts = &loop->custom.provider.facts;
     loop->custom.user = loop;
     loop->custom.answer = answer;
-    loop->custom.side.uses_in_turn = options->uses_in_turn || options->unit_of;
-    loop->custom.side.types.caller_bytes = options->caller_bytes;
-    loop->custom.side.types.caller_held = options->caller_held;
-    facts->can_evaluate = options->can_evaluate;
-    facts->can_rewind = options->can_rewind;
-    facts->writes_if_asked = true;
+    loop->custom.provider.facts.writes_if_asked = true;
     loop->config = config;
     loop->observer = observer;
     loop->ops = hy_custom_ops;

@@ -139,7 +139,11 @@ static hy_status copy_units(hy_custom_provider *custom, const hy_custom_paramete
 }
 
 hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_parameters *p,
-                                  const int32_t *unit_of, bool has_memory) {
+                                  const hy_loop_options *loop, bool has_memory) {
+    const int32_t *unit_of = loop ? loop->unit_of : NULL;
+    HY_FAIL_IF(loop && loop->caller_bytes < (unit_of ? -1 : 0), HY_ERR_INPUT,
+               "caller_bytes is %lld; expected 0 or more, or with units (unit_of) -1: not known",
+               (long long)loop->caller_bytes);
     hy_custom_provider_begin(custom, &hy_custom_ops);
     custom->save = p->save;
     custom->load = p->load;
@@ -160,6 +164,12 @@ hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_pa
     side->stream_handle = p->stream;
     side->weights = custom->weights;
     side->grads = custom->grads;
+    if (!loop) return HY_OK;
+    side->types.caller_bytes = loop->caller_bytes;
+    side->types.caller_held = loop->caller_held;
+    side->uses_in_turn = loop->uses_in_turn || unit_of;
+    custom->provider.facts.can_evaluate = loop->can_evaluate;
+    custom->provider.facts.can_rewind = loop->can_rewind;
     return HY_OK;
 }
 

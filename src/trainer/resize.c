@@ -13,6 +13,7 @@
 
 #include "plan/plan_value.h"
 #include "trainer/monitor.h"
+#include "trainer/monitor_look.h"
 #include "trainer/ranks.h"
 #include "trainer/recording.h"
 #include "trainer/summary.h"
@@ -275,6 +276,12 @@ static hy_status plan_beside(const hy_plan_request *r, hy_plan *plan, hy_plan_fa
     return r->custom->caller_bytes < 0 ? hy_plan_make_lean(r, plan, facts) : HY_OK;
 }
 
+/* A card may have less memory than at the start: drivers load code with the caller's first passes. */
+static uint64_t cap_now(const hy_trainer *t) {
+    bool is_gpu = t->engine->device.backend->facts.is_gpu;
+    return is_gpu ? hy_monitor_look(t, true).device.budget : t->engine->request.device_cap;
+}
+
 /* A new plan begins a new table: peaks under the plan before say nothing about it. */
 static void clear_columns(hy_ledger *l) {
     memset(l->cell, 0, sizeof l->cell);
@@ -284,35 +291,39 @@ static void clear_columns(hy_ledger *l) {
 hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes) {
     hy_engine *e = t->engine;
     hy_ledger *ledger = &e->state->ledger;
-    hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
+    uint64_t cap = e->request.device_cap;
+    int64_t noted = (int64_t)ledger->live[HY_ACTIVATIONS][HY_DEVICE];
     hy_custom_types types = e->custom->types;
     hy_plan_facts facts, before = *t->facts;
     hy_plan plan;
     char text[HY_PLAN_TEXT];
     uint64_t room = e->plan->work.caller;
     bool has_room = bytes > 0 && (uint64_t)bytes <= room && (uint64_t)bytes >= room - room / 8;
+    book_caller(ledger, bytes);
+    if (has_room) return HY_OK;
     types.caller_bytes = bytes;
     types.is_caller_stored = false;
+    hy_plan_request request = bound(e, bytes < 0 ? cap : cap_now(t), e->request.host_cap);
     request.custom = &types;
-    if (has_room) {
-        book_caller(ledger, bytes);
-        return HY_OK;
-    }
     snprintf(text, sizeof text, "the caller's passes need %s of device memory",
              bytes < 0 ? "an unknown amount" : hy_bytes_as_text((uint64_t)bytes).text);
     hy_status status = plan_beside(&request, &plan, &facts);
-    if (status != HY_OK) return hy_fail_context(status, "%s, and no plan fits beside them", text);
+    if (status != HY_OK) {
+        book_caller(ledger, noted);
+        return hy_fail_context(status, "%s, and no plan fits beside them", text);
+    }
     *t->facts = facts; /* adopt() updates its figures */
     hy_trainer_complete_facts(t);
     clear_columns(ledger);
     status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {
+        book_caller(ledger, noted);
         *t->facts = before;
         return status;
     }
     e->custom->types = types;
     e->request.custom = &e->custom->types;
-    book_caller(ledger, bytes);
+    e->request.device_cap = cap;
     hy_say(t, HY_NOTE, "%s: the library uses %s from step %lld on", text,
            hy_bytes_as_text(e->plan->device - e->plan->work.caller).text,
            (long long)t->progress->step + 1);

@@ -138,13 +138,13 @@ class InputsInHostMemory(unittest.TestCase):
 class PretendedMeter:
     """A card on which torch needs `bytes`."""
 
-    bytes = 40 << 10
+    bytes, restarts = 40 << 10, 0
 
     def held(self):
         return 0
 
     def restart(self):
-        pass
+        self.restarts += 1
 
     def peak(self):
         return self.bytes
@@ -238,6 +238,12 @@ class TorchsPartOfTheCard(unittest.TestCase):
             self.assertEqual(loop._module.units.graph_room > 0, has_graphs)
             self.assertEqual(loop.plan()["choices"]["activations_place"], place)
 
+    def test_a_plan_without_memory_counts_torch(self):
+        plan = ht.plan_parameters(blocks.make(blocks.Mlp), caller_bytes=32 << 10, **CARD)
+        self.assertEqual(plan["caller_bytes"], 33 << 10)
+        with self.assertRaisesRegex(ht.InputError, "with blocks"):
+            ht.plan_parameters({"w": (3, 3)}, caller_bytes=1)
+
     def test_a_need_beyond_the_card_is_a_warning(self):
         said = []
         module = blocks.make(blocks.Mlp)
@@ -270,9 +276,11 @@ class TorchsPartOfTheCard(unittest.TestCase):
         with self.assertRaisesRegex(ht.MemoryError_, "step 2: the library had .* torch 40.0 KiB.*tried again.*9 GiB"):
             loop.step(fail)
         self.assertIn("not known yet", str(loop.plan()))
+        restarts = self.meter.restarts
         while not loop.is_over:
             found.append(loop.step(module.loss).loss)
         self.assertEqual(found, losses)
+        self.assertEqual(self.meter.restarts, restarts + 1)  # the peak of the pass that failed does not count
 
     def test_out_of_memory_in_the_middle_of_gradients_keeps_the_weights(self):
         module = blocks.make(blocks.Mlp)
