@@ -22,6 +22,10 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
                "train.steps is %lld; a custom model or loop needs its length in steps, at least 1",
                (long long)s->train.steps);
+    HY_FAIL_IF(s->eval.eval_rows[0], HY_ERR_INPUT,
+               "eval.eval_rows is \"%s\": a custom model or loop computes its own validations; "
+               "accepted: empty",
+               s->eval.eval_rows);
     HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
                "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);
@@ -57,7 +61,8 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
     }
     if (m) { /* a caller's weights stay there, and gradients too unless the engine sums them */
         HY_FAIL_IF(m->types.keeps_weights && ranks > 0, HY_ERR_INPUT,
-                   "several ranks cannot train a custom loop with units (unit_of)");
+                   "several ranks cannot train a custom loop with units (unit_of); start one "
+                   "process, or leave out unit_of");
         m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
         m->is_half =
             hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
