@@ -822,6 +822,11 @@ typedef struct hy_parameter {
     int32_t ndim;     /* 0: a single number */
     int64_t shape[HY_PARAMETER_DIMS];
     int32_t group; /* index into the groups; 0 without groups */
+    /* Only with unit_of: it is not trained, so it has no gradient and no state, and checkpoints do not
+     * contain it. `dtype` is the type in which you use it; frozen_dtype of the configuration is the
+     * type in which the library stores it. */
+    bool is_frozen;
+    hy_dtype dtype; /* of a frozen parameter: HY_F32, HY_BF16 or HY_F16 */
 } hy_parameter;
 
 /* The key "groups" of the configuration, which selects parameters by name, overrides this. */
@@ -920,7 +925,8 @@ typedef struct hy_loop_options {
      * device, in pinned memory or on disk (weights_place, grads_place), and you use them in units:
      * unit_of[i] is the unit of parameter i. Units count from 0 in the order of your forward pass;
      * list parameters in the order of their units. `weights` and `grads` in the list are NULL. Then
-     * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank. */
+     * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank.
+     * Parameters may be frozen; at least one is trained. */
     const int32_t *unit_of;
 } hy_loop_options;
 
@@ -978,19 +984,26 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
  * there. The addresses change from one hold to the next, because units share buffers, so nothing
  * that reads these weights may outlive the release: enqueue all such work before it. Each hold has
  * its release. HY_ERR_STATE: too many units of this size are held; two are always possible, unless
- * both are clearly larger than the others. hy_loop_fetch begins to copy a unit that you will hold
- * soon. After another failure the loop cannot go on: stop it, and resume from its checkpoint. */
+ * both are clearly larger than the others; or a frozen parameter was not written yet. hy_loop_fetch
+ * begins to copy a unit that you will hold soon. After another failure the loop cannot go on: stop
+ * it, and resume from its checkpoint. */
 hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights);
 hy_status hy_loop_release(hy_loop *loop, int32_t unit);
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit);
+/* Are the unit's weights always on the device, so that each hold gives the same addresses? A graph
+ * that reads them may then outlive the release, up to the answer. The plan may change between steps:
+ * ask again in each. */
+bool hy_loop_stays(hy_loop *loop, int32_t unit);
 /* Adds gradients of the micro-batch to those of the step: one address for each parameter of the
- * unit; NULL: zero. They are those of loss_scale times the mean loss over `tokens` targets, the same
+ * unit; NULL: zero; those of frozen parameters are not read. They are those of loss_scale times the mean loss over `tokens` targets, the same
  * number as in the answer. After the call your stream may overwrite them. A unit may get gradients
  * several times, and those of units without any are zero. */
 hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads);
 /* Copies elements [first, first + count) of a parameter to or from host memory, in the type of the
  * weights; between two questions or before the first answer, while no unit is held. The first
- * question comes with weights that are zero, unless the run was resumed: write them then. */
+ * question comes with weights that are zero, unless the run was resumed: write them then. Frozen
+ * parameters have their own type, and a resumed run needs them, too. Write a frozen matrix that the
+ * library quantises (frozen_dtype) in one call; you read the decoded values. */
 hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
                                 const void *from);
 hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,

@@ -1,4 +1,4 @@
-# The Python package: wheels, and its tests. python/builder/hybrid_build.py makes the wheel.
+# The Python package: wheels, and its tests. packaging/wheel.sh makes the wheel.
 
 PYTHON ?= python3
 WHEELS ?= $(BUILD)/wheels
@@ -11,10 +11,10 @@ LONG_SUITES += tests/python/run.sh
 
 .PHONY: wheel python python-tests
 wheel: lib ## a wheel of the Python package with the library in it, into build/wheels (WHEELS=)
-	@HYBRID_BUILD="$(abspath $(BUILD))" $(PYTHON) python/builder/hybrid_build.py $(WHEELS)
+	@HYBRID_BUILD="$(abspath $(BUILD))" PYTHON="$(PYTHON)" packaging/wheel.sh "$(WHEELS)"
 
 python: lib ## prepare `import hybrid_train` from python/, without installing
-	@$(PYTHON) python/builder/hybrid_build.py --in-tree
+	@$(PYTHON) python/builder/write.py include python/hybrid_train
 
 python-tests: lib ## only the tests of the Python package (PYTHON= names a Python with torch)
 	@PYTHON="$(PYTHON)" $(RUN_TESTS) tests/python/run.sh

@@ -1,6 +1,7 @@
 """Divides a torch module into units: its repeated blocks, its large layers, and one for everything else.
 
-Each trained parameter is in one unit. Unit 0 has the small parameters outside of blocks, if there are any; the library
+Each parameter is in one unit, trained or frozen; frozen ones of other types than the library has (8-bit codes, say)
+stay torch's. Unit 0 has the small parameters outside of blocks, if there are any; the library
 holds it during a whole pass. The others follow in the order in which the module defines them, which is the order of
 the forward pass in most modules.
 """
@@ -17,6 +18,7 @@ from .errors import InputError
 # A layer outside of blocks is a unit if it has at least this part of all parameters.
 _LARGE = 64
 _LARGE_LAYERS = {"Linear", "Embedding", "EmbeddingBag", "Bilinear", "Conv1D", "_ConvNd"}
+_FROZEN_TYPES = {"torch.float32", "torch.bfloat16", "torch.float16"}
 _COMPILED = "; to compile a block, use block.forward = torch.compile(block.forward)"
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "OptimizedModule")
 
@@ -28,24 +30,29 @@ class Unit:
     modules: list[Any]
     parameters: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # of its parameters
-    borrowed: list[Any] = field(default_factory=list)  # parameters of unit 0 that its modules use
+    is_frozen: list[bool] = field(default_factory=list)  # for each of them
+    borrowed: list[Any] = field(default_factory=list)  # trained parameters of unit 0 that its modules use
+
+    @property
+    def trained(self) -> list[Any]:
+        return [p for p, is_frozen in zip(self.parameters, self.is_frozen) if not is_frozen]
 
 
 def find_units(module: Any, blocks: Any) -> list[Unit]:
     """blocks: True, or modules or names of modules (patterns such as "layers.*"), in the order of the forward pass."""
     _must_be_plain(module)
-    trained = {id(p): (name, p) for name, p in module.named_parameters() if p.requires_grad}
-    if not trained:
+    kept = {id(p): (name, p) for name, p in module.named_parameters() if _is_kept(p)}
+    if not any(p.requires_grad for _, p in kept.values()):
         raise InputError("there is no parameter to train: all parameters of the module are frozen, or it has none")
     names = {id(m): name for name, m in module.named_modules()}
     if blocks is True:
         chosen = list(_repeated(module))
     else:
         chosen = list(_named(module, blocks, names))
-    least = sum(p.numel() for _, p in trained.values()) / _LARGE
+    least = sum(p.numel() for _, p in kept.values()) / _LARGE
     chosen = _with_large_layers(module, chosen, least, is_ordered=blocks is not True)
-    units = _joined(chosen, trained, names, least)
-    return _numbered(units, trained)
+    units = _joined(chosen, kept, names, least)
+    return _numbered(units, kept)
 
 
 def _must_be_plain(module: Any) -> None:
@@ -65,8 +72,14 @@ def _kinds(module: Any) -> set[str]:
     return {c.__name__ for c in type(module).__mro__}
 
 
-def _has_trained(module: Any) -> bool:
-    return any(p.requires_grad for p in module.parameters())
+def _is_kept(p: Any) -> bool:
+    """Whether the library keeps it: trained parameters, and frozen ones that it can store."""
+    is_plain = str(p.dtype) in _FROZEN_TYPES and p.numel() > 0 and type(p.data).__name__ == "Tensor"
+    return p.requires_grad or is_plain
+
+
+def _has_parameters(module: Any) -> bool:
+    return any(_is_kept(p) for p in module.parameters())
 
 
 # ---- which modules are blocks ------------------------------------------------------------------------------------
@@ -74,7 +87,7 @@ def _has_trained(module: Any) -> bool:
 
 def _repeated(module: Any) -> Iterator[Any]:
     """The elements of the outermost lists of layers: of a ModuleList, or of a Sequential with one kind of layer."""
-    parts = [part for part in module.children() if _has_trained(part)]
+    parts = [part for part in module.children() if _has_parameters(part)]
     is_list = _is_list(module)
     for part in parts:
         if is_list and not (_is_list(part) and any(True for one in part.children() for _ in one.children())):
@@ -85,7 +98,7 @@ def _repeated(module: Any) -> Iterator[Any]:
 
 def _is_list(module: Any) -> bool:
     kinds = _kinds(module)
-    parts = [part for part in module.children() if _has_trained(part)]
+    parts = [part for part in module.children() if _has_parameters(part)]
     is_chain = "Sequential" in kinds and len(parts) > 1 and len(set(map(type, parts))) == 1
     return is_chain or "ModuleList" in kinds
 
@@ -110,7 +123,7 @@ def _named(module: Any, blocks: Iterable[Any], names: dict[int, str]) -> Iterato
             if outer is not None or not name:
                 raise InputError(f"blocks has {name or 'the model itself'!r} and {outer!r}, one inside the other")
             seen.append(name)
-            if _has_trained(m):
+            if _has_parameters(m):
                 yield m
 
 
@@ -126,7 +139,7 @@ def _with_large_layers(module: Any, chosen: list[Any], least: float, is_ordered:
     blocks = {id(block) for block in chosen}
     out = []
     for m in module.modules():
-        size = sum(p.numel() for p in m.parameters() if p.requires_grad)
+        size = sum(p.numel() for p in m.parameters() if _is_kept(p))
         if id(m) in blocks or (id(m) not in inside and _is_layer(m) and size >= least):
             out.append(m)
     if not is_ordered or not chosen:
@@ -140,7 +153,7 @@ def _with_large_layers(module: Any, chosen: list[Any], least: float, is_ordered:
 # ---- parameters --------------------------------------------------------------------------------------------------
 
 
-def _joined(chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[int, str], least: float) -> list[Unit]:
+def _joined(chosen: list[Any], kept: dict[int, tuple[str, Any]], names: dict[int, str], least: float) -> list[Unit]:
     """One unit for each module, except that modules that share a large parameter are one unit together.
 
     Small shared parameters belong to no block, so that they are always held.
@@ -152,7 +165,7 @@ def _joined(chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[
     units: list[Unit] = []
     owner: dict[int, Unit] = {}
     for m in chosen:
-        own = [p for p in m.parameters() if id(p) in trained and (uses[id(p)] == 1 or p.numel() >= least)]
+        own = [p for p in m.parameters() if id(p) in kept and (uses[id(p)] == 1 or p.numel() >= least)]
         others = list(dict.fromkeys(owner[id(p)] for p in own if id(p) in owner))
         unit = others[0] if others else Unit(0, names[id(m)], [])
         for other in others[1:]:
@@ -167,14 +180,15 @@ def _joined(chosen: list[Any], trained: dict[int, tuple[str, Any]], names: dict[
     return [unit for unit in units if unit.parameters]
 
 
-def _numbered(units: list[Unit], trained: dict[int, tuple[str, Any]]) -> list[Unit]:
+def _numbered(units: list[Unit], kept: dict[int, tuple[str, Any]]) -> list[Unit]:
     inside = {id(p) for unit in units for p in unit.parameters}
-    rest = [p for key, (_, p) in trained.items() if key not in inside]
+    rest = [p for key, (_, p) in kept.items() if key not in inside]
     out = [Unit(0, "", [], rest), *units] if rest else units
-    outside = {id(p) for p in rest}
+    outside = {id(p) for p in rest if p.requires_grad}
     for number, unit in enumerate(out):
         unit.number = number
-        unit.names = [trained[id(p)][0] for p in unit.parameters]
+        unit.names = [kept[id(p)][0] for p in unit.parameters]
+        unit.is_frozen = [not p.requires_grad for p in unit.parameters]
         reached = {id(p): p for m in unit.modules for p in m.parameters() if id(p) in outside}
         unit.borrowed = list(reached.values())
     return out

@@ -12,6 +12,7 @@ from ._blocks import find_units
 from ._causal_lm import CausalLM, find_models
 from ._library import lib
 from ._parameters import UnitParameters, collect_units
+from ._peft import is_adapted, make_adapters
 from ._units import LibraryStore, Units
 from ._weights import Weights
 from .errors import DeviceError
@@ -44,6 +45,8 @@ def _chosen(said: str, module: Any) -> str:
 class Module:
     def __init__(self, module: Any, blocks: Any, device: str, groups: Any) -> None:
         self._module = module
+        if is_adapted(module):
+            make_adapters(module)
         found = find_units(module, blocks)
         self.parameters: UnitParameters = collect_units(found, device, groups)
         self.units = Units(found, device)
@@ -66,6 +69,9 @@ class Module:
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         save = getattr(self._module, "save_pretrained", None)
+        if save is not None and is_adapted(self._module):
+            save(folder, state_dict=self.weights.state_dict(only_trained=True))  # PEFT writes the adapter
+            return
         if save is not None and not self.weights.came_in:
             save(folder, state_dict=self.weights.state_dict())  # transformers may have renamed tensors, and PEFT
             return

@@ -152,14 +152,19 @@ class Parameters:
         self.views = views
         for name, v in zip(self.names, views):
             _must_be_fit(name, v)
-        _must_be_alike(self.names, views)
+        trained = self._trained()
+        _must_be_alike([self.names[i] for i in trained], [views[i] for i in trained])
         _must_not_overlap(self.names, views)
-        self.dtype = views[0].dtype
+        self.dtype = views[trained[0]].dtype
         self.grad_dtype = self.dtype
         self.device = views[0].device
         self._pack = struct.Struct(f"{len(given)}P")
         self.packed: Any = ctypes.create_string_buffer(self._pack.size)
         self._structs(given)
+
+    def _trained(self) -> list[int]:
+        """Indices of parameters that are trained; they have one type."""
+        return list(range(len(self.views)))
 
     def _structs(self, given: list[Given]) -> None:
         kinds = list(dict.fromkeys(one.group or Group() for one in given))
@@ -345,10 +350,16 @@ class UnitParameters(TorchParameters):
     def __init__(self, given: list[Given], device: str) -> None:
         views = [view_of(one.value, f"parameter {one.name}") for one in given]
         _must_not_overlap([one.name for one in given], views)
-        views = [replace(v, pointer=0, device=device, is_contiguous=True) for v in views]
+        views = [replace(v, pointer=0, device=device, is_contiguous=True, is_writable=True) for v in views]
+        self._is_frozen = [not one.value.requires_grad for one in given]
         Parameters.__init__(self, given, views)
         self.torch: Any = loaded("torch")
         self.packed = None
+        for c, v, is_frozen in zip(self.list, views, self._is_frozen):
+            c.is_frozen, c.dtype = is_frozen, _names.DTYPE.index(v.dtype)
+
+    def _trained(self) -> list[int]:
+        return [i for i, is_frozen in enumerate(self._is_frozen) if not is_frozen]
 
     def clear_gradients(self) -> None:
         pass

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
@@ -18,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._blocks import Unit
+from ._kept import KeptGraphs, SavedBytes
 from ._library import check, lib
 from ._parameters import count_change
 from .errors import InputError, StateError
@@ -35,6 +37,7 @@ class Store(Protocol):
     def hold(self, unit: int) -> tuple[int, ...]: ...
     def release(self, unit: int) -> None: ...
     def fetch(self, unit: int) -> None: ...
+    def stays(self, unit: int) -> bool: ...
     def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None: ...
     def write(self, parameter: int, first: int, count: int, address: int) -> None: ...
     def read(self, parameter: int, first: int, count: int, address: int) -> None: ...
@@ -57,6 +60,9 @@ class LibraryStore:
 
     def fetch(self, unit: int) -> None:
         check(lib.hy_loop_fetch(self._handle, unit))
+
+    def stays(self, unit: int) -> bool:
+        return bool(lib.hy_loop_stays(self._handle, unit))
 
     def add_gradients(self, unit: int, tokens: int, addresses: list[int | None]) -> None:
         given = self._arrays[unit]
@@ -110,6 +116,22 @@ def _tensors_in(value: Any) -> list[Any]:
     """Floating-point tensors in an object that is no tuple, list or dict, where autograd does not find them."""
     inside = getattr(value, "__dict__", None) if not isinstance(value, torch.Tensor) and not _is_cache(value) else None
     return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
+def _has_gradients(unit: Unit, arguments: Any) -> bool:
+    """Whether a call has a backward pass: not one of a frozen block below everything that is trained."""
+    if unit.trained or unit.borrowed:
+        return True
+    leaves = pytree.tree_leaves(arguments, _is_cache)
+    tensors = [t for x in leaves for t in ([x] if isinstance(x, torch.Tensor) else _tensors_in(x))]
+    return any(t.requires_grad for t in tensors)
+
+
+def _uses_others(unit: Unit) -> InputError:
+    return InputError(
+        f"block {unit.name} uses a tensor with gradients that is none of its arguments or parameters, or calls another "
+        "block; pass the tensor as an argument, or name other modules in blocks="
+    )
 
 
 class _Call:
@@ -206,11 +228,12 @@ class _Call:
         self._units.must_be_in_backward(unit, self._pass)
         inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
         wanted = [x for x in inputs if x.requires_grad]
-        own = len(wanted), len(wanted) + len(unit.parameters)
+        own = len(wanted), len(wanted) + len(unit.trained)
         with self._units.held(unit, self._units.before(self._position)):
             with self._as_it_was():
-                found = self._differentiate(inputs, [*wanted, *unit.parameters, *unit.borrowed], grads)
-            self._units.add(unit, found[own[0] : own[1]])
+                found = self._differentiate(inputs, [*wanted, *unit.trained, *unit.borrowed], grads)
+            if unit.trained:
+                self._units.add(unit, found[own[0] : own[1]])
         for p, g in zip(unit.borrowed, found[own[1] :]):
             if g is not None:
                 p.grad = g.clone() if p.grad is None else p.grad + g  # g may be a tensor of the caller's
@@ -219,12 +242,14 @@ class _Call:
 
     def _differentiate(self, inputs: list[Any], wanted: list[Any], grads: Any) -> list[Any]:
         """The graph refers to weights, so it ends with this function."""
-        with torch.enable_grad():
+        is_first = not self._graph_is_known
+        saved = SavedBytes([*inputs, *self._unit.parameters]) if is_first else contextlib.nullcontext()
+        with torch.enable_grad(), saved:
             leaves = [x for x in self._run(inputs)[0] if isinstance(x, torch.Tensor)]
         self._must_be_the_same(leaves)
-        if not self._graph_is_known:
+        if isinstance(saved, SavedBytes):
             self._must_be_alone(leaves, wanted)
-            self._units.checked(self._unit)
+            self._units.checked(self._unit, saved.bytes)
         pairs = [(x, g) for x, g in zip(leaves, grads) if g is not None and x.requires_grad]
         if not pairs:
             return [None] * len(wanted)
@@ -243,10 +268,7 @@ class _Call:
             seen.add(node)
             leaf = getattr(node, "variable", None)
             if (leaf is not None and id(leaf) not in known) or type(node).__name__ == "_RunBackward":
-                raise InputError(
-                    f"block {self._unit.name} uses a tensor with gradients that is none of its arguments or parameters, "
-                    "or calls another block; pass the tensor as an argument, or name other modules in blocks="
-                )
+                raise _uses_others(self._unit)
             nodes += [following for following, _ in node.next_functions]
 
     def _must_be_the_same(self, leaves: list[Any]) -> None:
@@ -343,9 +365,13 @@ class Units:
         self._was_checked: set[int] = set()
         self._order: list[int] = []  # units of this pass
         self._last: list[int] = []  # and of the pass before
-        self._empty = torch.empty(0, dtype=units[0].parameters[0].dtype, device=self.device)
+        dtypes = {p.dtype for unit in units for p in unit.parameters}
+        self._empty = {dtype: torch.empty(0, dtype=dtype, device=self.device) for dtype in dtypes}
         self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
         self._wrapped: list[tuple[Any, Any]] = []
+        self.graph_room: float = -1  # bytes for graphs that live from forward to backward; -1: all units run again
+        self.graph_bytes: dict[int, int] = {}  # of each unit, from its first pass
+        self._kept = KeptGraphs(self)
 
     def attach(self, store: Store) -> None:
         """From now on the modules run with the weights of the store."""
@@ -354,8 +380,8 @@ class Units:
             for p in unit.parameters:
                 p.grad = None
                 if p.is_meta:  # torch does not allow `p.data =` for these
-                    swap(p, torch.nn.Parameter(self._empty.clone()))
-                p.data = self._empty
+                    swap(p, torch.nn.Parameter(self._empty[p.dtype].clone(), p.requires_grad))
+                p.data = self._empty[p.dtype]
             for m in unit.modules:
                 if getattr(m, "_compiled_call_impl", None) is not None:
                     raise InputError(
@@ -365,7 +391,7 @@ class Units:
                 self._wrapped.append((m, m.__dict__.get("forward")))
                 m.forward = self.wrapped(unit, m.forward)
         if self._always:
-            self._hooks = [p.register_hook(lambda _: self._note_backward()) for p in self._always.parameters]
+            self._hooks = [p.register_hook(lambda _: self._note_backward()) for p in self._always.trained]
 
     def detach(self) -> None:
         """Gives the modules their own forward functions back."""
@@ -376,6 +402,7 @@ class Units:
                 m.forward = forward
         for hook in self._hooks:
             hook.remove()
+        self._kept.choose([])
         self._wrapped, self._hooks, self._store = [], [], None
 
     def unit_of(self, module: Any) -> Unit | None:
@@ -389,11 +416,16 @@ class Units:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             self._must_be_begun(unit)
-            if not torch.is_grad_enabled():
+            if not torch.is_grad_enabled() or not _has_gradients(unit, (args, kwargs)):
                 position = self.reached(unit)
                 with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
-                    return pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+                    out = pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
+                if any(isinstance(x, torch.Tensor) and x.requires_grad for x in pytree.tree_leaves(out, _is_cache)):
+                    raise _uses_others(unit)
+                return out
             self._must_be_whole()
+            if unit in self._kept:
+                return self._kept.run(unit, function, args, kwargs)
             call = _Call(self, unit, function, (args, kwargs))
             with torch.autograd.graph.save_on_cpu(self.device.type == "cuda") if self.offloads else _AS_IT_IS:
                 tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
@@ -435,7 +467,8 @@ class Units:
     @property
     def has_gradients(self) -> bool:
         """Whether there are gradients that no accepted answer covers."""
-        return self._has_added or any(p.grad is not None for p in (self._always.parameters if self._always else ()))
+        outside = self._always.trained if self._always else ()
+        return self._has_added or self._kept.has_gradients or any(p.grad is not None for p in outside)
 
     def _must_be_whole(self) -> None:
         """Outside of backward: refuses to add gradients to those of a backward pass that failed."""
@@ -464,6 +497,8 @@ class Units:
         self._is_begun = True
         self.pass_number += 1
         self._last, self._order = self._order or self._last, []
+        if wants_gradients and self._last:
+            self._keep_graphs()
         if self._always:
             self._take(self._always)
             count_change(self._always.parameters)  # refuses graphs of earlier passes
@@ -473,18 +508,20 @@ class Units:
     def end(self) -> None:
         """After the backward pass."""
         self._must_be_whole()
-        if self._always and any(p.grad is not None for p in self._always.parameters):
-            self.add(self._always, [p.grad for p in self._always.parameters])
+        self._kept.end()
+        if self._always and any(p.grad is not None for p in self._always.trained):
+            self.add(self._always, [p.grad for p in self._always.trained])
         self.rest()
 
     def rest(self) -> None:
         """Releases what is held. After a pass without gradients, and after a failed one."""
+        self._kept.rest()
         for unit in self.list:
             if self._depth[unit.number] > 0:
                 self._depth[unit.number] = 1
                 self._give_back(unit)
         if self._always:
-            for p in self._always.parameters:
+            for p in self._always.trained:
                 p.grad = None
         self._is_begun = False
 
@@ -519,9 +556,9 @@ class Units:
             raise
         known = self._tensors[number]
         if addresses not in known:
-            shapes = self.shapes[number]
+            kinds = zip(addresses, self.shapes[number], unit.parameters)
             with torch.inference_mode(False):  # later passes may have a graph
-                known[addresses] = [tensor_at(a, s, self._empty.dtype, self.device) for a, s in zip(addresses, shapes)]
+                known[addresses] = [tensor_at(a, shape, p.dtype, self.device) for a, shape, p in kinds]
         for p, tensor in zip(unit.parameters, known[addresses]):
             p.data = tensor
         return set(addresses)
@@ -531,7 +568,7 @@ class Units:
         if self._depth[unit.number] > 0:
             return
         for p in unit.parameters:
-            p.data = self._empty
+            p.data = self._empty[p.dtype]
         assert self._store is not None
         self._store.release(unit.number)
 
@@ -546,9 +583,34 @@ class Units:
         finally:
             self._give_back(unit)
 
+    def hold_for_pass(self, unit: Unit) -> None:
+        """Holds it until `rest`, once however often it is called."""
+        then = self.after(self.reached(unit))
+        if self._depth[unit.number] == 0:
+            self._take(unit)
+        if then is not None:
+            self._fetch(then)
+
+    def _keep_graphs(self) -> None:
+        """The last units of the pass keep their graph, as many as there is room for and the plan leaves on the device.
+
+        Both ways of running a unit add gradients in the same order only if they come from one call.
+        """
+        assert self._store is not None
+        room, chosen = self.graph_room, []
+        for number in reversed(self._last):
+            unit, size = self.list[number], self.graph_bytes.get(number, math.inf)
+            is_alone = not unit.borrowed and self._last.count(number) == 1
+            if is_alone and unit.trained and math.inf > size <= room and self._store.stays(number):
+                room -= size
+                chosen.append(unit)
+        self._kept.choose(chosen)
+
     def add(self, unit: Unit, grads: list[Any]) -> None:
-        kept = []
-        for name, p, g in zip(unit.names, unit.parameters, grads):
+        """Gradients of the unit's trained parameters."""
+        given, kept = iter(grads), []
+        for name, p, is_frozen in zip(unit.names, unit.parameters, unit.is_frozen):
+            g = None if is_frozen else next(given)
             if g is not None and g.is_sparse:
                 raise InputError(f"the gradient of parameter {name} is sparse; create its Embedding with sparse=False")
             kept.append(None if g is None else g.to(p.dtype).contiguous())
@@ -584,8 +646,9 @@ class Units:
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked
 
-    def checked(self, unit: Unit) -> None:
+    def checked(self, unit: Unit, graph_bytes: int) -> None:
         self._was_checked.add(unit.number)
+        self.graph_bytes[unit.number] = graph_bytes
 
     def autocast_type(self) -> torch.dtype | None:
         """The type of autocast; None: it is off."""

@@ -1,7 +1,7 @@
 """Weights of a module on their way into a store and out of it: from its tensors, from safetensors files, and back.
 
-Trained parameters go through the store, piece by piece. Frozen parameters and buffers stay torch's, on the device of
-the passes.
+Parameters go through the store, piece by piece; frozen ones at once, because their codes depend on all elements.
+Buffers, and frozen parameters of types that the library does not have, stay torch's, on the device of the passes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ._peft import base_name, is_adapted
 from ._units import Store, Units, swap
 from .errors import FileError, InputError, StateError
 
@@ -97,32 +98,34 @@ class Weights:
     def __init__(self, module: Any, units: Units) -> None:
         self._module, self._units = module, units
         self._store: Store | None = None
-        self._trained = [p for unit in units.list for p in unit.parameters]
-        self._numbers = {id(p): i for i, p in enumerate(self._trained)}
+        self._kept = [p for unit in units.list for p in unit.parameters]
+        self._is_frozen = [is_frozen for unit in units.list for is_frozen in unit.is_frozen]
+        self._numbers = {id(p): i for i, p in enumerate(self._kept)}
         self._shapes = [shape for shapes in units.shapes for shape in shapes]
-        self._devices = [p.device for p in self._trained]
+        self._devices = [p.device for p in self._kept]
         self.came_in: list[str] | None = None  # names in the folder that was read
-        self._moved: list[tuple[Any, torch.device]] = []  # frozen parameters and buffers, and where they were
+        self._moved: list[tuple[Any, torch.device]] = []  # what stays torch's, and where it was
         self._taken: set[int] = set()  # numbers of parameters that had values of their own
-        self._missing: set[int] = set()  # numbers of trained parameters without values
+        self._missing: set[int] = set()  # numbers of parameters without values
 
     def _move_others(self) -> None:
-        """Frozen parameters and buffers go to the device of the passes."""
+        """What stays torch's goes to the device of the passes."""
         for t in (*self._module.parameters(), *self._module.buffers()):
             if id(t) not in self._numbers and not t.is_meta:
                 self._moved.append((t, t.device))
                 t.data = t.data.to(self._units.device)
 
     def attach(self, store: Store, is_resumed: bool) -> None:
-        """Fills the store with the module's own values, and frees those."""
+        """Fills the store with the module's own values, and frees those. A checkpoint has no frozen parameters."""
         self._store = store
         self._move_others()
-        for i, p in enumerate(self._trained):
+        for i, p in enumerate(self._kept):
+            is_known = is_resumed and not self._is_frozen[i]
             if p.is_meta:
-                if not is_resumed:
+                if not is_known:
                     self._missing.add(i)
                 continue
-            if not is_resumed:
+            if not is_known:
                 self._put(i, p.detach())
             p.data = p.data.new_empty(0)
             self._taken.add(i)
@@ -130,16 +133,17 @@ class Weights:
 
     def _put(self, number: int, value: torch.Tensor) -> None:
         assert self._store is not None
-        flat, dtype = value.reshape(-1), self._trained[number].dtype
-        for first in range(0, flat.numel(), _PIECE):
-            piece = flat[first : first + _PIECE].to("cpu", dtype).contiguous()
+        flat, dtype = value.reshape(-1), self._kept[number].dtype
+        size = flat.numel() if self._is_frozen[number] else _PIECE
+        for first in range(0, flat.numel(), size):
+            piece = flat[first : first + size].to("cpu", dtype).contiguous()
             self._store.write(number, first, piece.numel(), piece.data_ptr())
         self._missing.discard(number)
 
     def get(self, number: int) -> torch.Tensor:
         """A parameter's weights in host memory."""
         assert self._store is not None
-        out = torch.empty(self._shapes[number], dtype=self._trained[number].dtype)
+        out = torch.empty(self._shapes[number], dtype=self._kept[number].dtype)
         self._store.read(number, 0, out.numel(), out.data_ptr())
         return out
 
@@ -190,39 +194,47 @@ class Weights:
     def load(self, folder: str | os.PathLike[str], is_resumed: bool) -> None:
         """Reads a folder of transformers. If the run was resumed, only what its checkpoint does not have."""
         files = _files_of(Path(folder))
-        named = dict(self._named())
+        named = self._by_file_names()
         found = {name: t for path in files for name, t in _read_file(path)}
         self._must_match(found, named, folder)
         done: set[int] = set()
-        for name, value in found.items():
-            target = named[name]
+        for target, value in ((target, value) for name, value in found.items() for target in named[name]):
             if id(target) in done:
                 continue
             done.add(id(target))
             number = self._numbers.get(id(target))
             if number is None:
                 self._set_other(target, value)
-            elif not is_resumed:
+            elif not is_resumed or self._is_frozen[number]:
                 self._put(number, value)
         self.came_in = list(found)
+
+    def _by_file_names(self) -> dict[str, list[Any]]:
+        """The tensors that a name in the files of a model stands for; PEFT has copies of modules that it saves."""
+        named: dict[str, list[Any]] = {}
+        adapters = self._module.peft_config if is_adapted(self._module) else None
+        for name, t in self._named():
+            named.setdefault(name if adapters is None else base_name(name, adapters), []).append(t)
+        return named
 
     def _shape_of(self, tensor: Any) -> torch.Size:
         number = self._numbers.get(id(tensor))
         return torch.Size(tensor.shape) if number is None else self._shapes[number]
 
-    def _must_match(self, found: dict[str, Any], named: dict[str, Any], folder: Any) -> None:
+    def _must_match(self, found: dict[str, Any], named: dict[str, list[Any]], folder: Any) -> None:
         for name, value in found.items():
             if name not in named:
                 raise InputError(
                     f"{folder} has the tensor {name}, but the module has no parameter or buffer of this name; names "
                     "must be equal (models that transformers converts when it loads them are not supported)"
                 )
-            expected = self._shape_of(named[name])
+            expected = self._shape_of(named[name][0])
             if value.shape != expected:
                 raise InputError(f"{name} has shape {tuple(value.shape)} in {folder}; expected {tuple(expected)}")
-        there = {id(named[name]) for name in found}
-        for name, tensor in named.items():
-            if id(tensor) not in there:
+        there = {id(t) for name in found for t in named[name]}
+        for name, tensor in ((name, t) for name, tensors in named.items() for t in tensors):
+            is_own = is_adapted(self._module) and not self._lacks(tensor)  # of an adapter, which has its values
+            if id(tensor) not in there and not is_own:
                 raise InputError(f"{folder} has no tensor {name}, which the module needs")
 
     def _set_other(self, target: Any, value: torch.Tensor) -> None:
@@ -237,13 +249,18 @@ class Weights:
         number = self._numbers.get(id(tensor))
         return tensor.detach().cpu() if number is None else self.get(number)
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Everything in host memory, under all of its names."""
+    def state_dict(self, only_trained: bool = False) -> dict[str, torch.Tensor]:
+        """Everything in host memory, under all of its names; only_trained: without frozen parameters."""
         values: dict[int, torch.Tensor] = {}
-        for _, t in self._named():
+        named = [(name, t) for name, t in self._named() if not only_trained or not self._stays(t)]
+        for _, t in named:
             if id(t) not in values:
                 values[id(t)] = self._value(t)
-        return {name: values[id(t)] for name, t in self._named()}
+        return {name: values[id(t)] for name, t in named}
+
+    def _stays(self, tensor: Any) -> bool:
+        number = self._numbers.get(id(tensor))
+        return number is not None and self._is_frozen[number]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the names that came in, or each tensor once, in files of at most 4 GiB."""
@@ -298,12 +315,12 @@ class Weights:
                 (folder / f"{file}.partial").unlink(missing_ok=True)
 
     def read_all(self) -> list[torch.Tensor | None]:
-        """The trained weights for `give_back`; None for parameters that had no memory of their own."""
-        return [self.get(i) if i in self._taken else None for i in range(len(self._trained))]
+        """The weights for `give_back`; None for parameters that had no memory of their own."""
+        return [self.get(i) if i in self._taken else None for i in range(len(self._kept))]
 
     def give_back(self, values: list[torch.Tensor | None]) -> None:
         """The module's parameters have their own memory again."""
-        for p, value, where in zip(self._trained, values, self._devices):
+        for p, value, where in zip(self._kept, values, self._devices):
             if value is not None:
                 p.data = value.to(where)
         for t, where in self._moved:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -217,6 +218,9 @@ class Loop:
             if self._stream_of is not None:
                 module.units.check_stream = functools.partial(must_be_current, self._stream, self._stream_of)
             module.units.offloads = self.config.get("activations_place") == "pinned"
+            recompute = self.config.get("recompute")
+            is_free = recompute == "none" or (recompute == "auto" and module.units.device.type == "cpu")
+            module.units.graph_room = math.inf if is_free else -1
         except BaseException:
             self.close()
             raise

@@ -36,7 +36,8 @@ static hy_status after(hy_loop *loop, hy_status status) {
     if (status == HY_OK || status == HY_ERR_STATE || status == HY_ERR_INPUT) return status;
     hy_error_save(&error, status);
     (void)hy_engine_settle_again(e);
-    for (int32_t i = 0; i < e->model->params.units; i++) loop->units.holds[i] = 0;
+    for (int32_t i = 0; loop->units.holds && i < e->model->params.units; i++)
+        loop->units.holds[i] = 0;
     loop->units.held = 0;
     loop->units.is_broken = true;
     return hy_error_restore(&error);
@@ -65,6 +66,13 @@ hy_status hy_loop_release(hy_loop *loop, int32_t unit) {
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit) {
     HY_TRY(enter_unit(loop, "hy_loop_fetch", unit));
     return hy_loop_leave(loop, after(loop, hy_custom_fetch(loop->trainer->engine, unit)));
+}
+
+bool hy_loop_stays(hy_loop *loop, int32_t unit) {
+    if (enter_unit(loop, "hy_loop_stays", unit) != HY_OK) return false;
+    bool stays = hy_custom_stays(loop->trainer->engine, unit);
+    hy_loop_leave(loop, HY_OK);
+    return stays;
 }
 
 static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
@@ -122,7 +130,7 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
     HY_TRY(enter_parameter(loop, "hy_loop_read_weights", parameter, to));
     hy_status status = check_range(loop, parameter, first, count);
     if (status == HY_OK)
-        status = hy_custom_read(loop->trainer->engine, parameter, first, count, to);
+        status = after(loop, hy_custom_read(loop->trainer->engine, parameter, first, count, to));
     return hy_loop_leave(loop, status);
 }
 

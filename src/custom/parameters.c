@@ -22,13 +22,26 @@ static hy_status check_group(const hy_custom_parameters *p, const hy_parameter *
     return HY_OK;
 }
 
+static hy_status check_type(hy_dtype dtype, const char *what) {
+    HY_FAIL_IF(dtype != HY_F32 && dtype != HY_BF16 && dtype != HY_F16, HY_ERR_INPUT,
+               "the type of %s has the value %d; accepted: HY_F32, HY_BF16 and HY_F16", what,
+               (int)dtype);
+    return HY_OK;
+}
+
+/* is_kept: the library keeps the weights. */
 static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters *p, int32_t i,
-                          bool has_memory) {
+                          bool has_memory, bool is_kept) {
     const hy_parameter *one = &p->list[i];
     HY_FAIL_IF(!one->name || !one->name[0], HY_ERR_INPUT, "parameter number %d has no name", i);
     HY_FAIL_IF(has_memory && !one->weights, HY_ERR_INPUT,
                "parameter %s has no memory for its weights", one->name);
     HY_TRY(check_group(p, one));
+    HY_FAIL_IF(one->is_frozen && !is_kept, HY_ERR_INPUT,
+               "parameter %s is frozen; without units (unit_of) list only parameters that are "
+               "trained",
+               one->name);
+    if (one->is_frozen) HY_TRY(check_type(one->dtype, one->name));
     hy_parameter_group group = p->groups ? p->groups[one->group] : (hy_parameter_group){1, -1};
     int64_t *shape = malloc(sizeof one->shape);
     char *name = strdup(one->name);
@@ -36,7 +49,9 @@ static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters
                                        .ndim = one->ndim,
                                        .shape = shape,
                                        .lr_scale = group.lr_scale,
-                                       .decay = group.weight_decay};
+                                       .decay = group.weight_decay,
+                                       .is_frozen = one->is_frozen,
+                                       .dtype = one->dtype};
     if (!shape || !name) return hy_fail(HY_ERR_MEMORY, "not enough memory for a parameter's name");
     memcpy(shape, one->shape, sizeof one->shape);
     custom->weights[i] = one->weights;
@@ -92,13 +107,9 @@ static hy_status check_sharing(const hy_custom_parameters *p) {
 }
 
 static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters *p,
-                          bool has_memory) {
-    const hy_dtype types[] = {p->dtype, p->grad_dtype};
-    for (int i = 0; i < 2; i++) {
-        HY_FAIL_IF(types[i] != HY_F32 && types[i] != HY_BF16 && types[i] != HY_F16, HY_ERR_INPUT,
-                   "the type of %s has the value %d; accepted: HY_F32, HY_BF16 and HY_F16",
-                   i ? "gradients" : "weights", (int)types[i]);
-    }
+                          bool has_memory, bool is_kept) {
+    HY_TRY(check_type(p->dtype, "weights"));
+    HY_TRY(check_type(p->grad_dtype, "gradients"));
     HY_FAIL_IF(!p->list || p->count < 1, HY_ERR_INPUT, "at least one parameter is needed, %d given",
                p->list ? p->count : 0);
     size_t count = (size_t)p->count;
@@ -108,7 +119,7 @@ static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters
     HY_FAIL_IF(!custom->specs || !custom->weights || !custom->grads, HY_ERR_MEMORY,
                "not enough memory for a list of %d parameters", p->count);
     custom->side.count = p->count;
-    for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(custom, p, i, has_memory));
+    for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(custom, p, i, has_memory, is_kept));
     return has_memory ? check_sharing(p) : HY_OK;
 }
 
@@ -133,7 +144,7 @@ hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_pa
     custom->save = p->save;
     custom->load = p->load;
     custom->file_user = p->user;
-    hy_status status = copy_all(custom, p, has_memory && !unit_of);
+    hy_status status = copy_all(custom, p, has_memory && !unit_of, unit_of != NULL);
     if (status == HY_OK && unit_of) status = copy_units(custom, p, unit_of);
     if (status != HY_OK) {
         hy_custom_provider_fini(custom);

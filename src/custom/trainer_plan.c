@@ -96,13 +96,24 @@ static hy_status read_units(const hy_json *json, const char *path, hy_custom_pro
     return HY_OK;
 }
 
+/* Frozen parameters are not in the checkpoint, so their shapes are not known. */
+static hy_status check_frozen(const hy_json *json, const char *path) {
+    const hy_json_node *frozen = hy_json_get(hy_json_root(json), "frozen");
+    HY_FAIL_IF(frozen && hy_json_first(frozen), HY_ERR_INPUT,
+               "%s is a checkpoint of a custom loop with frozen parameters, which it does not "
+               "contain; its own program can plan it (hy_trainer_plan_facts of its loop)",
+               path);
+    return HY_OK;
+}
+
 static hy_status make_provider(const char *path, const hy_json *json, hy_provider **out) {
     static const hy_provider_ops ops = {.release = release};
     listed *l = calloc(1, sizeof *l);
     if (!l) return hy_fail(HY_ERR_MEMORY, "not enough memory for a plan");
     hy_custom_provider_begin(&l->custom, &ops);
     l->custom.provider.facts.can_evaluate = true;
-    hy_status status = read_traits(json, path, &l->custom);
+    hy_status status = check_frozen(json, path);
+    if (status == HY_OK) status = read_traits(json, path, &l->custom);
     if (status == HY_OK) status = list_parameters(l, path);
     if (status == HY_OK) status = read_units(json, path, &l->custom);
     if (status != HY_OK) {

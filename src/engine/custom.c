@@ -19,7 +19,8 @@ hy_status hy_custom_make_model(hy_engine *e) {
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
     g->has_grads = calloc((size_t)params->units, sizeof *g->has_grads);
-    HY_FAIL_IF(!g->first_part || !g->has_grads, HY_ERR_MEMORY,
+    g->written = calloc((size_t)g->count, sizeof *g->written);
+    HY_FAIL_IF(!g->first_part || !g->has_grads || !g->written, HY_ERR_MEMORY,
                "not enough memory for a list of parameters");
     for (int32_t i = 0; i < params->count; i++) g->first_part[params->list[i].whole + 1] = i + 1;
     return HY_OK;
@@ -39,8 +40,10 @@ void hy_custom_close(hy_engine *e) {
     if (!g) return;
     free(g->first_part);
     free(g->has_grads);
+    free(g->written);
     g->first_part = NULL;
     g->has_grads = NULL;
+    g->written = NULL;
     if (!e->device.backend) return;
     if (g->is_lent) e->device.backend->event_destroy(g->is_lent);
     if (g->is_back) e->device.backend->event_destroy(g->is_back);

@@ -18,6 +18,7 @@ typedef struct hy_custom_side {
     void *const *weights;   /* (count) addresses */
     void *const *grads;     /* (count) addresses, which may change from step to step */
     const int32_t *unit_of; /* (count) types.keeps_weights: unit of each parameter */
+    int64_t *written;       /* (count) elements of a frozen parameter that the caller has written */
     bool *has_grads;        /* (units) the unit has gradients of this step */
     int32_t norm_from;      /* units from here on are in the norm of the gradients */
     bool is_last;           /* gradients are of the step's last micro-batch */
@@ -59,13 +60,16 @@ hy_status hy_custom_use(hy_engine *e, int32_t param);
 hy_status hy_custom_hold(hy_engine *e, int32_t unit, void **weights);
 hy_status hy_custom_release(hy_engine *e, int32_t unit);
 hy_status hy_custom_fetch(hy_engine *e, int32_t unit); /* it will be held soon */
+/* Whether the unit's weights have the same addresses in each hold, until the plan changes. */
+bool hy_custom_stays(const hy_engine *e, int32_t unit);
 /* Begins the gradients of a micro-batch. hy_custom_add_unit adds to those of the step: `grads` has an
  * address for each parameter of the unit, NULL for zero. hy_custom_end_units ends the step: units
  * without gradients get zeros, and the norm is complete. */
 void hy_custom_begin_units(hy_engine *e, bool is_first, bool is_last);
 hy_status hy_custom_add_unit(hy_engine *e, int32_t unit, void *const *grads, double scale);
 hy_status hy_custom_end_units(hy_engine *e);
-/* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. */
+/* Elements of a parameter in the caller's type, to or from host memory, while no unit is held. A
+ * quantised parameter is written as a whole, and its decoded values are read. */
 hy_status hy_custom_write(hy_engine *e, int32_t param, int64_t first, int64_t count,
                           const void *from);
 hy_status hy_custom_read(hy_engine *e, int32_t param, int64_t first, int64_t count, void *to);

@@ -77,7 +77,7 @@ void hy_engine_close(hy_engine *e) {
 
 hy_status hy_engine_lay_out(hy_engine *e) {
     hy_rows_spec spec = hy_plan_rows(&e->request, e->plan);
-    spec.has_named_base = e->base_is_named;
+    spec.has_named_base |= e->base_is_named;
     return hy_rows_init(e->state->rows, &e->model->params, &spec);
 }
 

@@ -130,7 +130,7 @@ bool hy_store_touch(hy_store *store, int32_t unit) {
 }
 
 /* Whether there is nothing to copy, hold or write back. */
-static bool stays(const hy_store *store, int32_t unit) {
+bool hy_store_stays(const hy_store *store, int32_t unit) {
     return is_on_device(store) || hy_ring_owns(store, unit) || store->layout.unit_bytes[unit] == 0;
 }
 
@@ -174,7 +174,7 @@ static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool 
 static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool waits) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     bool is_there;
-    if (!store->copies.up || stays(store, unit)) return HY_OK;
+    if (!store->copies.up || hy_store_stays(store, unit)) return HY_OK;
     HY_TRY(prepare_source(store, unit, waits, &is_there));
     if (!is_there) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
@@ -208,13 +208,13 @@ hy_status hy_store_prefetch_chunk(hy_store *store, int32_t unit) {
 }
 
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
-    return stays(store, unit) || store->units[unit].kind != HY_BUFFER_ORDINARY;
+    return hy_store_stays(store, unit) || store->units[unit].kind != HY_BUFFER_ORDINARY;
 }
 
 /* ---- using units ----------------------------------------------------------------------------- */
 
 bool hy_store_can_hold(hy_store *store, int32_t unit) {
-    return stays(store, unit) || hy_ring_slot_of(store, unit) || hy_ring_choose(store, unit);
+    return hy_store_stays(store, unit) || hy_ring_slot_of(store, unit) || hy_ring_choose(store, unit);
 }
 
 static hy_status no_slot(const hy_store *store, int32_t unit) {
@@ -237,7 +237,7 @@ static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bo
 static hy_status get(hy_store *store, hy_stream *stream, int32_t unit, bool is_read_only) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
-    if (stays(store, unit)) return HY_OK;
+    if (hy_store_stays(store, unit)) return HY_OK;
     HY_TRY(gather(store, unit, UINT64_MAX, true));
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
@@ -267,7 +267,7 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
 hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
-    if (stays(store, unit)) return HY_OK;
+    if (hy_store_stays(store, unit)) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) {
         slot = hy_ring_choose(store, unit);
@@ -308,7 +308,7 @@ static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
 static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool is_changed) {
     assert(store->held > 0 && unit >= 0 && unit < store->layout.unit_count);
     store->held--;
-    if (stays(store, unit)) return HY_OK;
+    if (hy_store_stays(store, unit)) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     assert(slot && slot->holders > 0);
     slot->holders--;

@@ -180,6 +180,9 @@ hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit);
 /* Releases a unit that the stream has changed. */
 hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t unit);
 
+/* Whether the unit is always on the device, at one address: resident, empty, or in a store there. */
+bool hy_store_stays(const hy_store *store, int32_t unit);
+
 /* Whether the unit takes no buffer from ordinary units, so that it may be prefetched long before it
  * is needed: large, small and resident units that have their own buffers, and all units of a store
  * on the device. */

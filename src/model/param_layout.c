@@ -13,9 +13,12 @@ int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
     return is_matrix ? hy_coded_block(dtype, hy_param_rows(param), hy_param_width(param)) : 0;
 }
 
+static hy_dtype callers_type(const hy_param *param) { return (hy_dtype)(param->frozen_as - 1); }
+
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
     hy_dtype codes = hy_params_codes(p, index);
+    if (param->frozen_as) return hy_param_block(param, codes) ? codes : callers_type(param);
     if (param->is_trainable || !hy_param_block(param, codes)) return dtype;
     if (hy_linear_bit(param->kind)) return codes;
     /* The token table only in int8: other programs do not store it in nf4, and fp8 is for the
@@ -23,6 +26,10 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     bool is_table = param->kind == HY_P_TOKENS && codes == HY_I8;
     bool is_tied = is_table && hy_params_find(p, p->units - 1, HY_P_HEAD) == index;
     return is_table && !is_tied ? codes : dtype;
+}
+
+bool hy_params_are_coded(const hy_params *p, int32_t index) {
+    return !p->list[index].is_trainable && hy_is_coded(hy_params_stored(p, index, HY_F32));
 }
 
 bool hy_params_are_placed(const hy_params *p, int cls) {
@@ -99,6 +106,15 @@ hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype,
         bool is_real = set == HY_SET_TRAINABLE;
         items[i] = hy_params_item(p, i, is_real ? dtype : hy_params_stored(p, i, dtype));
         if (dtype == HY_U8) set_8bit(&items[i]);
+    }
+    return lay_out(p, items, out);
+}
+
+hy_status hy_params_decoded_layout(const hy_params *p, hy_layout *out) {
+    hy_layout_item *items = new_items(p);
+    for (int32_t i = 0; items && i < p->count; i++) {
+        if (!hy_params_are_coded(p, i)) continue;
+        items[i] = hy_params_item(p, i, callers_type(&p->list[i]));
     }
     return lay_out(p, items, out);
 }

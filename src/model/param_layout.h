@@ -16,9 +16,13 @@ static inline hy_dtype hy_params_codes(const hy_params *params, int32_t index) {
     return p->stays_real ? HY_F32 : params->frozen_codes;
 }
 /* The storage type of a parameter if others have `dtype`. Frozen matrices of blocks are stored
- * as hy_params_codes. With int8 the token table is quantised too, except a
+ * as hy_params_codes, and so are those of a custom model, except embeddings and heads; its other
+ * frozen parameters have their caller's type. With int8 the token table is quantised too, except a
  * table shared with the head. The head, which is the most sensitive, is not quantised. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
+
+/* Is it a frozen parameter that is stored in a quantised type? */
+bool hy_params_are_coded(const hy_params *params, int32_t index);
 
 /* Does a group place units of this class, and where besides the device? HY_NOWHERE: nowhere
  * else. */
@@ -38,6 +42,8 @@ hy_layout_item hy_params_item(const hy_params *params, int32_t index, hy_dtype d
  * parameters, which are often sensitive (biases, norms), are then fp32. */
 hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
                            hy_layout *out);
+/* The layout of quantised parameters after they are decoded for a caller. */
+hy_status hy_params_decoded_layout(const hy_params *params, hy_layout *out);
 
 /* A parameter's data in a class that does not have the parameters' shapes. */
 typedef struct hy_param_extent {

@@ -10,6 +10,8 @@
 
 #define UNIT_ELEMENTS ((int64_t)4 << 20) /* small parameters share units of this size */
 
+#define QUANTISED_ROW 64 /* elements of the shortest row that is worth its scales */
+
 /* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
     static const char *const others[] = {"wte", "wpe", "head", "lm_head"};
@@ -41,7 +43,8 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
                       .ndim = spec->ndim,
                       .shape = {1},
                       .count = 1,
-                      .is_trainable = true,
+                      .is_trainable = !spec->is_frozen,
+                      .frozen_as = spec->is_frozen ? 1 + (int32_t)spec->dtype : 0,
                       .has_decay = spec->decay >= 0 || spec->ndim >= 2,
                       .own_decay = spec->decay,
                       .lr_scale = spec->lr_scale,
@@ -57,6 +60,9 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
         out->shape[i] = spec->shape[i];
     }
     out->stored = out->count;
+    /* Stacks of matrices are quantised, too; kernels of convolutions have short rows. */
+    bool is_matrix = (spec->ndim == 2 || spec->ndim == 3) && hy_param_width(out) >= QUANTISED_ROW;
+    out->stays_real = !is_matrix || !sounds_hidden(name);
     return HY_OK;
 }
 
@@ -153,14 +159,18 @@ static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
 static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count,
                           const int32_t *unit_of) {
     int64_t in_unit = 0, entries = 0, part;
+    bool is_any_trained = false;
     hy_param whole;
     for (int32_t i = 0; i < count; i++) {
         HY_TRY(set_listed(&whole, &list[i], i));
         HY_FAIL_IF(whole.count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
                    "parameter %s: the parameters together have too many elements", whole.name);
         p->elements += whole.count;
+        is_any_trained |= whole.is_trainable;
         entries += unit_of ? 1 : parts_of(whole.count, &part);
     }
+    HY_FAIL_IF(!is_any_trained, HY_ERR_INPUT,
+               "all parameters are frozen; at least one must be trained");
     HY_FAIL_IF(entries > INT32_MAX, HY_ERR_INPUT, "these parameters are too large: %lld elements",
                (long long)p->elements);
     HY_TRY(check_names(list, count));

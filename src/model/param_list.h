@@ -1,6 +1,6 @@
 /* param_list.h: the parameters of a custom model, listed by its caller.
  *
- * All of them are trained. Unless the caller names units, neighbours share a unit while it is
+ * At least one of them is trained. Unless the caller names units, neighbours share a unit while it is
  * small, and large parameters are divided into parts, so that transfers to and from the device stay
  * small. */
 #pragma once
@@ -13,6 +13,8 @@ typedef struct hy_param_spec {
     const int64_t *shape;
     double lr_scale;
     double decay; /* below 0: the run's, for parameters with two or more dimensions */
+    bool is_frozen;
+    hy_dtype dtype; /* frozen: the type in which the caller uses it */
 } hy_param_spec;
 
 /* Replaces a shape's parameters by a list; `at` is NULL. unit_of: the unit of each parameter, which

@@ -134,7 +134,8 @@ typedef struct hy_param {
     bool is_trainable; /* otherwise it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
     bool is_beside;    /* trained whole in addition to adapters, and stored with them */
-    bool stays_real;   /* not quantised in the model's files, although other matrices are */
+    bool stays_real;   /* not quantised, although other frozen matrices are */
+    int32_t frozen_as; /* frozen, of a custom model: 1 + the type in which its caller uses it */
     /* A large parameter of a custom model has several entries in the list, its parts, each with
      * the shape of the whole (param_list.h); all but the last have `part` elements. */
     int32_t whole;         /* index of the caller's parameter that this is, or is a part of */

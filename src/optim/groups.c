@@ -318,7 +318,7 @@ static hy_status check_types(const hy_params *params, int32_t i) {
                "group %d: frozen_dtype is for frozen weights, but %s is trained; accepted: names "
                "of frozen matrices",
                p->own.group, p->name);
-    HY_FAIL_IF(is_matrix && hy_params_stored(params, i, HY_F32) != asked && p->own.frozen,
+    HY_FAIL_IF(is_matrix && hy_is_coded(asked) && hy_params_stored(params, i, HY_F32) != asked,
                HY_ERR_INPUT,
                "group %d: frozen_dtype %s is not possible for %s; accepted: int8 for the matrices "
                "of blocks and an embedding that the head does not share, nf4 for matrices of "

@@ -160,6 +160,7 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
     rows.has_snapshot = s->phases.snapshot && p->level.has_snapshot && rows.slow_count > 0;
     if (!r->custom) return rows;
     rows.is_custom = true;
+    rows.has_named_base = true; /* the caller has its frozen weights */
     rows.sums_grads = r->custom->sums_grads;
     rows.keeps_weights = r->custom->keeps_weights;
     /* Proposed weights overwrite the weights, which are kept in the snapshot meanwhile. */

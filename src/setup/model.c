@@ -25,9 +25,13 @@ static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
     return hy_bnb_mark_skipped(path, &model->shape, &model->params);
 }
 
+static void set_codes(const hy_settings *s, hy_params *params) {
+    params->frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    params->has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+}
+
 hy_status hy_settings_store_frozen(const hy_settings *s, hy_model *model) {
-    model->params.frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
-    model->params.has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+    set_codes(s, &model->params);
     HY_TRY(keep_skipped(s, model));
     hy_model_settle(model);
     return HY_OK;
@@ -77,7 +81,8 @@ static void say_not_coded(const hy_engine *e) {
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         hy_dtype codes = hy_params_codes(params, i);
-        if (p->is_trainable || !hy_is_coded(codes) || !hy_linear_bit(p->kind)) continue;
+        bool is_matrix = hy_linear_bit(p->kind) || p->frozen_as;
+        if (p->is_trainable || !hy_is_coded(codes) || !is_matrix) continue;
         bool is_kept = hy_param_block(p, codes) == 0;
         type = codes;
         if (is_kept && kept == 0) first = i;
@@ -89,14 +94,17 @@ static void say_not_coded(const hy_engine *e) {
               "%d of %d frozen matrices are not stored in %s: their rows are not a multiple of %d "
               "numbers (the first has rows of %lld); they keep the type of training",
               kept, all, hy_dtype_name(type), HY_NF4_BLOCK,
-              (long long)params->list[first].shape[1]);
+              (long long)hy_param_width(&params->list[first]));
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {
     const hy_settings *s = e->request.settings;
     if (e->custom) {
         HY_TRY(hy_custom_make_model(e));
-        return apply_groups(s, e->model);
+        set_codes(s, &e->model->params);
+        HY_TRY(apply_groups(s, e->model));
+        say_not_coded(e);
+        return HY_OK;
     }
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     e->request.make_model = hy_settings_make_model;

@@ -55,4 +55,6 @@ const hy_state_kind hy_state_kinds[HY_KIND_COUNT] = {
     [HY_KIND_GATHERED_FROZEN] = {"gathered frozen weights", HY_WORKSPACE, HY_SET_FROZEN, NONE, NONE,
                                  HY_EXCHANGED, HY_NEEDED_ALWAYS, HY_WHOLE,
                                  .ring_depth = HY_FROZEN_DEPTH},
+    [HY_KIND_DECODED] = {"decoded frozen weights", HY_WORKSPACE, HY_SET_FROZEN, NONE, NONE,
+                         HY_EXCHANGED, HY_NEEDED_ALWAYS, HY_WHOLE, .ring_depth = HY_DECODED_DEPTH},
 };

@@ -26,6 +26,7 @@ typedef enum hy_row_id {
     HY_ROW_PARTIAL,         /* with several ranks: this rank's gradients of a micro-batch */
     HY_ROW_GATHERED,        /* with several ranks: whole units of sharded weights */
     HY_ROW_GATHERED_FROZEN, /* and of sharded frozen weights */
+    HY_ROW_DECODED,         /* units of quantised frozen weights, decoded for a caller */
     HY_ROW_COUNT
 } hy_row_id;
 
@@ -34,6 +35,7 @@ typedef enum hy_row_id {
 #define HY_CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is computed */
 #define HY_PARTIAL_DEPTH 2   /* one unit is computed while one is sent */
 #define HY_GATHERED_DEPTH 4  /* as the candidate, and one unit is received */
+#define HY_DECODED_DEPTH 2   /* a caller may hold two units */
 #define HY_FROZEN_DEPTH 3    /* one unit is used, one is received; a tied head also has its table */
 
 /* The source of a row's values, and how long they last. */
@@ -42,7 +44,7 @@ typedef enum hy_row_life {
     HY_DERIVED,   /* copied again when its source has changed */
     HY_PER_STEP,  /* begun anew in every step */
     HY_ON_DEMAND, /* units are computed in a ring of the work area when a pass needs them */
-    HY_EXCHANGED  /* units are gathered or reduced in its own ring */
+    HY_EXCHANGED  /* units are gathered, reduced or decoded in its own ring */
 } hy_row_life;
 
 typedef enum hy_row_need {
@@ -96,6 +98,7 @@ typedef enum hy_state_kind_id {
     HY_KIND_PARTIAL,
     HY_KIND_GATHERED,
     HY_KIND_GATHERED_FROZEN,
+    HY_KIND_DECODED,
     HY_KIND_COUNT
 } hy_state_kind_id;
 

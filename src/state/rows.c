@@ -48,6 +48,7 @@ typedef struct maker {
 static hy_status lay_out_whole(const maker *m, hy_row_id id, const hy_row *row, hy_layout *out) {
     const hy_rows_spec *spec = m->spec;
     if (id == HY_ROW_FP8) return hy_params_fp8_layout(m->params, &spec->types.fp8, out);
+    if (id == HY_ROW_DECODED) return hy_params_decoded_layout(m->params, out);
     if (row->kind->cls == HY_OPTIM) {
         return hy_optimizer_layout(&spec->optimizer, m->params, id - HY_ROW_OPTIM, row->dtype, out);
     }
@@ -106,7 +107,8 @@ static hy_status add_row(const maker *m, hy_row_id id, hy_state_kind_id kind_id,
         .version = 1}; /* made_of is 0: derived rows are not computed yet */
     HY_TRY(lay_out(m, id));
     /* A caller may hold a small unit for a whole pass, which must not take a block's buffer. */
-    bool is_read = id == hy_weights_row(&spec->types, spec->types.of[HY_FULL]);
+    bool is_read =
+        id == hy_weights_row(&spec->types, spec->types.of[HY_FULL]) || kind->set == HY_SET_FROZEN;
     if (spec->keeps_weights && is_read) m->rows->row[id].layout.has_small = true;
     return fix_units(m, &m->rows->row[id]);
 }
@@ -123,12 +125,17 @@ static hy_status add_state(const maker *m) {
     for (int i = 0; i < m->rows->optim_count; i++) {
         HY_TRY(add_row(m, HY_ROW_OPTIM + i, HY_KIND_OPTIM, t->optim));
     }
-    bool has_frozen = false;
-    for (int32_t i = 0; i < m->params->count; i++) has_frozen |= !m->params->list[i].is_trainable;
+    bool has_frozen = false, has_codes = false;
+    for (int32_t i = 0; i < m->params->count; i++) {
+        has_frozen |= !m->params->list[i].is_trainable;
+        has_codes |= hy_params_are_coded(m->params, i);
+    }
     if (!has_frozen) return HY_OK;
     /* Frozen weights have Full's compute type; passes of another type cast them. */
     hy_state_kind_id kind = m->spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN;
-    return add_row(m, HY_ROW_FROZEN, kind, t->of[HY_FULL]);
+    HY_TRY(add_row(m, HY_ROW_FROZEN, kind, t->of[HY_FULL]));
+    if (!has_codes || !m->spec->keeps_weights) return HY_OK;
+    return add_row(m, HY_ROW_DECODED, HY_KIND_DECODED, t->of[HY_FULL]);
 }
 
 /* Plans memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */

@@ -82,7 +82,7 @@ static inline hy_row_id hy_weights_row(const hy_types *types, hy_dtype step) {
     return hy_step_activations(step) == types->master ? HY_ROW_MASTER : HY_ROW_WORKING;
 }
 
-/* Its units are gathered or reduced in a ring. */
+/* Its units are gathered, reduced or decoded in a ring. */
 static inline bool hy_row_is_exchanged(const hy_row *row) {
     return row->kind && row->kind->life == HY_EXCHANGED;
 }

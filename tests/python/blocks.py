@@ -233,6 +233,7 @@ class Ring:
     def __init__(self, units):
         self.units = units
         shapes = [p.shape for unit in units for p in unit.parameters]
+        self.is_frozen = [one for unit in units for one in unit.is_frozen]
         self.weights = [torch.zeros(shape) for shape in shapes]
         self.grads = [torch.zeros(shape) for shape in shapes]
         self.first = [sum(len(u.parameters) for u in units[:i]) for i in range(len(units))]
@@ -265,10 +266,14 @@ class Ring:
         assert unit not in self.held
         self.fetched.append(unit)
 
+    def stays(self, unit):
+        return False
+
     def add_gradients(self, unit, tokens, addresses):
         assert self.wants_gradients and unit in self.held and tokens == 1
         self.counts["given"] += 1
         for i, address in zip(self.numbers(unit), addresses):
+            assert address is None or not self.is_frozen[i]
             if address is not None:
                 size = self.grads[i].numel() * 4
                 memory = (ctypes.c_char * size).from_address(address)
@@ -306,8 +311,9 @@ class InRing:
         return loss.item()
 
     def train(self, steps=STEPS):
-        weights = {name: w.numpy() for name, w in zip(self.names, self.ring.weights)}
-        gradients = {name: g.numpy() for name, g in zip(self.names, self.ring.grads)}
+        frozen = [name for name, is_frozen in zip(self.names, self.ring.is_frozen) if is_frozen]
+        weights = {name: w.numpy() for name, w in zip(self.names, self.ring.weights) if name not in frozen}
+        gradients = {name: g.numpy() for name, g in zip(self.names, self.ring.grads) if name not in frozen}
         losses = []
         with ht.Loop(weights, gradients=gradients, steps=steps, lr=3e-3, **PLAIN) as loop:
             while not loop.is_over:

@@ -33,10 +33,12 @@ command -v "$python" > /dev/null || leave_out "there is no $python"
 
 # The package is what is installed, never the folder beside us.
 unset PYTHONPATH PYTHONHOME HYBRID_LIBRARY
-export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYBRID_ROOT="$root" HYBRID_BUILD="$build"
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYBRID_ROOT="$root" HYBRID_BUILD="$build" PYTHON="$python"
 
-HYBRID_BUILD="$build" "$python" "$root/python/builder/hybrid_build.py" "$scratch/wheels" ||
-    give_up "the wheel could not be made"
+"$python" -c 'import setuptools, wheel' 2> /dev/null ||
+    "$python" -m pip download --quiet --no-deps --dest "$scratch/tools" setuptools wheel ||
+    leave_out "$python has no setuptools or wheel (python3-setuptools, python3-wheel), and pip cannot download them"
+"$root/packaging/wheel.sh" "$scratch/wheels" || give_up "the wheel could not be made"
 "$python" -m venv "$scratch/venv" || give_up "no virtual environment could be made"
 ours="$scratch/venv/bin/python"
 HYBRID_WHEEL="$(ls "$scratch"/wheels/*.whl)"
