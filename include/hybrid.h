@@ -213,6 +213,24 @@ typedef struct hy_step_info {
     double epoch; /* passes over the training data so far; NaN: not known */
 } hy_step_info;
 
+/* How well a model answers rows with a known answer (--eval-only and eval.eval_rows), with the
+ * arithmetic of lm-evaluation-harness. Shares are from 0 to 1. NaN: there are no such rows. Standard
+ * errors are sqrt(p (1 - p) / (rows - 1)). */
+typedef struct hy_row_scores {
+    int64_t choice_rows;   /* rows with choices */
+    double accuracy;       /* of these: the right choice has the highest log-probability (acc) */
+    double accuracy_error; /* its standard error */
+    double accuracy_norm;  /* log-probabilities divided by the choice's characters (acc_norm) */
+    double accuracy_norm_error;   /* its standard error */
+    int64_t answer_rows;          /* rows without choices */
+    double greedy_accuracy;       /* of these: each token of the answer is the most likely one */
+    double greedy_accuracy_error; /* its standard error */
+    double answer_loss;           /* mean nats per token of the right answers of all rows */
+    int64_t answer_tokens;        /* their number */
+    int64_t cut_rows;             /* too long: they lost the beginning of their prompt */
+    int64_t dropped_rows;         /* malformed, or their answer is longer than a sequence */
+} hy_row_scores;
+
 typedef struct hy_eval_info {
     size_t size;
     int64_t step;
@@ -220,6 +238,7 @@ typedef struct hy_eval_info {
     int64_t tokens;
     double seconds;
     bool is_final;
+    hy_row_scores row_scores; /* on the rows of eval.eval_rows */
 } hy_eval_info;
 
 typedef enum hy_message_level { HY_NOTE = 0, HY_WARNING = 1 } hy_message_level;
@@ -247,7 +266,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint, which must not
+ * lack frozen parameters. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise
@@ -304,6 +324,8 @@ typedef struct hy_plan_facts {
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
     uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
+    /* of vram_bytes: left to the caller's own passes, as its class activations (caller_bytes) */
+    uint64_t caller_bytes;
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 
@@ -563,6 +585,8 @@ typedef struct hy_evaluation {
                               "original base": its adapters on the weights of the base's files */
     uint64_t bytes;        /* of that file; 0: none */
     bool is_written;       /* that file was kept */
+    /* Of rows for evaluation; loss, perplexity and tokens are then those of the right answers. */
+    hy_row_scores row_scores;
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
@@ -705,6 +729,7 @@ typedef struct hy_summary {
     /* tokens of the data that were encoded so far, and those of them that are the tokenizer's
      * unknown token (<unk>); 0 for bytes and shards */
     int64_t tokens_encoded, tokens_unknown;
+    hy_row_scores row_scores; /* of the last validation, on the rows of eval.eval_rows */
 } hy_summary;
 
 /* Results of the run so far. */
@@ -928,6 +953,12 @@ typedef struct hy_loop_options {
      * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank.
      * Parameters may be frozen; at least one is trained. */
     const int32_t *unit_of;
+    /* Device bytes of your own passes: activations, gradients of a unit and the like. max_gpu_mem
+     * and the card's free memory are for them and for the library together. 0: none are counted.
+     * -1, with unit_of: not known yet; the library then uses as little of the device as it can
+     * until hy_loop_plan_again. A checkpoint keeps the number. */
+    int64_t caller_bytes;
+    uint64_t caller_held; /* bytes of the card that your allocator has now: they count as free */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -1010,6 +1041,12 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
                                void *to);
 /* Has a checkpoint been loaded, so that the weights are known? */
 bool hy_loop_is_resumed(hy_loop *loop);
+/* With unit_of, before the first gradients of a step: your passes need so many bytes of the device,
+ * as caller_bytes in hy_loop_options. The library adds 1/32 to the number. Unless the plan has room
+ * for it already, the run is planned again and state moves: all bits stay the same. HY_ERR_MEMORY:
+ * no plan fits beside your passes, and nothing has changed. HY_ERR_STATE: a unit is held, or the
+ * step has gradients. */
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes);
 
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
  * in the discarded part of a paired test. All ranks must call it before the same answer. */

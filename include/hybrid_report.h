@@ -42,6 +42,9 @@ typedef struct hy_run_point {
     int memory_status;  /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not known */
     const char *reason; /* why this phase began here; "": the phase has not changed */
     double gpu_power_watts, gpu_temperature_c, gpu_utilization;
+    /* shares of the rows of eval.eval_rows with their standard errors, see hy_row_scores */
+    double accuracy, accuracy_error, accuracy_norm, accuracy_norm_error;
+    double greedy_accuracy, greedy_accuracy_error, answer_loss;
 } hy_run_point;
 
 /* Any other line of metrics.jsonl. */

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "record/record.h"
+#include "record/row_scores.h"
 #include "run_facts.h"
 #include "small_run.h"
 
@@ -119,7 +120,8 @@ static void advance(sitting *it, int steps) {
                                       .reason = "",
                                       .obstacle = "",
                                       .loss = 2},
-                             .val_loss = NAN};
+                             .val_loss = NAN,
+                             .rows = hy_row_scores_none()};
         hy_record_step(&it->record, &step, &ledger);
     }
 }

@@ -1,7 +1,7 @@
 """Fine-tunes a language model of transformers on a text, also one that is larger than the card.
 
     python finetune.py MODEL-FOLDER TEXT-FILE OUT-FOLDER [--steps N] [--lr X] [--rows N] [--length N]
-                       [--max-gpu-mem 9GiB] [--cpu-mem 56GiB]
+                       [--max-gpu-mem 15GiB] [--cpu-mem 56GiB]
 
 A run that was stopped or killed continues from its last checkpoint in OUT-FOLDER/run.
 """

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _abi, _library, _names
 from ._data import Batches
@@ -20,13 +19,17 @@ from ._loop_setup import LoadState, SaveState, State, configured, groups_of, mod
 from ._module_state import ModuleState
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
+from ._plan import Plan, bytes_text
 from ._turn import Turn
 from ._views import is_torch, loaded
 from .config import Config, ConfigValue, as_config
 from .errors import InputError, StateError, error_of
 from .ranks import ranks_of
 from .results import LoopStep, MemoryState, RanksInfo, Saving, StepInfo, Summary
-from .trainer import memory_of, plan_of, savings_of, summary_of
+from .trainer import facts_of, memory_of, plan_of, savings_of, summary_of
+
+if TYPE_CHECKING:
+    from ._card import Activations
 
 __all__ = ["Loop", "Step", "plan_parameters"]
 
@@ -122,7 +125,8 @@ class Loop:
     in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
-    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card. True finds
+    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card; frozen
+        weights are quantised if you set the key `frozen_dtype`. True finds
         its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
         is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
         trained weights.
@@ -188,7 +192,7 @@ class Loop:
         self._parameters.to_c(own)
         own.sums_gradients = sum_gradients
         if self._module:
-            options.unit_of = self._module.unit_of
+            self._module.plan_with(options, self.config, self._observer.say)
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
@@ -214,13 +218,9 @@ class Loop:
     def _attach(self, module: Any) -> None:
         try:
             self._ask()  # the weights exist with the first question
-            module.attach(self._handle)
+            module.attach(self._handle, self._c_step.step)
             if self._stream_of is not None:
                 module.units.check_stream = functools.partial(must_be_current, self._stream, self._stream_of)
-            module.units.offloads = self.config.get("activations_place") == "pinned"
-            recompute = self.config.get("recompute")
-            is_free = recompute == "none" or (recompute == "auto" and module.units.device.type == "cpu")
-            module.units.graph_room = math.inf if is_free else -1
         except BaseException:
             self.close()
             raise
@@ -286,6 +286,8 @@ class Loop:
         self._is_asked = status == _abi.HY_OK
         if self._module and self._is_asked:
             self._module.units.answered()
+            if self._c_step.todo == _abi.HY_DO_GRADIENTS:
+                self._module.part.look(self._c_step.step)
         # Only the next micro-batch of the same step has the same weights.
         if was != (_abi.HY_DO_GRADIENTS, self._c_step.step) or self._c_step.todo != _abi.HY_DO_GRADIENTS:
             parameters.have_changed()
@@ -609,7 +611,8 @@ class Loop:
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
 
-        The names must be those of the module. If the run was resumed, its own weights stay.
+        The names must be those of the module; with PEFT, those of its base model. If the run was resumed, its own trained
+        weights stay.
         """
         with self._turn, self._without_passes():
             self._kept().load(folder)
@@ -623,7 +626,7 @@ class Loop:
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the weights of a module with blocks as safetensors, and its configuration if it has one.
 
-        If the weights came from a folder, the names are the same.
+        If the weights came from a folder, the names are the same. PEFT writes its adapter.
         """
         with self._turn, self._without_passes():
             self._kept().save_pretrained(folder)
@@ -658,10 +661,20 @@ class Loop:
         with self._turn:
             return savings_of(self._run())
 
-    def plan(self) -> dict[str, Any]:
-        """The plan: places, types and reasons."""
+    def plan(self) -> Plan:
+        """The plan: places, types and reasons. `print(loop.plan())` shows it as a table."""
         with self._turn:
-            return plan_of(self._run())
+            out = plan_of(self._run())
+        if self._module and self._module.units.inputs is not None:
+            out["choices"]["activations_place"] = "pinned"
+        return out
+
+    def estimate_activations(self) -> Activations:
+        """Bytes that the blocks of the module need, as measured in the first step: of each kind of block, and in total."""
+        from ._card import activations_of
+
+        with self._turn:
+            return activations_of(self._kept().units)
 
     def ranks(self) -> RanksInfo | None:
         """The rank of this loop among several; None: there is only one."""
@@ -670,7 +683,11 @@ class Loop:
 
     def __repr__(self) -> str:
         count, of = len(self._parameters.names), self.config.get("steps")
-        state = "closed" if self._handle is None else f"step {self._c_step.step} of {of}"
+        state = "closed"
+        if self._handle is not None:
+            state = f"{_names.PHASE[self._c_step.phase]}, step {self._c_step.step} of {of}"
+            with contextlib.suppress(StateError), self._turn:  # in a callback there is no figure
+                state += f", {bytes_text(facts_of(self._run()).vram_bytes)} planned on the device"
         return f"hybrid_train.Loop({self.config.get('optimizer')}, {count} parameters, {state})"
 
     def __reduce__(self) -> Any:

@@ -159,15 +159,27 @@ static void print_one(FILE *out, const hy_evaluation *e) {
 
 /* One line per adapter of the same base. */
 static void print_table(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count) {
+    static const char *const alignments[] = {"lrrr", "lrrrr", "lrrrrr", "lrrrrrr"};
     hy_cli_table table;
-    hy_cli_table_begin(&table, "lrrr");
+    bool has_choices = list->row_scores.choice_rows > 0,
+         has_answers = list->row_scores.answer_rows > 0;
+    hy_cli_table_begin(&table, alignments[2 * has_choices + has_answers]);
     hy_cli_table_row(&table, "adapter", "loss", "perplexity", "tokens", NULL);
+    if (has_choices) hy_cli_table_add(&table, "accuracy");
+    if (has_choices) hy_cli_table_add(&table, "by length");
+    if (has_answers) hy_cli_table_add(&table, "greedy accuracy");
     for (size_t i = 0; i < count; i++) {
         char loss[32], perplexity[32];
+        const hy_row_scores *s = &list[i].row_scores;
+        const hy_cli_figure shares[] = {hy_cli_share(s->accuracy, s->accuracy_error),
+                                        hy_cli_share(s->accuracy_norm, s->accuracy_norm_error),
+                                        hy_cli_share(s->greedy_accuracy, s->greedy_accuracy_error)};
         snprintf(loss, sizeof loss, "%.5f", list[i].loss);
         snprintf(perplexity, sizeof perplexity, "%.4f", list[i].perplexity);
         hy_cli_table_row(&table, list[i].adapter[0] ? list[i].adapter : "(none)", loss, perplexity,
                          hy_cli_count(list[i].tokens).text, NULL);
+        for (int k = 0; k < 3; k++)
+            if (k < 2 ? has_choices : has_answers) hy_cli_table_add(&table, shares[k].text);
     }
     hy_cli_table_print(&table, terminal, true);
 }
@@ -192,6 +204,7 @@ static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation 
         print_table(terminal, list, count);
     else
         print_one(out, list);
+    if (count == 1) hy_cli_print_scores(terminal, &list->row_scores);
     return HY_OK;
 }
 

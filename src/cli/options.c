@@ -51,8 +51,8 @@ static const hy_cli_flag own_flags[] = {
      .accepted =
          "a file with the name and dimensions of one parameter per line, or - for standard input"},
     {"--eval-only", HY_CLI_IS_EVAL_ONLY,
-     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, then "
-     "exit. Writes no files. --json prints JSON.",
+     "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, or its "
+     "accuracy on rows with a known answer, then exit. Writes no files. --json prints JSON.",
      .type = "action"},
     {"--show-rows", HY_CLI_IS_SHOW_ROWS,
      "Show this many rows of --data as they are trained, then exit: text, tokens, and which of "
@@ -231,7 +231,8 @@ static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
 /* A flag that was given before with another value. Data paths are joined with commas. Of other
  * flags the last one counts, and a warning says so. */
 static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const char *value) {
-    bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0;
+    bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0 ||
+                   strcmp(flag->key, "eval.eval_rows") == 0;
     /* not a path */
     is_list &= strcmp(value, "builtin") != 0 && strcmp(before->value, "builtin") != 0;
     if (!is_list) {

@@ -291,9 +291,18 @@ static void on_step(void *user, const hy_step_info *info) {
 
 static void on_eval(void *user, const hy_eval_info *info) {
     hy_cli_progress *progress = user;
-    fprintf(begin_line(progress), "step %" PRId64 ": held-out loss %s on %s tokens, %s\n",
-            info->step, hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text,
-            hy_cli_duration(info->seconds).text);
+    const hy_row_scores *s = &info->row_scores;
+    FILE *out = begin_line(progress);
+    fprintf(out, "step %" PRId64 ": held-out loss %s on %s tokens", info->step,
+            hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text);
+    if (s->choice_rows > 0)
+        fprintf(out, ", accuracy %s, by length %s",
+                hy_cli_share(s->accuracy, s->accuracy_error).text,
+                hy_cli_share(s->accuracy_norm, s->accuracy_norm_error).text);
+    if (s->answer_rows > 0)
+        fprintf(out, ", greedy accuracy %s",
+                hy_cli_share(s->greedy_accuracy, s->greedy_accuracy_error).text);
+    fprintf(out, ", %s\n", hy_cli_duration(info->seconds).text);
     end_line(progress);
 }
 

@@ -490,6 +490,30 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
     hy_cli_table_print(&table, terminal, false);
 }
 
+void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *s) {
+    const struct {
+        const char *what;
+        double share, error;
+        int64_t rows;
+    } list[] = {
+        {"right choice", s->accuracy, s->accuracy_error, s->choice_rows},
+        {"right choice, by length", s->accuracy_norm, s->accuracy_norm_error, s->choice_rows},
+        {"right answer, greedy", s->greedy_accuracy, s->greedy_accuracy_error, s->answer_rows},
+    };
+    if (s->choice_rows + s->answer_rows == 0) return;
+    hy_cli_table table;
+    hy_cli_table_begin(&table, "lrr");
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        char rows[48];
+        snprintf(rows, sizeof rows, "of %s rows", hy_cli_count(list[i].rows).text);
+        if (list[i].rows > 0)
+            hy_cli_table_row(&table, list[i].what, hy_cli_share(list[i].share, list[i].error).text,
+                             rows, NULL);
+    }
+    hy_cli_section(terminal, "accuracy, with standard error");
+    hy_cli_table_print(&table, terminal, false);
+}
+
 /* ---- sample ---------------------------------------------------------------------------------- */
 
 /* Fills the text that the model continues, and its text: the answer to the prompt in the format of
@@ -614,6 +638,7 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
         }
         closing_prediction(terminal, &summary, is_verbose);
         closing_losses(terminal, &summary);
+        hy_cli_print_scores(terminal, &summary.row_scores);
         closing_sample(terminal, config, trainer);
     }
     closing_files(terminal->out, &summary, program, was_stopped);

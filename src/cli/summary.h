@@ -28,6 +28,9 @@ bool hy_cli_host_of_plan(const hy_config *config, uint64_t limit, char *text, si
  * ran. */
 void hy_cli_show_memory(const hy_cli_terminal *terminal, const hy_summary *summary, bool is_plan);
 
+/* The accuracies on rows with a known answer; nothing if there are none. */
+void hy_cli_print_scores(const hy_cli_terminal *terminal, const hy_row_scores *scores);
+
 /* Ranks other than 0 call this while rank 0 prints, because all ranks take part in the sample. A
  * failure here also fails on rank 0. */
 hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer);

@@ -74,6 +74,14 @@ hy_cli_figure hy_cli_duration(double seconds) {
     return written("%lldd %02lldh", hours / 24, hours % 24);
 }
 
+hy_cli_figure hy_cli_share(double share, double error) {
+    hy_cli_figure out;
+    int used = snprintf(out.text, sizeof out.text, "%.2f %%", 100 * share);
+    if (!isnan(error))
+        snprintf(out.text + used, sizeof out.text - (size_t)used, " +- %.2f", 100 * error);
+    return out;
+}
+
 hy_cli_figure hy_cli_loss(double nats) {
     if (isnan(nats)) return (hy_cli_figure){"-"};
     return written(fabs(nats) < 1e6 ? "%.4f" : "%.3g", nats);

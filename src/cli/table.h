@@ -16,6 +16,8 @@ hy_cli_figure hy_cli_short_count(double count); /* "812", "12.3k", "124.4M", "7.
 hy_cli_figure hy_cli_duration(double seconds);  /* "0.8 s", "42 s", "3m 12s", "5h 07m", "2d 03h" */
 hy_cli_figure hy_cli_loss(double nats);         /* "1.2345"; "-" if not known */
 hy_cli_figure hy_cli_learning_rate(double lr);  /* "3.00e-04" */
+/* "73.50 % +- 3.12": a share and its standard error; without the error if it is not known. */
+hy_cli_figure hy_cli_share(double share, double error);
 
 #define HY_CLI_TABLE_COLUMNS 11
 #define HY_CLI_TABLE_ROWS 64

@@ -69,10 +69,11 @@ static void add_absolute(hy_text *out, const char *path, size_t size) {
 /* The value with absolute paths; NULL: the value is not a path, or the result is too long. In a
  * list, each path is made absolute and keeps its weight. */
 static const char *as_absolute(const char *key, const char *value, hy_text *out) {
-    static const char paths[] = " model init_from data val_data out input.tokenizer save.resume "
-                                "lora.adapter lora.base ";
+    static const char paths[] = " model init_from data val_data eval.eval_rows out input.tokenizer "
+                                "save.resume lora.adapter lora.base ";
     static const char *const words[] = {"", "auto", "none", "builtin", NULL};
-    bool is_path = hy_word_is_in(paths, key), is_data = hy_has_ending(key, "data");
+    bool is_path = hy_word_is_in(paths, key),
+         is_data = hy_word_is_in(" data val_data eval.eval_rows ", key);
     for (size_t i = 0; words[i]; i++) is_path &= strcmp(value, words[i]) != 0;
     bool is_model = !strcmp(key, "model") || !strcmp(key, "lora.base");
     if (is_model && (hy_builtin_text("model", value) || !hy_path_exists(value))) is_path = false;

@@ -165,7 +165,8 @@ typedef struct hy_settings {
         int64_t eval_every;   /* steps; 0: only at the end; -1: chosen in trainer/eval_schedule.c */
         int64_t eval_batches; /* 0: all held-out data; -1: chosen there */
         int64_t eval_batch_size; /* 0: as batch_size */
-        int64_t early_stop;      /* validations without a lower loss; 0: never */
+        char eval_rows[HY_TEXT_MAX];
+        int64_t early_stop; /* validations without a lower loss; 0: never */
         double early_stop_delta;
         int64_t sample_tokens; /* of the sample at the end; 0: none */
         double temperature;

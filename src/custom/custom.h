@@ -47,6 +47,9 @@ void hy_custom_provider_begin(hy_custom_provider *p, const hy_provider_ops *ops)
  * HY_ERR_INPUT names the parameter. */
 hy_status hy_custom_provider_init(hy_custom_provider *p, const hy_custom_parameters *parameters,
                                   const int32_t *unit_of, bool has_memory);
+/* As above, for a loop: also what else its options say. */
+hy_status hy_custom_provider_of_loop(hy_custom_provider *p, const hy_loop_options *options,
+                                     bool has_memory);
 void hy_custom_provider_fini(hy_custom_provider *p);
 
 /* trainer_plan.c: HY_ERR_INPUT if a plan cannot have so many ranks. */

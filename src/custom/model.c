@@ -65,8 +65,9 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     *out = NULL;
     callbacks *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
-    hy_status status = hy_custom_provider_init(&m->custom, &model->parameters,
-                                               loop ? loop->unit_of : NULL, !making.is_plan);
+    hy_status status =
+        loop ? hy_custom_provider_of_loop(&m->custom, loop, false)
+             : hy_custom_provider_init(&m->custom, &model->parameters, NULL, !making.is_plan);
     if (status != HY_OK) {
         free(m);
         return status;
@@ -78,12 +79,13 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     p->provider.ops = &m->ops;
     p->user = m;
     p->answer = answer;
-    p->provider.facts.can_evaluate = loop ? loop->can_evaluate : model->evaluate != NULL;
-    p->provider.facts.can_rewind = !loop || loop->can_rewind;
-    p->side.uses_in_turn = loop && (loop->uses_in_turn || loop->unit_of);
     p->zeroes_grads = true;
-    /* A sum of means needs the gradients of each micro-batch. */
-    p->side.types.asks_each |= !loop && !hy_config_settings(config)->train.normalize;
+    if (!loop) {
+        p->provider.facts.can_evaluate = model->evaluate != NULL;
+        p->provider.facts.can_rewind = true;
+        /* A sum of means needs the gradients of each micro-batch. */
+        p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
+    }
     making.provider = &p->provider;
     return hy_trainer_make(config, observer, &making, out);
 }

@@ -163,6 +163,20 @@ hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_pa
     return HY_OK;
 }
 
+hy_status hy_custom_provider_of_loop(hy_custom_provider *custom, const hy_loop_options *options,
+                                     bool has_memory) {
+    HY_FAIL_IF(options->caller_bytes < (options->unit_of ? -1 : 0), HY_ERR_INPUT,
+               "caller_bytes is %lld; expected 0 or more, or with units (unit_of) -1: not known",
+               (long long)options->caller_bytes);
+    HY_TRY(hy_custom_provider_init(custom, &options->parameters, options->unit_of, has_memory));
+    custom->side.uses_in_turn = options->uses_in_turn || options->unit_of;
+    custom->side.types.caller_bytes = options->caller_bytes;
+    custom->side.types.caller_held = options->caller_held;
+    custom->provider.facts.can_evaluate = options->can_evaluate;
+    custom->provider.facts.can_rewind = options->can_rewind;
+    return HY_OK;
+}
+
 void hy_custom_provider_fini(hy_custom_provider *custom) {
     for (int32_t i = 0; custom->specs && i < custom->side.count; i++) {
         free((char *)custom->specs[i].name);

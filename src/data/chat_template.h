@@ -92,6 +92,7 @@ typedef struct hy_columns {
         char key[32], name[96]; /* our key, and its name in the data */
     } list[HY_MOST_COLUMNS];
     int count;
+    bool scores; /* rows for evaluation are recognised, too */
 } hy_columns;
 
 typedef struct hy_conversation {
@@ -101,6 +102,9 @@ typedef struct hy_conversation {
     bool has_system;           /* the row's "system" is used */
     hy_turn *turns;
     size_t count, room;
+    /* Rows for evaluation: the turns from `choices` on are possible answers, of which number
+     * `right` is the right one. */
+    size_t choices, right;
     const hy_json_node *tools; /* tools that may be called; NULL: none */
     char **joined;             /* joined texts of parts */
     size_t joined_count, joined_room;

@@ -23,8 +23,19 @@ static const struct {
         bool is_optional;
     } keys[MOST_KEYS];
     const char *name;
-    bool is_list;
+    bool is_list, is_scored;
 } kinds[KINDS] = {
+    [HY_ROWS_ANSWER] = {{{"system", HY_ROLE_SYSTEM, true},
+                         {"prompt", HY_ROLE_USER},
+                         {"answer", HY_ROLE_ASSISTANT}},
+                        "prompt and answer",
+                        .is_scored = true},
+    [HY_ROWS_CHOICES] = {{{"system", HY_ROLE_SYSTEM, true},
+                          {"prompt", HY_ROLE_USER},
+                          {"choices", HY_ROLE_ASSISTANT},
+                          {"answer", HY_ROLE_ASSISTANT}},
+                         "prompt, choices and answer",
+                         .is_scored = true},
     [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}, "text"},
     [HY_ROWS_PROMPT] = {{{"system", HY_ROLE_SYSTEM, true},
                          {"prompt", HY_ROLE_USER},
@@ -49,6 +60,7 @@ static const struct {
 };
 
 const char *hy_row_kind_name(hy_row_kind kind) { return kinds[kind].name; }
+bool hy_row_kind_is_scored(hy_row_kind kind) { return kinds[kind].is_scored; }
 
 /* Names that data sets use for the speaker, and the role names of templates. */
 static const struct {
@@ -92,7 +104,8 @@ hy_status hy_columns_parse(const char *text, hy_columns *out) {
         HY_FAIL_IF(
             !is_key(key) || (size_t)name_end != size, HY_ERR_INPUT,
             "\"%.*s\" maps no column; expected KEY=NAME, where KEY is text, prompt, completion, "
-            "question, answer, system, instruction, input, output, conversations or messages",
+            "question, answer, choices, system, instruction, input, output, conversations or "
+            "messages",
             (int)size, text);
         out->count++;
         text += size + (text[size] == ',');
@@ -108,15 +121,22 @@ static const char *mapped(const hy_columns *columns, const char *key) {
     return NULL;
 }
 
+/* The name of a key in the data: its own if it is not mapped. */
+static const char *name_of(const hy_columns *columns, const char *key) {
+    const char *name = mapped(columns, key);
+    return name ? name : key;
+}
+
 static const hy_json_node *get(const hy_json_node *row, const hy_columns *columns,
                                const char *key) {
-    const char *name = mapped(columns, key);
-    if (!name) name = key;
+    const char *name = name_of(columns, key);
     const hy_json_node *found = hy_json_get(row, name);
     for (const hy_json_node *n = hy_json_first(row); n && !found; n = hy_json_next(n)) {
         if (strcasecmp(hy_json_key(n), name) == 0) found = n;
     }
-    return found;
+    /* Rows of eval.eval_rows may have the usual keys where the training data has others. */
+    bool is_other = !found && name != key && columns->scores;
+    return is_other ? hy_json_get(row, key) : found;
 }
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -142,6 +162,16 @@ static void list_keys(const hy_json_node *row, char *out, size_t size) {
     }
 }
 
+/* In an evaluation, rows with choices are not meant as questions with answers. */
+static hy_status check_choices(const hy_json_node *row, const hy_columns *columns,
+                               hy_row_kind kind) {
+    bool has_choices = hy_json_type_of(get(row, columns, "choices")) == HY_JSON_ARRAY;
+    HY_FAIL_IF(kind == HY_ROWS_QUESTION && columns && columns->scores && has_choices, HY_ERR_INPUT,
+               "the row has a question, choices and an answer, but no prompt: --columns "
+               "prompt=question scores its choices");
+    return HY_OK;
+}
+
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     for (int i = KINDS - 1; i >= 0; i--) {
@@ -151,13 +181,19 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
             const hy_json_node *value = get(row, columns, key);
             bool is_turns = i != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
             has_all &= kinds[i].keys[k].is_optional || (value && is_turns);
-            is_asked |= mapped(columns, key) != NULL;
+            is_asked |= mapped(columns, key) != NULL || kinds[i].is_scored;
         }
         *out = (hy_row_kind)i;
-        if (has_all && is_asked) return HY_OK;
+        if (kinds[i].is_scored && !(columns && columns->scores)) continue;
+        if (has_all && is_asked) return check_choices(row, columns, *out);
     }
     char keys[160] = "";
     list_keys(row, keys, sizeof keys);
+    HY_FAIL_IF(get(row, columns, "prompt") && get(row, columns, "answer"), HY_ERR_INPUT,
+               "the row has the keys (%s): rows with a prompt and an answer are for --eval-only "
+               "and --eval-rows%s",
+               keys,
+               get(row, columns, "choices") ? "" : "; --columns completion=answer trains them");
     return hy_fail(HY_ERR_INPUT,
                    "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages (--columns maps "
@@ -169,7 +205,7 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
 
 static void clear(hy_conversation *c) {
     for (size_t i = 0; i < c->joined_count; i++) free(c->joined[i]);
-    c->count = c->joined_count = 0;
+    c->count = c->joined_count = c->choices = c->right = 0;
     c->tools = NULL;
     c->has_system = false;
 }
@@ -369,9 +405,70 @@ static hy_status read_system(const hy_json_node *row, hy_row_kind kind, hy_conve
     return add_key(out, row, "system", HY_ROLE_SYSTEM, true);
 }
 
+/* ---- rows for evaluation --------------------------------------------------------------------- */
+
+/* The answer is the text of a choice, or its number. */
+static hy_status find_right(const hy_json_node *row, hy_conversation *c) {
+    const hy_json_node *answer = get(row, c->columns, "answer");
+    const char *key = name_of(c->columns, "answer"), *text;
+    size_t size, found = 0, count = c->count - c->choices;
+    int64_t number;
+    if (hy_json_is_integer(answer) && hy_json_as_int(answer, &number)) {
+        c->right = (size_t)number;
+        HY_FAIL_IF(number < 0 || c->right >= count, HY_ERR_INPUT,
+                   "\"%s\" is %lld, but the row has %zu choices; expected the text of a choice, or "
+                   "its number (0 to %zu)",
+                   key, (long long)number, count, count - 1);
+        return HY_OK;
+    }
+    HY_FAIL_IF(!hy_json_as_string(answer, &text, &size), HY_ERR_INPUT,
+               "\"%s\" is neither the text of a choice nor its number (0 to %zu)", key, count - 1);
+    for (size_t i = 0; i < count; i++) {
+        const hy_turn *choice = &c->turns[c->choices + i];
+        if (choice->size != size || memcmp(choice->text, text, size) != 0) continue;
+        c->right = i;
+        found++;
+    }
+    HY_FAIL_IF(found == 0, HY_ERR_INPUT,
+               "\"%s\" is \"%.40s\", which is none of the %zu choices; expected the text of a "
+               "choice, or its number (0 to %zu); letters are not read as numbers",
+               key, text, count, count - 1);
+    HY_FAIL_IF(found > 1, HY_ERR_INPUT,
+               "\"%s\" is \"%.40s\", but %zu choices have this text; expected the number of the "
+               "right one (0 to %zu)",
+               key, text, found, count - 1);
+    return HY_OK;
+}
+
+/* The prompt is a text or a list of messages; then the possible answers follow as turns. */
+static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conversation *c) {
+    const hy_json_node *prompt = get(row, c->columns, "prompt"),
+                       *choices = get(row, c->columns, "choices");
+    const char *key = name_of(c->columns, "choices");
+    HY_TRY(hy_json_type_of(prompt) == HY_JSON_ARRAY
+               ? read_list(prompt, "prompt", false, c)
+               : add_key(c, row, "prompt", HY_ROLE_USER, false));
+    c->choices = c->count;
+    if (kind == HY_ROWS_ANSWER) return add_key(c, row, "answer", HY_ROLE_ASSISTANT, false);
+    HY_FAIL_IF(hy_json_type_of(choices) != HY_JSON_ARRAY || hy_json_size(choices) < 2, HY_ERR_INPUT,
+               "\"%s\" is not a list of two or more texts", key);
+    for (const hy_json_node *n = hy_json_first(choices); n; n = hy_json_next(n)) {
+        hy_turn turn = {.role = HY_ROLE_ASSISTANT};
+        HY_TRY(read_text(c, n, key, &turn));
+        HY_FAIL_IF(turn.size == 0, HY_ERR_INPUT, "choice %zu in \"%s\" is empty",
+                   c->count - c->choices, key);
+        HY_TRY(add_turn(c, turn));
+    }
+    return find_right(row, c);
+}
+
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     clear(out);
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
+    if (kinds[kind].is_scored) {
+        HY_TRY(read_system(row, kind, out));
+        return read_scored(row, kind, out);
+    }
     for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
         const char *key = kinds[kind].keys[k].key;
         hy_role role = kinds[kind].keys[k].role;

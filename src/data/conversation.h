@@ -9,6 +9,9 @@
  *     conversations            ShareGPT: a list of {"from", "value"}
  *     messages                 a list of {"role", "content"} and other keys that the template
  *                              reads ("tool_calls", "reasoning_content"); "tools" next to the list
+ * and, only for evaluation (hy_columns.scores):
+ *     prompt, choices, answer  the right choice is "answer": its text, or its number from 0
+ *     prompt, answer           the prompt may be a list of messages, as in the rows above
  * Turns of either list may use the keys of the other. Content is a string or a list of parts
  * {"type": "text", "text"}. "weight": 0 (OpenAI) or "train": false (Axolotl) in a turn keeps an
  * answer out of the loss. The first row of a file with known keys decides the kind; a row without
@@ -20,6 +23,8 @@
 
 /* In ascending order: a row that has the keys of several kinds is of the last of them. */
 typedef enum hy_row_kind {
+    HY_ROWS_ANSWER,
+    HY_ROWS_CHOICES,
     HY_ROWS_TEXT,
     HY_ROWS_QUESTION,
     HY_ROWS_PROMPT,
@@ -30,6 +35,7 @@ typedef enum hy_row_kind {
 } hy_row_kind;
 
 const char *hy_row_kind_name(hy_row_kind kind); /* "question and answer" */
+bool hy_row_kind_is_scored(hy_row_kind kind);   /* a kind that is only for evaluation */
 
 /* Reads "prompt=question,completion=answer"; "" maps nothing. HY_ERR_INPUT names a key that no kind
  * of row has, and the keys that there are. */

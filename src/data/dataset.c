@@ -117,6 +117,7 @@ static hy_status open_encoding(hy_dataset *d, const hy_dataset_options *o) {
     };
     hy_status status = hy_columns_parse(o->columns, &d->encoding.columns);
     if (status != HY_OK) return hy_fail_context(status, "columns");
+    d->encoding.columns.scores = o->scores;
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     d->encoding.chat.ignores_answers = o->counts_all;
@@ -226,6 +227,7 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
         if (!part->examples) continue;
         hy_unknown_text_add(&facts->unknown, &part->examples->unknown);
         facts->rows += part->examples->rows;
+        facts->scored += part->examples->scored.count;
         facts->bad_rows += part->examples->bad_rows;
         facts->cut_rows += part->examples->cut;
         facts->dropped_rows += part->examples->bad_rows + part->examples->dropped;
@@ -242,6 +244,7 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
 
 static void count_all(hy_dataset *d) {
     hy_dataset_facts *facts = &d->facts;
+    facts->scored = 0;
     facts->rows = facts->bad_rows = facts->cut_rows = facts->dropped_rows = facts->disk_bytes = 0;
     facts->row_losses[0] = facts->row_format[0] = 0;
     facts->unknown = (hy_unknown_text){0};
@@ -306,6 +309,21 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
              rows);
 }
 
+/* Rows for evaluation are all of the data, or none of it. */
+static hy_status check_scored(const hy_dataset *d, const hy_dataset_options *o) {
+    const part_list *list = d->splits[HY_VAL];
+    for (const hy_part *part = list->parts; part < list->parts + list->count; part++) {
+        const hy_examples *x = part->examples;
+        bool is_scored = x && x->scored.count == x->count;
+        HY_FAIL_IF(
+            d->facts.scored > 0 && !is_scored, HY_ERR_INPUT,
+            "%s mixes rows for evaluation (prompt, choices and answer, or prompt and answer) "
+            "with other data, such as %s; evaluate them one after the other",
+            o->val_path, part->name);
+    }
+    return HY_OK;
+}
+
 hy_status hy_dataset_open(const hy_dataset_options *given, hy_dataset **out) {
     hy_dataset_options with_window = *given, *options = &with_window;
     *out = NULL;
@@ -323,8 +341,9 @@ hy_status hy_dataset_open(const hy_dataset_options *given, hy_dataset **out) {
     d->seed = options->seed;
     d->shuffle = options->shuffle;
     hy_status status = open_all(d, options);
+    if (status == HY_OK) describe(d, options);
+    if (status == HY_OK) status = check_scored(d, options);
     if (status == HY_OK) {
-        describe(d, options);
         *out = d;
     } else {
         hy_dataset_close(d);
@@ -440,6 +459,24 @@ int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t
     /* all other members are read-only */
     if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true);
     return counted;
+}
+
+const hy_scored *hy_dataset_scored(const hy_dataset *d, uint64_t i) {
+    const hy_part *part = d->splits[HY_VAL]->parts;
+    for (; i >= part->examples->scored.count; part++) i -= part->examples->scored.count;
+    return &part->examples->scored.data[i];
+}
+
+uint64_t hy_dataset_example_in(const hy_dataset *d, uint64_t p, uint64_t k) {
+    const hy_part *part = d->splits[HY_VAL]->parts;
+    uint64_t before = 0;
+    for (; p >= part->sequences[HY_VAL]; part++) {
+        p -= part->sequences[HY_VAL];
+        before += part->examples->count;
+    }
+    const uint64_t *ends = part->packs[HY_VAL].ends.data,
+                   *members = part->packs[HY_VAL].members.data;
+    return before + members[(p ? ends[p - 1] : 0) + k];
 }
 
 /* Appends the tokens of an example from `at` on whose sign is as given. */

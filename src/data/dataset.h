@@ -38,6 +38,7 @@ typedef struct hy_dataset_options {
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
     bool drops_any;        /* more than half of the rows may be dropped */
+    bool scores;           /* an evaluation: its rows (conversation.h) are accepted, none streams */
     const char *columns;   /* rows: names of keys in the data, see hy_columns_parse; NULL or "" */
     const char *no_bytes;  /* why text must not be read as bytes; NULL: it may */
     int32_t workers;       /* threads that encode while data is opened; 0: all cores */
@@ -65,6 +66,7 @@ typedef struct hy_dataset_facts {
     uint64_t rows;         /* rows of JSON or CSV, including malformed ones; 0: other data */
     uint64_t bad_rows;     /* malformed and skipped */
     uint64_t cut_rows;     /* longer than a sequence */
+    uint64_t scored;       /* examples of rows for evaluation; 0: other data */
     uint64_t dropped_rows; /* malformed, or nothing to learn is left after cutting */
     char row_format[256];  /* kind of rows, template, what counts in the loss, ignored keys; "": no
                               rows */
@@ -114,6 +116,19 @@ const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: there
  * error message if another program changed a file so that it can no longer be read. */
 int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);
+
+/* An example of a row for evaluation: its prompt with one possible answer, whose tokens count. The
+ * examples of a row follow one another. */
+typedef struct hy_scored {
+    uint32_t choice, choices; /* number of the answer in its row, from 0; how many the row has */
+    uint32_t characters;      /* of the answer */
+    bool is_right;
+    bool is_joined; /* its first word continues the last word of the prompt, without a blank */
+} hy_scored;
+/* Example number i, below facts.scored. */
+const hy_scored *hy_dataset_scored(const hy_dataset *data, uint64_t i);
+/* The number of the example that is number k in held-out sequence p. */
+uint64_t hy_dataset_example_in(const hy_dataset *data, uint64_t p, uint64_t k);
 
 /* Appends the tokens of a held-out row up to its first answer, and the answer with its end token:
  * the first row that is shorter than a sequence. Appends nothing if there is none, or if all tokens

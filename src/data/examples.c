@@ -94,6 +94,7 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
     /* Runs that began before version 0.2 keep such rows. */
     bool keeps = e->options->counts_all || e->options->chat_template == HY_CHAT_CONVERSATIONS;
     HY_FAIL_IF(!keeps && has_only_empty_answers(c), HY_ERR_INPUT, "the answer is empty");
+    if (hy_row_kind_is_scored(kind)) return hy_batch_add_scored(b, e, chat);
     HY_TRY(hy_chat_render(chat, c, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));
@@ -103,8 +104,7 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
 
 /* ---- examples -------------------------------------------------------------------------------- */
 
-/* Adds tokens [first, last) of the row as an example. */
-static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
+hy_status hy_batch_add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
     int32_t length = (int32_t)(last - first);
     HY_TRY(hy_ids_append(&b->tokens, b->ids.data + first, last - first));
     int32_t *tokens = b->tokens.data + b->tokens.count - length;
@@ -114,10 +114,9 @@ static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, boo
     return hy_ids_append(&b->lengths, &length, 1);
 }
 
-static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind kind) {
+hy_status hy_batch_check_ids(const hy_batch_of_rows *b, const hy_encoding *e) {
     const hy_dataset_options *o = e->options;
-    size_t seq = (size_t)o->seq, most = seq + 1, count = b->ids.count;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < b->ids.count; i++) {
         int32_t id = b->ids.data[i];
         if (id >= 0 && id < o->vocab) continue;
         HY_FAIL_IF(!e->tokenizer, HY_ERR_STATE,
@@ -130,10 +129,18 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
             "that the tokenizer belongs to the model",
             id, o->vocab - 1);
     }
+    return HY_OK;
+}
+
+static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind kind) {
+    const hy_dataset_options *o = e->options;
+    size_t seq = (size_t)o->seq, most = seq + 1, count = b->ids.count;
+    HY_TRY(hy_batch_check_ids(b, e));
     if (count < 2) return hy_fail(HY_ERR_INPUT, "the row has fewer than two tokens");
     if (kind == HY_ROWS_TEXT) {
         for (size_t first = 0; first + 1 < count; first += seq) {
-            HY_TRY(add_example(b, first, count - first < most ? count : first + most, true));
+            HY_TRY(
+                hy_batch_add_example(b, first, count - first < most ? count : first + most, true));
         }
         return HY_OK;
     }
@@ -142,7 +149,7 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     bool counts_any = o->counts_all;
     for (size_t i = 1; i < count && !counts_any; i++) counts_any = b->answers.data[i];
     b->cut += is_cut && counts_any;
-    if (counts_any) return add_example(b, 0, count, o->counts_all);
+    if (counts_any) return hy_batch_add_example(b, 0, count, o->counts_all);
     b->dropped += is_cut;
     if (is_cut) hy_row_losses_add(&b->losses, "no answer is left after cutting", 1);
     return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no answer to learn from");
@@ -179,7 +186,7 @@ static void count_reason(hy_row_losses *losses, const char *reason) {
  * not. */
 static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind) {
-    b->tokens.count = b->lengths.count = b->bad_count = 0;
+    b->tokens.count = b->lengths.count = b->scored.count = b->bad_count = 0;
     b->cut = b->dropped = 0;
     b->losses = (hy_row_losses){0};
     memset(b->ignored, 0, sizeof b->ignored);
@@ -190,7 +197,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
             status = encode_tree(b, e, chat, kind, hy_json_root(json));
             hy_json_free(json);
         }
-        if (status == HY_OK) status = add_row(b, e, kind);
+        if (status == HY_OK && !hy_row_kind_is_scored(kind)) status = add_row(b, e, kind);
         if (status == HY_ERR_STATE) {
             return hy_fail_context(HY_ERR_INPUT, "line %llu", (unsigned long long)b->rows[i].line);
         }
@@ -282,6 +289,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
         x->token_count += (uint64_t)b->lengths.data[i];
         HY_TRY(hy_spool_put(&x->ends, &x->token_count, sizeof x->token_count));
     }
+    HY_TRY(hy_scored_append(&x->scored, b->scored.data, b->scored.count));
     x->count += b->lengths.count;
     x->rows += b->row_count;
     x->cut += b->cut;
@@ -298,6 +306,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
 static void free_batch(hy_batch_of_rows *b) {
     hy_ids_free(&b->tokens);
     hy_ids_free(&b->lengths);
+    free(b->scored.data);
     hy_conversation_free(&b->conversation);
     hy_rendered_free(&b->rendered);
     hy_ids_free(&b->ids);
@@ -354,7 +363,8 @@ static hy_status find_kind(hy_row_file *f, const hy_encoding *e, const char *dat
  * chose a template. */
 static void choose_template(hy_row_file *f, const hy_encoding *e) {
     hy_chat_kind asked = e->options->chat_template;
-    bool is_pair = f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION;
+    bool is_pair =
+        f->kind == HY_ROWS_PROMPT || f->kind == HY_ROWS_QUESTION || hy_row_kind_is_scored(f->kind);
     bool is_plain_pair = is_pair && (asked == HY_CHAT_CONVERSATIONS ||
                                      (asked == HY_CHAT_AUTO && !e->chat.is_of_folder));
     f->chat = e->chat;
@@ -368,13 +378,17 @@ static void choose_template(hy_row_file *f, const hy_encoding *e) {
 static void describe_format(const hy_row_file *f, const hy_encoding *e, char *out, size_t size) {
     bool is_plain = f->chat.kind == HY_CHAT_PLAIN, is_own = f->chat.kind == HY_CHAT_OWN;
     is_plain |= f->chat.kind == HY_CHAT_LINES && f->kind == HY_ROWS_QUESTION;
+    bool is_scored = hy_row_kind_is_scored(f->kind);
     char template[64];
     snprintf(template, sizeof template, "chat template %s", hy_chat_kind_name(f->chat.kind));
-    snprintf(out, size, "%s; %s; loss on %s", hy_row_kind_name(f->kind),
+    snprintf(out, size, "%s; %s; %s", hy_row_kind_name(f->kind),
              is_plain ? "no chat template"
              : is_own ? "the chat template of the model folder"
                       : template,
-             e->options->counts_all || f->kind == HY_ROWS_TEXT ? "all tokens" : "answers");
+             is_scored                                           ? "scored by log-probability"
+             : e->options->counts_all || f->kind == HY_ROWS_TEXT ? "loss on all tokens"
+                                                                 : "loss on answers");
+    if (is_scored) return;
     hy_text ends = {0};
     hy_chat_template_describe_ends(&f->chat, e->tokenizer, &ends);
     size_t used = strlen(out);
@@ -583,9 +597,17 @@ hy_status hy_examples_report(const hy_examples *x, const hy_dataset_options *o) 
     HY_TRY(hy_examples_check_dropped(x, o));
     char text[256];
     snprintf(text, sizeof text,
-             "cut %llu of %llu rows because they are longer than the sequence of %d tokens",
-             (unsigned long long)x->cut, (unsigned long long)x->rows, o->seq);
+             "cut %llu of %llu rows%s because they are longer than the sequence of %d tokens",
+             (unsigned long long)x->cut, (unsigned long long)x->rows,
+             x->scored.count ? " at the start of the prompt" : "", o->seq);
     if (x->cut && o->on_warning) o->on_warning(o->user, text);
+    uint64_t joined = 0;
+    for (size_t i = 0; i < x->scored.count; i++) joined += x->scored.data[i].is_joined;
+    snprintf(text, sizeof text,
+             "%llu of %llu answers continue the last word of their prompt, because neither has a "
+             "blank there; begin answers with a blank if this is not meant",
+             (unsigned long long)joined, (unsigned long long)x->scored.count);
+    if (joined && o->on_warning) o->on_warning(o->user, text);
     return HY_OK;
 }
 
@@ -617,6 +639,7 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
 void hy_examples_close(hy_examples *x) {
     hy_spool_close(&x->tokens);
     hy_spool_close(&x->ends);
+    free(x->scored.data);
     *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
 }
 

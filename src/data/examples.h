@@ -31,6 +31,12 @@ void hy_row_losses_describe(const hy_row_losses *losses, hy_text *out);
 void hy_row_losses_add(hy_row_losses *losses, const char *reason, uint64_t count);
 void hy_row_losses_join(hy_row_losses *sum, const hy_row_losses *more);
 
+/* The examples of rows for evaluation, in the order of the examples; else empty. */
+typedef struct hy_scored_list {
+    hy_scored *data;
+    size_t count, room;
+} hy_scored_list;
+
 typedef struct hy_examples {
     hy_spool tokens; /* int32, see HY_COUNTS */
     hy_spool ends;   /* uint64: where example i ends; it begins where i - 1 ends */
@@ -40,6 +46,7 @@ typedef struct hy_examples {
     uint64_t cut;      /* longer than a sequence */
     uint64_t dropped;  /* cut rows that have no answer left */
     hy_unknown_text unknown;
+    hy_scored_list scored;
     hy_row_losses losses;
     hy_row_losses ignored[2];    /* keys that are not used, of rows and of messages */
     char format[256];            /* example: "question and answer, the folder's chat template" */
@@ -112,6 +119,7 @@ typedef struct hy_batch_of_rows {
 
     hy_ids tokens;  /* tokens of all examples, with HY_COUNTS */
     hy_ids lengths; /* length of each example */
+    hy_scored_list scored;
     hy_bad_row bad[HY_REASONS_KEPT];
     size_t bad_count;
     hy_row_losses losses, ignored[2];
@@ -122,6 +130,16 @@ typedef struct hy_batch_of_rows {
     hy_ids ids;
     hy_flags answers;
 } hy_batch_of_rows;
+
+/* Adds tokens [first, last) of b->ids as an example; b->answers says which of them count. */
+hy_status hy_batch_add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all);
+/* HY_ERR_STATE: a token of b->ids is not in the model's vocabulary. */
+hy_status hy_batch_check_ids(const hy_batch_of_rows *b, const hy_encoding *encoding);
+/* scored.c: encodes b->conversation, a row for evaluation, as one example for each choice: the
+ * prompt, then the tokens of the choice, which count. All of them are added, or none. */
+hy_status hy_batch_add_scored(hy_batch_of_rows *b, const hy_encoding *encoding,
+                              const hy_chat_template *chat);
+hy_status hy_scored_append(hy_scored_list *list, const hy_scored *more, size_t count);
 
 /* The kind of a row. HY_ERR_INPUT: it is malformed or of no known kind. */
 hy_status hy_row_kind_of(const hy_row *row, const hy_columns *columns, hy_row_kind *out);

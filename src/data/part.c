@@ -83,7 +83,7 @@ static hy_status choose_stream(const hy_file_list *list, hy_part_use use,
                                const hy_dataset_options *o, bool *streams, uint64_t *size) {
     *streams = false;
     *size = 0;
-    if (o->streams == HY_STREAM_OFF || use == HY_PART_HOLDS_OUT) return HY_OK;
+    if (o->streams == HY_STREAM_OFF || use == HY_PART_HOLDS_OUT || o->scores) return HY_OK;
     for (size_t i = 0; i < list->count; i++) {
         uint64_t here = 0;
         bool is_whole = true;
@@ -209,8 +209,8 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
 hy_status hy_part_open(const char *path, hy_part_use use, const hy_encoding *encoding,
                        hy_part *part) {
     const hy_dataset_options *o = encoding->options;
-    bool may_stream =
-        o->streams != HY_STREAM_OFF && use != HY_PART_HOLDS_OUT && !encoding->needs_size;
+    bool may_stream = o->streams != HY_STREAM_OFF && use != HY_PART_HOLDS_OUT && !o->scores &&
+                      !encoding->needs_size;
     uint64_t least = o->streams == HY_STREAM_ON ? FIRST_BYTES : HY_STREAM_LEAST;
     hy_file_list list;
     HY_TRY(hy_file_list_find_soon(path, o->format, may_stream ? least : UINT64_MAX, &list));

@@ -7,13 +7,15 @@
  *
  * Several ranks take batches in turn. Every rank has a batch in each round, even if it is only
  * filler, because ranks may have to gather weights together. Ranks share the sums of their
- * sequences, and each adds them up in the order of sequences. */
+ * sequences, and each adds them up in the order of sequences. Rows for evaluation are summed
+ * example by example in the same way, with one rank, too: several may share a sequence. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "kernels/half.h"
 
 int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t count) {
     uint64_t batch = (uint64_t)hy_batch_sequences(plan) * (uint64_t)hy_engine_ranks(e);
@@ -51,6 +53,54 @@ hy_status hy_probe_send(hy_engine *e, const hy_batch_plan *plan, const hy_probe 
     return send_batch(e, plan, staging);
 }
 
+/* ---- rows for evaluation --------------------------------------------------------------------- */
+
+/* Marks a target on the host after its batch was sent: another token has a larger logit. */
+#define MISSED (1 << 30)
+
+/* Which targets have the largest logit of their row is found on the host. */
+typedef struct hy_logit_reader {
+    hy_engine *engine;
+    hy_watch watch;
+    const hy_staging *staging; /* of the current batch */
+    void *row;                 /* (V) in the type of the logits */
+} hy_logit_reader;
+
+static float logit_at(const void *row, hy_dtype dtype, int64_t i) {
+    if (dtype == HY_F32) return ((const float *)row)[i];
+    uint16_t bits = ((const uint16_t *)row)[i];
+    return dtype == HY_BF16 ? hy_bf16_to_f32(bits) : hy_f16_to_f32(bits);
+}
+
+/* Of equal logits the first is the largest, as for argmax in PyTorch. */
+static bool is_missed(const void *row, hy_dtype dtype, int32_t vocab, int32_t target) {
+    float own = logit_at(row, dtype, target);
+    for (int32_t i = 0; i < vocab; i++) {
+        float other = logit_at(row, dtype, i);
+        if (other > own || (other == own && i < target)) return true;
+    }
+    return isnan(own);
+}
+
+static hy_status read_logits(void *context, hy_stream *stream, const hy_op_call *loss) {
+    hy_logit_reader *r = context;
+    hy_backend *b = r->engine->device.backend;
+    const hy_tensor *logits = &loss->t[HY_CROSS_ENTROPY_LOGITS],
+                    *targets = &loss->t[HY_CROSS_ENTROPY_TARGETS];
+    const int32_t *first = targets->data;
+    int32_t *own = r->staging->targets + (first - r->engine->work->buffers.targets);
+    size_t bytes = (size_t)loss->attr.loss.vocab * hy_dtype_size(logits->dtype);
+    for (int64_t i = 0; i < hy_tensor_count(targets); i++) {
+        if (own[i] < 0) continue;
+        HY_TRY(b->copy(stream, r->row, hy_tensor_rows(logits, i, 1).data, bytes));
+        HY_TRY(b->stream_sync(stream));
+        if (is_missed(r->row, logits->dtype, loss->attr.loss.vocab, own[i])) own[i] |= MISSED;
+    }
+    return HY_OK;
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
     const hy_unit_hook makes_weights = {.context = e,
@@ -63,12 +113,30 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     HY_TRY(send_batch(e, plan, staging));
     hy_batch_input input = hy_work_input(e, weights);
     input.loss_scale = 1;
+    if (probe->reader) {
+        probe->reader->staging = staging;
+        input.watch = &probe->reader->watch;
+    }
     if (hy_engine_exchanges(e)) input.hook = &brings_weights;
     if (probe->of_candidate) input.hook = &makes_weights;
     HY_TRY(hy_batch_evaluate(plan, &input));
     HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, e->work->buffers.losses,
                                    (size_t)rows * sizeof(float)));
     return e->device.backend->event_record(staging->is_done, e->device.compute);
+}
+
+/* Adds the targets of one sequence to the sums of its examples. */
+static void sum_examples(const hy_probe *probe, uint64_t number, const hy_staging *staging,
+                         int64_t at, int32_t seq) {
+    uint64_t k = 0; /* the example within the sequence */
+    for (int32_t i = 0; i < seq; i++) {
+        k += i > 0 && staging->doc_starts && staging->doc_starts[at + i] == i;
+        if (staging->targets[at + i] < 0) continue;
+        hy_example_sum *sum = &probe->examples[hy_dataset_example_in(probe->data, number, k)];
+        sum->loss += (double)staging->losses[at + i];
+        sum->counted++;
+        sum->misses += (staging->targets[at + i] & MISSED) != 0;
+    }
 }
 
 /* The sum of one slice, so that the order of sums does not depend on the number of slices. */
@@ -79,6 +147,10 @@ static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
     for (int32_t row = begin; row < end && first + (uint64_t)row < probe->count; row++) {
         double of_sequence = 0;
         int64_t counted = 0;
+        if (probe->examples) {
+            sum_examples(probe, first + (uint64_t)row, staging, (int64_t)row * seq, seq);
+            continue;
+        }
         for (int32_t i = 0; i < seq; i++) {
             int64_t at = (int64_t)row * seq + i;
             if (staging->targets[at] < 0) continue;
@@ -86,9 +158,8 @@ static double sum_slice(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
             counted++;
         }
         if (probe->sums) {
-            double *of_rank = probe->sums + 2 * (first + (uint64_t)row);
-            of_rank[0] = of_sequence;
-            of_rank[1] = (double)counted;
+            probe->sums[first + (uint64_t)row] =
+                (hy_example_sum){.loss = of_sequence, .counted = (double)counted};
             continue;
         }
         if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
@@ -145,40 +216,45 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences per message between ranks: the size of a message is limited (comm/control.h). */
-#define SHARED_AT_ONCE 512
+/* Sums per message between ranks: the size of a message is limited (comm/control.h). */
+#define SHARED_AT_ONCE 340
 
-/* One rank has measured each sequence: the others have zeros there. */
+/* One rank has measured each entry of the sums: the others have zeros there. */
 static void add_shared(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
-                       const double *all, double *sum) {
+                       const hy_example_sum *all, double *sum) {
     for (uint64_t i = 0; i < count; i++) {
-        double of_sequence = 0, counted = 0;
+        hy_example_sum one = {0};
         for (int32_t r = 0; r < ranks; r++) {
-            const double *of_rank = all + 2 * ((uint64_t)r * count + i);
-            of_sequence += of_rank[0];
-            counted += of_rank[1];
+            const hy_example_sum *of_rank = &all[(uint64_t)r * count + i];
+            one.loss += of_rank->loss;
+            one.counted += of_rank->counted;
+            one.misses += of_rank->misses;
         }
-        if (probe->each) probe->each[first + i] = of_sequence / counted;
-        probe->counted += (int64_t)counted;
-        *sum += of_sequence;
+        if (probe->each) probe->each[first + i] = one.loss / one.counted;
+        if (probe->examples) probe->examples[first + i] = one;
+        probe->counted += (int64_t)one.counted;
+        *sum += one.loss;
     }
 }
 
-/* With several ranks: each measures its batches, then all share the sums of their sequences. */
+/* Each rank measures its batches, then all share the sums of `entries` sequences or examples. */
 static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
-                            double *sum) {
+                            uint64_t entries, double *sum) {
     int32_t ranks = hy_engine_ranks(e);
-    double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
-    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
+    hy_example_sum *all = malloc(SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
+    probe->sums = probe->examples ? NULL : calloc((size_t)entries, sizeof *probe->sums);
+    hy_example_sum *own = probe->examples ? probe->examples : probe->sums;
+    if (probe->examples) memset(own, 0, (size_t)entries * sizeof *own);
     hy_status status =
-        probe->sums && all
-            ? run_batches(e, plan, probe, weights, sum)
-            : hy_fail(HY_ERR_MEMORY, "not enough memory for the losses of %llu sequences",
-                      (unsigned long long)probe->count);
-    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
-        uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
-        status =
-            hy_control_gather(e->team->control, probe->sums + 2 * first, (int32_t)(2 * count), all);
+        own && all ? run_batches(e, plan, probe, weights, sum)
+                   : hy_fail(HY_ERR_MEMORY, "not enough memory for the losses of %llu sequences",
+                             (unsigned long long)entries);
+    for (uint64_t first = 0; first < entries && status == HY_OK; first += SHARED_AT_ONCE) {
+        uint64_t left = entries - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
+        memcpy(all, own + first, count * sizeof *all);
+        if (hy_engine_exchanges(e))
+            status = hy_control_gather(e->team->control, &own[first].loss, (int32_t)(3 * count),
+                                       &all->loss);
         if (status == HY_OK) add_shared(probe, first, count, ranks, all, sum);
     }
     free(all);
@@ -187,13 +263,30 @@ static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, 
     return status;
 }
 
+/* Rows for evaluation, with a reader of logits if misses are counted. */
+static hy_status run_examples(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                              double *sum) {
+    uint64_t entries = hy_dataset_describe(probe->data)->scored;
+    if (!probe->wants_misses) return run_shared(e, plan, probe, weights, entries, sum);
+    hy_logit_reader reader = {.engine = e,
+                              .watch = {.context = &reader, .see_loss = read_logits},
+                              .row = malloc((size_t)e->model->shape.vocab * sizeof(float))};
+    HY_FAIL_IF(!reader.row, HY_ERR_MEMORY, "not enough memory for logits");
+    probe->reader = &reader;
+    hy_status status = run_shared(e, plan, probe, weights, entries, sum);
+    probe->reader = NULL;
+    free(reader.row);
+    return status;
+}
+
 static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
-    HY_TRY(hy_engine_exchanges(e) ? run_shared(e, plan, probe, weights, &sum)
-                                  : run_batches(e, plan, probe, weights, &sum));
+    HY_TRY(probe->examples          ? run_examples(e, plan, probe, weights, &sum)
+           : hy_engine_exchanges(e) ? run_shared(e, plan, probe, weights, probe->count, &sum)
+                                    : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* reports an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives->net));
     if (probe->counted == 0)

@@ -11,6 +11,12 @@
 
 typedef struct hy_engine hy_engine;
 
+/* The counted targets of an example, or of a whole sequence. Doubles, because ranks exchange them. */
+typedef struct hy_example_sum {
+    double loss, counted;
+    double misses; /* targets for which another token has a larger logit */
+} hy_example_sum;
+
 typedef struct hy_probe {
     hy_dataset *data;
     hy_split split;
@@ -21,10 +27,15 @@ typedef struct hy_probe {
     /* Set to true at any time: the probe ends after a batch with HY_STOPPED, on all ranks. NULL: it
      * cannot be stopped. */
     const atomic_bool *stop;
-    double *each;    /* (count) result: mean loss of each sequence; may be NULL */
-    double mean;     /* result: over all counted targets */
-    int64_t counted; /* result: how many */
-    double *sums;    /* used inside, with several ranks: see probe.c */
+    /* Rows for evaluation: (examples of the data) results, one for each. NULL: other data. */
+    hy_example_sum *examples;
+    bool wants_misses; /* counts them, too; takes longer */
+    double *each;      /* (count) result: mean loss of each sequence; may be NULL */
+    double mean;       /* result: over all counted targets */
+    int64_t counted;   /* result: how many */
+    /* used inside: see probe.c */
+    hy_example_sum *sums;
+    struct hy_logit_reader *reader;
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
 /* Sends the first batch of a probe to the device, for a pass that the caller runs. */

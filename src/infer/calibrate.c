@@ -16,7 +16,7 @@ struct hy_calibration {
     hy_used_model *model;
     hy_batch_plan *plan;
     hy_batch_input input;
-    hy_matmul_watch watch;
+    hy_watch watch;
     int32_t unit; /* the last one that ran; -1: none */
     watched matrices[HY_LINEARS];
     int count;
@@ -142,7 +142,7 @@ static hy_status open_text(hy_calibration *c, int64_t tokens) {
     HY_TRY(hy_probe_send(e, c->plan, &all));
     HY_TRY(hy_engine_weights(e, dtype, &weights));
     c->input = hy_work_input(e, weights);
-    c->watch = (hy_matmul_watch){.context = c, .see = see};
+    c->watch = (hy_watch){.context = c, .see = see};
     c->input.watch = &c->watch;
     c->tokens = (int64_t)hy_batch_sequences(c->plan) * c->plan->size.seq;
     return HY_OK;

@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
+#include "record/row_scores.h"
 #include "record/state_files.h"
 #include "setup/setup.h"
 
@@ -154,26 +155,42 @@ hy_status hy_model_prepare(hy_used_model *m, int64_t tokens, hy_batch_plan **pla
     return take_work(e, &spec, &work, *plan);
 }
 
+/* Measures rows for evaluation; their loss is that of the right answers. */
+static hy_status probe_rows(hy_used_model *m, hy_batch_plan *plan, hy_probe *probe,
+                            hy_row_scores *scores) {
+    hy_dtype dtype = probe->dtype;
+    HY_TRY(hy_row_probe_make(m->data, probe));
+    probe->dtype = dtype;
+    hy_status status = hy_engine_probe(m->engine, plan, probe);
+    if (status == HY_OK) *scores = hy_row_scores_of(m->data, probe->examples);
+    free(probe->examples);
+    probe->mean = scores->answer_loss;
+    probe->counted = scores->answer_tokens;
+    return status;
+}
+
 /* The loss of the model in its current state. */
 static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from,
                          hy_evaluation *out) {
     hy_engine *e = m->engine;
     const hy_settings *s = &m->settings;
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
-    double bytes;
-    /* As in training, eval_batches counts training micro-batches; 0 or less: all data. */
+    double bytes = NAN;
+    hy_row_scores scores = hy_row_scores_none();
+    /* As in training, eval_batches counts training micro-batches; 0 or less: all data. Rows for
+     * evaluation are always measured completely. */
     uint64_t count = facts->sequences[HY_VAL];
     uint64_t wanted = (uint64_t)s->eval.eval_batches * (uint64_t)s->train.batch_size;
     if (s->eval.eval_batches > 0 && wanted < count) count = wanted;
     hy_probe probe = {
         .data = m->data, .split = HY_VAL, .count = count, .dtype = e->plan->types.of[HY_FULL]};
     double begin = hy_clock();
-    HY_TRY(hy_engine_probe(e, plan, &probe));
+    HY_TRY(facts->scored ? probe_rows(m, plan, &probe, &scores) : hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
     HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
                "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
-    HY_TRY(count_bytes(m, &probe, &bytes));
+    if (!facts->scored) HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* tokens, masked ones too */
     *out = (hy_evaluation){.size = sizeof *out,
                            .loss = probe.mean,
@@ -183,7 +200,8 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                            .sequences = (int64_t)probe.count,
                            .seq_len = s->train.seq_len,
                            .seconds = seconds,
-                           .tokens_per_second = computed / seconds};
+                           .tokens_per_second = computed / seconds,
+                           .row_scores = scores};
     snprintf(out->data, sizeof out->data, "%s", facts->description);
     snprintf(out->row_format, sizeof out->row_format, "%s", facts->row_format);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
@@ -352,6 +370,7 @@ static hy_status write_json(const hy_evaluation *list, size_t count, size_t size
         if (e.seq_len > 0) hy_json_put_int(&w, "seq_len", e.seq_len); /* 0: an older caller */
         hy_json_put_double(&w, "seconds", e.seconds);
         hy_json_put_double(&w, "tokens_per_second", e.tokens_per_second);
+        hy_row_scores_put(&e.row_scores, &w);
         if (is_list) hy_json_close_object(&w);
     }
     if (is_list) hy_json_close_array(&w);

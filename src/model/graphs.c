@@ -12,7 +12,7 @@
 #define MOST_CHANGES 64
 
 /* Only for weights that are completely on the device: rings move units by events and copies. And
- * only for passes without a hook, because a hook does different work each time. */
+ * only for passes without a hook or watch, because these do different work each time. */
 static bool is_resident(const hy_store *store) {
     return !store || (store->place == HY_DEVICE && store->ring_depth == 0);
 }
@@ -21,7 +21,7 @@ static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) 
     int64_t residual = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
     return plan->backend->capture_begin && !plan->is_uncapturable && residual <= SMALL_RESIDUAL &&
            is_resident(input->weights) && is_resident(input->frozen) && is_resident(input->grads) &&
-           is_resident(input->fp8) && is_resident(plan->offload) && !input->hook;
+           is_resident(input->fp8) && is_resident(plan->offload) && !input->hook && !input->watch;
 }
 
 static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {

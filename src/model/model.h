@@ -98,13 +98,15 @@ typedef struct hy_unit_hook {
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
 
-/* Called in evaluation for every matmul with a matrix of a block, after it was enqueued. `input` is
- * (N, columns of the matrix), in device memory that the next op may overwrite: what is enqueued on
- * the stream now still reads it. */
-typedef struct hy_matmul_watch {
+/* Called in evaluation after an op was enqueued. Its tensors are in device memory that the next op
+ * may overwrite: what is enqueued on the stream now still reads them. */
+typedef struct hy_watch {
     void *context;
+    /* Every matmul with a matrix of a block; `input` is (N, columns of the matrix). Or NULL. */
     hy_status (*see)(void *context, hy_stream *stream, int32_t param, const hy_tensor *input);
-} hy_matmul_watch;
+    /* Every tile of the loss; its logits are still there. Or NULL. */
+    hy_status (*see_loss)(void *context, hy_stream *stream, const hy_op_call *loss);
+} hy_watch;
 
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
@@ -126,7 +128,7 @@ typedef struct hy_batch_input {
     float loss_scale;            /* gradients are of loss_scale * sum of losses */
     bool accumulate;             /* add to the gradients; otherwise they are overwritten unread */
     const hy_unit_hook *hook;    /* or NULL */
-    const hy_matmul_watch *watch; /* for hy_batch_evaluate_unit; or NULL */
+    const hy_watch *watch;       /* evaluation only; or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4

@@ -7,10 +7,12 @@
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Shows the input of a matmul with a matrix of a block. */
-static hy_status show_matmul(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
-    const hy_matmul_watch *watch = f->input->watch;
-    if (op->kind != HY_OP_MATMUL) return HY_OK;
+/* Shows the logits, or the input of a matmul with a matrix of a block. */
+static hy_status show_op(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
+    const hy_watch *watch = f->input->watch;
+    if (op->kind == HY_OP_CROSS_ENTROPY && watch->see_loss)
+        return watch->see_loss(watch->context, f->input->stream, call);
+    if (op->kind != HY_OP_MATMUL || !watch->see) return HY_OK;
     const hy_slot *weight = &f->unit->unit->slots[op->slot[HY_MATMUL_B]];
     if (weight->role != HY_SLOT_PARAM || !hy_linear_bit(weight->param)) return HY_OK;
     int32_t param = hy_params_find(&f->plan->model->params, f->unit_index, weight->param);
@@ -31,7 +33,7 @@ static hy_status run_ops(const hy_frame *f) {
                 hy_frame_bind(f, op, tile, &call);
                 if (f->adjust) f->adjust(f, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
-                if (f->input->watch) HY_TRY(show_matmul(f, pass->ops[op], &call));
+                if (f->input->watch) HY_TRY(show_op(f, pass->ops[op], &call));
             }
         }
     }

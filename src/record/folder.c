@@ -210,9 +210,13 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
 static hy_status check_sources(const hy_record *r, const hy_settings *s) {
     const struct {
         const char *key, *path;
-    } sources[] = {{"model", s->model},          {"init_from", s->init_from},
-                   {"adapter", s->lora.adapter}, {"data", s->data},
-                   {"val_data", s->val_data},    {"tokenizer", s->input.tokenizer}};
+    } sources[] = {{"model", s->model},
+                   {"init_from", s->init_from},
+                   {"adapter", s->lora.adapter},
+                   {"data", s->data},
+                   {"val_data", s->val_data},
+                   {"eval_rows", s->eval.eval_rows},
+                   {"tokenizer", s->input.tokenizer}};
     char out[PATH_MAX], path[PATH_MAX], name[NAME_MAX + 1];
     if (!realpath(r->out, out)) return HY_OK;
     size_t length = strlen(out);

@@ -50,7 +50,8 @@ typedef struct hy_event_line {
     int64_t old_batch_size, old_grad_accum; /* and before */
     const char *status, *old_status;        /* memory: "normal", "warning", ... */
     double utilization;                     /* memory: share of the budget */
-    double val_loss; /* validation: of the step that was recorded before a resume */
+    double val_loss;           /* validation: of the step that was recorded before a resume */
+    const hy_row_scores *rows; /* validation: the same; or NULL */
 } hy_event_line;
 
 /* ---- folder.c -------------------------------------------------------------------------------- */

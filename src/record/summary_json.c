@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "record/record.h"
+#include "record/row_scores.h"
 
 void hy_put_classes(hy_json_writer *w, const hy_phase_summary *p, bool is_measured) {
     hy_json_open_object(w, "classes");
@@ -79,6 +80,7 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
         hy_json_put_double(w, "best_val_loss", s->best_val_loss);
         hy_json_put_int(w, "best_val_step", s->best_val_step);
     }
+    hy_row_scores_put(&s->row_scores, w);
     if (!isnan(s->raw_val_loss)) hy_json_put_double(w, "raw_val_loss", s->raw_val_loss);
     if (s->knows_entropy) {
         hy_json_put_double(w, "source_entropy", s->source_entropy);

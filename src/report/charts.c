@@ -29,6 +29,7 @@ typedef struct curve {
     hy_column column;
     const char *name;
     curve_style style;
+    const char *error; /* key of its standard error, a band around the curve; NULL: none */
 } curve;
 
 #define CURVES_MAX 16
@@ -57,6 +58,10 @@ typedef struct chart {
 static const chart charts[] = {
     {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,
      .curves = {{STEPS("loss"), "training", IS_NOISY}, {ALL("val_loss"), "held-out", IS_DOTS}}},
+    {"accuracy", "Accuracy on rows", "% of the rows, with its standard error", HY_FIGURE_PERCENT,
+     .curves = {{ALL("accuracy"), "accuracy", IS_DOTS, "accuracy_error"},
+                {ALL("accuracy_norm"), "by length", IS_DOTS, "accuracy_norm_error"},
+                {ALL("greedy_accuracy"), "greedy", IS_DOTS, "greedy_accuracy_error"}}},
     {"lr", "Learning rate", "per step", HY_FIGURE_SMALL, .is_from_zero = true,
      .curves = {{ALL("lr"), "learning rate", IS_LINE}}},
     {"grad_norm", "Gradient norm", "before clipping", HY_FIGURE_NUMBER, .is_log = true,
@@ -123,6 +128,12 @@ static void put_curve(hy_page *page, const chart *it, const curve *c, int r, con
     hy_text_clear(&page->scratch);
     hy_put_values(&page->scratch, column, page->kept, kept);
     hy_json_put_string(json, "values", hy_text_string(&page->scratch));
+    if (c->error) {
+        hy_column_fill(page->runs[r], &(hy_column){.key = c->error}, page->mean);
+        hy_text_clear(&page->scratch);
+        hy_put_values(&page->scratch, page->mean, page->kept, kept);
+        hy_json_put_string(json, "errors", hy_text_string(&page->scratch));
+    }
     hy_json_close_object(json);
 }
 

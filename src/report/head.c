@@ -84,6 +84,10 @@ static void add_cards(hy_page *page) {
     double predicted = t->moves > 0 ? t->predicted_steps : NAN;
     hy_text_add(html, "<dl class=\"cards\">\n");
     add_card(html, "Held-out loss", HY_FIGURE_LOSS, t->val_loss, "");
+    add_card(html, "Accuracy", HY_FIGURE_PERCENT, t->accuracy,
+             noted(note, "standard error ", HY_FIGURE_PERCENT, t->accuracy_error));
+    add_card(html, "Greedy accuracy", HY_FIGURE_PERCENT, t->greedy_accuracy,
+             noted(note, "standard error ", HY_FIGURE_PERCENT, t->greedy_error));
     add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
              noted(note, "mean of the last steps (at most 32); began at ", HY_FIGURE_LOSS,
                    t->first_loss));
@@ -113,6 +117,9 @@ typedef struct compared {
 static const compared rows[] = {
     {"held-out loss", HY_FIGURE_LOSS, OF(val_loss)},
     {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss)},
+    {"accuracy on rows", HY_FIGURE_PERCENT, OF(accuracy)},
+    {"accuracy on rows, by length", HY_FIGURE_PERCENT, OF(accuracy_norm)},
+    {"greedy accuracy on rows", HY_FIGURE_PERCENT, OF(greedy_accuracy)},
     {"training loss, mean of the last steps (at most 32)", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},

@@ -20,6 +20,11 @@
 #define TAG(name) .tag = name
 #define TAGS(of_step, of_jump) .tag = of_step, .jump_tag = of_jump
 
+/* Of rows for evaluation. */
+#define SCORE(name, type, member)                                                                  \
+    FIELD(name, type, HY_IF_KNOWN, LINE(rows.member), POINT(member),                               \
+          TAGS("rows/" name, "rows/" name))
+
 /* Charts use offsets in a point. */
 _Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member of what is read");
 
@@ -90,6 +95,13 @@ const hy_field hy_step_fields[] = {
     FIELD("loss_scale", NUMBER, HY_IF_KNOWN | HY_IF_OWN, LINE(loss_scale), UNREAD),
     FIELD("val_loss", NUMBER, HY_IF_KNOWN, LINE(val_loss), POINT(val_loss),
           TAGS("loss/validation", "loss/validation")),
+    SCORE("accuracy", SHARE, accuracy),
+    SCORE("accuracy_error", SHARE, accuracy_error),
+    SCORE("accuracy_norm", SHARE, accuracy_norm),
+    SCORE("accuracy_norm_error", SHARE, accuracy_norm_error),
+    SCORE("greedy_accuracy", SHARE, greedy_accuracy),
+    SCORE("greedy_accuracy_error", SHARE, greedy_accuracy_error),
+    SCORE("answer_loss", NUMBER, answer_loss),
 };
 const size_t hy_step_field_count = sizeof hy_step_fields / sizeof hy_step_fields[0];
 

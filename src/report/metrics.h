@@ -21,6 +21,7 @@
 typedef struct hy_step_line {
     hy_step_info step;
     double val_loss; /* NaN: none */
+    hy_row_scores rows;
     /* custom models: the guard's losses before and after a jump */
     double guard_before, guard_after;
     double loss_scale; /* custom models; NaN: none */
@@ -51,6 +52,7 @@ typedef struct hy_start_line {
 
 extern const hy_field hy_step_fields[]; /* from hy_step_line to hy_point_line */
 extern const size_t hy_step_field_count;
+#define HY_SCORE_FIELDS 7                /* the last rows of that table: of hy_step_line.rows */
 extern const hy_field hy_start_fields[]; /* from hy_start_line to hy_run_facts */
 extern const size_t hy_start_field_count;
 

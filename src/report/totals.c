@@ -33,6 +33,11 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     if (isnan(out->first_loss)) out->first_loss = p->loss;
     take_if_known(&out->seconds, p->elapsed);
     take_if_known(&out->val_loss, p->val_loss);
+    take_if_known(&out->accuracy, 100 * p->accuracy);
+    take_if_known(&out->accuracy_error, 100 * p->accuracy_error);
+    take_if_known(&out->accuracy_norm, 100 * p->accuracy_norm);
+    take_if_known(&out->greedy_accuracy, 100 * p->greedy_accuracy);
+    take_if_known(&out->greedy_error, 100 * p->greedy_accuracy_error);
     take_if_known(&out->spent, p->spent);
     take_if_known(&out->confidence, p->confidence);
     out->best_val_loss = fmin(out->best_val_loss, p->val_loss);
@@ -90,6 +95,11 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
                            .first_loss = NAN,
                            .val_loss = NAN,
                            .best_val_loss = NAN,
+                           .accuracy = NAN,
+                           .accuracy_error = NAN,
+                           .accuracy_norm = NAN,
+                           .greedy_accuracy = NAN,
+                           .greedy_error = NAN,
                            .spent = NAN,
                            .confidence = NAN,
                            .planned_bytes = NAN,

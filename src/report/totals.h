@@ -20,6 +20,8 @@ typedef struct hy_run_totals {
     double steps_per_second;           /* for custom models; else NaN */
     double first_loss, final_loss;     /* final: mean of the last steps */
     double val_loss, best_val_loss;
+    double accuracy, accuracy_error, accuracy_norm; /* of rows, in percent */
+    double greedy_accuracy, greedy_error;
     double spent, confidence;
     double planned_bytes, peak_bytes, pinned_bytes, resident_bytes; /* maximum of all steps */
     double moves, rejected_moves, predicted_steps;

@@ -114,6 +114,7 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
+        .scores = keeps_rest && strcmp(s->data, s->val_data) == 0, /* it evaluates all data */
         .columns = s->input.columns,
         .no_bytes = needs_tokenizer ? out->no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
@@ -164,4 +165,25 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
         *out = NULL;
     }
     return status;
+}
+
+hy_status hy_engine_open_rows(const hy_engine *e, bool packs, hy_dataset **out) {
+    const char *path = e->request.settings->eval.eval_rows;
+    hy_data_request request;
+    HY_FAIL_IF(hy_is_standard_input(path), HY_ERR_INPUT,
+               "eval.eval_rows cannot be standard input; name a file of rows");
+    HY_TRY(hy_engine_data_request(e, true, &request));
+    request.options.path = request.options.val_path = path;
+    request.options.scores = true;
+    request.options.packs &= packs;
+    hy_status status = hy_dataset_open(&request.options, out);
+    if (status != HY_OK) return hy_fail_context(status, "eval.eval_rows");
+    if (hy_dataset_describe(*out)->scored > 0) return HY_OK;
+    hy_dataset_close(*out);
+    *out = NULL;
+    return hy_fail(
+        HY_ERR_INPUT,
+        "eval.eval_rows = %s has no rows with a known answer; expected rows with prompt, "
+        "choices and answer, or prompt and answer (--columns maps other names)",
+        path);
 }

@@ -83,13 +83,17 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
     *best = HY_NO_BEST;
 }
 
+uint64_t hy_trainer_row_sequences(const hy_trainer *t) {
+    return t->data.rows ? hy_dataset_describe(t->data.rows)->sequences[HY_VAL] : 0;
+}
+
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (held_out(t) == 0) return 0;
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
     double steps = (double)t->schedule->steps_total;
-    double each =
-        (double)hy_trainer_held_out(t, false).count * (double)t->settings->train.seq_len * FORWARD;
+    uint64_t sequences = hy_trainer_held_out(t, false).count + hy_trainer_row_sequences(t);
+    double each = (double)sequences * (double)t->settings->train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
     double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;

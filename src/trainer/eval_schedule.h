@@ -9,6 +9,8 @@ typedef struct hy_held_out {
 } hy_held_out;
 
 hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing);
+/* Sequences of the rows of eval.eval_rows. */
+uint64_t hy_trainer_row_sequences(const hy_trainer *t);
 /* Steps between validations; 0: there is only the closing one. */
 int64_t hy_trainer_eval_every(const hy_trainer *t);
 /* False: validation waits; only before the end. */

@@ -5,7 +5,9 @@
 #include "trainer/evaluate.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "record/row_scores.h"
 #include "trainer/eval_schedule.h"
 #include "trainer/provider_weights.h"
 #include "trainer/recovery.h"
@@ -14,25 +16,40 @@
 #define FEW_TOKENS 500 /* the error of their mean loss is about 0.1 nats */
 
 /* Nothing changes, so a pass can be repeated when memory runs out. */
-static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, bool can_stop,
-                      hy_probe *probe) {
+static hy_status look_at(hy_trainer *t, const hy_probe *what, bool uses_average, bool can_stop,
+                         hy_probe *probe) {
     hy_engine *e = t->engine;
     hy_dtype dtype = e->plan->types.of[HY_FULL];
     hy_status status;
     do {
-        *probe = (hy_probe){.data = t->data.set,
-                            .split = HY_VAL,
-                            .count = what.count,
-                            .stride = what.stride,
-                            .dtype = dtype,
-                            .of_candidate = uses_average,
-                            .stop = can_stop ? &t->status.stop_requested : NULL};
+        *probe = *what;
+        probe->split = HY_VAL;
+        probe->dtype = dtype;
+        probe->of_candidate = uses_average;
+        probe->stop = can_stop ? &t->status.stop_requested : NULL;
         if (uses_average) hy_engine_propose(e, NULL, dtype);
         status = hy_trainer_probe(t, NULL, probe);
         if (status != HY_OK) HY_TRY(hy_trainer_prepare_retry(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;
     return HY_OK;
+}
+
+static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, bool can_stop,
+                      hy_probe *probe) {
+    hy_probe held_out = {.data = t->data.set, .count = what.count, .stride = what.stride};
+    return look_at(t, &held_out, uses_average, can_stop, probe);
+}
+
+/* Answers the rows of eval.eval_rows. */
+static hy_status score_rows(hy_trainer *t, bool uses_average, bool can_stop, hy_row_scores *out) {
+    if (!t->data.rows) return HY_OK;
+    hy_probe probe, all;
+    HY_TRY(hy_row_probe_make(t->data.rows, &all));
+    hy_status status = look_at(t, &all, uses_average, can_stop, &probe);
+    if (status == HY_OK) *out = hy_row_scores_of(t->data.rows, all.examples);
+    free(all.examples);
+    return status;
 }
 
 /* See hy_trainer_measure_held_out. */
@@ -55,6 +72,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
         HY_TRY(look(t, usual, uses_average, true, &again));
         *comparable = again.mean;
     }
+    HY_TRY(score_rows(t, uses_average, comparable, &t->progress->row_scores));
     if (comparable) {
         bool is_usual = is_other || here.count == usual.count;
         t->progress->best.sequences = (int64_t)(is_usual ? usual.count : here.count);
@@ -72,7 +90,8 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
                            .loss = probe.mean,
                            .tokens = probe.counted,
                            .seconds = hy_clock() - begin,
-                           .is_final = is_final};
+                           .is_final = is_final,
+                           .row_scores = t->progress->row_scores};
     return HY_OK;
 }
 

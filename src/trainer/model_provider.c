@@ -33,6 +33,23 @@ static hy_status check_weights(const hy_trainer *t) {
     return HY_OK;
 }
 
+/* Opens the rows of eval.eval_rows. They share sequences if those of the run do. */
+static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
+    const char *path = t->settings->eval.eval_rows;
+    if (!path[0]) return HY_OK;
+    HY_FAIL_IF(
+        facts->sequences[HY_VAL] == 0, HY_ERR_INPUT,
+        "eval.eval_rows = %s needs held-out data, because it is measured in validations, but "
+        "input.val_fraction is 0 and val_data is empty",
+        path);
+    HY_TRY(hy_engine_open_rows(t->engine, facts->has_doc_starts, &t->data.rows));
+    if (hy_trainer_leads(t))
+        hy_say(t, HY_NOTE, "rows for evaluation: %s; %s",
+               hy_dataset_describe(t->data.rows)->description,
+               hy_dataset_describe(t->data.rows)->row_format);
+    return HY_OK;
+}
+
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
     const hy_settings *s = t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
@@ -46,6 +63,7 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     }
     HY_TRY(status);
     const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
+    HY_TRY(open_rows(t, facts));
     if (facts->stream_window > 0 && hy_trainer_leads(t)) {
         hy_say(t, HY_NOTE,
                "rows are streamed: training begins before all of them are read, and they are "

@@ -173,6 +173,7 @@ static hy_status test_proposal(hy_trainer *t, proposal *p) {
         (is_line ? 4 : 2) * provider->ops->batches(provider, t, HY_TRAIN, guard_sequences(t));
     if (t->schedule->is_validation_due) {
         batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_held_out(t, false).count);
+        batches += provider->ops->batches(provider, t, HY_VAL, hy_trainer_row_sequences(t));
     }
     bool is_lent = hy_plan_offload_in(t->engine->plan, &hy_phase_table[HY_EVALUATE]);
     t->engine->state->offload.batches_left = is_lent ? 0 : batches;

@@ -22,6 +22,10 @@ static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
                "train.steps is %lld; a custom model or loop needs its length in steps, at least 1",
                (long long)s->train.steps);
+    HY_FAIL_IF(s->eval.eval_rows[0], HY_ERR_INPUT,
+               "eval.eval_rows is \"%s\": a custom model or loop computes its own validations; "
+               "accepted: empty",
+               s->eval.eval_rows);
     HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
                "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);

@@ -3,6 +3,7 @@
  * src/record writes the files: metrics.jsonl, plan.json, summary.json. Only rank 0 has a record;
  * without a folder nothing is written. */
 #include "trainer/recording.h"
+#include "record/row_scores.h"
 
 #include <stdlib.h>
 
@@ -82,7 +83,9 @@ hy_status hy_trainer_open_record(hy_trainer *t, bool is_remade) {
 #define MOST_LAYERS 128 /* most layers in a line of the record */
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
-    hy_step_line line = {.step = *info, .val_loss = val_loss};
+    hy_step_line line = {.step = *info,
+                         .val_loss = val_loss,
+                         .rows = isnan(val_loss) ? hy_row_scores_none() : t->progress->row_scores};
     /* The largest value and the share of zeros: of inputs, then of gradients. */
     double fp8[4][MOST_LAYERS], stats[2];
     hy_layer_values *fp8_values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,

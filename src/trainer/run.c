@@ -93,8 +93,10 @@ static void record_validation(hy_trainer *t, double val_loss) {
     if (isnan(val_loss)) return;
     snprintf(text, sizeof text, "held-out loss %.4f of step %lld", val_loss,
              (long long)t->progress->step);
-    hy_trainer_record_event(
-        t, &(hy_event_line){.event = "validation", .text = text, .val_loss = val_loss});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "validation",
+                                                .text = text,
+                                                .val_loss = val_loss,
+                                                .rows = &t->progress->row_scores});
 }
 
 /* A run that was stopped between a step and its validation or paired test starts with these. */

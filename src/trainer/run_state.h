@@ -74,6 +74,7 @@ typedef struct hy_progress {
     hy_fork_figures forks;
     double loss_tail[HY_LOSS_TAIL]; /* ring of the last losses */
     double val_loss;                /* NaN: none yet */
+    hy_row_scores row_scores;       /* of that validation */
     int64_t val_step;
     hy_best best;
     hy_phase_figures phases;
@@ -110,6 +111,7 @@ typedef struct hy_steering {
 /* Where training's sequences come from. */
 typedef struct hy_run_data {
     hy_dataset *set;
+    hy_dataset *rows; /* of eval.eval_rows; NULL: none */
     hy_loader *loader;
     double waited; /* the loader's waiting time when the step began */
     /* Hashes of the files and of the held-out files; 0: there are none, or they are not needed. */

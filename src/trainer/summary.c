@@ -168,6 +168,7 @@ hy_summary hy_trainer_summarise(const hy_trainer *t) {
         .matmul_flops = t->engine->device.backend->facts.matmul_flops,
         .final_loss = hy_trainer_recent_loss(t),
         .val_loss = p->val_loss,
+        .row_scores = p->row_scores,
         .raw_val_loss = t->held_out.raw_val_loss,
         .val_tokens = t->held_out.val_tokens,
         .best_val_loss = p->best.loss,

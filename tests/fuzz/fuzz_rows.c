@@ -61,9 +61,9 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     if (hy_row_parse(row, &json) != HY_OK) return;
     const hy_json_node *root = hy_json_root(json);
     if (hy_row_recognise(root, NULL, &kind) == HY_OK) {
-        require(kind >= HY_ROWS_TEXT && kind <= HY_ROWS_TURNS, "a kind that there is not");
+        require(kind >= HY_ROWS_ANSWER && kind <= HY_ROWS_TURNS, "a kind that there is not");
     }
-    for (int k = HY_ROWS_TEXT; k <= HY_ROWS_TURNS; k++) {
+    for (int k = HY_ROWS_ANSWER; k <= HY_ROWS_TURNS; k++) {
         if (hy_conversation_read(root, (hy_row_kind)k, &conversation) != HY_OK) continue;
         encode(&conversation, NULL);
         encode(&conversation, tokenizer);

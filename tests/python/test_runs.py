@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
 import signal
@@ -73,6 +74,21 @@ class Configurations(InFolder):
 
 
 class Training(InFolder):
+    def test_validations_score_rows_with_a_known_answer(self):
+        rows = str(ROOT / "tests/golden/scores")
+        (self.folder / "train.jsonl").write_text('{"prompt": "one", "completion": " two"}\n' * 8)
+        seen = []
+        settings = dict(SMALL, model=rows, seq_len=48, data="train.jsonl", out="none", steps=2)
+        for key in ("layers", "width", "heads", "mlp_width"):
+            del settings[key]
+        config = ht.Config(**settings, eval_rows=rows + "/choices.jsonl", precision="fp32")
+        with ht.Trainer(config, on_eval=lambda info: seen.append(info.row_scores)) as trainer:
+            first = trainer.evaluate().row_scores
+            summary = trainer.run()
+        self.assertEqual((first.choice_rows, first.accuracy, first.accuracy_norm), (10, 0.9, 0.6))
+        self.assertEqual(summary.row_scores.accuracy, seen[-1].accuracy)
+        self.assertTrue(math.isnan(first.greedy_accuracy))
+
     def test_train_runs_to_the_end_and_reports(self):
         steps, evals, saves = [], [], []
         summary = ht.train(

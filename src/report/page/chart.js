@@ -127,8 +127,10 @@ class Chart {
         const values = [];
         for (const curve of this.visible()) {
             if (curve.style === 'layer') continue;
-            this.forVisible(curve, (x, y) => {
-                if (Number.isFinite(y) && x >= this.view.min && x <= this.view.max) values.push(y);
+            this.forVisible(curve, (x, y, i) => {
+                if (!Number.isFinite(y) || x < this.view.min || x > this.view.max) return;
+                values.push(y);
+                if (curve.errors[i] > 0) values.push(y - curve.errors[i], y + curve.errors[i]);
             });
         }
         for (const top of this.stackTops()) values.push(top);
@@ -309,12 +311,26 @@ class Chart {
         return d;
     }
 
+    // The area between value - error and value + error.
+    bandOf(curve) {
+        const upper = [], lower = [];
+        this.forVisible(curve, (place, value, i) => {
+            const error = curve.errors[i] || 0;
+            if (!Number.isFinite(value) || !Number.isFinite(place)) return;
+            upper.push(`${short(this.x(place))} ${short(this.y(value + error))}`);
+            lower.unshift(`${short(this.x(place))} ${short(this.y(value - error))}`);
+        });
+        return upper.length > 0 ? `M${upper.concat(lower).join('L')}Z` : '';
+    }
+
     drawCurve(curve, parent) {
         if (curve.isHidden) return;
         if (curve.style === 'mark') {
             this.drawMarks(curve, parent);
             return;
         }
+        if (curve.errors.length > 0)
+            make('path', {class: 'band ' + curve.tone, d: this.bandOf(curve)}, parent);
         curve.path = make('path', {class: this.classOf(curve), d: this.pathOf(curve)}, parent);
         if (curve.style !== 'dots' && curve.values.length > 2) return;
         this.forVisible(curve, (place, value) => {

@@ -73,6 +73,7 @@ function unpack(data) {
         for (const curve of chart.curves) {
             curve.rows = unpackRows(curve.rows);
             curve.values = unpackValues(curve.values);
+            curve.errors = unpackValues(curve.errors || '');
             curve.places = {};
         }
     }
