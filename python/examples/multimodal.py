@@ -19,7 +19,7 @@ import hybrid_train
 SIZES = {
     "tiny": dict(channels=16, cnn=2, side=12, rows=6, width=32, layers=2, cross=1),
     "small": dict(channels=64, cnn=6, side=32, rows=32, width=256, layers=6, cross=3),
-    "8.5b": dict(channels=1024, cnn=21, side=64, rows=128, width=4096, layers=24, cross=12),
+    "8.5b": dict(channels=1024, cnn=21, side=64, rows=128, width=4096, layers=20, cross=12),
 }
 COLUMNS, BATCH, SAMPLES, HELD_OUT = 8, 16, 2048, 256
 
@@ -34,29 +34,15 @@ class Residual(nn.Module):
         return x + self.body(x)
 
 
-class CrossAttention(nn.Module):
-    """Each row of the table looks at all places of the volume."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = nn.MultiheadAttention(width, width // 16, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x, places):
-        x = x + self.attention(self.norm1(x), places, places, need_weights=False)[0]
-        return x + self.mlp(self.norm2(x))
-
-
 class Multimodal(nn.Module):
     def __init__(self, channels, cnn, side, rows, width, layers, cross):
         super().__init__()
         self.stem, self.to_places = nn.Conv3d(1, channels, 4, stride=4), nn.Linear(channels, width)
         self.enter, self.positions = nn.Linear(COLUMNS, width), nn.Parameter(torch.zeros(rows, width))
         self.cnn = nn.ModuleList(Residual(channels) for _ in range(cnn))
-        layer = dict(d_model=width, nhead=width // 16, dim_feedforward=4 * width, norm_first=True, batch_first=True)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**layer, dropout=0) for _ in range(layers))
-        self.cross = nn.ModuleList(CrossAttention(width) for _ in range(cross))
+        layer = dict(d_model=width, nhead=width // 16, dim_feedforward=4 * width, dropout=0, batch_first=True)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**layer) for _ in range(layers))
+        self.cross = nn.ModuleList(nn.TransformerDecoderLayer(**layer) for _ in range(cross))
         self.head = nn.Sequential(nn.LayerNorm(2 * width), nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
 
     def forward(self, volume, table):
@@ -68,7 +54,7 @@ class Multimodal(nn.Module):
         for block in self.layers:
             y = block(y)
         for block in self.cross:
-            y = block(y, places)
+            y = block(y, places)  # each row looks at the other rows, and at all places of the volume
         return self.head(torch.cat([y.mean(1), places.mean(1)], 1))[:, 0]
 
 

@@ -78,11 +78,13 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     p->provider.ops = &m->ops;
     p->user = m;
     p->answer = answer;
-    if (!loop) p->provider.facts.can_evaluate = model->evaluate != NULL;
-    if (!loop) p->provider.facts.can_rewind = true;
     p->zeroes_grads = true;
-    /* A sum of means needs the gradients of each micro-batch. */
-    p->side.types.asks_each |= !loop && !hy_config_settings(config)->train.normalize;
+    if (!loop) {
+        p->provider.facts.can_evaluate = model->evaluate != NULL;
+        p->provider.facts.can_rewind = true;
+        /* A sum of means needs the gradients of each micro-batch. */
+        p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
+    }
     making.provider = &p->provider;
     return hy_trainer_make(config, observer, &making, out);
 }

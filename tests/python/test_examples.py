@@ -41,7 +41,7 @@ class Examples(InFolder):
 
     @needs_torch
     def test_multimodal(self):
-        arguments = ("--steps", "90", "--max-gpu-mem", "400KiB", "--cpu-mem", "1GiB", "--device", "cpu", "--out", "run")
+        arguments = ("--steps", "90", "--max-gpu-mem", "800KiB", "--cpu-mem", "1GiB", "--device", "cpu", "--out", "run")
         text = self.said("multimodal.py", *arguments)
         loss, variance = map(float, re.search(r"held-out loss ([\d.]+).* target ([\d.]+)", text).groups())
         self.assertLess(loss, 0.4 * variance)
