@@ -218,6 +218,22 @@ START_TEST(answers_that_continue_the_last_word_of_the_prompt_are_reported) {
 }
 END_TEST
 
+/* Rows of other kinds, too: what streams in training is read completely. */
+START_TEST(an_evaluation_reads_all_rows_even_where_training_streams_them) {
+    hy_text text = {0};
+    for (int i = 0; i < 200; i++)
+        hy_text_addf(&text, "{\"prompt\": \"row %d\", \"completion\": \" is one of many\"}\n", i);
+    const char *path = write_file("one.jsonl", text.data);
+    hy_evaluation whole, streamed;
+    must(try_rows(path, PAIRS("stream_rows", "off"), &whole));
+    must(try_rows(path, PAIRS("stream_rows", "on", "stream_window", "4096"), &streamed));
+    ck_assert_int_eq(streamed.tokens, whole.tokens);
+    ck_assert_double_eq(streamed.loss, whole.loss);
+    ck_assert_int_eq(streamed.row_scores.choice_rows + streamed.row_scores.answer_rows, 0);
+    hy_text_free(&text);
+}
+END_TEST
+
 START_TEST(a_prompt_may_be_a_list_of_messages) {
     const char *turns = "{\"prompt\": [{\"role\": \"user\", \"content\": \"The sea is\"}], " TWO
                         ", \"answer\": 0}\n";
@@ -388,6 +404,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_row_that_cannot_be_scored_is_refused_by_name);
     tcase_add_test(cases, dropped_and_cut_rows_are_counted_and_the_others_scored);
     tcase_add_test(cases, answers_that_continue_the_last_word_of_the_prompt_are_reported);
+    tcase_add_test(cases, an_evaluation_reads_all_rows_even_where_training_streams_them);
     tcase_add_test(cases, a_prompt_may_be_a_list_of_messages);
     tcase_add_test(cases, a_run_scores_its_rows_and_trains_as_without_them);
     tcase_add_test(cases, a_resumed_run_scores_its_rows_to_the_same_bits);
