@@ -266,7 +266,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint, which must not
+ * lack frozen parameters. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise
@@ -323,6 +324,8 @@ typedef struct hy_plan_facts {
     bool eval_borrows;                   /* Evaluate borrows memory that only steps need */
     hy_plan_change change_costs[HY_PLAN_CHANGES]; /* of each of `changes`, the fastest first */
     uint64_t host_limit; /* host memory that the run may use: cpu_mem, or what is free */
+    /* of vram_bytes: left to the caller's own passes, as its class activations (caller_bytes) */
+    uint64_t caller_bytes;
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 
@@ -950,6 +953,12 @@ typedef struct hy_loop_options {
      * sums_gradients and uses_in_turn are true, hy_loop_use is not needed, and there is one rank.
      * Parameters may be frozen; at least one is trained. */
     const int32_t *unit_of;
+    /* Device bytes of your own passes: activations, gradients of a unit and the like. max_gpu_mem
+     * and the card's free memory are for them and for the library together. 0: none are counted.
+     * -1, with unit_of: not known yet; the library then uses as little of the device as it can
+     * until hy_loop_plan_again. A checkpoint keeps the number. */
+    int64_t caller_bytes;
+    uint64_t caller_held; /* bytes of the card that your allocator has now: they count as free */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -972,6 +981,10 @@ typedef struct hy_loop_step {
  * returns. */
 hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
                          const hy_observer *observer, hy_loop **out);
+/* As hy_trainer_plan, for the loop that hy_loop_create would make: weights and grads of the list may
+ * be NULL. */
+hy_status hy_loop_plan(const hy_config *config, const hy_loop_options *options,
+                       const hy_observer *observer, hy_trainer **out);
 /* Discards everything since the last checkpoint. To save first, call hy_loop_stop. */
 void hy_loop_destroy(hy_loop *loop);
 
@@ -1028,6 +1041,12 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
                                void *to);
 /* Has a checkpoint been loaded, so that the weights are known? */
 bool hy_loop_is_resumed(hy_loop *loop);
+/* With unit_of, before the first gradients of a step: your passes need so many bytes of the device,
+ * as caller_bytes in hy_loop_options. The library adds 1/32 to the number. Unless the plan has room
+ * for it already, the run is planned again and state moves: all bits stay the same. HY_ERR_MEMORY:
+ * no plan fits beside your passes, and nothing has changed. HY_ERR_STATE: a unit is held, or the
+ * step has gradients. */
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes);
 
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
  * in the discarded part of a paired test. All ranks must call it before the same answer. */

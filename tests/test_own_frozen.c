@@ -357,10 +357,34 @@ START_TEST(the_plan_has_the_bytes_of_frozen_weights) {
         hy_plan_facts facts;
         hy_trainer_plan_facts(hy_loop_trainer(loop), &facts);
         pinned[i] = facts.host_pinned_bytes;
+        hy_memory_state memory;
+        must(hy_trainer_memory(hy_loop_trainer(loop), &memory));
+        ck_assert_uint_eq(memory.device.reserved, facts.vram_bytes); /* as planned */
+        ck_assert_uint_eq(memory.host_pinned, facts.host_pinned_bytes);
         hy_loop_destroy(loop);
     }
     uint64_t saved = 3 * ROWS * WIDTH * 4 * 7 / 8; /* nf4 takes an eighth, and its scales */
     ck_assert_uint_lt(pinned[1], pinned[0] - saved * 9 / 10);
+}
+END_TEST
+
+static void keep_warning(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING) snprintf(user, 300, "%s", text);
+}
+
+START_TEST(a_type_that_no_parameter_has_is_reported) {
+    char warning[300] = "";
+    hy_parameter list[] = {{.name = "a", .ndim = 1, .shape = {64}, .is_frozen = true},
+                           {.name = "b", .ndim = 1, .shape = {4}}};
+    hy_loop_options options = {.parameters = {.list = list, .count = 2},
+                               .unit_of = (const int32_t[]){0, 0}};
+    hy_observer observer = {.user = warning, .on_message = keep_warning};
+    hy_config *config = config_with(KEYS(COMMON, "frozen_dtype", "nf4"));
+    hy_loop *loop;
+    must(hy_loop_create(config, &options, &observer, &loop));
+    ck_assert_ptr_nonnull(strstr(warning, "frozen_dtype is nf4, but no parameter"));
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
 }
 END_TEST
 
@@ -389,6 +413,8 @@ START_TEST(wrong_use_is_refused) {
     must_fail(hy_loop_write_weights(loop, 1, 0, WIDTH, numbers), HY_ERR_INPUT,
               "stored in nf4; write all its 3072 elements");
     write_weights(loop, t, false);
+    ck_assert(hy_loop_stays(loop, 0) && hy_loop_stays(loop, 4));
+    ck_assert(!hy_loop_stays(loop, 1)); /* on the device, but decoded in a ring */
     must(hy_loop_hold(loop, 1, weights));
     must(hy_loop_hold(loop, 2, weights));
     must_fail(hy_loop_hold(loop, 3, weights), HY_ERR_STATE, "release one of them");
@@ -409,6 +435,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_resumed_run_gets_its_frozen_weights_from_the_caller, 0, 2);
     tcase_add_test(tests, new_frozen_weights_replace_the_decoded_ones);
     tcase_add_test(tests, the_plan_has_the_bytes_of_frozen_weights);
+    tcase_add_test(tests, a_type_that_no_parameter_has_is_reported);
     tcase_add_test(tests, wrong_use_is_refused);
     suite_add_tcase(suite, tests);
     return suite;

@@ -81,7 +81,7 @@ START_TEST(skipped_updates_before_and_after_a_resume_count_together) {
         must(hy_loop_answer(loop, 1, BATCH));
     }
     must_fail(hy_loop_answer(loop, 1, BATCH), HY_ERR_NUMERIC, "in the last 20 steps");
-    must_fail(hy_loop_save(loop), HY_ERR_STATE, "nothing more can be saved");
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "cannot save: the run is over");
     hy_loop_destroy(loop);
 }
 END_TEST

@@ -118,6 +118,8 @@ static void train_outside(const numbers *n, const char *const *keys, result *out
     }
 }
 
+static int64_t caller_bytes; /* of new loops */
+
 static hy_loop *new_loop(const numbers *n, const char *const *keys) {
     hy_parameter list[PARAMETERS];
     char names[PARAMETERS][16];
@@ -125,7 +127,8 @@ static hy_loop *new_loop(const numbers *n, const char *const *keys) {
                                               .count = PARAMETERS,
                                               .dtype = n->dtype,
                                               .grad_dtype = n->dtype},
-                               .unit_of = unit_of};
+                               .unit_of = unit_of,
+                               .caller_bytes = caller_bytes};
     hy_config *config = config_with(keys);
     hy_loop *loop;
     list_parameters(list, names);
@@ -365,6 +368,55 @@ START_TEST(two_large_units_cannot_be_held_together) {
 }
 END_TEST
 
+/* Also in a loop that was over when it was created. */
+START_TEST(weights_can_be_held_after_the_run) {
+    const numbers *n = &kinds[_i % 2];
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none", "weights_place",
+                                     _i < 2 ? "device" : "pinned", "out", out));
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    for (int again = 0; again < 2; again++) {
+        void *weights[2], *grads[2] = {NULL, NULL};
+        for (int unit = 0; unit < UNITS; unit++) {
+            must(hy_loop_hold(loop, unit, weights));
+            for (int64_t k = 0; k < elements(2 * unit); k++)
+                ck_assert_float_eq(n->get(weights[0], k), wanted.weights[2 * unit][k]);
+            must_fail(hy_loop_add_gradients(loop, unit, 1, grads), HY_ERR_STATE, "the run is over");
+            must(hy_loop_release(loop, unit));
+        }
+        hy_loop_destroy(loop);
+        if (!again) loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
+    }
+}
+END_TEST
+
+START_TEST(a_plan_without_memory_is_that_of_the_loop) {
+    const char *const *keys = KEYS(COMMON, "predictor", "none", "weights_place", "pinned",
+                                   "max_gpu_mem", "64MiB", "cpu_mem", "1GiB");
+    hy_parameter list[PARAMETERS];
+    char names[PARAMETERS][16], *planned, *made;
+    hy_loop_options options = {.parameters = {.list = list, .count = PARAMETERS},
+                               .unit_of = unit_of};
+    hy_config *config = config_with(keys);
+    hy_trainer *plan;
+    list_parameters(list, names);
+    must_fail(hy_loop_plan(config, NULL, NULL, &plan), HY_ERR_INPUT, "one is NULL");
+    must(hy_loop_plan(config, &options, NULL, &plan));
+    must(hy_trainer_plan_json(plan, &planned));
+    hy_trainer_destroy(plan);
+    hy_loop *loop = new_loop(&kinds[0], keys);
+    must(hy_trainer_plan_json(hy_loop_trainer(loop), &made));
+    ck_assert_ptr_nonnull(strstr(planned, "\"weights_place\": \"pinned\""));
+    ck_assert_str_eq(planned, made);
+    hy_free(planned);
+    hy_free(made);
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(wrong_units_are_refused) {
     static const int32_t lists[][2] = {{1, 1}, {0, 2}, {-1, 0}, {0, -1}};
     hy_parameter list[] = {{.name = "a", .ndim = 1, .shape = {4}},
@@ -385,6 +437,160 @@ START_TEST(wrong_units_are_refused) {
 }
 END_TEST
 
+/* ---- a caller's part of the device ----------------------------------------------------------- */
+
+#define CARD (1 << 20)
+#define ON_A_CARD COMMON, "predictor", "none", "max_gpu_mem", "1MiB", "cpu_mem", "1GiB"
+
+static hy_plan_facts facts_of(hy_loop *loop) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(hy_loop_trainer(loop), &facts);
+    return facts;
+}
+
+/* All of a plan: the sum of the placement table, the budget, the reasons. */
+static void must_be_whole(hy_loop *loop, uint64_t caller) {
+    hy_plan_facts facts = facts_of(loop);
+    hy_summary summary;
+    bool has_reason = false;
+    hy_trainer_summary(hy_loop_trainer(loop), &summary);
+    const hy_phase_summary *full = &summary.phases[HY_FULL];
+    ck_assert_uint_eq(facts.caller_bytes, caller);
+    ck_assert_uint_eq(full->memory[HY_ACTIVATIONS].planned_bytes, caller);
+    ck_assert_uint_eq(full->vram_planned_bytes, facts.vram_bytes);
+    ck_assert_uint_le(facts.vram_bytes, CARD);
+    for (int i = 0; i < facts.reason_count; i++) {
+        has_reason |= strstr(facts.reasons[i], "the caller's passes") != NULL;
+    }
+    ck_assert(has_reason);
+}
+
+START_TEST(plans_that_change_during_a_run_keep_all_bits) {
+    const numbers *n = &kinds[_i];
+    static const int64_t needs[] = {600 << 10, 300 << 10, 700 << 10, -1, 500 << 10};
+    hy_loop *loop = new_loop(n, keys_of(0, "none"));
+    uint64_t before = 0;
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    hy_loop_destroy(loop);
+    caller_bytes = -1;
+    loop = new_loop(n, KEYS(ON_A_CARD));
+    must_be_whole(loop, 0);
+    uint64_t lean = facts_of(loop).vram_bytes;
+    write_weights(loop, n);
+    for (hy_loop_step step; hy_loop_next(loop, &step) == HY_OK && !step.is_over;) {
+        int64_t need = needs[step.step % 5];
+        if (step.batch % 2 == 0 && step.step > 0) {
+            must(hy_loop_plan_again(loop, need));
+            must_be_whole(loop, need < 0 ? 0 : (uint64_t)(need + need / 32));
+            hy_plan_facts facts = facts_of(loop);
+            uint64_t ours = facts.vram_bytes - facts.caller_bytes;
+            ck_assert_uint_ge(ours, lean);
+            if (need < 0) ck_assert_uint_eq(ours, lean);
+            if (need == 300 << 10) ck_assert_uint_gt(ours, before);
+            before = ours;
+        }
+        answer(loop, n, &step, &found);
+    }
+    read_weights(loop, n, &found);
+    must_be_equal(&wanted, &found);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_measured_need_is_compared_with_the_plan) {
+    const numbers *n = &kinds[0];
+    caller_bytes = -1;
+    hy_loop *loop = new_loop(n, KEYS(ON_A_CARD));
+    hy_memory_state memory;
+    hy_loop_step step;
+    write_weights(loop, n);
+    must(hy_loop_plan_again(loop, 320 << 10));
+    must(hy_loop_plan_again(loop, 325 << 10)); /* within the margin: only noted */
+    must_be_whole(loop, 330 << 10);
+    must(hy_loop_next(loop, &step));
+    answer(loop, n, &step, &found);
+    must(hy_trainer_memory(hy_loop_trainer(loop), &memory));
+    ck_assert_uint_eq(memory.classes[HY_ACTIVATIONS].planned, 330 << 10);
+    ck_assert_uint_eq(memory.classes[HY_ACTIVATIONS].live[HY_DEVICE], 325 << 10);
+    ck_assert_uint_le(memory.device.used, memory.device.planned);
+    ck_assert_uint_ge(memory.device.used, memory.device.planned / 20 * 19);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_need_without_a_plan_leaves_the_loop_as_it_was) {
+    const numbers *n = &kinds[_i];
+    hy_loop *loop = new_loop(n, keys_of(0, "none"));
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    hy_loop_destroy(loop);
+    caller_bytes = 400 << 10;
+    loop = new_loop(n, KEYS(ON_A_CARD));
+    uint64_t was = facts_of(loop).vram_bytes;
+    write_weights(loop, n);
+    must_fail(hy_loop_plan_again(loop, CARD), HY_ERR_MEMORY, "no plan fits beside");
+    must_fail(hy_loop_plan_again(loop, CARD), HY_ERR_MEMORY, "but max_gpu_mem is 1.0 MiB");
+    ck_assert_uint_eq(facts_of(loop).vram_bytes, was);
+    run_on(loop, n, &found);
+    must_be_equal(&wanted, &found);
+    must_fail(hy_loop_plan_again(loop, 0), HY_ERR_STATE, "the run is over");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_plan_changes_only_before_the_gradients_of_a_step) {
+    const numbers *n = &kinds[0];
+    void *weights[2], *grads[2] = {NULL, NULL};
+    caller_bytes = -1;
+    hy_loop *loop = new_loop(n, KEYS(ON_A_CARD));
+    hy_loop_step step;
+    write_weights(loop, n);
+    must_fail(hy_loop_plan_again(loop, -2), HY_ERR_INPUT, "-1");
+    must(hy_loop_hold(loop, 0, weights));
+    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "are held");
+    must(hy_loop_release(loop, 0));
+    must(hy_loop_add_gradients(loop, 0, 1, grads));
+    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "gradients of the step");
+    must(hy_loop_answer(loop, 1, 1));
+    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "gradients of the step");
+    must(hy_loop_next(loop, &step));
+    must(hy_loop_answer(loop, 1, 1));
+    must(hy_loop_plan_again(loop, 1));
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+static void stop_after_a_step(hy_loop *loop) {
+    hy_loop_step step;
+    while (hy_loop_next(loop, &step) == HY_OK && step.step == 0) {
+        answer(loop, &kinds[0], &step, &found);
+    }
+    must(hy_loop_stop(loop));
+    hy_loop_destroy(loop);
+}
+
+START_TEST(a_resumed_run_begins_with_the_measured_plan) {
+    const numbers *n = &kinds[0];
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    caller_bytes = -1;
+    hy_loop *loop = new_loop(n, KEYS(ON_A_CARD, "out", out));
+    write_weights(loop, n);
+    must(hy_loop_plan_again(loop, 320 << 10));
+    uint64_t planned = facts_of(loop).vram_bytes;
+    stop_after_a_step(loop);
+    loop = new_loop(n, KEYS(ON_A_CARD, "resume", out));
+    must_be_whole(loop, 330 << 10);
+    ck_assert_uint_eq(facts_of(loop).vram_bytes, planned);
+    hy_loop_destroy(loop);
+    /* A smaller card has no room for it: its passes are measured again. */
+    loop = new_loop(n, KEYS(ON_A_CARD, "max_gpu_mem", "500KiB", "resume", out));
+    must_be_whole(loop, 0);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_units");
     TCase *tests = tcase_create("own_units");
@@ -395,7 +601,14 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_unit_may_be_used_twice_or_not_at_all);
     tcase_add_test(tests, wrong_use_is_refused);
     tcase_add_test(tests, two_large_units_cannot_be_held_together);
+    tcase_add_loop_test(tests, weights_can_be_held_after_the_run, 0, 4);
+    tcase_add_test(tests, a_plan_without_memory_is_that_of_the_loop);
     tcase_add_test(tests, wrong_units_are_refused);
+    tcase_add_loop_test(tests, plans_that_change_during_a_run_keep_all_bits, 0, 2);
+    tcase_add_test(tests, a_measured_need_is_compared_with_the_plan);
+    tcase_add_loop_test(tests, a_need_without_a_plan_leaves_the_loop_as_it_was, 0, 2);
+    tcase_add_test(tests, a_plan_changes_only_before_the_gradients_of_a_step);
+    tcase_add_test(tests, a_resumed_run_begins_with_the_measured_plan);
     suite_add_tcase(suite, tests);
     return suite;
 }

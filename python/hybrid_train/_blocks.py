@@ -31,11 +31,8 @@ class Unit:
     parameters: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # of its parameters
     is_frozen: list[bool] = field(default_factory=list)  # for each of them
+    trained: list[Any] = field(default_factory=list)  # those that are not
     borrowed: list[Any] = field(default_factory=list)  # trained parameters of unit 0 that its modules use
-
-    @property
-    def trained(self) -> list[Any]:
-        return [p for p, is_frozen in zip(self.parameters, self.is_frozen) if not is_frozen]
 
 
 def find_units(module: Any, blocks: Any) -> list[Unit]:
@@ -189,6 +186,7 @@ def _numbered(units: list[Unit], kept: dict[int, tuple[str, Any]]) -> list[Unit]
         unit.number = number
         unit.names = [kept[id(p)][0] for p in unit.parameters]
         unit.is_frozen = [not p.requires_grad for p in unit.parameters]
+        unit.trained = [p for p in unit.parameters if p.requires_grad]
         reached = {id(p): p for m in unit.modules for p in m.parameters() if id(p) in outside}
         unit.borrowed = list(reached.values())
     return out

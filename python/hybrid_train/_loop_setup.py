@@ -14,6 +14,7 @@ from ._observer import Observer, OnMessage
 from ._parameters import Parameters, shapes_to_c
 from .config import Config, ConfigValue, as_config
 from .errors import InputError
+from .ranks import find_rank
 from .trainer import planned
 
 _NEEDED = ("train.steps", "optimizer.lr")
@@ -64,6 +65,12 @@ def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: d
         blocks = any(p.is_meta for p in parameters.parameters())
     if not blocks:
         return None
+    who = find_rank()
+    if who.count > 1:
+        raise InputError(
+            f"blocks train in one process, but {who.launcher} started this one as rank {who.rank} of {who.count}; start "
+            "one process, or leave out blocks, so that each process keeps the whole module on its device"
+        )
     from ._module import Module, device_for
 
     return Module(parameters, blocks, device_for(said, parameters), groups)
@@ -134,8 +141,9 @@ def groups_of(
 
 
 def plan_parameters(
-    parameters: Mapping[str, Any],
+    parameters: Any,
     *,
+    blocks: Any = None,
     dtype: str = "fp32",
     grad_dtype: str | None = None,
     groups: Mapping[str, Mapping[str, Any]] | str | None = None,
@@ -151,6 +159,9 @@ def plan_parameters(
     A value may also be an object with a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16". With `ranks` the
     result is the plan of one of that many ranks. has_cards: each rank has its own card; otherwise they share one or
     compute on the CPU. A step then has one micro-batch per rank, unless grad_accum_steps is set.
+
+    `parameters` may also be a module with `blocks`, as for a Loop. Types are then those of the module. On the meta
+    device, it needs no memory of its own, and `blocks` is True by default.
     """
     groups, keys = groups_of(groups, keys)
     ours = as_config(config, **keys)
@@ -158,11 +169,21 @@ def plan_parameters(
         if not ours.is_chosen(key):
             ours.set(key, value)
     ours.use_custom()
-    own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
-    own.sums_gradients = sum_gradients
     observer = Observer(on_message=on_message)
     seen = ctypes.byref(observer.struct)
-    out = planned(lib.hy_trainer_plan_custom_ranks, ours._handle, ctypes.byref(own), ranks, has_cards, seen)
-    del keep
+    module = module_of(parameters, blocks, groups, ours, {})
+    if module:
+        if ranks != 1:
+            raise InputError(
+                f"blocks train in one process, but the plan is for {ranks} ranks; leave out ranks or blocks"
+            )
+        options = _abi.hy_loop_options(unit_of=module.unit_of)
+        module.parameters.to_c(options.parameters)
+        out = planned(lib.hy_loop_plan, ours._handle, ctypes.byref(options), seen)
+    else:
+        own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
+        own.sums_gradients = sum_gradients
+        out = planned(lib.hy_trainer_plan_custom_ranks, ours._handle, ctypes.byref(own), ranks, has_cards, seen)
+        del keep
     observer.raise_again()
     return out

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
 
+from . import _abi
 from ._blocks import find_units
+from ._card import TorchsPart
 from ._causal_lm import CausalLM, find_models
 from ._library import lib
 from ._parameters import UnitParameters, collect_units
 from ._peft import is_adapted, make_adapters
 from ._units import LibraryStore, Units
 from ._weights import Weights
+from .config import Config
 from .errors import DeviceError
 
 
@@ -56,13 +61,20 @@ class Module:
         self._models: list[CausalLM] = []
         self._is_resumed = False
 
-    def attach(self, handle: ctypes.c_void_p) -> None:
+    def plan_with(self, options: _abi.hy_loop_options, config: Config, say: Callable[[str, str], object]) -> None:
+        """Before the loop is created: its plan leaves room for torch."""
+        options.unit_of = self.unit_of
+        self.part = TorchsPart(self.units, config, say)
+        self.part.to_c(options)
+
+    def attach(self, handle: ctypes.c_void_p, step: int) -> None:
         """After the first question: the store gets the weights, and the module uses them there."""
         self._is_resumed = bool(lib.hy_loop_is_resumed(handle))
         store = LibraryStore(handle, [len(unit.parameters) for unit in self.units.list])
         self.weights.attach(store, self._is_resumed)
         self.units.attach(store)
         self._models = [CausalLM(one, self.units) for one in find_models(self._module)]
+        self.part.attach(handle, step)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         self.weights.load(folder, self._is_resumed)
@@ -85,9 +97,14 @@ class Module:
         self.weights.must_be_complete()
         self.units.begin()
 
-    def passing(self, wants_gradients: bool) -> Any:
+    @contextlib.contextmanager
+    def passing(self, wants_gradients: bool) -> Iterator[None]:
         self.weights.must_be_complete()
-        return self.units.passing(wants_gradients)
+        try:
+            with self.units.passing(wants_gradients):
+                yield
+        except torch.cuda.OutOfMemoryError as error:
+            raise self.part.out_of_memory(error) from error
 
     def detach(self) -> Callable[[], None]:
         """Before the loop is destroyed: the module has its own functions again.

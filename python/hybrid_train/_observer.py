@@ -45,7 +45,7 @@ class Observer:
     ) -> None:
         self.raised: BaseException | None = None
         self.stop: Callable[[], object] = _nothing
-        said = on_message or _to_log
+        self.say = said = on_message or _to_log
         calls: dict[str, Callable[..., object]] = {
             "on_message": lambda _, level, text: said(_names.MESSAGE_LEVEL[level], text.decode("utf-8", "replace"))
         }

@@ -203,6 +203,9 @@ class Parameters:
     def scale_gradients(self, factor: float) -> None:
         raise NotImplementedError
 
+    def have_changed(self) -> None:
+        """After the library has written weights."""
+
     def _must_fit(self, i: int, g: View) -> None:
         """Compares a gradient with its parameter."""
         name, v = self.names[i], self.views[i]
@@ -227,6 +230,18 @@ _shape_of = operator.attrgetter("shape")
 # weights. Complete checks take longer; they may take at most 1/_SHARE of the time.
 _SHARE = 1000
 _PART = 16
+
+
+def count_change(tensors: list[Any]) -> None:
+    """Counts a change of the tensors, as torch does for its own. Older versions take one at a time, or do not count."""
+    torch: Any = loaded("torch")
+    count: Any = getattr(torch.autograd.graph, "increment_version", None)
+    try:
+        if count:
+            count(tensors)
+    except TypeError:
+        for t in tensors:
+            count(t)
 
 
 class TorchParameters(Parameters):
@@ -272,6 +287,10 @@ class TorchParameters(Parameters):
             self._explain_weights()
             self._explain_gradients(grads)
         self._held = grads
+
+    def have_changed(self) -> None:
+        """A graph that was kept from before then raises an exception instead of giving wrong gradients."""
+        count_change(self.values)
 
     def _are_whole(self, grads: list[Any]) -> bool:
         return all(map(self._is_contiguous, grads)) and list(map(self._numel, grads)) == self._sizes
@@ -347,6 +366,9 @@ class UnitParameters(TorchParameters):
 
     def gather(self, is_fresh: bool) -> None:
         pass
+
+    def have_changed(self) -> None:
+        pass  # see Units.begin
 
 
 # ---- arrays, with gradients beside them ---------------------------------------------------------------------------

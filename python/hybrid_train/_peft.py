@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from ._units import swap
 from .errors import InputError
 
 _PREFIX = "base_model.model."
@@ -46,6 +48,10 @@ def make_adapters(module: Any) -> None:
                     "use True or 'gaussian', or load the base model before get_peft_model"
                 )
             for p in missing:
-                own = torch.nn.Parameter(torch.empty_like(p, device="cpu"), p.requires_grad)
-                torch.utils.swap_tensors(p, own)
+                swap(p, torch.nn.Parameter(torch.full_like(p, math.nan, device="cpu"), p.requires_grad))
             layer.reset_lora_parameters(adapter, initial)
+            if any(p.isnan().any() for p in _parts_of(layer, adapter)):
+                raise InputError(
+                    f"adapter {adapter} has parameters that begin with the weights of the base model (DoRA), which is on "
+                    "the meta device; load the base model before get_peft_model"
+                )

@@ -19,8 +19,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._blocks import Unit
+from ._inputs import Inputs
 from ._kept import KeptGraphs, SavedBytes
 from ._library import check, lib
+from ._parameters import count_change
 from .errors import InputError, StateError
 
 # A block that is run again must give the same result: so many values are compared, up to this part of their norm.
@@ -117,6 +119,70 @@ def _tensors_in(value: Any) -> list[Any]:
     return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
 
+_PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+
+
+def _flat(value: Any, leaves: list[Any]) -> Any:
+    """Appends the leaves of a tree, and returns its structure. The usual containers need no pytree, which is slow."""
+    kind = type(value)
+    if kind is torch.Tensor or kind in _PLAIN:
+        leaves.append(value)
+        return None
+    if kind is tuple or kind is list:
+        return kind, [_flat(x, leaves) for x in value]
+    if kind is dict:
+        return kind, {key: _flat(x, leaves) for key, x in value.items()}
+    found, spec = pytree.tree_flatten(value, is_leaf=_is_cache)
+    leaves += found
+    return spec, len(found)
+
+
+def _built(structure: Any, leaves: Iterator[Any]) -> Any:
+    """The tree of this structure with other leaves."""
+    if structure is None:
+        return next(leaves)
+    kind, parts = structure
+    if kind is tuple or kind is list:
+        return kind([_built(x, leaves) for x in parts])
+    if kind is dict:
+        return {key: _built(x, leaves) for key, x in parts.items()}
+    return pytree.tree_unflatten([next(leaves) for _ in range(parts)], kind)
+
+
+class _Random:
+    """The random generators, and whether a block has used them since then.
+
+    A card's generator is its seed and a number; reading its whole state would wait for the card.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cpu = torch.default_generator.get_state()
+        self._card: Any = None
+        if device.type == "cuda":
+            self._card = torch.cuda.default_generators[torch.cuda._utils._get_device_index(device, optional=True)]
+            self._number = self._card.initial_seed(), self._card.get_offset()
+
+    def is_used(self) -> bool:
+        is_other = not torch.equal(self._cpu, torch.default_generator.get_state())
+        return is_other or (
+            self._card is not None and self._number != (self._card.initial_seed(), self._card.get_offset())
+        )
+
+    def restore(self) -> None:
+        torch.default_generator.set_state(self._cpu)
+        if self._card is not None:
+            self._card.manual_seed(self._number[0])
+            self._card.set_offset(self._number[1])
+
+
+def _allocated(device: torch.device) -> int:
+    """Bytes that torch has in use on a card; their peak begins anew."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
 def _has_gradients(unit: Unit, arguments: Any) -> bool:
     """Whether a call has a backward pass: not one of a frozen block below everything that is trained."""
     if unit.trained or unit.borrowed:
@@ -140,10 +206,12 @@ class _Call:
         self._units, self._unit, self._function = units, unit, function
         self._graph_is_known = units.is_checked(unit)
         self._pass = units.pass_number
-        leaves, self._spec = pytree.tree_flatten(arguments, is_leaf=_is_cache)
-        self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        leaves: list[Any] = []
+        self._spec = _flat(arguments, leaves)
         self._slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.tensors = [leaves[i] for i in self._slots]
         self._leaves = [None if isinstance(x, torch.Tensor) or _is_cache(x) else x for x in leaves]
+        self._kept: int | None = None  # its number in `units.inputs`
         hidden = next((x for x in self._leaves if any(t.requires_grad for t in _tensors_in(x))), None)
         if hidden is not None:
             raise InputError(
@@ -158,9 +226,7 @@ class _Call:
 
     def _save_state(self) -> None:
         """Random generators, autocast and buffers, as torch.utils.checkpoint does for the first two."""
-        device = self._units.device
-        self._random = torch.get_rng_state()
-        self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self._random: _Random | None = _Random(self._units.device)
         self._autocast = self._units.autocast_type()
         self._buffers = [
             (m, name, b, _version_of(b, name, m), _clone_of(b)) for m, name, b in self._units.buffers_of(self._unit)
@@ -170,14 +236,21 @@ class _Call:
         leaves = list(self._leaves)
         for i, tensor in zip(self._slots, tensors):
             leaves[i] = tensor
-        return pytree.tree_unflatten(leaves, self._spec)
+        return _built(self._spec, iter(leaves))
 
     def _run(self, tensors: Any) -> tuple[list[Any], Any]:
         args, kwargs = self._arguments(tensors)
         with self._units.autocast(self._autocast):
             out = self._function(*args, **kwargs)
-        leaves, spec = pytree.tree_flatten(out, is_leaf=_is_cache)
-        return leaves, spec
+        leaves: list[Any] = []
+        return leaves, _flat(out, leaves)
+
+    def keep(self, tensors: Any) -> Any:
+        """Begins to copy inputs to host memory, if that is chosen; returns those that stay."""
+        if self._units.inputs is None:
+            return tensors
+        self._kept = self._units.inputs.keep(self.tensors)
+        return self._units.inputs.stay(self._kept, tensors)
 
     def forward(self, tensors: Any) -> list[torch.Tensor]:
         """Returns the tensors of the result; all leaves and their structure are in `result`."""
@@ -199,38 +272,46 @@ class _Call:
                 "tuples, lists and dicts of them, so that gradients can reach them"
             )
         self._buffers = [one for one in self._buffers if _is_changed(*one[:4])]
+        if self._random is not None and not self._random.is_used():
+            self._random = None
         self.result = leaves, spec
         out = [x for x in leaves if isinstance(x, torch.Tensor)]
         self._shapes = [x.shape for x in out]
         if not self._graph_is_known:
             self._expected = [_fingerprint(x) for x in out]
+            self._result_bytes = sum(x.nbytes for x in out)
         return out
 
     @contextlib.contextmanager
     def _as_it_was(self) -> Iterator[None]:
         """The states as they were before the forward pass; at the end they are again what they are now."""
-        device = self._units.device
         now = [(m, name, m._buffers[name], _clone_of(m._buffers[name])) for m, name, *_ in self._buffers]
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.set_rng_state(self._random)
-            if self._device_random is not None:
-                torch.cuda.set_rng_state(self._device_random, device)
-            _set_buffers([(m, name, b, was) for m, name, b, _, was in self._buffers])
-            try:
-                yield
-            finally:
-                _set_buffers(now)
+        random = _Random(self._units.device) if self._random is not None else None
+        if self._random is not None:
+            self._random.restore()
+        _set_buffers([(m, name, b, was) for m, name, b, _, was in self._buffers])
+        try:
+            yield
+        finally:
+            _set_buffers(now)
+            if random is not None:
+                random.restore()
 
     def backward(self, tensors: Any, needs: Any, grads: Any) -> list[Any]:
         """Runs the block again, adds the gradients of its parameters and returns those of its input."""
         unit = self._unit
         self._units.must_be_in_backward(unit, self._pass)
+        if self._kept is not None and self._units.inputs is not None:
+            tensors = self._units.inputs.bring(self._kept, tensors)
         inputs = [t.detach().requires_grad_(is_needed) for t, is_needed in zip(tensors, needs)]
         wanted = [x for x in inputs if x.requires_grad]
         own = len(wanted), len(wanted) + len(unit.trained)
         with self._units.held(unit, self._units.before(self._position)):
+            allocated = 0 if self._graph_is_known else _allocated(self._units.device)
             with self._as_it_was():
                 found = self._differentiate(inputs, [*wanted, *unit.trained, *unit.borrowed], grads)
+            if not self._graph_is_known:
+                self._units.note_sizes(unit, sum(x.nbytes for x in inputs), self._result_bytes, allocated)
             if unit.trained:
                 self._units.add(unit, found[own[0] : own[1]])
         for p, g in zip(unit.borrowed, found[own[1] :]):
@@ -328,8 +409,9 @@ class _Run(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, _: torch.Tensor, *tensors: torch.Tensor) -> Any:
         ctx.call = call
         ctx.set_materialize_grads(False)
+        stay = call.keep(tensors)
         out = call.forward(tensors)
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*stay)
         ctx.mark_non_differentiable(*(x for x in out if not (x.is_floating_point() or x.is_complex())))
         return tuple(out)
 
@@ -349,7 +431,7 @@ class Units:
         self.list = units
         self.device = torch.device(device)
         self.shapes = [[p.shape for p in unit.parameters] for unit in units]
-        self.offloads = False  # inputs of blocks are kept in host memory
+        self.inputs: Inputs | None = None  # keeps inputs of blocks in host memory; None: they stay on the device
         self.tokens = 1  # targets of the micro-batch whose backward pass runs
         self._always = units[0] if not units[0].modules else None  # parameters outside of blocks
         self._store: Store | None = None
@@ -361,7 +443,9 @@ class Units:
         self._hooks: list[Any] = []
         self._depth = [0] * len(units)
         self._tensors: list[dict[tuple[int, ...], list[Any]]] = [{} for _ in units]
+        self._owners: dict[int, list[Any]] = {}  # all modules of a unit
         self._was_checked: set[int] = set()
+        self.sizes: dict[int, tuple[int, int, int]] = {}  # bytes of input, result and computing, of measured units
         self._order: list[int] = []  # units of this pass
         self._last: list[int] = []  # and of the pass before
         dtypes = {p.dtype for unit in units for p in unit.parameters}
@@ -404,6 +488,16 @@ class Units:
         self._kept.choose([])
         self._wrapped, self._hooks, self._store = [], [], None
 
+    def keep_inputs(self, in_host_memory: bool) -> None:
+        """Between passes: where the inputs of blocks are until the backward pass."""
+        if in_host_memory != (self.inputs is not None):
+            self.inputs = Inputs(self.device) if in_host_memory else None
+
+    def forget_addresses(self) -> None:
+        """The library has moved the weights."""
+        for known in self._tensors:
+            known.clear()
+
     def unit_of(self, module: Any) -> Unit | None:
         return next((unit for unit in self.list if any(m is module for m in unit.modules)), None)
 
@@ -426,11 +520,10 @@ class Units:
             if unit in self._kept:
                 return self._kept.run(unit, function, args, kwargs)
             call = _Call(self, unit, function, (args, kwargs))
-            with torch.autograd.graph.save_on_cpu(self.device.type == "cuda") if self.offloads else _AS_IT_IS:
-                tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
+            tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
             leaves, spec = call.result
             call.tensors, call.result = [], None  # autograd keeps the call, so the call must not keep its tensors
-            return pytree.tree_unflatten([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+            return _built(spec, iter([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves]))
 
         return run
 
@@ -500,6 +593,7 @@ class Units:
             self._keep_graphs()
         if self._always:
             self._take(self._always)
+            count_change(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
 
@@ -521,6 +615,8 @@ class Units:
         if self._always:
             for p in self._always.trained:
                 p.grad = None
+        if self.inputs is not None:
+            self.inputs.clear()
         self._is_begun = False
 
     @property
@@ -611,7 +707,8 @@ class Units:
             g = None if is_frozen else next(given)
             if g is not None and g.is_sparse:
                 raise InputError(f"the gradient of parameter {name} is sparse; create its Embedding with sparse=False")
-            kept.append(None if g is None else g.to(p.dtype).contiguous())
+            is_ready = g is None or (g.dtype is p.dtype and g.is_contiguous())
+            kept.append(g if is_ready else g.to(p.dtype).contiguous())
         assert self._store is not None
         self._has_added = True
         self._store.add_gradients(unit.number, self.tokens, [None if g is None else g.data_ptr() for g in kept])
@@ -638,11 +735,25 @@ class Units:
 
     def buffers_of(self, unit: Unit) -> list[tuple[Any, str, Any]]:
         """(owner, name, buffer) of the unit's modules."""
-        owners = dict.fromkeys(m for one in unit.modules for m in one.modules())
-        return [(m, name, b) for m in owners for name, b in m._buffers.items()]
+        owners = self._owners.get(unit.number)
+        if owners is None:
+            owners = list(dict.fromkeys(m for one in unit.modules for m in one.modules()))
+            self._owners[unit.number] = owners
+        return [(m, name, b) for m in owners if m._buffers for name, b in m._buffers.items()]
+
+    @property
+    def kept_graph_bytes(self) -> int:
+        """Of the units that keep their graph."""
+        return sum(self.graph_bytes[unit.number] for unit in self.list if unit in self._kept)
 
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked
+
+    def note_sizes(self, unit: Unit, inputs: int, results: int, allocated: int) -> None:
+        """After a unit was computed for the first time: on a card the peak of memory, else what its graph keeps."""
+        is_card = self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) - allocated if is_card else self.graph_bytes[unit.number]
+        self.sizes[unit.number] = inputs, results, peak
 
     def checked(self, unit: Unit, graph_bytes: int) -> None:
         self._was_checked.add(unit.number)

@@ -235,7 +235,8 @@ class Weights:
         for name, tensor in ((name, t) for name, tensors in named.items() for t in tensors):
             is_own = is_adapted(self._module) and not self._lacks(tensor)  # of an adapter, which has its values
             if id(tensor) not in there and not is_own:
-                raise InputError(f"{folder} has no tensor {name}, which the module needs")
+                hint = "; adapters of this kind need a base model in memory" if is_adapted(self._module) else ""
+                raise InputError(f"{folder} has no tensor {name}, which the module needs{hint}")
 
     def _set_other(self, target: Any, value: torch.Tensor) -> None:
         value = value.to(self._units.device, target.dtype, copy=True)

@@ -5,30 +5,35 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _abi, _library, _names
+from ._data import Batches
 from ._in_turn import InTurn, must_be_current, stream_of
 from ._library import lib, sized
 from ._loop_setup import LoadState, SaveState, State, configured, groups_of, module_of, plan_parameters
+from ._module_state import ModuleState
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
+from ._plan import Plan, bytes_text
 from ._turn import Turn
 from ._views import is_torch, loaded
 from .config import Config, ConfigValue, as_config
 from .errors import InputError, StateError, error_of
 from .ranks import ranks_of
 from .results import LoopStep, MemoryState, RanksInfo, Saving, StepInfo, Summary
-from .trainer import memory_of, plan_of, savings_of, summary_of
+from .trainer import facts_of, memory_of, plan_of, savings_of, summary_of
+
+if TYPE_CHECKING:
+    from ._card import Activations
 
 __all__ = ["Loop", "Step", "plan_parameters"]
 
-LossFunction = Callable[[int], Any]
+LossFunction = Callable[[Any], Any]  # of a micro-batch's number, or of the micro-batch itself (data=)
 
 _INFO_SIZE = ctypes.sizeof(_abi.hy_step_info)
 _AS_IT_IS = contextlib.nullcontext()
@@ -115,11 +120,13 @@ class Loop:
     can_rewind: the loop may ask for earlier micro-batches again, to test whether prediction pays.
     groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}, or a text as for the key `groups`.
     sum_gradients: the library sums the gradients of a step's micro-batches and asks for one at a time.
-    save_state, load_state: functions that store your own bytes in every checkpoint (data position, random states).
+    save_state, load_state: functions that store your own bytes in every checkpoint. If `parameters` is a module, its
+        buffers and the state of torch's random generators are stored without them.
     in_turn: modules of the model in the order of its forward pass; no other module may read their parameters. If
         optimizer state is in pinned memory or on disk, `step` and `run` then apply an update during the next
         forward pass. The results have the same bits.
-    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card. True finds
+    blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card; frozen
+        weights are quantised if you set the key `frozen_dtype`. True finds
         its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
         is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
         trained weights.
@@ -165,6 +172,8 @@ class Loop:
         self._parameters = self._module.parameters if self._module else collect(parameters, gradients, groups)
         self._has_autograd = isinstance(self._parameters, TorchParameters)
         self._autocast = autocast
+        self._can_rewind = can_rewind
+        self._data: Batches | None = None
         self._evaluate = evaluate if callable(evaluate) else None
         self.config = configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
         if sum_gradients is None:
@@ -172,6 +181,9 @@ class Loop:
         sum_gradients = sum_gradients or self._module is not None
         self._in_turn = self._turns_of(in_turn)
         self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
+        if hasattr(parameters, "named_modules"):
+            of_module = ModuleState(parameters, save_state, load_state)
+            save_state, load_state = of_module.save, of_module.load
         self._state = State(save_state, load_state, self._observer)
         options = _abi.hy_loop_options(
             can_evaluate=bool(evaluate), can_rewind=can_rewind, uses_in_turn=self._in_turn is not None
@@ -180,7 +192,7 @@ class Loop:
         self._parameters.to_c(own)
         own.sums_gradients = sum_gradients
         if self._module:
-            options.unit_of = self._module.unit_of
+            self._module.plan_with(options, self.config, self._observer.say)
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
@@ -206,13 +218,9 @@ class Loop:
     def _attach(self, module: Any) -> None:
         try:
             self._ask()  # the weights exist with the first question
-            module.attach(self._handle)
+            module.attach(self._handle, self._c_step.step)
             if self._stream_of is not None:
                 module.units.check_stream = functools.partial(must_be_current, self._stream, self._stream_of)
-            module.units.offloads = self.config.get("activations_place") == "pinned"
-            recompute = self.config.get("recompute")
-            is_free = recompute == "none" or (recompute == "auto" and module.units.device.type == "cpu")
-            module.units.graph_room = math.inf if is_free else -1
         except BaseException:
             self.close()
             raise
@@ -271,12 +279,18 @@ class Loop:
         # This comes last, because on a card it waits for the backward pass.
         number = loss.item() if is_fresh else _number(loss)
         self._is_asked = self._is_shown = False
+        was = self._c_step.todo, self._c_step.step
         status = lib.hy_loop_exchange_sized(
             self._handle, packed, number, tokens, self._question, self._question_size, info, _INFO_SIZE
         )
         self._is_asked = status == _abi.HY_OK
         if self._module and self._is_asked:
             self._module.units.answered()
+            if self._c_step.todo == _abi.HY_DO_GRADIENTS:
+                self._module.part.look(self._c_step.step)
+        # Only the next micro-batch of the same step has the same weights.
+        if was != (_abi.HY_DO_GRADIENTS, self._c_step.step) or self._c_step.todo != _abi.HY_DO_GRADIENTS:
+            parameters.have_changed()
         self._finish(status)
 
     @property
@@ -355,15 +369,35 @@ class Loop:
 
     # ---- with a loss function ------------------------------------------------------------------------------------
 
-    def step(self, loss_function: LossFunction) -> StepInfo:
+    def _numbered(self, loss_function: LossFunction, data: Any) -> LossFunction:
+        """The loss function of a micro-batch's number."""
+        if data is None:
+            return loss_function
+        if self._data is None or self._data.source is not data:
+            keep = int(self.config.get("grad_accum_steps"))
+            who, is_ours = ranks_of(self._run()), None
+            if who is not None:
+                share = keep // who.count
+                is_ours = functools.partial(_is_of_rank, who.rank, who.count, share)
+            device = self._parameters.device if self._has_autograd else "cpu"
+            self._data = Batches(data, int(self.config.get("seed")), self._can_rewind, keep, device, is_ours)
+        get, step = self._data.get, self._c_step
+        return lambda number: loss_function(get(number, step.todo == _abi.HY_DO_GRADIENTS))
+
+    def step(self, loss_function: LossFunction, data: Any = None) -> StepInfo:
         """Makes one optimizer step and answers all questions up to the next one.
 
         loss_function(batch) returns the loss of micro-batch number `batch`: a scalar tensor, or (loss, tokens) if
         micro-batches have different weights. Backward, scaling and summing happen here. With arrays, the function
         returns a number and also writes the gradients of that loss.
+
+        data: a DataLoader, a list or dataset of micro-batches, or an iterable of them. The function then gets the
+        micro-batch itself, with its tensors on the device of the parameters. The order of a DataLoader and its random
+        numbers follow from the key `seed`.
         """
         with self._turn:
             self._open()
+            loss_function = self._numbered(loss_function, data)
             if self._ask() == _abi.HY_DO_NOTHING:
                 raise StateError("the run is over, so there are no more steps")
             info = self._advance(loss_function)
@@ -371,10 +405,11 @@ class Loop:
             raise StateError("the run ended before its first step")
         return info
 
-    def run(self, loss_function: LossFunction) -> Summary:
-        """Runs all remaining steps."""
+    def run(self, loss_function: LossFunction, data: Any = None) -> Summary:
+        """Runs all remaining steps. The arguments are those of `step`."""
         with self._turn:
             self._open()
+            loss_function = self._numbered(loss_function, data)
             while self._ask() != _abi.HY_DO_NOTHING:
                 self._advance(loss_function, wants_info=False)
             return summary_of(self._run())
@@ -518,7 +553,7 @@ class Loop:
             try:
                 give_back = self._module.detach() if self._module else _nothing
             finally:
-                self._handle = None
+                self._handle = self._data = None
                 self._finalizer()
             give_back()
 
@@ -576,7 +611,8 @@ class Loop:
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
 
-        The names must be those of the module. If the run was resumed, its own weights stay.
+        The names must be those of the module; with PEFT, those of its base model. If the run was resumed, its own trained
+        weights stay.
         """
         with self._turn, self._without_passes():
             self._kept().load(folder)
@@ -590,7 +626,7 @@ class Loop:
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the weights of a module with blocks as safetensors, and its configuration if it has one.
 
-        If the weights came from a folder, the names are the same.
+        If the weights came from a folder, the names are the same. PEFT writes its adapter.
         """
         with self._turn, self._without_passes():
             self._kept().save_pretrained(folder)
@@ -625,10 +661,20 @@ class Loop:
         with self._turn:
             return savings_of(self._run())
 
-    def plan(self) -> dict[str, Any]:
-        """The plan: places, types and reasons."""
+    def plan(self) -> Plan:
+        """The plan: places, types and reasons. `print(loop.plan())` shows it as a table."""
         with self._turn:
-            return plan_of(self._run())
+            out = plan_of(self._run())
+        if self._module and self._module.units.inputs is not None:
+            out["choices"]["activations_place"] = "pinned"
+        return out
+
+    def estimate_activations(self) -> Activations:
+        """Bytes that the blocks of the module need, as measured in the first step: of each kind of block, and in total."""
+        from ._card import activations_of
+
+        with self._turn:
+            return activations_of(self._kept().units)
 
     def ranks(self) -> RanksInfo | None:
         """The rank of this loop among several; None: there is only one."""
@@ -637,7 +683,11 @@ class Loop:
 
     def __repr__(self) -> str:
         count, of = len(self._parameters.names), self.config.get("steps")
-        state = "closed" if self._handle is None else f"step {self._c_step.step} of {of}"
+        state = "closed"
+        if self._handle is not None:
+            state = f"{_names.PHASE[self._c_step.phase]}, step {self._c_step.step} of {of}"
+            with contextlib.suppress(StateError), self._turn:  # in a callback there is no figure
+                state += f", {bytes_text(facts_of(self._run()).vram_bytes)} planned on the device"
         return f"hybrid_train.Loop({self.config.get('optimizer')}, {count} parameters, {state})"
 
     def __reduce__(self) -> Any:
@@ -646,6 +696,10 @@ class Loop:
 
 def _nothing() -> None:
     pass
+
+
+def _is_of_rank(rank: int, count: int, share: int, number: int) -> bool:
+    return number // share % count == rank
 
 
 def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | None, made_in: int) -> None:

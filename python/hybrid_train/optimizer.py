@@ -43,6 +43,7 @@ class _Skipping(TorchParameters):
         super().__init__(given)
         self.missing: list[bool] = []
         self._now: list[Any] = []
+        self.versions: list[int] = []  # torch's counts of changes by us
 
     def look(self) -> None:
         """Reads the gradients of a step."""
@@ -55,6 +56,12 @@ class _Skipping(TorchParameters):
 
     def _gradients(self) -> list[Any]:
         return self._now
+
+    def have_changed(self) -> None:
+        before = self.values[0]._version
+        super().have_changed()
+        by = self.values[0]._version - before
+        self.versions = [version + by for version in self.versions]
 
     def let_go(self) -> None:
         """After a step: the gradients may be freed."""
@@ -201,7 +208,7 @@ class Optimizer(torch.optim.Optimizer):
             loop.close()
             raise
         self._loop, self._pending = loop, {}
-        self._versions = [p._version for p in self._given.values]
+        self._given.versions = [p._version for p in self._given.values]
         return loop
 
     def _restart(self) -> None:
@@ -232,8 +239,8 @@ class Optimizer(torch.optim.Optimizer):
         if self._given.dtype == "fp32":
             return
         for i, p in enumerate(self._given.values):
-            if p._version != self._versions[i]:
-                self._versions[i] = p._version
+            if p._version != self._given.versions[i]:
+                self._given.versions[i] = p._version
                 for index, array in self._arrays(loop, i):
                     if array.name == b"master":
                         self._put(loop, i, index, array, p.detach())

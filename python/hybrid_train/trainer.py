@@ -15,6 +15,7 @@ from typing import Any, Callable
 from . import _abi, _library
 from ._library import check, encoded, lib, sized, take_bytes, take_text
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
+from ._plan import Plan
 from ._turn import Turn
 from .config import Config, ConfigValue, as_config
 from .errors import StateError, error_of
@@ -48,15 +49,14 @@ def facts_of(trainer: Any) -> PlanFacts:
     return PlanFacts._of(c)
 
 
-def plan_of(trainer: Any) -> dict[str, Any]:
+def plan_of(trainer: Any) -> Plan:
     """The plan as JSON."""
     text = ctypes.c_void_p()
     check(lib.hy_trainer_plan_json(trainer, ctypes.byref(text)))
-    out: dict[str, Any] = json.loads(take_text(text))
-    return out
+    return Plan(json.loads(take_text(text)))
 
 
-def planned(create: Any, *arguments: Any) -> dict[str, Any]:
+def planned(create: Any, *arguments: Any) -> Plan:
     """The plan from a call of hy_trainer_plan or _plan_custom."""
     handle = ctypes.c_void_p()
     check(create(*arguments, ctypes.byref(handle)))

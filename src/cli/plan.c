@@ -88,7 +88,8 @@ static void show_ranks(FILE *out, const hy_plan_facts *facts) {
 
 static void show_allocations(FILE *out, const hy_plan_facts *facts) {
     fprintf(out, "\nallocated before the first step: %s on the device, %s of pinned host memory",
-            hy_cli_bytes(facts->vram_bytes).text, hy_cli_bytes(facts->host_pinned_bytes).text);
+            hy_cli_bytes(facts->vram_bytes - facts->caller_bytes).text,
+            hy_cli_bytes(facts->host_pinned_bytes).text);
     if (facts->disk_bytes > 0) fprintf(out, ", %s on disk", hy_cli_bytes(facts->disk_bytes).text);
     fputc('\n', out);
     if (facts->host_fork_bytes > 0)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/sized.h"
+#include "trainer/resize.h"
 
 /* ---- all loops ------------------------------------------------------------------------------- */
 
@@ -71,14 +72,38 @@ static hy_status save_here(hy_loop *loop) {
     return hy_trainer_save(loop->trainer);
 }
 
+static hy_status plan_here(hy_loop *loop) {
+    hy_engine *e = loop->trainer->engine;
+    HY_FAIL_IF(
+        loop->trainer->schedule->is_in_fork || loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
+        "cannot plan again in %s: call hy_loop_plan_again while gradients are requested, and "
+        "not in a paired test",
+        hy_phase_name(loop->request->phase));
+    for (int32_t i = 0; i < e->model->params.units; i++) {
+        HY_FAIL_IF(e->custom->has_grads[i], HY_ERR_STATE,
+                   "cannot plan again after gradients of the step were added; call "
+                   "hy_loop_plan_again before its first micro-batch");
+    }
+    hy_status status = hy_trainer_replan_caller(loop->trainer, loop->caller_bytes);
+    if (status == HY_ERR_INPUT) { /* the old plan is still in use */
+        hy_error why;
+        hy_error_save(&why, status);
+        return hy_fail(HY_ERR_MEMORY, "%s", why.text);
+    }
+    loop->units.is_broken |= status != HY_OK;
+    HY_TRY(status);
+    return hy_custom_begin_step(e, e->update.dtype); /* a moved copy in 16 bits is made again */
+}
+
 static hy_status answer(void *user, const hy_loop_step *request, hy_program_answer *out) {
     hy_loop *loop = user;
     loop->request = request;
     for (;;) {
         hand_over(loop, false);
         await(loop, true);
-        if (loop->order != ORDER_SAVE) break;
-        hy_error_save(&loop->ordered, save_here(loop));
+        if (loop->order != ORDER_SAVE && loop->order != ORDER_PLAN) break;
+        hy_error_save(&loop->ordered,
+                      loop->order == ORDER_SAVE ? save_here(loop) : plan_here(loop));
     }
     loop->request = NULL;
     loop->custom.provider.is_abandoned = loop->order == ORDER_ABANDON;
@@ -138,6 +163,9 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     if (out) *out = NULL;
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
                "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
+    HY_FAIL_IF(options->caller_bytes < (options->unit_of ? -1 : 0), HY_ERR_INPUT,
+               "caller_bytes is %lld; expected 0 or more, or with units (unit_of) -1: not known",
+               (long long)options->caller_bytes);
     hy_loop *loop = calloc(1, sizeof *loop);
     hy_step_info *last = calloc(1, sizeof *last);
     hy_status status = loop && last ? hy_custom_provider_init(&loop->custom, &options->parameters,
@@ -153,6 +181,8 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     loop->custom.user = loop;
     loop->custom.answer = answer;
     loop->custom.side.uses_in_turn = options->uses_in_turn || options->unit_of;
+    loop->custom.side.types.caller_bytes = options->caller_bytes;
+    loop->custom.side.types.caller_held = options->caller_held;
     facts->can_evaluate = options->can_evaluate;
     facts->can_rewind = options->can_rewind;
     facts->writes_if_asked = true;
@@ -171,7 +201,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
         give_back(loop);
         return status;
     }
-    if (loop->custom.unit_of && !loop->is_over) { /* the run has checked the list */
+    if (loop->custom.unit_of) { /* the run has checked the list */
         int32_t units = loop->trainer->engine->model->params.units;
         loop->units.holds = calloc((size_t)units, sizeof *loop->units.holds);
         status = loop->units.holds ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for a loop");
@@ -319,18 +349,32 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
     return hy_loop_leave(loop, use(loop, parameter));
 }
 
+/* An order between two answers, while nothing is held. */
+static hy_status give_between(hy_loop *loop, order what, const char *name) {
+    HY_FAIL_IF(loop->is_over, HY_ERR_STATE, "cannot %s: the run is over", name);
+    HY_FAIL_IF(loop->units.held > 0, HY_ERR_STATE,
+               "cannot %s while %d unit(s) are held; release them before", name,
+               (int)loop->units.held);
+    give_order(loop, what);
+    return hy_error_restore(&loop->ordered);
+}
+
 hy_status hy_loop_save(hy_loop *loop) {
     HY_TRY(hy_loop_enter(loop, "hy_loop_save", false));
-    if (loop->is_over)
-        return hy_loop_leave(loop,
-                             hy_fail(HY_ERR_STATE, "the run is over; nothing more can be saved"));
-    if (loop->units.held > 0)
+    return hy_loop_leave(loop, give_between(loop, ORDER_SAVE, "save"));
+}
+
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes) {
+    HY_FAIL_IF(caller_bytes < -1, HY_ERR_INPUT,
+               "hy_loop_plan_again was given %lld bytes; expected 0 or more, or -1: not known",
+               (long long)caller_bytes);
+    HY_TRY(hy_loop_enter(loop, "hy_loop_plan_again", false));
+    if (!loop->custom.side.unit_of)
         return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
-                                           "cannot save while %d unit(s) are held; release them "
-                                           "before",
-                                           (int)loop->units.held));
-    give_order(loop, ORDER_SAVE);
-    return hy_loop_leave(loop, hy_error_restore(&loop->ordered));
+                                           "hy_loop_plan_again is for loops with units (unit_of); "
+                                           "this one has none"));
+    loop->caller_bytes = caller_bytes;
+    return hy_loop_leave(loop, give_between(loop, ORDER_PLAN, "plan again"));
 }
 
 hy_status hy_loop_stop(hy_loop *loop) {

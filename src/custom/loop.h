@@ -6,7 +6,7 @@
 
 #include "custom/custom.h"
 
-typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
+typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_PLAN, ORDER_STOP, ORDER_ABANDON } order;
 
 /* What the caller does with the units of its loop. */
 typedef struct hy_held_units {
@@ -34,9 +34,10 @@ struct hy_loop {
     bool is_over;
     hy_error result; /* result of the run, once it is over */
     hy_held_units units;
-    hy_step_info *last;  /* the newest step; step 0: none yet */
-    atomic_flag is_busy; /* a call is in progress */
-    hy_loop *next;       /* next in the list of all loops */
+    int64_t caller_bytes; /* of ORDER_PLAN */
+    hy_step_info *last;   /* the newest step; step 0: none yet */
+    atomic_flag is_busy;  /* a call is in progress */
+    hy_loop *next;        /* next in the list of all loops */
 };
 
 /* Enters a loop for a call, if it exists and no other call is in progress; `removes`: the last one.

@@ -16,9 +16,7 @@ static hy_status enter_unit(hy_loop *loop, const char *call, int32_t unit) {
     HY_TRY(enter_kept(loop, call));
     const hy_custom_side *side = &loop->custom.side;
     hy_status status = HY_OK;
-    if (loop->is_over) {
-        status = hy_fail(HY_ERR_STATE, "%s was called, but the run is over", call);
-    } else if (loop->units.is_broken) {
+    if (loop->units.is_broken) {
         status = hy_fail(HY_ERR_STATE,
                          "%s was called after a unit could not be used, so gradients are missing; "
                          "stop the loop, and resume it from its last checkpoint",
@@ -79,8 +77,9 @@ bool hy_loop_stays(hy_loop *loop, int32_t unit) {
 
 static hy_status add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads) {
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_add_gradients needs a list of gradients; it is NULL");
-    HY_FAIL_IF(loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
-               "gradients were given, but the question asks for a loss");
+    HY_FAIL_IF(loop->is_over || loop->request->todo != HY_DO_GRADIENTS, HY_ERR_STATE,
+               "gradients were given, but %s",
+               loop->is_over ? "the run is over" : "the question asks for a loss");
     HY_FAIL_IF(tokens < 1 || (loop->units.tokens && loop->units.tokens != tokens), HY_ERR_INPUT,
                "gradients of a mean over %lld tokens were given after those of %lld; all units of "
                "a micro-batch have the same number, at least 1",

@@ -58,13 +58,15 @@ static hy_status answer(void *user, const hy_loop_step *request, hy_program_answ
     return HY_OK;
 }
 
+/* loop: for the plan of a loop; else NULL. */
 static hy_status make(const hy_config *config, const hy_custom_model *model,
-                      const hy_observer *observer, hy_making making, hy_trainer **out) {
+                      const hy_loop_options *loop, const hy_observer *observer, hy_making making,
+                      hy_trainer **out) {
     *out = NULL;
     callbacks *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "not enough memory for a model");
-    hy_status status =
-        hy_custom_provider_init(&m->custom, &model->parameters, NULL, !making.is_plan);
+    hy_status status = hy_custom_provider_init(&m->custom, &model->parameters,
+                                               loop ? loop->unit_of : NULL, !making.is_plan);
     if (status != HY_OK) {
         free(m);
         return status;
@@ -76,11 +78,12 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
     p->provider.ops = &m->ops;
     p->user = m;
     p->answer = answer;
-    p->provider.facts.can_evaluate = model->evaluate != NULL;
-    p->provider.facts.can_rewind = true;
+    p->provider.facts.can_evaluate = loop ? loop->can_evaluate : model->evaluate != NULL;
+    p->provider.facts.can_rewind = !loop || loop->can_rewind;
+    p->side.uses_in_turn = loop && (loop->uses_in_turn || loop->unit_of);
     p->zeroes_grads = true;
     /* A sum of means needs the gradients of each micro-batch. */
-    p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
+    p->side.types.asks_each |= !loop && !hy_config_settings(config)->train.normalize;
     making.provider = &p->provider;
     return hy_trainer_make(config, observer, &making, out);
 }
@@ -99,7 +102,7 @@ hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_mode
         HY_FAIL_IF(!p->grads, HY_ERR_INPUT, "parameter %s has no memory for its gradients",
                    p->name ? p->name : "without a name");
     }
-    return make(config, model, observer, (hy_making){0}, out);
+    return make(config, model, NULL, observer, (hy_making){0}, out);
 }
 
 hy_status hy_trainer_plan_custom(const hy_config *config, const hy_custom_parameters *parameters,
@@ -116,6 +119,15 @@ hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
     HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
                "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
                "one is NULL");
-    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
+    return make(config, &(hy_custom_model){.parameters = *parameters}, NULL, observer,
                 (hy_making){.is_plan = true, .planned = {count, has_cards}}, out);
+}
+
+hy_status hy_loop_plan(const hy_config *config, const hy_loop_options *options,
+                       const hy_observer *observer, hy_trainer **out) {
+    if (out) *out = NULL;
+    HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
+               "hy_loop_plan needs a configuration, options and an output pointer; one is NULL");
+    return make(config, &(hy_custom_model){.parameters = options->parameters}, options, observer,
+                (hy_making){.is_plan = true, .planned = {1, false}}, out);
 }

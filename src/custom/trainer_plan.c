@@ -46,6 +46,7 @@ static hy_status read_traits(const hy_json *json, const char *path, hy_custom_pr
     HY_TRY(hy_dtype_read(json, node, "grad_dtype", path, &p->side.types.grads));
     HY_TRY(hy_json_bool(json, node, "sums_gradients", &p->side.types.asks_each));
     HY_TRY(hy_json_bool(json, node, "uses_in_turn", &p->side.uses_in_turn));
+    (void)hy_json_as_count(hy_json_get(node, "caller_bytes"), &p->side.types.caller_bytes);
     return hy_json_bool(json, node, "can_rewind", &p->provider.facts.can_rewind);
 }
 

@@ -29,9 +29,10 @@ static uint64_t share_of(uint64_t bytes, int32_t sharers) {
     return sharers > 1 ? bytes / (uint64_t)sharers : bytes;
 }
 
-/* The free memory of the card, minus the reserve. */
+/* The free memory of the card with that of a caller, which counts its own, minus the reserve. */
 static uint64_t card_limit(const hy_plan_request *r) {
     uint64_t free_bytes = share_of(r->backend->facts.memory_free, r->card_sharers);
+    if (r->custom) free_bytes += r->custom->caller_held;
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 

@@ -25,6 +25,11 @@ typedef struct hy_custom_types {
     bool keeps_weights; /* our own rows have weights and gradients; the caller uses them in units */
     bool asks_each;     /* the caller returns gradients per micro-batch; else per step */
     bool sums_grads;    /* our own row sums the gradients: if asks_each, and with several ranks */
+    /* Device bytes of the caller's own passes (-1: not known yet); bytes that it had allocated of
+     * them when the card's free memory was read; the first comes from a checkpoint. */
+    int64_t caller_bytes;
+    uint64_t caller_held;
+    bool is_caller_stored;
 } hy_custom_types;
 
 /* Does the device compute in bf16? */

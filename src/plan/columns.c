@@ -77,7 +77,7 @@ static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledge
     hy_dtype dtype = hy_phase_trains(phase) ? hy_plan_widest_step(plan) : plan->types.of[HY_FULL];
     if (hy_phase_trains(phase)) {
         bool is_offloaded = w->train.host > 0;
-        uint64_t kept = is_offloaded ? w->train.host : w->activations;
+        uint64_t kept = is_offloaded ? w->train.host : w->activations + w->caller;
         hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase,
                        !kept          ? HY_NOWHERE
                        : is_offloaded ? HY_PINNED
@@ -91,7 +91,7 @@ static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledge
     hy_batch_bytes lent = hy_plan_borrows(plan, phase) ? w->lent : (hy_batch_bytes){0};
     uint64_t rings = area.rings + s->rings - s->step_rings;
     hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase, HY_DEVICE, dtype,
-                   area.activations + lent.activations);
+                   area.activations + lent.activations + w->caller);
     hy_ledger_plan(l, HY_WORKSPACE, phase->phase, HY_DEVICE, dtype,
                    area.workspace + lent.workspace + rings);
 }

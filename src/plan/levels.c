@@ -251,6 +251,19 @@ static hy_status time_ops(const hy_plan_request *r, const hy_rates *rates, hy_pl
     return status;
 }
 
+static void explain_caller(const hy_plan_request *r, hy_plan_facts *facts) {
+    uint64_t bytes = hy_caller_planned(r);
+    if (bytes) {
+        hy_plan_reason(facts,
+                       "activations: %s of the device are for the caller's passes, as measured%s",
+                       hy_bytes_as_text(bytes).text,
+                       r->custom->is_caller_stored ? " before the checkpoint" : "");
+    } else if (r->custom && r->custom->caller_bytes < 0) {
+        hy_plan_reason(facts, "as little device memory as possible, because the memory of the "
+                              "caller's passes is not known yet");
+    }
+}
+
 /* Reasons, the figures that hybrid.h reports, advice, and the offload strategy. */
 static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
                         hy_plan_facts *facts) {
@@ -258,6 +271,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     hy_plan settled = *plan; /* advice is about the requested strategy */
     const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
     hy_plan_fill_facts(r, plan, facts);
+    explain_caller(r, facts);
     if (no_fp8) hy_plan_reason(facts, "%s", no_fp8);
     if (hy_types_have_fp8(&plan->types)) {
         char words[HY_PLAN_TEXT];
@@ -372,4 +386,29 @@ hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *f
     sharded.fixed.has_stage = true;
     sharded.fixed.zero_stage = HY_ZERO_WEIGHTS;
     return make_at_stage(&sharded, plan, facts);
+}
+
+#define LEAN_STEPS 64 /* the least memory is found up to 1/64 of that of the fastest plan */
+
+/* Plans that fit into less and less device memory: unlike hy_plan_leanest, they may keep layers on
+ * the device that the host has no room for. */
+hy_status hy_plan_make_lean(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
+    hy_plan_request lean = hy_plan_request_keeping(r, plan);
+    hy_rates rates = hy_plan_nominal_rates(r->backend);
+    uint64_t least = 0, most = plan->device, enough = most / LEAN_STEPS;
+    if (!plan->fits || !hy_request_streams(r)) return HY_OK;
+    lean.ignores_unfit = true;
+    while (most - least > enough) {
+        hy_plan found;
+        lean.device_cap = least + (most - least) / 2;
+        HY_TRY(hy_plan_fastest(&lean, &rates, &found));
+        if (found.fits) {
+            most = found.device;
+        } else {
+            least = lean.device_cap;
+        }
+    }
+    lean.device_cap = most;
+    lean.ignores_unfit = r->ignores_unfit;
+    return hy_plan_make(&lean, plan, facts);
 }

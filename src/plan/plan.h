@@ -42,6 +42,7 @@ typedef struct hy_plan_work {
     uint64_t activations, workspace, data;          /* bytes of the parts of the area */
     uint64_t rows;                                  /* tokens of the largest batch */
     uint64_t sums;                                  /* workspace of reductions; part of data */
+    uint64_t caller;                                /* device bytes of a caller's own passes */
     int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
     int32_t slices; /* number of such batches that Evaluate takes through each unit at a time */
     double forward, backward; /* compute seconds of a micro-batch, without waiting */
@@ -138,9 +139,10 @@ static inline bool hy_plan_jumps(const hy_plan *p) {
     return hy_plan_predicts(p) && !p->choice.prediction_awaits_test;
 }
 
-/* Device bytes of the work area; host bytes, except those that share memory with the device. */
+/* Device bytes of the work area and of a caller's passes; host bytes, except those that share
+ * memory with the device. */
 static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {
-    return work->activations + work->workspace + work->data;
+    return work->activations + work->workspace + work->data + work->caller;
 }
 static inline uint64_t hy_plan_host_bytes(const hy_plan *plan) {
     const hy_plan_state *s = &plan->state;

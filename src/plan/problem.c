@@ -40,6 +40,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share,
                            .ranks = r->ranks.count > 1 ? r->ranks.count : 1,
+                           .caller = hy_caller_planned(r),
                            /* Shards differ between ranks, but all ranks need the same batch. */
                            .lends = hy_request_streams(r) && r->ranks.count <= 1};
     spec->state_sums =
@@ -266,6 +267,7 @@ void hy_plan_fill_facts(const hy_plan_request *r, const hy_plan *plan, hy_plan_f
     if (plan->offload == HY_OFFLOAD_CPU) pinned -= plan->state.moved; /* pageable */
     facts->fits = plan->fits;
     facts->vram_bytes = plan->device;
+    facts->caller_bytes = plan->work.caller;
     facts->host_pinned_bytes = pinned;
     facts->disk_bytes = plan->disk;
     facts->host_limit = hy_budget_host(r);

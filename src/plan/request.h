@@ -97,6 +97,15 @@ hy_place hy_request_place(const hy_plan_request *request, int cls);
  * then the whole class is there. */
 bool hy_request_keeps_layers(const hy_plan_request *request, const hy_plan *basis);
 
+/* Device bytes that the plan leaves to a caller's passes: what was measured, and a margin, because
+ * allocators round and batches differ. 0: none, or not known. */
+#define HY_CALLER_MARGIN 32
+static inline uint64_t hy_caller_planned(const hy_plan_request *r) {
+    uint64_t bytes =
+        r->custom && r->custom->caller_bytes > 0 ? (uint64_t)r->custom->caller_bytes : 0;
+    return bytes + bytes / HY_CALLER_MARGIN;
+}
+
 /* The planned speed; 0: not known, because the passes of a custom model are not ours. */
 static inline double hy_request_tokens_per_second(const hy_plan_request *r, const hy_plan *plan) {
     return hy_model_has_passes(r->model) ? plan->cost.tokens_per_second : 0;
@@ -148,6 +157,9 @@ void hy_plan_problem_end(hy_plan_problem *problem);
 
 /* levels.c: the fastest plan that fits, with reasons; if nothing fits, changes that would help. */
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
+/* The same plan with the least device memory, at the level of `plan`: until a caller's passes are
+ * measured. */
+hy_status hy_plan_make_lean(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
 /* The plan with the smallest types that needs the least memory: does anything fit? HY_ERR_INPUT:
  * the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, hy_plan *out);

@@ -104,6 +104,7 @@ void hy_work_total(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
         w->workspace = w->eval_area + rings - w->activations;
     }
     w->workspace = hy_align(w->workspace);
+    w->caller = spec->caller;
     if (w->rows == 0) w->rows = 1; /* a custom model: no passes */
     hy_op_call sum = {.kind = HY_OP_SUM};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)w->rows);

@@ -56,6 +56,7 @@ typedef struct hy_pass_spec {
     double guard_share;  /* share of a step's sequences that the guard measures */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
+    uint64_t caller;     /* device bytes of a caller's own passes */
     /* the device has its own memory, which Evaluate may borrow, and there is one rank */
     bool lends;
 } hy_pass_spec;

@@ -41,6 +41,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_string(&w, "device", s->device);
     hy_put_ranks(&w, ranks);
     hy_json_put_int(&w, "vram_peak_bytes", (int64_t)facts->vram_bytes);
+    if (facts->caller_bytes > 0) hy_json_put_int(&w, "caller_bytes", (int64_t)facts->caller_bytes);
     hy_json_put_int(&w, "host_pinned_bytes", (int64_t)facts->host_pinned_bytes);
     hy_json_put_int(&w, "host_limit_bytes", (int64_t)facts->host_limit);
     hy_json_put_int(&w, "disk_bytes", (int64_t)facts->disk_bytes);

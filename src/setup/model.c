@@ -89,6 +89,12 @@ static void say_not_coded(const hy_engine *e) {
         kept += is_kept;
         all++;
     }
+    if (e->custom && all == 0 && hy_is_coded(params->frozen_codes)) {
+        hy_say_to(e->observer, HY_WARNING,
+                  "frozen_dtype is %s, but no parameter is stored in it: expected frozen matrices "
+                  "with rows of at least %d numbers, other than embeddings and heads",
+                  hy_dtype_name(params->frozen_codes), HY_NF4_BLOCK);
+    }
     if (kept == 0) return;
     hy_say_to(e->observer, HY_WARNING,
               "%d of %d frozen matrices are not stored in %s: their rows are not a multiple of %d "

@@ -262,13 +262,26 @@ static hy_status complete_request(hy_trainer *t) {
     return hy_trainer_leads(t) ? HY_OK : hy_plan_request_complete(&e->request);
 }
 
+/* Until a caller's passes are measured, the plan uses as little of the device as possible. A
+ * measurement from a checkpoint may be that of a larger device. */
+static hy_status plan_first(hy_trainer *t, const hy_plan_request *r, hy_plan *plan) {
+    hy_custom_types *custom = t->engine->custom ? &t->engine->custom->types : NULL;
+    HY_TRY(hy_plan_make(r, plan, t->facts));
+    if (custom && custom->is_caller_stored && !plan->fits) {
+        custom->is_caller_stored = false;
+        custom->caller_bytes = -1;
+        HY_TRY(hy_plan_make(r, plan, t->facts));
+    }
+    return custom && custom->caller_bytes < 0 ? hy_plan_make_lean(r, plan, t->facts) : HY_OK;
+}
+
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = t->engine;
     hy_plan plan;
     HY_TRY(complete_request(t));
     hy_plan_request request = e->request;
     request.times_ops = request.ranks.count <= 1;
-    HY_TRY(hy_ranks_agree(t, hy_plan_make(&request, &plan, t->facts)));
+    HY_TRY(hy_ranks_agree(t, plan_first(t, &request, &plan)));
     HY_TRY(hy_ranks_choose_plan(t, &plan));
     *e->plan = plan;
     const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan->types);

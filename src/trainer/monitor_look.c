@@ -55,14 +55,17 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
     if (!pool->free) return;
-    uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
+    uint64_t held = t->engine->custom ? t->engine->custom->types.caller_held : 0;
+    uint64_t card =
+        hy_card_budget(facts->memory_free + held, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
 }
 
 static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
     const hy_ledger *l = &t->engine->state->ledger;
+    uint64_t callers = t->engine->custom ? l->live[HY_ACTIVATIONS][HY_DEVICE] : 0;
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
-                                   .reserved = hy_engine_reserved(t->engine, HY_DEVICE),
+                                   .reserved = hy_engine_reserved(t->engine, HY_DEVICE) + callers,
                                    .peak = l->peak_in[HY_DEVICE],
                                    .planned = hy_monitor_planned(t, l->phase),
                                    .budget = hy_budget_device(&t->engine->request)};

@@ -22,6 +22,7 @@
 
 #define PROGRESS_VERSION 1
 #define FITTED_STEP "fitted_step_tokens"
+#define CALLER_BYTES "caller_bytes"
 
 /* A value of hy_progress or of hy_engine_progress: an int64_t or a double. */
 typedef struct field {
@@ -189,6 +190,7 @@ static void write_own(const hy_provider *p, hy_json_writer *w) {
     hy_json_put_bool(w, "sums_gradients", m->types.asks_each);
     hy_json_put_bool(w, "uses_in_turn", m->uses_in_turn);
     hy_json_put_bool(w, "can_rewind", p->facts.can_rewind);
+    if (m->types.caller_bytes > 0) hy_json_put_int(w, CALLER_BYTES, m->types.caller_bytes);
     if (m->unit_of) hy_json_open_array(w, "unit_of");
     for (int32_t i = 0; m->unit_of && i < m->count; i++) hy_json_put_int(w, NULL, m->unit_of[i]);
     if (m->unit_of) hy_json_close_array(w);
@@ -508,6 +510,17 @@ hy_status hy_progress_read(hy_trainer *t) {
     return status;
 }
 
+/* A caller that does not know yet what its passes need: it knew when this was saved. */
+static void read_caller(const hy_json *json, hy_custom_types *types) {
+    const hy_json_node *own = hy_json_get(hy_json_root(json), "own_parameters");
+    int64_t bytes;
+    if (types->caller_bytes >= 0 || !hy_json_as_count(hy_json_get(own, CALLER_BYTES), &bytes)) {
+        return;
+    }
+    types->caller_bytes = bytes;
+    types->is_caller_stored = true;
+}
+
 hy_status hy_progress_read_choices(hy_trainer *t) {
     char path[HY_PATH_MAX];
     hy_json *json;
@@ -519,6 +532,7 @@ hy_status hy_progress_read_choices(hy_trainer *t) {
     if (status == HY_OK) {
         status = hy_plan_read_kept(json, path, &t->engine->request, &t->first_batch);
     }
+    if (status == HY_OK && t->engine->custom) read_caller(json, &t->engine->custom->types);
     hy_json_free(json);
     return status;
 }

@@ -61,7 +61,8 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
     }
     if (m) { /* a caller's weights stay there, and gradients too unless the engine sums them */
         HY_FAIL_IF(m->types.keeps_weights && ranks > 0, HY_ERR_INPUT,
-                   "several ranks cannot train a custom loop with units (unit_of)");
+                   "several ranks cannot train a custom loop with units (unit_of); start one "
+                   "process, or leave out unit_of");
         m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
         m->is_half =
             hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;

@@ -9,6 +9,7 @@
 #include "trainer/resize.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "plan/plan_value.h"
 #include "trainer/monitor.h"
@@ -254,6 +255,67 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
              reason, (long long)t->progress->step + 1);
     hy_say(t, HY_WARNING, "%s", text);
+    hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
+    return HY_OK;
+}
+
+/* ---- a caller's part of the device ----------------------------------------------------------- */
+
+/* The caller's bytes are live as activations, a class that a custom model does not have itself. */
+static void book_caller(hy_ledger *l, int64_t bytes) {
+    hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, l->live[HY_ACTIVATIONS][HY_DEVICE]);
+    hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, bytes > 0 ? (uint64_t)bytes : 0);
+}
+
+static hy_status plan_beside(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
+    HY_TRY(hy_plan_make(r, plan, facts));
+    HY_TRY(hy_budget_check(r, plan));
+    HY_FAIL_IF(!plan->fits, HY_ERR_INPUT, "the smallest plan is %s short",
+               hy_bytes_as_text(hy_plan_lacks(plan).bytes).text);
+    return r->custom->caller_bytes < 0 ? hy_plan_make_lean(r, plan, facts) : HY_OK;
+}
+
+/* A new plan begins a new table: peaks under the plan before say nothing about it. */
+static void clear_columns(hy_ledger *l) {
+    memset(l->cell, 0, sizeof l->cell);
+    memset(l->phase_peak, 0, sizeof l->phase_peak);
+}
+
+hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes) {
+    hy_engine *e = t->engine;
+    hy_ledger *ledger = &e->state->ledger;
+    hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
+    hy_custom_types types = e->custom->types;
+    hy_plan_facts facts, before = *t->facts;
+    hy_plan plan;
+    char text[HY_PLAN_TEXT];
+    uint64_t room = e->plan->work.caller;
+    bool has_room = bytes > 0 && (uint64_t)bytes <= room && (uint64_t)bytes >= room - room / 8;
+    types.caller_bytes = bytes;
+    types.is_caller_stored = false;
+    request.custom = &types;
+    if (has_room) {
+        book_caller(ledger, bytes);
+        return HY_OK;
+    }
+    snprintf(text, sizeof text, "the caller's passes need %s of device memory",
+             bytes < 0 ? "an unknown amount" : hy_bytes_as_text((uint64_t)bytes).text);
+    hy_status status = plan_beside(&request, &plan, &facts);
+    if (status != HY_OK) return hy_fail_context(status, "%s, and no plan fits beside them", text);
+    *t->facts = facts; /* adopt() updates its figures */
+    hy_trainer_complete_facts(t);
+    clear_columns(ledger);
+    status = follow_or_stay(t, &request, &plan, text);
+    if (status != HY_OK) {
+        *t->facts = before;
+        return status;
+    }
+    e->custom->types = types;
+    e->request.custom = &e->custom->types;
+    book_caller(ledger, bytes);
+    hy_say(t, HY_NOTE, "%s: the library uses %s from step %lld on", text,
+           hy_bytes_as_text(e->plan->device - e->plan->work.caller).text,
+           (long long)t->progress->step + 1);
     hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;
 }

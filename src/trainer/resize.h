@@ -20,6 +20,9 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
  * steps; state moves to its new places. HY_ERR_INPUT: no plan fits, and the run is unchanged. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
+/* Plans for a caller's passes that need this much device memory (-1: not known). HY_ERR_INPUT: no
+ * plan fits beside them, and the run is unchanged. */
+hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes);
 /* Frees the memory of prediction, or allocates it (is_disabled false) and leaves `beside` bytes of
  * host memory free. HY_ERR_INPUT: there is no room, and the run is unchanged. */
 hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);

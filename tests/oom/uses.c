@@ -375,9 +375,10 @@ hy_status use_loop_forks(const char *folder, outcome *out) {
                     false, folder, out);
 }
 
-/* The same numbers in three units that the library keeps. After a refusal in the middle of a pass the
- * weights can still be read. */
+/* The same numbers in three units that the library keeps, each with a frozen matrix in NF4. After a
+ * refusal in the middle of a pass the trained weights can still be read. */
 #define UNITS 3
+#define FROZEN 64
 
 static hy_status pass_over_units(hy_loop *loop, const hy_loop_step *step, double *loss) {
     uint16_t grads[NUMBERS];
@@ -385,12 +386,13 @@ static hy_status pass_over_units(hy_loop *loop, const hy_loop_step *step, double
     for (int turn = 0; turn < (step->todo == HY_DO_GRADIENTS ? 2 : 1); turn++) {
         for (int32_t i = 0; i < UNITS; i++) {
             int32_t unit = turn ? UNITS - 1 - i : i;
-            void *weights, *given = grads;
-            hy_status status = hy_loop_hold(loop, unit, &weights);
+            void *weights[2], *given[2] = {grads};
+            hy_status status = hy_loop_hold(loop, unit, weights);
             if (status != HY_OK) return status;
-            double one = look(weights, grads, step);
+            double one = look(weights[0], grads, step);
+            for (int k = 0; k < FROZEN; k++) one += hy_bf16_to_f32(((uint16_t *)weights[1])[k]);
             if (turn == 0) *loss += one;
-            if (turn == 1) status = hy_loop_add_gradients(loop, unit, 1, &given);
+            if (turn == 1) status = hy_loop_add_gradients(loop, unit, 1, given);
             if (status != HY_OK) return status;
             if ((status = hy_loop_release(loop, unit)) != HY_OK) return status;
         }
@@ -399,12 +401,14 @@ static hy_status pass_over_units(hy_loop *loop, const hy_loop_step *step, double
 }
 
 static hy_status train_units(hy_loop *loop) {
-    uint16_t zeros[NUMBERS] = {0};
+    uint16_t zeros[NUMBERS] = {0}, frozen[FROZEN];
     hy_loop_step step;
     hy_status status = HY_OK;
     double loss;
+    for (int i = 0; i < FROZEN; i++) frozen[i] = hy_f32_to_bf16(0.01f * (float)i);
     for (int32_t i = 0; i < UNITS && status == HY_OK; i++) {
-        status = hy_loop_write_weights(loop, i, 0, NUMBERS, zeros);
+        status = hy_loop_write_weights(loop, 2 * i, 0, NUMBERS, zeros);
+        if (status == HY_OK) status = hy_loop_write_weights(loop, 2 * i + 1, 0, FROZEN, frozen);
     }
     while (status == HY_OK && (status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
         status = pass_over_units(loop, &step, &loss);
@@ -414,28 +418,33 @@ static hy_status train_units(hy_loop *loop) {
 }
 
 static hy_status use_units(const char *folder, outcome *out) {
-    static const int32_t unit_of[UNITS] = {0, 1, 2};
-    static const char *const names[UNITS] = {"a", "b", "c"};
-    hy_parameter list[UNITS] = {0};
+    static const int32_t unit_of[2 * UNITS] = {0, 0, 1, 1, 2, 2};
+    static const char *const names[2 * UNITS] = {"a", "a.base", "b", "b.base", "c", "c.base"};
+    hy_parameter list[2 * UNITS] = {0};
     uint16_t weights[UNITS][NUMBERS];
     hy_loop_options options = {
-        .parameters = {.list = list, .count = UNITS, .dtype = HY_BF16, .grad_dtype = HY_BF16},
+        .parameters = {.list = list, .count = 2 * UNITS, .dtype = HY_BF16, .grad_dtype = HY_BF16},
         .unit_of = unit_of};
     hy_config *config = NULL;
     hy_loop *loop = NULL;
-    for (int i = 0; i < UNITS; i++) {
-        list[i] = (hy_parameter){.name = names[i], .ndim = 2, .shape = {1, NUMBERS}};
+    for (int i = 0; i < 2 * UNITS; i++) {
+        bool is_frozen = i % 2;
+        list[i] = (hy_parameter){.name = names[i],
+                                 .ndim = 2,
+                                 .shape = {1, is_frozen ? FROZEN : NUMBERS},
+                                 .is_frozen = is_frozen,
+                                 .dtype = HY_BF16};
     }
     hy_status status = use_config(
         LOOP "weights_place pinned optim_place pinned master_place pinned grads_place pinned "
-             "resident_units 0 max_gpu_mem 64MiB confidence_threshold 0.5",
+             "resident_units 0 max_gpu_mem 64MiB confidence_threshold 0.5 frozen_dtype nf4",
         folder, &config);
     trial_arm();
     if (status == HY_OK) status = hy_loop_create(config, &options, NULL, &loop);
     if (status == HY_OK) status = train_units(loop);
     fault_spare();
     for (int32_t i = 0; loop && i < UNITS; i++) {
-        hy_status is_read = hy_loop_read_weights(loop, i, 0, NUMBERS, weights[i]);
+        hy_status is_read = hy_loop_read_weights(loop, 2 * i, 0, NUMBERS, weights[i]);
         out->is_spoiled |= is_read != HY_OK;
     }
     hy_loop_destroy(loop);

@@ -159,6 +159,29 @@ class Twice(Regressor):
         return super().loss(batch)
 
 
+class Frozen(Transformer):
+    """A frozen embedding, a frozen layer between others, and frozen parameters in a layer that trains."""
+
+    def __init__(self):
+        super().__init__(is_tied=False)
+        for one in (self.embed, self.layers[1], self.layers[0].self_attn, self.layers[2].norm1):
+            one.requires_grad_(False)
+
+
+class Dropout(Mlp):
+    """Its masks come from torch's generator, which nothing sets after the first step."""
+
+    def forward(self, x):
+        x = nn.functional.dropout(self.body(x * self.scale), 0.1)
+        for layer in self.layers:
+            x = x + nn.functional.dropout(layer(x).relu(), 0.2)
+        return self.head(x)
+
+    def loss(self, batch):
+        x = torch.randn(8, 24, generator=torch.Generator().manual_seed(batch))
+        return (self(x) - x.sum(1, keepdim=True).tanh()).square().mean()
+
+
 MODULES = (Mlp, Transformer, Cnn, EncoderDecoder, Graph, Twice)
 
 
@@ -178,11 +201,30 @@ def plain_loss(module, batch):
 def trained(kind, steps=STEPS, **keys):
     """Losses and the module's state, with a loop."""
     module, losses = make(kind), []
-    with ht.Loop(module, steps=steps, lr=3e-3, **PLAIN, **keys) as loop:
+    with ht.Loop(module, steps=steps, lr=3e-3, **{**PLAIN, **keys}) as loop:
         loss = module.loss if keys.get("blocks") else lambda batch: plain_loss(module, batch)
         while not loop.is_over:
             losses.append(loop.step(loss).loss)
     return losses, {name: t.clone() for name, t in module.state_dict().items()}
+
+
+def trained_by_torch(kind, steps, lr=3e-3, clip=1.0):
+    """Losses with torch's own AdamW and nothing of ours."""
+    module, losses = make(kind), []
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.1},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8, foreach=False, fused=False)
+    for number in range(steps):
+        optimizer.zero_grad()
+        loss = plain_loss(module, number)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, clip)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 class Ring:

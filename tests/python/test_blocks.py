@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import unittest
 import weakref
+from unittest import mock
 
 import hybrid_train as ht
 from support import InFolder, has, needs_torch, needs_transformers
@@ -252,6 +254,24 @@ class Units(unittest.TestCase):
         with self.assertRaisesRegex(ht.InputError, "DataParallel"):
             self.names(nn.DataParallel(blocks.Mlp()))
 
+    def test_a_module_without_memory_is_planned(self):
+        keys = dict(max_gpu_mem="200KiB", cpu_mem="1GiB", device="cpu", weights_place="pinned", predictor="none")
+        with torch.device("meta"):
+            plan = ht.plan_parameters(blocks.Transformer(), lr=1e-3, steps=9, **keys)
+        self.assertEqual(plan["choices"]["weights_place"], "pinned")
+        with ht.Loop(blocks.Transformer(), blocks=True, lr=1e-3, steps=9, **keys) as loop:
+            made = loop.plan()["phases"]["full"]["classes"]
+        for name in ("weights", "grads", "optim"):
+            self.assertEqual(plan["phases"]["full"]["classes"][name], made[name])
+        with self.assertRaisesRegex(ht.InputError, "blocks train in one process"):
+            ht.plan_parameters(blocks.Mlp(), blocks=True, ranks=2, device="cpu")
+
+    def test_several_processes_are_refused(self):
+        ranks = dict(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, LOCAL_WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=1)
+        with mock.patch.dict(os.environ, {name: str(value) for name, value in ranks.items()}):
+            with self.assertRaisesRegex(ht.InputError, "torchrun started this one as rank 1 of 2; start one process"):
+                ht.Loop(blocks.Mlp(), blocks=True, steps=1, lr=1e-3, device="cpu")
+
     def test_blocks_need_a_module(self):
         with self.assertRaisesRegex(ht.InputError, "blocks is for a torch module"):
             ht.Loop(blocks.Mlp().parameters(), blocks=True, steps=1, lr=1e-3, device="cpu")
@@ -336,8 +356,12 @@ class Refusals(unittest.TestCase):
         with loop.using_weights():
             self.assertFalse(module(torch.randn(2, 24)).requires_grad)
         loop.run(module.loss)
+        x = torch.randn(2, 24)
+        with loop.using_weights():  # also after the run
+            expected = module(x)
         loop.close()
-        module(torch.randn(2, 24)).sum().backward()  # it has its weights again
+        module(x).sum().backward()  # it has its weights again
+        self.assertTrue(torch.equal(module(x), expected))
 
     def test_after_an_exception(self):
         def fail(batch):
@@ -463,12 +487,28 @@ class Misuse(unittest.TestCase):
         loop = self.loop(module)
 
         def keeps(batch):
-            kept.append(module.loss(batch))
+            kept.append(module.layers[2](torch.randn(8, 24)).sum())
             return module.loss(batch)
 
         loop.step(keeps)
         with self.assertRaisesRegex(ht.StateError, "block layers.2 with a loss of an earlier pass"):
             loop.step(lambda batch: module.loss(batch) + kept[0])
+
+    def test_a_graph_from_before_a_step_is_refused_outside_of_blocks_too(self):
+        kept = []
+
+        def keeps(batch):
+            kept.append((module.scale * module.scale).sum())
+            return module.loss(batch)
+
+        for keys in ({}, {"blocks": True}, {"blocks": True, "grad_accum_steps": 2}):
+            with self.subTest(keys):
+                module = blocks.make(blocks.Mlp)
+                kept.clear()
+                with ht.Loop(module, steps=9, lr=3e-3, **blocks.PLAIN, **keys) as loop:
+                    loop.step(keeps)
+                    with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                        loop.step(lambda batch: module.loss(batch) + kept[0])
 
     def test_another_stream_is_refused(self):
         def refuse():
@@ -623,6 +663,34 @@ class Files(InFolder):
             with self.assertRaisesRegex(ht.InputError, "turns has type torch.complex64"):
                 loop.save_pretrained("mine")
         self.assertFalse((self.folder / "mine").exists())
+
+    def test_buffers_and_random_numbers_continue(self):
+        class Drops(blocks.Cnn):
+            def loss(self, batch):
+                x = torch.randn(4, 3, 10, 10, generator=torch.Generator().manual_seed(batch))
+                x = self.stages(nn.functional.dropout(self.stem(x), 0.2))
+                return self.head(x.mean((2, 3))).square().mean()
+
+        def train(now, out=None, **keys):
+            module, own = blocks.make(Drops), []
+            states = dict(save_state=lambda: b"mine", load_state=own.append)
+            keys = {**blocks.PLAIN, **keys, **states, "out": out, "resume": bool(out) or None}
+            with ht.Loop(module, steps=9, lr=3e-3, **keys) as loop:
+                while not loop.is_over and now > 0:
+                    loop.step(module.loss)
+                    now -= 1
+            return module.state_dict(), own
+
+        for keys in ({}, {"blocks": True}, {"blocks": True, **OUTSIDE}):
+            with self.subTest(keys):
+                expected, _ = train(9, **keys)
+                out = f"run{len(keys)}"
+                train(4, out, **keys)
+                torch.manual_seed(77)
+                state, own = train(9, out, **keys)
+                self.assertEqual(own, [b"mine"])
+                for name, t in expected.items():
+                    self.assertTrue(torch.equal(t, state[name]), name)
 
     def test_a_resumed_run_has_the_same_bits(self):
         def train(steps_now, kind):

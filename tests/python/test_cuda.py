@@ -131,5 +131,66 @@ class OnACard(InFolder):
             ht.Loop(mixed, steps=3, lr=0.1)
 
 
+class Wide(torch.nn.Module if torch else object):
+    """Eight blocks with dropout; the input of each has 8 MiB, and the weights have 32 MiB together."""
+
+    def __init__(self):
+        super().__init__()
+        linear = torch.nn.Linear
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(linear(1024, 1024), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(8)
+        )
+
+    def loss(self, batch):
+        torch.manual_seed(batch)
+        x = first = torch.randn(2048, 1024).cuda()
+        for layer in self.layers:
+            x = x + layer(x)
+        return (x - first).square().mean()
+
+
+@unittest.skipIf(REASON, REASON or "")
+class BlocksOnACard(InFolder):
+    def loop(self, module, steps=8, **keys):
+        loop = ht.Loop(module, blocks=True, device="cuda", steps=steps, lr=1e-3, predictor="none", **keys)
+        self.addCleanup(loop.close)
+        return loop
+
+    def losses(self, **keys):
+        torch.manual_seed(0)
+        module = Wide()
+        loop = self.loop(module, **keys)
+        return [loop.step(module.loss).loss for _ in range(8)]
+
+    def test_places_of_weights_and_inputs_change_no_bit(self):
+        wanted = self.losses(activations_place="device", recompute="all")
+        for keys in ({}, {"activations_place": "pinned"}, {"max_gpu_mem": "250MiB"}, {"weights_place": "pinned"}):
+            with self.subTest(**keys):
+                self.assertEqual(self.losses(**keys), wanted)
+
+    def test_the_plan_is_what_library_and_torch_use(self):
+        torch.manual_seed(0)
+        module = Wide()
+        loop = self.loop(module, max_gpu_mem="400MiB", activations_place="device", recompute="all")
+        lean = loop.plan()["vram_peak_bytes"]
+        for _ in range(4):
+            loop.step(module.loss)
+        plan, memory = loop.plan(), loop.memory()
+        self.assertGreater(plan["vram_peak_bytes"] - plan["caller_bytes"], lean)
+        self.assertLessEqual(torch.cuda.max_memory_reserved(), plan["caller_bytes"])
+        self.assertLessEqual(plan["vram_peak_bytes"], 400 << 20)
+        self.assertAlmostEqual(memory.device.peak / memory.device.planned, 1, delta=0.05)
+        self.assertEqual(str(memory.device.status), "normal")
+
+    def test_a_step_that_ran_out_of_memory_can_be_tried_again(self):
+        module = Wide()
+        loop = self.loop(module)
+        loop.step(module.loss)
+        with self.assertRaisesRegex(ht.MemoryError_, "the library had"):
+            loop.step(lambda batch: torch.empty(1 << 45, device="cuda").sum())
+        loop.step(module.loss)
+        self.assertGreater(loop.estimate_activations().total, 8 * (8 << 20))
+
+
 if __name__ == "__main__":
     unittest.main()

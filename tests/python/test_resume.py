@@ -62,6 +62,21 @@ class Killed(InFolder):
         self.assertEqual(self.whole("numpy", "stopped"), expected)
 
 
+@needs_torch
+class KilledBlocks(InFolder):
+    def run_with(self, folder, *moments):
+        command = [sys.executable, str(HERE / "killed_blocks.py"), folder, *moments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()[-1]
+
+    def check(self, moments):
+        self.assertEqual(self.run_with("killed", *moments), self.run_with("whole"), moments)
+
+    def test_blocks(self):
+        self.check(["hold:17", "release:80", "add_gradients:40", "answer:9", "save:2", "saved:2"])
+
+
 @needs_numpy
 class Folders(InFolder):
     def loop(self, task, **more):
