@@ -218,6 +218,22 @@ START_TEST(answers_that_continue_the_last_word_of_the_prompt_are_reported) {
 }
 END_TEST
 
+/* Rows of other kinds, too: what streams in training is read completely. */
+START_TEST(an_evaluation_reads_all_rows_even_where_training_streams_them) {
+    hy_text text = {0};
+    for (int i = 0; i < 200; i++)
+        hy_text_addf(&text, "{\"prompt\": \"row %d\", \"completion\": \" is one of many\"}\n", i);
+    const char *path = write_file("one.jsonl", text.data);
+    hy_evaluation whole, streamed;
+    must(try_rows(path, PAIRS("stream_rows", "off"), &whole));
+    must(try_rows(path, PAIRS("stream_rows", "on", "stream_window", "4096"), &streamed));
+    ck_assert_int_eq(streamed.tokens, whole.tokens);
+    ck_assert_double_eq(streamed.loss, whole.loss);
+    ck_assert_int_eq(streamed.row_scores.choice_rows + streamed.row_scores.answer_rows, 0);
+    hy_text_free(&text);
+}
+END_TEST
+
 START_TEST(a_prompt_may_be_a_list_of_messages) {
     const char *turns = "{\"prompt\": [{\"role\": \"user\", \"content\": \"The sea is\"}], " TWO
                         ", \"answer\": 0}\n";
@@ -311,6 +327,34 @@ START_TEST(a_resumed_run_scores_its_rows_to_the_same_bits) {
 }
 END_TEST
 
+/* Questions without a template end with a line end, here and in --eval-only of the run. */
+START_TEST(a_run_writes_its_rows_as_it_writes_its_training_data) {
+    char out[320], data[700];
+    const char *questions = "{\"question\": \"one\", \"answer\": \"two\"}\n{\"question\": \"two\", "
+                            "\"answer\": \"three\"}\n";
+    snprintf(data, sizeof data, "%s", write_file("one.jsonl", questions));
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_config *config = small_run(
+        RUN, out, PAIRS("data", data, "val_fraction", "0.5", "eval_rows", CHOICES, "steps", "2"));
+    hy_trainer *t;
+    hy_summary summary;
+    must(hy_trainer_create(config, NULL, &t));
+    must(hy_trainer_run(t));
+    hy_trainer_summary(t, &summary);
+    double loss = summary.row_scores.answer_loss;
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    hy_evaluation e;
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, out));
+    must(hy_config_set(config, "data", CHOICES, HY_FROM_CALLER));
+    must(hy_evaluate(config, NULL, &e));
+    hy_config_destroy(config);
+    ck_assert_double_eq_tol(e.row_scores.answer_loss, loss, 1e-5);
+    ck_assert_msg(strstr(e.row_format, "lines"), "%s", e.row_format);
+}
+END_TEST
+
 static hy_row_scores scores_in(const char *out) {
     char path[1024];
     hy_json *json;
@@ -388,8 +432,10 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_row_that_cannot_be_scored_is_refused_by_name);
     tcase_add_test(cases, dropped_and_cut_rows_are_counted_and_the_others_scored);
     tcase_add_test(cases, answers_that_continue_the_last_word_of_the_prompt_are_reported);
+    tcase_add_test(cases, an_evaluation_reads_all_rows_even_where_training_streams_them);
     tcase_add_test(cases, a_prompt_may_be_a_list_of_messages);
     tcase_add_test(cases, a_run_scores_its_rows_and_trains_as_without_them);
+    tcase_add_test(cases, a_run_writes_its_rows_as_it_writes_its_training_data);
     tcase_add_test(cases, a_resumed_run_scores_its_rows_to_the_same_bits);
     tcase_add_test(cases, ranks_share_the_rows_and_score_the_same);
     tcase_add_test(cases, a_run_refuses_rows_that_it_cannot_use);

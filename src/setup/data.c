@@ -167,7 +167,8 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
     return status;
 }
 
-hy_status hy_engine_open_rows(const hy_engine *e, bool packs, hy_dataset **out) {
+hy_status hy_engine_open_rows(const hy_engine *e, const hy_dataset_facts *trained,
+                              hy_dataset **out) {
     const char *path = e->request.settings->eval.eval_rows;
     hy_data_request request;
     HY_FAIL_IF(hy_is_standard_input(path), HY_ERR_INPUT,
@@ -175,7 +176,11 @@ hy_status hy_engine_open_rows(const hy_engine *e, bool packs, hy_dataset **out) 
     HY_TRY(hy_engine_data_request(e, true, &request));
     request.options.path = request.options.val_path = path;
     request.options.scores = true;
-    request.options.packs &= packs;
+    request.options.packs &= trained->has_doc_starts;
+    hy_chat_kind *chat = &request.options.chat_template;
+    if (*chat == HY_CHAT_AUTO && hy_prompt_format_is_built_in(&trained->prompt) &&
+        !trained->prompt.is_mixed)
+        *chat = trained->prompt.chat;
     hy_status status = hy_dataset_open(&request.options, out);
     if (status != HY_OK) return hy_fail_context(status, "eval.eval_rows");
     if (hy_dataset_describe(*out)->scored > 0) return HY_OK;

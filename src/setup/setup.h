@@ -43,8 +43,9 @@ typedef struct hy_data_request {
 hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_request *out);
 /* Opens the data set that the settings name. keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
-/* Opens the rows of eval.eval_rows; packs: several may share a sequence. */
-hy_status hy_engine_open_rows(const hy_engine *e, bool packs, hy_dataset **out);
+/* Opens the rows of eval.eval_rows. They are written and share sequences like the training data. */
+hy_status hy_engine_open_rows(const hy_engine *e, const hy_dataset_facts *trained,
+                              hy_dataset **out);
 /* The path of the data: the run's copy of standard input if a resumed run has one. */
 hy_status hy_data_path(const hy_settings *settings, char path[HY_TEXT_MAX]);
 /* The model's folder, which has its tokenizer and template; "": none. */

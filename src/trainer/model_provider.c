@@ -33,7 +33,7 @@ static hy_status check_weights(const hy_trainer *t) {
     return HY_OK;
 }
 
-/* Opens the rows of eval.eval_rows. They share sequences if those of the run do. */
+/* Opens the rows of eval.eval_rows, which validations answer. */
 static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
     const char *path = t->settings->eval.eval_rows;
     if (!path[0]) return HY_OK;
@@ -42,7 +42,7 @@ static hy_status open_rows(hy_trainer *t, const hy_dataset_facts *facts) {
         "eval.eval_rows = %s needs held-out data, because it is measured in validations, but "
         "input.val_fraction is 0 and val_data is empty",
         path);
-    HY_TRY(hy_engine_open_rows(t->engine, facts->has_doc_starts, &t->data.rows));
+    HY_TRY(hy_engine_open_rows(t->engine, facts, &t->data.rows));
     if (hy_trainer_leads(t))
         hy_say(t, HY_NOTE, "rows for evaluation: %s; %s",
                hy_dataset_describe(t->data.rows)->description,

@@ -54,6 +54,15 @@ a_run_leaves_its_report() {
         grep -q '>finished<' run/report.html && grep -q -- '--eval-every 40' run/report.html
 }
 
+a_run_with_eval_rows_charts_their_accuracy() {
+    printf '{"prompt": "a b", "choices": [" c", " d"], "answer": %s}\n' 0 1 0 > choices.jsonl
+    printf '{"prompt": "a b", "answer": " c"}\n' > answers.jsonl
+    train --steps 6 --eval-every 2 --eval-rows choices.jsonl --eval-rows answers.jsonl --out scored &&
+        grep -q '"id":"accuracy".*"errors":"' scored/report.html &&
+        grep -q '<dt>Accuracy</dt>' scored/report.html &&
+        grep -q '<dt>Greedy accuracy</dt>' scored/report.html && grep -q '"choice_rows": 3' scored/summary.json
+}
+
 a_run_with_report_off_writes_none() {
     train --steps 3 --set save.report=false --out without && [ ! -e without/report.html ]
 }
@@ -297,6 +306,7 @@ look_at_pages() {
 }
 
 check a_run_leaves_its_report
+check a_run_with_eval_rows_charts_their_accuracy
 check a_run_with_report_off_writes_none
 check a_report_that_cannot_be_written_is_a_warning
 check a_stopped_run_leaves_its_report
