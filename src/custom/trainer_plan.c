@@ -102,7 +102,7 @@ static hy_status check_frozen(const hy_json *json, const char *path) {
     const hy_json_node *frozen = hy_json_get(hy_json_root(json), "frozen");
     HY_FAIL_IF(frozen && hy_json_first(frozen), HY_ERR_INPUT,
                "%s is a checkpoint of a custom loop with frozen parameters, which it does not "
-               "contain; its own program can plan it (hy_trainer_plan_facts of its loop)",
+               "contain; plan it with its list of parameters (hy_loop_plan)",
                path);
     return HY_OK;
 }
