@@ -214,7 +214,8 @@ bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
 /* ---- using units ----------------------------------------------------------------------------- */
 
 bool hy_store_can_hold(hy_store *store, int32_t unit) {
-    return hy_store_stays(store, unit) || hy_ring_slot_of(store, unit) || hy_ring_choose(store, unit);
+    return hy_store_stays(store, unit) || hy_ring_slot_of(store, unit) ||
+           hy_ring_choose(store, unit);
 }
 
 static hy_status no_slot(const hy_store *store, int32_t unit) {
