@@ -76,7 +76,7 @@ class KeptGraphs:
         number = units.pass_number
         for x in pytree.tree_leaves(out):
             if isinstance(x, torch.Tensor) and x.grad_fn is not None:
-                x.register_hook(lambda _: units.must_be_in_backward(unit, number))
+                x.register_hook(lambda _: units.must_be_in_backward(unit, number))  # type: ignore[no-untyped-call]
         return out
 
     def _arrival_of(self, unit: Unit) -> Callable[[Any], None]:
