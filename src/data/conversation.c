@@ -471,7 +471,8 @@ static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conve
                key);
     if (kind == HY_ROWS_ANSWER) return add_key(c, row, "answer", HY_ROLE_ASSISTANT, false);
     HY_FAIL_IF(!is_list || hy_json_size(choices) < 2, HY_ERR_INPUT,
-               "\"%s\" is not a list of two or more texts", key);
+               "\"%s\" is not a list of two or more texts%s", key,
+               is_list ? "" : " (only JSON has lists)");
     for (const hy_json_node *n = hy_json_first(choices); n; n = hy_json_next(n)) {
         hy_turn turn = {.role = HY_ROLE_ASSISTANT};
         HY_TRY(read_text(c, n, key, &turn));
