@@ -465,14 +465,14 @@ static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conve
                : add_key(c, row, "prompt", HY_ROLE_USER, false));
     c->choices = c->count;
     bool is_list = hy_json_type_of(choices) == HY_JSON_ARRAY, has_numbers = false;
-    HY_FAIL_IF(kind == HY_ROWS_ANSWER && is_list, HY_ERR_INPUT,
-               "the row has \"%s\", but the first row of the file has none; write rows with and "
+    HY_FAIL_IF(kind == HY_ROWS_ANSWER ? is_list : !choices, HY_ERR_INPUT,
+               "the row has %s\"%s\", unlike the first row of the file; write rows with and "
                "without choices to separate files",
-               key);
+               is_list ? "" : "no ", key);
     if (kind == HY_ROWS_ANSWER) return add_key(c, row, "answer", HY_ROLE_ASSISTANT, false);
     HY_FAIL_IF(!is_list || hy_json_size(choices) < 2, HY_ERR_INPUT,
                "\"%s\" is not a list of two or more texts%s", key,
-               is_list ? "" : " (only JSON has lists)");
+               is_list ? "" : "; a list has the form [\"a\", \"b\"], and CSV has none");
     for (const hy_json_node *n = hy_json_first(choices); n; n = hy_json_next(n)) {
         hy_turn turn = {.role = HY_ROLE_ASSISTANT};
         HY_TRY(read_text(c, n, key, &turn));
