@@ -1047,8 +1047,8 @@ bool hy_loop_is_resumed(hy_loop *loop);
  * caller_bytes. Unless the plan has room for it already, and not more than an eighth too much, the
  * run is planned again and state moves: all bits stay the same. A row of the state is then in its
  * old and its new place for a while. HY_ERR_MEMORY: no plan fits beside your passes, or there is no
- * memory for the move; the run keeps its plan. HY_ERR_STATE: a unit is held, the step has gradients,
- * the question asks for a loss, a paired test is running, or the run is over. */
+ * memory for the move; the run keeps its plan. HY_ERR_STATE: a unit is held, the step has
+ * gradients, the question asks for a loss, a paired test is running, or the run is over. */
 hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes, uint64_t caller_held);
 
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is

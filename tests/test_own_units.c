@@ -562,7 +562,7 @@ START_TEST(a_need_without_a_plan_leaves_the_loop_as_it_was) {
 }
 END_TEST
 
-/* ---- memory that is refused during a move ----------------------------------------------------- */
+/* ---- memory that is refused during a move ---------------------------------------------------- */
 
 static struct {
     hy_status (*alloc)(hy_backend *, hy_place, uint64_t, void **);

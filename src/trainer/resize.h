@@ -20,7 +20,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
  * steps; state moves to its new places. HY_ERR_INPUT: no plan fits, and the run is unchanged. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
-/* Device memory of a caller's passes: what they need (-1: not known), and what its allocator has. */
+/* Device memory of a caller: what its passes need (-1: not known), what its allocator has. */
 typedef struct hy_callers_part {
     int64_t bytes;
     uint64_t held;
