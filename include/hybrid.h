@@ -266,8 +266,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* Checks and plans a run without allocating its memory or writing anything. The handle answers
  * hy_trainer_summary (the placement table, with planned bytes), hy_trainer_plan_facts and
  * hy_trainer_plan_json; running it is HY_ERR_STATE. A plan that does not fit is no failure: the
- * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint, which must not
- * lack frozen parameters. */
+ * facts say so. The plan of a resumed custom run uses the shapes in its checkpoint; for a loop with
+ * frozen parameters, which a checkpoint does not contain, call hy_loop_plan. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 /* As above, for one of `count` ranks; starts none. has_cards: each rank has its own card; otherwise
@@ -958,7 +958,7 @@ typedef struct hy_loop_options {
      * -1, with unit_of: not known yet; the library then uses as little of the device as it can
      * until hy_loop_plan_again. A checkpoint keeps the number. */
     int64_t caller_bytes;
-    uint64_t caller_held; /* bytes of the card that your allocator has now: they count as free */
+    uint64_t caller_held; /* those that your allocator has now: up to caller_bytes count as free */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -1017,24 +1017,25 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
  * its release. HY_ERR_STATE: too many units of this size are held; two are always possible, unless
  * both are clearly larger than the others; or a frozen parameter was not written yet. hy_loop_fetch
  * begins to copy a unit that you will hold soon. After another failure the loop cannot go on: stop
- * it, and resume from its checkpoint. */
+ * it, and resume from its checkpoint. Units can also be held when the run is over. */
 hy_status hy_loop_hold(hy_loop *loop, int32_t unit, void **weights);
 hy_status hy_loop_release(hy_loop *loop, int32_t unit);
 hy_status hy_loop_fetch(hy_loop *loop, int32_t unit);
 /* Are the unit's weights always on the device, so that each hold gives the same addresses? A graph
- * that reads them may then outlive the release, up to the answer. The plan may change between steps:
- * ask again in each. */
+ * that reads them may then outlive the release, up to the answer or to hy_loop_plan_again. The plan
+ * may change between steps: ask again in each. */
 bool hy_loop_stays(hy_loop *loop, int32_t unit);
 /* Adds gradients of the micro-batch to those of the step: one address for each parameter of the
- * unit; NULL: zero; those of frozen parameters are not read. They are those of loss_scale times the mean loss over `tokens` targets, the same
- * number as in the answer. After the call your stream may overwrite them. A unit may get gradients
- * several times, and those of units without any are zero. */
+ * unit; NULL: zero; those of frozen parameters are not read. They are those of loss_scale times the
+ * mean loss over `tokens` targets, the same number as in the answer. After the call your stream may
+ * overwrite them. A unit may get gradients several times, and those of units without any are
+ * zero. */
 hy_status hy_loop_add_gradients(hy_loop *loop, int32_t unit, int64_t tokens, void *const *grads);
 /* Copies elements [first, first + count) of a parameter to or from host memory, in the type of the
  * weights; between two questions or before the first answer, while no unit is held. The first
  * question comes with weights that are zero, unless the run was resumed: write them then. Frozen
- * parameters have their own type, and a resumed run needs them, too. Write a frozen matrix that the
- * library quantises (frozen_dtype) in one call; you read the decoded values. */
+ * parameters have their own type, and a resumed run needs them, too. Write their elements in order;
+ * a matrix that the library quantises (frozen_dtype) in one call: you read the decoded values. */
 hy_status hy_loop_write_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
                                 const void *from);
 hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, int64_t count,
@@ -1042,17 +1043,20 @@ hy_status hy_loop_read_weights(hy_loop *loop, int32_t parameter, int64_t first, 
 /* Has a checkpoint been loaded, so that the weights are known? */
 bool hy_loop_is_resumed(hy_loop *loop);
 /* With unit_of, before the first gradients of a step: your passes need so many bytes of the device,
- * as caller_bytes in hy_loop_options. The library adds 1/32 to the number. Unless the plan has room
- * for it already, the run is planned again and state moves: all bits stay the same. HY_ERR_MEMORY:
- * no plan fits beside your passes, and nothing has changed. HY_ERR_STATE: a unit is held, or the
- * step has gradients. */
-hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes);
+ * and your allocator has caller_held of them now, as in hy_loop_options. The library adds 1/32 to
+ * caller_bytes. Unless the plan has room for it already, and not more than an eighth too much, the
+ * run is planned again and state moves: all bits stay the same. A row of the state is then in its
+ * old and its new place for a while. HY_ERR_MEMORY: no plan fits beside your passes, or there is no
+ * memory for the move; the run keeps its plan. HY_ERR_STATE: a unit is held, the step has
+ * gradients, the question asks for a loss, a paired test is running, or the run is over. */
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes, uint64_t caller_held);
 
 /* Saves a checkpoint now. HY_ERR_STATE: the current question is not HY_DO_GRADIENTS, or the run is
  * in the discarded part of a paired test. All ranks must call it before the same answer. */
 hy_status hy_loop_save(hy_loop *loop);
 /* Ends the run after its last finished step, and saves it if it has a folder. It is enough that one
- * rank calls it; on the other ranks the call in progress or the next answer returns HY_STOPPED. */
+ * rank calls it; on the other ranks the call in progress or the next answer returns HY_STOPPED.
+ * HY_ERR_STATE: a unit is held. */
 hy_status hy_loop_stop(hy_loop *loop);
 /* The last step or jump; false: there was none yet. Its strings are constants. */
 static inline bool hy_loop_last(hy_loop *loop, hy_step_info *out);

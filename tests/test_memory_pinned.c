@@ -33,6 +33,7 @@ START_TEST(free_memory_less_a_margin_is_the_limit) {
     ck_assert_uint_eq(l.ram_available, 60 * GIB);
     ck_assert_uint_eq(l.cgroup_limit, HY_PIN_NO_LIMIT);
     ck_assert_uint_eq(l.likely_limit, 60 * GIB - 3 * GIB / 2);
+    ck_assert_uint_eq(hy_pin_most(&l, 40 * GIB), 100 * GIB - 3 * GIB / 2); /* 40 are not free */
     ck_assert_int_eq(l.which, HY_PIN_RAM);
     ck_assert(!l.is_wsl2);
     must(hy_pin_allows(&l, l.likely_limit));
@@ -136,6 +137,7 @@ START_TEST(wsl2_pins_half_of_its_memory) {
     hy_pin_limits l = probe();
     ck_assert(l.is_wsl2);
     ck_assert_uint_eq(l.likely_limit, 32 * GIB);
+    ck_assert_uint_eq(hy_pin_most(&l, 8 * GIB), 32 * GIB); /* with all that is pinned already */
     ck_assert_int_eq(l.which, HY_PIN_WSL2);
     must(hy_pin_allows(&l, 32 * GIB));
     must_fail(hy_pin_allows(&l, 43 * GIB), HY_ERR_MEMORY, "WSL2 allows about half");
@@ -158,6 +160,7 @@ END_TEST
 START_TEST(what_cannot_be_read_does_not_limit) {
     hy_pin_limits l = probe(); /* an empty machine */
     ck_assert_uint_eq(l.likely_limit, HY_PIN_NO_LIMIT);
+    ck_assert_uint_eq(hy_pin_most(&l, GIB), HY_PIN_NO_LIMIT);
     ck_assert_int_eq(l.which, HY_PIN_UNKNOWN);
     must(hy_pin_allows(&l, UINT64_MAX));
     write_file(proc, "meminfo", "MemTotal:\nMemAvail\n");

@@ -186,18 +186,23 @@ static void train_outside(const types *t) {
     }
 }
 
-static hy_loop *new_loop(const types *t, const char *const *keys) {
+static hy_status try_loop(const types *t, const char *const *keys, hy_loop **out) {
     static int32_t unit_of[COUNT];
     hy_parameter list[COUNT];
     hy_loop_options options = {
         .parameters = {.list = list, .dtype = t->trained, .grad_dtype = t->trained},
         .unit_of = unit_of};
     hy_config *config = config_with(keys);
-    hy_loop *loop;
     options.parameters.count = list_parameters(t, true, list);
     for (int i = 0; i < COUNT; i++) unit_of[i] = parts[i].unit;
-    must(hy_loop_create(config, &options, NULL, &loop));
+    hy_status status = hy_loop_create(config, &options, NULL, out);
     hy_config_destroy(config);
+    return status;
+}
+
+static hy_loop *new_loop(const types *t, const char *const *keys) {
+    hy_loop *loop;
+    must(try_loop(t, keys, &loop));
     return loop;
 }
 
@@ -334,6 +339,50 @@ START_TEST(a_resumed_run_gets_its_frozen_weights_from_the_caller) {
 }
 END_TEST
 
+/* Another type of frozen weights is another function. */
+START_TEST(a_run_does_not_continue_with_another_type_of_frozen_weights) {
+    static const struct {
+        types now;
+        const char *message;
+    } others[] = {{{HY_F32, HY_F32, "int8", HY_I8, false}, "1.weight was stored in nf4 of fp32"},
+                  {{HY_F32, HY_F32, "nf4_single", HY_NF4, true}, "and in nf4_single of fp32 now"},
+                  {{HY_F32, HY_BF16, "nf4", HY_NF4, false}, "embed.weight was stored in fp32"}};
+    const types *t = &kinds[2];
+    char out[300];
+    hy_loop_step step;
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_loop *loop = new_loop(t, KEYS(COMMON, "frozen_dtype", t->stored, "out", out));
+    write_weights(loop, t, false);
+    must(hy_loop_next(loop, &step));
+    answer(loop, t, &step);
+    must(hy_loop_stop(loop));
+    hy_loop_destroy(loop);
+    for (int i = 0; i < 3; i++) {
+        const types *now = &others[i].now;
+        must_fail(try_loop(now, KEYS(COMMON, "frozen_dtype", now->stored, "resume", out), &loop),
+                  HY_ERR_INPUT, others[i].message);
+    }
+}
+END_TEST
+
+START_TEST(weights_that_were_written_in_part_are_not_used) {
+    const types *t = &kinds[2];
+    float numbers[ROWS * WIDTH] = {0};
+    void *weights[3];
+    hy_loop *loop = new_loop(t, keys_of(t, 0));
+    for (int i = 0; i < 2; i++) /* the same half twice is not the whole */
+        must(hy_loop_write_weights(loop, 2, 0, WIDTH / 2, numbers));
+    must_fail(hy_loop_write_weights(loop, 2, WIDTH - 1, 1, numbers), HY_ERR_INPUT,
+              "the first 64 are all that was written");
+    must_fail(hy_loop_read_weights(loop, 2, 0, 1, numbers), HY_ERR_STATE, "1.norm has no weights");
+    write_weights(loop, t, false);
+    must_fail(hy_loop_write_weights(loop, 1, 0, WIDTH, numbers), HY_ERR_INPUT, "in one call");
+    must(hy_loop_hold(loop, 1, weights)); /* nothing was written */
+    must(hy_loop_release(loop, 1));
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 START_TEST(new_frozen_weights_replace_the_decoded_ones) {
     const types *t = &kinds[2];
     static float buffer[TABLE_ROWS * WIDTH];
@@ -433,6 +482,8 @@ static Suite *make_suite(void) {
                         frozen_parameters_give_the_bits_of_their_decoded_values_at_every_place, 0,
                         3 * KINDS);
     tcase_add_loop_test(tests, a_resumed_run_gets_its_frozen_weights_from_the_caller, 0, 2);
+    tcase_add_test(tests, a_run_does_not_continue_with_another_type_of_frozen_weights);
+    tcase_add_test(tests, weights_that_were_written_in_part_are_not_used);
     tcase_add_test(tests, new_frozen_weights_replace_the_decoded_ones);
     tcase_add_test(tests, the_plan_has_the_bytes_of_frozen_weights);
     tcase_add_test(tests, a_type_that_no_parameter_has_is_reported);

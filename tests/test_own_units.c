@@ -5,7 +5,9 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "engine/engine.h"
 #include "kernels/half.h"
+#include "trainer/trainer.h"
 
 #define UNITS 6
 #define PARAMETERS (2 * UNITS)
@@ -481,7 +483,7 @@ START_TEST(plans_that_change_during_a_run_keep_all_bits) {
     for (hy_loop_step step; hy_loop_next(loop, &step) == HY_OK && !step.is_over;) {
         int64_t need = needs[step.step % 5];
         if (step.batch % 2 == 0 && step.step > 0) {
-            must(hy_loop_plan_again(loop, need));
+            must(hy_loop_plan_again(loop, need, 0));
             must_be_whole(loop, need < 0 ? 0 : (uint64_t)(need + need / 32));
             hy_plan_facts facts = facts_of(loop);
             uint64_t ours = facts.vram_bytes - facts.caller_bytes;
@@ -526,8 +528,8 @@ START_TEST(a_measured_need_is_compared_with_the_plan) {
     hy_memory_state memory;
     hy_loop_step step;
     write_weights(loop, n);
-    must(hy_loop_plan_again(loop, 320 << 10));
-    must(hy_loop_plan_again(loop, 325 << 10)); /* within the margin: only noted */
+    must(hy_loop_plan_again(loop, 320 << 10, 0));
+    must(hy_loop_plan_again(loop, 325 << 10, 0)); /* within the margin: only noted */
     must_be_whole(loop, 330 << 10);
     must(hy_loop_next(loop, &step));
     answer(loop, n, &step, &found);
@@ -550,12 +552,114 @@ START_TEST(a_need_without_a_plan_leaves_the_loop_as_it_was) {
     loop = new_loop(n, KEYS(ON_A_CARD));
     uint64_t was = facts_of(loop).vram_bytes;
     write_weights(loop, n);
-    must_fail(hy_loop_plan_again(loop, CARD), HY_ERR_MEMORY, "no plan fits beside");
-    must_fail(hy_loop_plan_again(loop, CARD), HY_ERR_MEMORY, "but max_gpu_mem is 1.0 MiB");
+    must_fail(hy_loop_plan_again(loop, CARD, 0), HY_ERR_MEMORY, "no plan fits beside");
+    must_fail(hy_loop_plan_again(loop, CARD, 0), HY_ERR_MEMORY, "but max_gpu_mem is 1.0 MiB");
     ck_assert_uint_eq(facts_of(loop).vram_bytes, was);
     run_on(loop, n, &found);
     must_be_equal(&wanted, &found);
-    must_fail(hy_loop_plan_again(loop, 0), HY_ERR_STATE, "the run is over");
+    must_fail(hy_loop_plan_again(loop, 0, 0), HY_ERR_STATE, "the run is over");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- memory that is refused during a move ---------------------------------------------------- */
+
+static struct {
+    hy_status (*alloc)(hy_backend *, hy_place, uint64_t, void **);
+    int until; /* the allocation that is refused */
+} refusal;
+
+static hy_status refuse_one(hy_backend *b, hy_place place, uint64_t bytes, void **out) {
+    if (--refusal.until == 0) return hy_fail(HY_ERR_MEMORY, "refused by the test");
+    return refusal.alloc(b, place, bytes, out);
+}
+
+/* Rows that have moved before the refusal move back, and a copy in 16 bits is made again. */
+START_TEST(memory_that_is_refused_during_a_move_leaves_the_loop_as_it_was) {
+    const numbers *n = &kinds[_i];
+    hy_loop *loop = new_loop(n, keys_of(0, "none"));
+    int refused = 0;
+    write_weights(loop, n);
+    run_on(loop, n, &wanted);
+    hy_loop_destroy(loop);
+    caller_bytes = -1;
+    loop = new_loop(n, KEYS(ON_A_CARD, "recovery_tries", "0"));
+    write_weights(loop, n);
+    hy_backend *backend = hy_loop_trainer(loop)->engine->device.backend;
+    uint64_t was = facts_of(loop).vram_bytes;
+    refusal.alloc = backend->alloc;
+    for (hy_loop_step step; hy_loop_next(loop, &step) == HY_OK && !step.is_over;) {
+        if (step.batch % 2 == 0 && facts_of(loop).vram_bytes == was) {
+            refusal.until = refused + 1;
+            backend->alloc = refuse_one;
+            hy_status status = hy_loop_plan_again(loop, 300 << 10, 0);
+            backend->alloc = refusal.alloc;
+            if (status != HY_OK) must_fail(status, HY_ERR_MEMORY, "refused by the test");
+            refused += status != HY_OK;
+            ck_assert_uint_eq(facts_of(loop).vram_bytes == was, status != HY_OK);
+        }
+        answer(loop, n, &step, &found);
+    }
+    ck_assert_int_ge(refused, 4);
+    ck_assert_uint_ne(facts_of(loop).vram_bytes, was);
+    read_weights(loop, n, &found);
+    must_be_equal(&wanted, &found);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* The smallest limit that the run itself fits into leaves no room for two copies of a row. */
+START_TEST(a_move_that_needs_more_host_memory_than_allowed_is_refused) {
+    const numbers *n = &kinds[0];
+    caller_bytes = -1;
+    hy_loop *loop = new_loop(n, KEYS(ON_A_CARD));
+    hy_plan_facts facts = facts_of(loop);
+    hy_loop_destroy(loop);
+    char limit[32];
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes + (16 << 10)));
+    loop = new_loop(n, KEYS(ON_A_CARD, "cpu_mem", limit));
+    write_weights(loop, n);
+    facts = facts_of(loop);
+    must_fail(hy_loop_plan_again(loop, 1 << 10, 0), HY_ERR_MEMORY, "of host memory for a while");
+    ck_assert_uint_eq(facts_of(loop).vram_bytes, facts.vram_bytes);
+    run_on(loop, n, &found);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* Rows of the old plan are not counted together with the caller's bytes in the new one. */
+START_TEST(a_changed_plan_has_no_peak_that_never_was) {
+    const numbers *n = &kinds[0];
+    caller_bytes = 100 << 10;
+    hy_loop *loop = new_loop(n, KEYS(ON_A_CARD));
+    hy_memory_state memory;
+    write_weights(loop, n);
+    must(hy_loop_plan_again(loop, 700 << 10, 0));
+    must(hy_trainer_memory(hy_loop_trainer(loop), &memory));
+    ck_assert_uint_le(memory.device.peak, CARD);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_loop_with_a_held_unit_is_not_stopped) {
+    const numbers *n = &kinds[0];
+    char out[300];
+    void *weights[2];
+    hy_loop_step step;
+    snprintf(out, sizeof out, "%s/run", folder);
+    caller_bytes = 0;
+    hy_loop *loop = new_loop(n, KEYS(COMMON, "predictor", "none", "out", out));
+    write_weights(loop, n);
+    while (hy_loop_next(loop, &step) == HY_OK && step.step == 0) answer(loop, n, &step, &found);
+    must(hy_loop_hold(loop, 1, weights));
+    must_fail(hy_loop_stop(loop), HY_ERR_STATE, "cannot stop while 1 unit(s) are held");
+    must(hy_loop_release(loop, 1));
+    must(hy_loop_stop(loop));
+    hy_loop_destroy(loop);
+    loop = new_loop(n, KEYS(COMMON, "predictor", "none", "resume", out));
+    must(hy_loop_next(loop, &step));
+    ck_assert_int_eq(step.step, 1);
     hy_loop_destroy(loop);
 }
 END_TEST
@@ -567,17 +671,17 @@ START_TEST(a_plan_changes_only_before_the_gradients_of_a_step) {
     hy_loop *loop = new_loop(n, KEYS(ON_A_CARD));
     hy_loop_step step;
     write_weights(loop, n);
-    must_fail(hy_loop_plan_again(loop, -2), HY_ERR_INPUT, "-1");
+    must_fail(hy_loop_plan_again(loop, -2, 0), HY_ERR_INPUT, "-1");
     must(hy_loop_hold(loop, 0, weights));
-    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "are held");
+    must_fail(hy_loop_plan_again(loop, 1, 0), HY_ERR_STATE, "are held");
     must(hy_loop_release(loop, 0));
     must(hy_loop_add_gradients(loop, 0, 1, grads));
-    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "gradients of the step");
+    must_fail(hy_loop_plan_again(loop, 1, 0), HY_ERR_STATE, "gradients of the step");
     must(hy_loop_answer(loop, 1, 1));
-    must_fail(hy_loop_plan_again(loop, 1), HY_ERR_STATE, "gradients of the step");
+    must_fail(hy_loop_plan_again(loop, 1, 0), HY_ERR_STATE, "gradients of the step");
     must(hy_loop_next(loop, &step));
     must(hy_loop_answer(loop, 1, 1));
-    must(hy_loop_plan_again(loop, 1));
+    must(hy_loop_plan_again(loop, 1, 0));
     hy_loop_destroy(loop);
 }
 END_TEST
@@ -598,7 +702,7 @@ START_TEST(a_resumed_run_begins_with_the_measured_plan) {
     caller_bytes = -1;
     hy_loop *loop = new_loop(n, KEYS(ON_A_CARD, "out", out));
     write_weights(loop, n);
-    must(hy_loop_plan_again(loop, 320 << 10));
+    must(hy_loop_plan_again(loop, 320 << 10, 0));
     uint64_t planned = facts_of(loop).vram_bytes;
     stop_after_a_step(loop);
     loop = new_loop(n, KEYS(ON_A_CARD, "resume", out));
@@ -629,6 +733,11 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_plan_without_memory_counts_the_caller);
     tcase_add_test(tests, a_measured_need_is_compared_with_the_plan);
     tcase_add_loop_test(tests, a_need_without_a_plan_leaves_the_loop_as_it_was, 0, 2);
+    tcase_add_loop_test(tests, memory_that_is_refused_during_a_move_leaves_the_loop_as_it_was, 0,
+                        2);
+    tcase_add_test(tests, a_move_that_needs_more_host_memory_than_allowed_is_refused);
+    tcase_add_test(tests, a_changed_plan_has_no_peak_that_never_was);
+    tcase_add_test(tests, a_loop_with_a_held_unit_is_not_stopped);
     tcase_add_test(tests, a_plan_changes_only_before_the_gradients_of_a_step);
     tcase_add_test(tests, a_resumed_run_begins_with_the_measured_plan);
     suite_add_tcase(suite, tests);

@@ -126,7 +126,8 @@ class TorchsPart:
 
     def _again(self, caller_bytes: int) -> bool:
         """False: no plan fits."""
-        status = lib.hy_loop_plan_again(self._handle, caller_bytes)
+        held = self._meter.held() if self._meter is not None else 0
+        status = lib.hy_loop_plan_again(self._handle, caller_bytes, held)
         if status == _abi.HY_ERR_MEMORY:
             return False
         if status != _abi.HY_OK:

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "base/sized.h"
-#include "trainer/resize.h"
 
 /* ---- all loops ------------------------------------------------------------------------------- */
 
@@ -84,15 +83,16 @@ static hy_status plan_here(hy_loop *loop) {
                    "cannot plan again after gradients of the step were added; call "
                    "hy_loop_plan_again before its first micro-batch");
     }
-    hy_status status = hy_trainer_replan_caller(loop->trainer, loop->caller_bytes);
-    if (status == HY_ERR_INPUT) { /* the old plan is still in use */
-        hy_error why;
-        hy_error_save(&why, status);
-        return hy_fail(HY_ERR_MEMORY, "%s", why.text);
+    hy_error why;
+    hy_status status = hy_trainer_replan_caller(loop->trainer, loop->caller);
+    bool stays = status == HY_ERR_INPUT; /* in the old plan; rows may have moved there and back */
+    hy_error_save(&why, status);
+    if (status == HY_OK || stays) { /* a moved copy in 16 bits is made again */
+        status = hy_custom_begin_step(e, e->update.dtype);
     }
     loop->units.is_broken |= status != HY_OK;
     HY_TRY(status);
-    return hy_custom_begin_step(e, e->update.dtype); /* a moved copy in 16 bits is made again */
+    return stays ? hy_fail(HY_ERR_MEMORY, "%s", why.text) : HY_OK;
 }
 
 static hy_status answer(void *user, const hy_loop_step *request, hy_program_answer *out) {
@@ -340,12 +340,17 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
     return hy_loop_leave(loop, use(loop, parameter));
 }
 
-/* An order between two answers, while nothing is held. */
-static hy_status give_between(hy_loop *loop, order what, const char *name) {
-    HY_FAIL_IF(loop->is_over, HY_ERR_STATE, "cannot %s: the run is over", name);
+static hy_status check_released(const hy_loop *loop, const char *name) {
     HY_FAIL_IF(loop->units.held > 0, HY_ERR_STATE,
                "cannot %s while %d unit(s) are held; release them before", name,
                (int)loop->units.held);
+    return HY_OK;
+}
+
+/* An order between two answers, while nothing is held. */
+static hy_status give_between(hy_loop *loop, order what, const char *name) {
+    HY_FAIL_IF(loop->is_over, HY_ERR_STATE, "cannot %s: the run is over", name);
+    HY_TRY(check_released(loop, name));
     give_order(loop, what);
     return hy_error_restore(&loop->ordered);
 }
@@ -355,7 +360,7 @@ hy_status hy_loop_save(hy_loop *loop) {
     return hy_loop_leave(loop, give_between(loop, ORDER_SAVE, "save"));
 }
 
-hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes) {
+hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes, uint64_t caller_held) {
     HY_FAIL_IF(caller_bytes < -1, HY_ERR_INPUT,
                "hy_loop_plan_again was given %lld bytes; expected 0 or more, or -1: not known",
                (long long)caller_bytes);
@@ -364,12 +369,14 @@ hy_status hy_loop_plan_again(hy_loop *loop, int64_t caller_bytes) {
         return hy_loop_leave(loop, hy_fail(HY_ERR_STATE,
                                            "hy_loop_plan_again is for loops with units (unit_of); "
                                            "this one has none"));
-    loop->caller_bytes = caller_bytes;
+    loop->caller = (hy_callers_part){caller_bytes, caller_held};
     return hy_loop_leave(loop, give_between(loop, ORDER_PLAN, "plan again"));
 }
 
 hy_status hy_loop_stop(hy_loop *loop) {
     HY_TRY(hy_loop_enter(loop, "hy_loop_stop", false));
+    hy_status released = loop->is_over ? HY_OK : check_released(loop, "stop");
+    if (released != HY_OK) return hy_loop_leave(loop, released);
     while (!loop->is_over) give_order(loop, ORDER_STOP);
     hy_status result = loop->result.status;
     bool is_well = result == HY_OK || result == HY_STOPPED;

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "custom/custom.h"
+#include "trainer/resize.h"
 
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_PLAN, ORDER_STOP, ORDER_ABANDON } order;
 
@@ -34,10 +35,10 @@ struct hy_loop {
     bool is_over;
     hy_error result; /* result of the run, once it is over */
     hy_held_units units;
-    int64_t caller_bytes; /* of ORDER_PLAN */
-    hy_step_info *last;   /* the newest step; step 0: none yet */
-    atomic_flag is_busy;  /* a call is in progress */
-    hy_loop *next;        /* next in the list of all loops */
+    hy_callers_part caller; /* of ORDER_PLAN */
+    hy_step_info *last;     /* the newest step; step 0: none yet */
+    atomic_flag is_busy;    /* a call is in progress */
+    hy_loop *next;          /* next in the list of all loops */
 };
 
 /* Enters a loop for a call, if it exists and no other call is in progress; `removes`: the last one.

@@ -94,6 +94,7 @@ static hy_status read_units(const hy_json *json, const char *path, hy_custom_pro
                p->side.count);
     p->side.unit_of = p->unit_of;
     p->side.types.keeps_weights = true;
+    p->side.types.is_caller_stored = p->side.types.caller_bytes > 0;
     return HY_OK;
 }
 

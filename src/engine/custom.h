@@ -18,7 +18,7 @@ typedef struct hy_custom_side {
     void *const *weights;   /* (count) addresses */
     void *const *grads;     /* (count) addresses, which may change from step to step */
     const int32_t *unit_of; /* (count) types.keeps_weights: unit of each parameter */
-    int64_t *written;       /* (count) elements of a frozen parameter that the caller has written */
+    int64_t *written;       /* (count) first elements of a frozen parameter that are written */
     bool *has_grads;        /* (units) the unit has gradients of this step */
     int32_t norm_from;      /* units from here on are in the norm of the gradients */
     bool is_last;           /* gradients are of the step's last micro-batch */

@@ -260,6 +260,7 @@ static hy_status write_coded(hy_engine *e, int32_t param, int64_t count, const v
                                 (int)(threads ? threads : hy_machine_threads())};
     hy_coding_target to = {.store = store, .stream = e->device.compute, .item = item};
     hy_store_forget(hy_store_of(e, HY_ROW_DECODED)); /* it may have the old weights */
+    e->custom->written[param] = 0;                   /* after a failure it has parts of both */
     return hy_coding_run(p, &store->layout.items[item], &numbers, &to);
 }
 
@@ -267,11 +268,17 @@ static hy_status write_frozen(hy_engine *e, int32_t param, int64_t first, int64_
                               const void *from) {
     hy_store *store = hy_store_of(e, HY_ROW_FROZEN);
     int32_t item = hy_store_item_of(store, param);
-    HY_TRY(hy_params_are_coded(&e->model->params, param)
-               ? write_coded(e, param, count, from)
-               : hy_store_put(store, e->device.compute, item, first, count, from));
-    e->custom->written[param] += count;
-    return HY_OK;
+    int64_t *written = &e->custom->written[param];
+    bool is_coded = hy_params_are_coded(&e->model->params, param);
+    HY_FAIL_IF(!is_coded && first > *written, HY_ERR_INPUT,
+               "elements from %lld on of the frozen parameter %s were given, but the first %lld "
+               "are all that was written; write its elements in their order",
+               (long long)first, e->model->params.list[param].name, (long long)*written);
+    hy_status status = is_coded ? write_coded(e, param, count, from)
+                                : hy_store_put(store, e->device.compute, item, first, count, from);
+    if (status != HY_OK && !is_coded && first < *written) *written = first;
+    if (status == HY_OK && first + count > *written) *written = first + count;
+    return status;
 }
 
 hy_status hy_custom_write(hy_engine *e, int32_t param, int64_t first, int64_t count,

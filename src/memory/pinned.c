@@ -68,6 +68,14 @@ void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
     if (out->is_wsl2 && total) lower(out, total / 2, 0, HY_PIN_WSL2);
 }
 
+/* Free memory is without what is held; the limit of Windows is for all of it. */
+uint64_t hy_pin_most(const hy_pin_limits *limits, uint64_t held) {
+    uint64_t half = limits->ram_total / 2;
+    if (limits->likely_limit == HY_PIN_NO_LIMIT) return HY_PIN_NO_LIMIT;
+    uint64_t most = limits->likely_limit + held;
+    return limits->is_wsl2 && half && half < most ? half : most;
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
 
 char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {

@@ -32,6 +32,9 @@ typedef struct hy_pin_limits {
 /* Roots are "/proc" and "/sys". */
 void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out);
 
+/* What can be pinned in all by a process that has pinned `held` bytes already. */
+uint64_t hy_pin_most(const hy_pin_limits *limits, uint64_t held);
+
 /* The origin of the limit as a phrase: "free memory less 1.5 GiB for the system". */
 char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size);
 

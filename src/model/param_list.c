@@ -7,10 +7,9 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
+#include "kernels/nf4.h"
 
 #define UNIT_ELEMENTS ((int64_t)4 << 20) /* small parameters share units of this size */
-
-#define QUANTISED_ROW 64 /* elements of the shortest row that is worth its scales */
 
 /* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
@@ -61,7 +60,7 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
     }
     out->stored = out->count;
     /* Stacks of matrices are quantised, too; kernels of convolutions have short rows. */
-    bool is_matrix = (spec->ndim == 2 || spec->ndim == 3) && hy_param_width(out) >= QUANTISED_ROW;
+    bool is_matrix = (spec->ndim == 2 || spec->ndim == 3) && hy_param_width(out) >= HY_NF4_BLOCK;
     out->stays_real = !is_matrix || !sounds_hidden(name);
     return HY_OK;
 }

@@ -278,10 +278,11 @@ static hy_status refuse_custom(const hy_group *g) {
 static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen) {
     bool *is_meant, is_custom = !params->at;
     if (is_custom) HY_TRY(refuse_custom(g));
-    HY_FAIL_IF(is_custom && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
-               "group %d: frozen is not accepted for a custom model, because all of its parameters "
-               "are trained; use lr_scale 0 to keep them unchanged",
-               g->number);
+    HY_FAIL_IF(
+        is_custom && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
+        "group %d: frozen is not accepted for a custom model; set is_frozen of parameters in "
+        "a loop with units (unit_of), or use lr_scale 0 to keep them unchanged",
+        g->number);
     HY_TRY(match(g, params, &is_meant));
     for (int32_t i = 0; i < params->count; i++) {
         hy_param *p = &params->list[i];

@@ -32,7 +32,7 @@ static uint64_t share_of(uint64_t bytes, int32_t sharers) {
 /* The free memory of the card with that of a caller, which counts its own, minus the reserve. */
 static uint64_t card_limit(const hy_plan_request *r) {
     uint64_t free_bytes = share_of(r->backend->facts.memory_free, r->card_sharers);
-    if (r->custom) free_bytes += r->custom->caller_held;
+    if (r->custom) free_bytes += hy_caller_share(r->custom);
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 

@@ -32,6 +32,12 @@ typedef struct hy_custom_types {
     bool is_caller_stored;
 } hy_custom_types;
 
+/* What the caller had of the card, as far as the plan counts it. */
+static inline uint64_t hy_caller_share(const hy_custom_types *types) {
+    bool is_less = types->caller_bytes >= 0 && (uint64_t)types->caller_bytes < types->caller_held;
+    return is_less ? (uint64_t)types->caller_bytes : types->caller_held;
+}
+
 /* Does the device compute in bf16? */
 bool hy_has_bf16(const hy_device_facts *facts);
 

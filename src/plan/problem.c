@@ -200,7 +200,8 @@ hy_status hy_plan_problem_begin(hy_plan_problem *p, const hy_plan_request *r, co
     if (is_gpu && !s->card[0]) { /* the host's limit is what can be pinned */
         hy_pin_limits pins;
         hy_pin_probe("/proc", "/sys", &pins);
-        if (pins.likely_limit < p->limits.host) p->limits.host = pins.likely_limit;
+        uint64_t most = hy_pin_most(&pins, r->host_held);
+        if (most < p->limits.host) p->limits.host = most;
     }
     set_places(r, basis, may_stream, p);
     set_passing(r, basis, may_stream, p);

@@ -98,9 +98,10 @@ static void say_not_coded(const hy_engine *e) {
     if (kept == 0) return;
     hy_say_to(e->observer, HY_WARNING,
               "%d of %d frozen matrices are not stored in %s: their rows are not a multiple of %d "
-              "numbers (the first has rows of %lld); they keep the type of training",
+              "numbers (the first has rows of %lld); they keep %s",
               kept, all, hy_dtype_name(type), HY_NF4_BLOCK,
-              (long long)hy_param_width(&params->list[first]));
+              (long long)hy_param_width(&params->list[first]),
+              e->custom ? "their own type" : "the type of training");
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {

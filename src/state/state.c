@@ -155,6 +155,13 @@ void hy_state_release(hy_state *s) {
 
 /* ---- another choice -------------------------------------------------------------------------- */
 
+/* Only the ring changes. */
+static bool keeps_backing(const hy_row *row, const hy_plan_choice *choice) {
+    return row->store.layout.items && hy_row_is_used(row, choice) &&
+           hy_row_place(row, choice) == row->store.place &&
+           hy_row_ring(row, choice).resident == row->store.ring.resident;
+}
+
 /* Allocates the row's memory for another choice, copies its values if they last, and frees the
  * old memory; a failure leaves the row unchanged. Meanwhile both exist, for one row at a time.
  * stays: only the ring changes, so both share the backing store, and resident layers are copied
@@ -164,8 +171,7 @@ static hy_status move_row(hy_state *s, hy_row *row, const hy_plan_choice *choice
                           hy_arena *work_rings) {
     hy_row fresh = *row;
     bool was_there = row->store.layout.items, is_used = hy_row_is_used(row, choice);
-    bool stays = was_there && is_used && hy_row_place(row, choice) == row->store.place &&
-                 hy_row_ring(row, choice).resident == row->store.ring.resident;
+    bool stays = keeps_backing(row, choice);
     HY_TRY(hy_store_settle(&row->store));
     fresh.store = (hy_store){0};
     fresh.ring = (hy_arena){0};
@@ -201,18 +207,55 @@ static bool is_as_chosen(const hy_row *row, const hy_plan_choice *c) {
            row->store.ring.resident == hy_row_ring(row, c).resident;
 }
 
-/* Rows that leave the device move first, to make room for the others. */
-hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice) {
+/* Does the row, or a part of its resident units, leave the device? */
+static bool leaves_device(const hy_row *row, const hy_plan_choice *c) {
+    if (row->store.place == HY_DEVICE) return true;
+    return hy_row_place(row, c) != HY_DEVICE &&
+           row->store.ring.resident > hy_row_ring(row, c).resident;
+}
+
+/* The rows that move. Those that leave the device are first, to make room for the others. */
+static int list_moves(const hy_state *s, const hy_plan_choice *choice, hy_row *out[HY_ROW_COUNT]) {
+    int count = 0;
     for (int leave = 1; leave >= 0; leave--) {
         for (int i = 0; i < HY_ROW_COUNT; i++) {
             hy_row *row = &s->rows->row[i];
-            bool leaves = row->store.place == HY_DEVICE;
-            if (!row->kind || row->kind->state < 0 || leaves != leave) continue;
-            if (is_as_chosen(row, choice)) continue;
-            HY_TRY(hy_offload_await(s));
-            HY_TRY(hy_device_sync(s->device));
-            HY_TRY(move_row(s, row, choice, NULL));
+            if (!row->kind || row->kind->state < 0 || is_as_chosen(row, choice)) continue;
+            if (leaves_device(row, choice) == leave) out[count++] = row;
         }
+    }
+    return count;
+}
+
+hy_move_peak hy_state_move_peak(const hy_state *s, const hy_plan_choice *choice) {
+    bool is_one_memory = !s->device->backend->facts.is_gpu;
+    hy_row *rows[HY_ROW_COUNT];
+    hy_move_peak out = {0, ""};
+    int64_t more = 0; /* than before the first move */
+    int count = list_moves(s, choice, rows);
+    for (int i = 0; i < count; i++) {
+        hy_place to = hy_row_place(rows[i], choice), from = rows[i]->store.place;
+        bool is_taken = to == HY_PINNED || (is_one_memory && to == HY_DEVICE);
+        bool is_given = from == HY_PINNED || (is_one_memory && from == HY_DEVICE);
+        if (keeps_backing(rows[i], choice)) continue;
+        if (is_taken && hy_row_is_used(rows[i], choice)) {
+            more += (int64_t)hy_row_bytes(rows[i], choice);
+        }
+        if (more > (int64_t)out.host) {
+            out = (hy_move_peak){(uint64_t)more, rows[i]->kind->holds};
+        }
+        if (is_given) more -= (int64_t)rows[i]->backing.size;
+    }
+    return out;
+}
+
+hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice) {
+    hy_row *rows[HY_ROW_COUNT];
+    int count = list_moves(s, choice, rows);
+    for (int i = 0; i < count; i++) {
+        HY_TRY(hy_offload_await(s));
+        HY_TRY(hy_device_sync(s->device));
+        HY_TRY(move_row(s, rows[i], choice, NULL));
     }
     return HY_OK;
 }

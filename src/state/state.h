@@ -56,6 +56,13 @@ void hy_state_release(hy_state *s);
  * failure every row is complete, at its old or its new place. Then hy_state_move_in_work does the
  * same for rows with rings in the work area, which was allocated again. */
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice);
+/* The most host memory that such moves need in addition to what is held before, and the row that
+ * needs it: a row is in its old and its new place for a while. */
+typedef struct hy_move_peak {
+    uint64_t host;
+    const char *holds;
+} hy_move_peak;
+hy_move_peak hy_state_move_peak(const hy_state *s, const hy_plan_choice *choice);
 hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings);
 
 /* Marks rows that only optimizer steps need as live, or as free. */

@@ -23,6 +23,7 @@
 #define PROGRESS_VERSION 1
 #define FITTED_STEP "fitted_step_tokens"
 #define CALLER_BYTES "caller_bytes"
+#define FROZEN_TEXT 32 /* bytes of the name of a storage type */
 
 /* A value of hy_progress or of hy_engine_progress: an int64_t or a double. */
 typedef struct field {
@@ -207,9 +208,36 @@ static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
     return strcmp(name, run->name) == 0 ? NULL : name;
 }
 
+/* How a caller's frozen parameter is stored: "bf16", or for quantised ones "nf4 of bf16". */
+static const char *frozen_type(const hy_engine *e, int32_t param, char text[FROZEN_TEXT]) {
+    const hy_params *params = &e->model->params;
+    const char *given = hy_dtype_name(e->custom->params[param].dtype);
+    if (!hy_params_are_coded(params, param)) return given;
+    hy_dtype codes = hy_params_codes(params, param);
+    bool is_single = codes == HY_NF4 && params->has_plain_scales;
+    snprintf(text, FROZEN_TEXT, "%s%s of %s", hy_dtype_name(codes), is_single ? "_single" : "",
+             given);
+    return text;
+}
+
+/* Another type gives other numbers. Older checkpoints do not have the types. */
+static hy_status check_frozen_type(const hy_engine *e, int32_t param, const hy_json_node *frozen,
+                                   const char *path) {
+    const char *name = e->model->params.list[param].name, *then;
+    char text[FROZEN_TEXT];
+    if (!e->custom || !hy_json_as_string(hy_json_get(frozen, name), &then, NULL)) return HY_OK;
+    const char *now = frozen_type(e, param, text);
+    HY_FAIL_IF(strcmp(then, now) != 0, HY_ERR_INPUT,
+               "%s: the frozen parameter %s was stored in %s when this was saved and in %s now, "
+               "which changes the model: restore frozen_dtype, or the type of the parameter",
+               path, name, then, now);
+    return HY_OK;
+}
+
 /* Optimizers of groups and frozen parameters decide which state a checkpoint has. */
 static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     const hy_params *params = &t->engine->model->params;
+    char text[FROZEN_TEXT];
     hy_json_open_object(w, "own_optimizers");
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
@@ -220,7 +248,12 @@ static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     hy_json_open_object(w, "frozen");
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
-        if (!p->is_trainable) hy_json_put_bool(w, p->name, true);
+        if (p->is_trainable) continue;
+        if (t->engine->custom) {
+            hy_json_put_string(w, p->name, frozen_type(t->engine, i, text));
+        } else {
+            hy_json_put_bool(w, p->name, true);
+        }
     }
     hy_json_close_object(w);
 }
@@ -241,6 +274,7 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
                    "and frozen groups",
                    path, p->name, was_frozen ? "frozen" : "trained",
                    p->is_trainable ? "trained" : "frozen");
+        if (frozen && was_frozen) HY_TRY(check_frozen_type(t->engine, i, frozen, path));
         if (optimizers) {
             (void)hy_json_as_string(hy_json_get(optimizers, p->name), &theirs, NULL);
         }

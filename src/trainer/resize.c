@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "memory/pinned.h"
 #include "plan/plan_value.h"
 #include "trainer/monitor.h"
 #include "trainer/monitor_look.h"
@@ -276,30 +277,43 @@ static hy_status plan_beside(const hy_plan_request *r, hy_plan *plan, hy_plan_fa
     return r->custom->caller_bytes < 0 ? hy_plan_make_lean(r, plan, facts) : HY_OK;
 }
 
+/* A row that moves is in its old and its new place for a while. */
+static hy_status check_move(const hy_engine *e, const hy_plan_request *r, const hy_plan *plan) {
+    hy_move_peak peak = hy_state_move_peak(e->state, &plan->choice);
+    uint64_t limit = hy_budget_host(r), needed = r->host_held + peak.host;
+    HY_FAIL_IF(limit && needed > limit, HY_ERR_INPUT,
+               "moving %s needs %s of host memory for a while, but only %s may be used", peak.holds,
+               hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
+    return e->device.backend->facts.is_gpu ? hy_pin_check(peak.host) : HY_OK;
+}
+
 /* A card may have less memory than at the start: drivers load code with the caller's first passes. */
 static uint64_t cap_now(const hy_trainer *t) {
     bool is_gpu = t->engine->device.backend->facts.is_gpu;
     return is_gpu ? hy_monitor_look(t, true).device.budget : t->engine->request.device_cap;
 }
 
-/* A new plan begins a new table: peaks under the plan before say nothing about it. */
-static void clear_columns(hy_ledger *l) {
-    memset(l->cell, 0, sizeof l->cell);
+/* Peaks under the plan before, and during the move, say nothing about a new plan. */
+static void restart_peaks(hy_ledger *l, int64_t caller_bytes) {
     memset(l->phase_peak, 0, sizeof l->phase_peak);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        for (int phase = 0; phase < HY_PHASE_COUNT; phase++) l->cell[cls][phase].measured = 0;
+    }
+    book_caller(l, caller_bytes); /* notes what is live */
 }
 
-hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes) {
+hy_status hy_trainer_replan_caller(hy_trainer *t, hy_callers_part caller) {
     hy_engine *e = t->engine;
-    hy_ledger *ledger = &e->state->ledger;
+    hy_ledger *ledger = &e->state->ledger, kept = *ledger;
     uint64_t cap = e->request.device_cap;
-    int64_t noted = (int64_t)ledger->live[HY_ACTIVATIONS][HY_DEVICE];
+    int64_t bytes = caller.bytes, noted = (int64_t)ledger->live[HY_ACTIVATIONS][HY_DEVICE];
     hy_custom_types types = e->custom->types;
     hy_plan_facts facts, before = *t->facts;
     hy_plan plan;
     char text[HY_PLAN_TEXT];
     uint64_t room = e->plan->work.caller;
     bool has_room = bytes > 0 && (uint64_t)bytes <= room && (uint64_t)bytes >= room - room / 8;
-    book_caller(ledger, bytes);
+    book_caller(ledger, has_room ? bytes : (int64_t)caller.held);
     if (has_room) return HY_OK;
     types.caller_bytes = bytes;
     types.is_caller_stored = false;
@@ -308,19 +322,22 @@ hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes) {
     snprintf(text, sizeof text, "the caller's passes need %s of device memory",
              bytes < 0 ? "an unknown amount" : hy_bytes_as_text((uint64_t)bytes).text);
     hy_status status = plan_beside(&request, &plan, &facts);
-    if (status != HY_OK) {
+    if (status == HY_OK) status = check_move(e, &request, &plan);
+    if (status != HY_OK) { /* nothing has moved */
         book_caller(ledger, noted);
-        return hy_fail_context(status, "%s, and no plan fits beside them", text);
+        return hy_fail_context(HY_ERR_INPUT, "%s, and no plan fits beside them", text);
     }
     *t->facts = facts; /* adopt() updates its figures */
     hy_trainer_complete_facts(t);
-    clear_columns(ledger);
+    memset(ledger->cell, 0, sizeof ledger->cell); /* the plan before is not in the new table */
     status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {
+        memcpy(ledger->cell, kept.cell, sizeof ledger->cell);
         book_caller(ledger, noted);
         *t->facts = before;
         return status;
     }
+    restart_peaks(ledger, bytes);
     e->custom->types = types;
     e->request.custom = &e->custom->types;
     e->request.device_cap = cap;

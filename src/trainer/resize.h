@@ -20,9 +20,15 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
  * steps; state moves to its new places. HY_ERR_INPUT: no plan fits, and the run is unchanged. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
-/* Plans for a caller's passes that need this much device memory (-1: not known). HY_ERR_INPUT: no
- * plan fits beside them, and the run is unchanged. */
-hy_status hy_trainer_replan_caller(hy_trainer *t, int64_t bytes);
+/* Device memory of a caller: what its passes need (-1: not known), what its allocator has. */
+typedef struct hy_callers_part {
+    int64_t bytes;
+    uint64_t held;
+} hy_callers_part;
+
+/* Plans for a caller's passes. HY_ERR_INPUT: no plan fits beside them, or there is no memory to
+ * move state, and the run has its old plan; derived rows may have to be made again. */
+hy_status hy_trainer_replan_caller(hy_trainer *t, hy_callers_part caller);
 /* Frees the memory of prediction, or allocates it (is_disabled false) and leaves `beside` bytes of
  * host memory free. HY_ERR_INPUT: there is no room, and the run is unchanged. */
 hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);

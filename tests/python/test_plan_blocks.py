@@ -138,10 +138,10 @@ class InputsInHostMemory(unittest.TestCase):
 class PretendedMeter:
     """A card on which torch needs `bytes`."""
 
-    bytes, restarts = 40 << 10, 0
+    bytes, held_bytes, restarts = 40 << 10, 0, 0
 
     def held(self):
-        return 0
+        return self.held_bytes
 
     def restart(self):
         self.restarts += 1
@@ -185,6 +185,15 @@ class TorchsPartOfTheCard(unittest.TestCase):
         while not loop.is_over:
             found.append(loop.step(module.loss).loss)
         self.assertEqual(found, losses)
+
+    def test_a_plan_counts_what_torch_has_now(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module, activations_place="device")
+        self.meter.held_bytes = 8 << 10
+        plan_again = _card.lib.hy_loop_plan_again
+        with mock.patch.object(_card.lib, "hy_loop_plan_again", side_effect=plan_again) as call:
+            loop.step(module.loss)
+        self.assertEqual([one.args[1:] for one in call.call_args_list], [(40 << 10, 8 << 10)])
 
     def test_a_step_that_needs_more_changes_the_plan_and_no_bit(self):
         module = blocks.make(blocks.Transformer)
