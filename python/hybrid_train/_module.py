@@ -113,7 +113,7 @@ class Module:
         Returns a function that gives it memory of its own, for the time when the library's is free.
         """
         try:
-            self.units.rest()
+            self.units.give_up()
             values = self.weights.read_all()
         finally:
             for one in self._models:

@@ -389,7 +389,7 @@ def _fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A weighted sum and the norm of its first values."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     part = tensor.detach().flatten()[:_FINGERPRINT].float()
-    return part @ torch.arange(len(part), device=part.device).cos(), part.norm()
+    return part @ torch.arange(len(part), dtype=torch.float32, device=part.device).cos(), part.norm()
 
 
 def _is_close(a: tuple[torch.Tensor, torch.Tensor], b: tuple[torch.Tensor, torch.Tensor]) -> bool:
@@ -606,18 +606,29 @@ class Units:
         self.rest()
 
     def rest(self) -> None:
-        """Releases what is held. After a pass without gradients, and after a failed one."""
+        """Releases what is held. If that fails, everything else is still done, and the first error is raised."""
+        failed: Exception | None = None
         self._kept.rest()
         for unit in self.list:
             if self._depth[unit.number] > 0:
                 self._depth[unit.number] = 1
-                self._give_back(unit)
+                try:
+                    self._give_back(unit)
+                except Exception as error:
+                    failed = failed or error
         if self._always:
             for p in self._always.trained:
                 p.grad = None
+        self._is_begun = False
         if self.inputs is not None:
             self.inputs.clear()
-        self._is_begun = False
+        if failed is not None:
+            raise failed
+
+    def give_up(self) -> None:
+        """As `rest`, after a failure that is reported: the library refuses to release units after one of its own."""
+        with contextlib.suppress(Exception):
+            self.rest()
 
     @property
     def is_begun(self) -> bool:
@@ -631,8 +642,10 @@ class Units:
             yield
             if wants_gradients:
                 self.end()
-        finally:
-            self.rest()
+        except BaseException:
+            self.give_up()
+            raise
+        self.rest()
 
     # ---- weights and gradients
 
@@ -674,8 +687,11 @@ class Units:
             if then is not None:
                 self._fetch(then)
             yield weights
-        finally:
-            self._give_back(unit)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self._give_back(unit)
+            raise
+        self._give_back(unit)
 
     def hold_for_pass(self, unit: Unit) -> None:
         """Holds it until `rest`, once however often it is called."""

@@ -541,7 +541,7 @@ class Loop:
             handle = self._open()
             self._is_asked = self._is_shown = False
             if self._module:
-                self._module.units.rest()
+                self._module.units.give_up()
                 self._module.units.answered()
             self._finish(lib.hy_loop_stop(handle))
 
@@ -708,6 +708,6 @@ def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | 
     # A child of fork has the memory but not the thread of the run.
     if os.getpid() == made_in:
         if module and module.units.is_begun:
-            module.units.rest()
+            module.units.give_up()
         lib.hy_loop_destroy(handle)
     del keep

@@ -14,6 +14,8 @@ from support import InFolder, has, needs_torch, needs_transformers
 try:
     import blocks
     import torch
+    from hybrid_train import _units
+    from hybrid_train import loop as loop_module
     from torch import nn
 except ImportError:
     torch = None
@@ -579,6 +581,65 @@ class Misuse(unittest.TestCase):
             with self.assertRaisesRegex(ht.InputError, "layers.1 uses a tensor"):
                 here.backward(0)
             here.units.answered()  # as if nothing had been added
+
+    def test_a_failure_of_the_library_is_reported_and_the_weights_come_back(self):
+        """As after a read error: the library has released everything, and refuses further calls for units."""
+        destroyed, is_broken = [], False
+
+        def add(store, unit, tokens, addresses):
+            nonlocal is_broken
+            is_broken = True
+            raise ht.FileError("disk error")
+
+        def release(store, unit):
+            real_release(store, unit)
+            if is_broken:
+                raise ht.StateError("after a unit could not be used")
+
+        def destroy(handle):
+            destroyed.append(handle)
+            return real_destroy(handle)
+
+        store, real_release = _units.LibraryStore, _units.LibraryStore.release
+        real_destroy = loop_module.lib.hy_loop_destroy
+        for is_stepped in (True, False):
+            for recompute in ("all", "none"):
+                with self.subTest(is_stepped=is_stepped, recompute=recompute):
+                    module, is_broken = blocks.make(blocks.Mlp), False
+                    loop = self.loop(module, recompute=recompute)
+                    for _ in range(2):
+                        loop.step(module.loss)
+                    before = loop.state_dict()
+                    with mock.patch.multiple(store, add_gradients=add, release=release), mock.patch.object(
+                        loop_module.lib, "hy_loop_destroy", destroy
+                    ):
+                        with self.assertRaisesRegex(ht.FileError, "disk error"):
+                            if is_stepped:
+                                loop.step(module.loss)
+                            self.assertEqual(loop.question.todo, "gradients")
+                            module.loss(2).backward()
+                        destroyed.clear()
+                        loop.close()
+                    self.assertEqual(len(destroyed), 1)
+                    for name, value in module.state_dict().items():
+                        self.assertTrue(torch.equal(value, before[name]), name)
+
+    def test_another_default_type_changes_nothing(self):
+        batches = [torch.randn(8, 24, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+
+        def loss(batch):
+            return module(batches[batch]).square().mean()
+
+        found = []
+        for dtype in (torch.float32, torch.bfloat16):
+            module = blocks.make(blocks.Mlp)
+            torch.set_default_dtype(dtype)
+            try:
+                with ht.Loop(module, blocks=True, steps=3, lr=3e-3, **blocks.PLAIN) as loop:
+                    found.append([loop.step(loss).loss for _ in range(3)])
+            finally:
+                torch.set_default_dtype(torch.float32)
+        self.assertEqual(found[0], found[1])
 
     def test_a_loop_may_be_dropped_in_a_pass(self):
         module = blocks.make(blocks.Mlp)
