@@ -76,8 +76,8 @@ class Module:
         self._models = [CausalLM(one, self.units) for one in find_models(self._module)]
         self.part.attach(handle, step)
 
-    def load(self, folder: str | os.PathLike[str]) -> None:
-        self.weights.load(folder, self._is_resumed)
+    def load(self, folder: str | os.PathLike[str], restored: set[int]) -> None:
+        self.weights.load(folder, self._is_resumed, restored)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         save = getattr(self._module, "save_pretrained", None)
@@ -93,9 +93,9 @@ class Module:
             if save is not None:
                 save(folder)
 
-    def begin(self) -> None:
+    def begin(self, wants_gradients: bool) -> None:
         self.weights.must_be_complete()
-        self.units.begin()
+        self.units.begin(wants_gradients)
 
     @contextlib.contextmanager
     def passing(self, wants_gradients: bool) -> Iterator[None]:

@@ -191,8 +191,11 @@ class Weights:
 
     # ---- files
 
-    def load(self, folder: str | os.PathLike[str], is_resumed: bool) -> None:
-        """Reads a folder of transformers. If the run was resumed, only what its checkpoint does not have."""
+    def load(self, folder: str | os.PathLike[str], is_resumed: bool, restored: set[int]) -> None:
+        """Reads a folder of transformers. If the run was resumed, only what its checkpoint does not have.
+
+        restored: ids of buffers with values from the checkpoint.
+        """
         files = _files_of(Path(folder))
         named = self._by_file_names()
         found = {name: t for path in files for name, t in _read_file(path)}
@@ -203,9 +206,9 @@ class Weights:
                 continue
             done.add(id(target))
             number = self._numbers.get(id(target))
-            if number is None:
+            if number is None and id(target) not in restored:
                 self._set_other(target, value)
-            elif not is_resumed or self._is_frozen[number]:
+            elif number is not None and (not is_resumed or self._is_frozen[number]):
                 self._put(number, value)
         self.came_in = list(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import os
 import unittest
@@ -14,7 +15,7 @@ from support import InFolder, has, needs_torch, needs_transformers
 try:
     import blocks
     import torch
-    from hybrid_train import _units
+    from hybrid_train import _kept, _units
     from hybrid_train import loop as loop_module
     from torch import nn
 except ImportError:
@@ -78,6 +79,43 @@ class Learning(unittest.TestCase):
         here.ring.fetched.clear()
         here.backward(1)
         self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+
+    def test_passes_without_gradients_do_not_change_how_the_next_step_runs(self):
+        here = blocks.InRing(blocks.make(blocks.Mlp))
+        here.backward(0)
+        for _ in range(2):
+            with here.units.passing(False), torch.no_grad():
+                here.module.loss(0)
+                here.ring.fetched.clear()
+                here.module.loss(1)
+        self.assertEqual(here.ring.fetched, [2, 3, 4, 5, 6])  # an evaluation has an order of its own
+        here.ring.fetched.clear()
+        here.backward(1)
+        self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+        module = blocks.make(blocks.Mlp)
+        with ht.Loop(module, blocks=True, steps=9, lr=1e-3, recompute="none", **blocks.PLAIN) as loop:
+            for _ in range(3):
+                loop.step(module.loss)
+                kept = loop._module.units.kept_graph_bytes
+                with loop.using_weights():
+                    module.loss(7)
+                    module.loss(8)
+            self.assertEqual(kept, 3 * 8 * 24 * 4)
+
+    def test_a_block_may_read_the_question_in_any_thread(self):
+        class Asks(nn.Linear):
+            def forward(self, x):
+                with concurrent.futures.ThreadPoolExecutor(1) as thread:  # as autograd's for a card
+                    steps.append(thread.submit(lambda: loop.question.step).result())
+                return super().forward(x)
+
+        steps = []
+        module = blocks.make(layers(lambda: Asks(8, 8)))
+        with ht.Loop(module, blocks=True, steps=2, lr=1e-3, recompute="all", **blocks.PLAIN) as loop:
+            loop.run(module.loss)
+            self.assertEqual(steps, [0] * 4 + [1] * 4)
+            with loop.using_weights():
+                self.assertIsNone(loop.question)
 
     def test_a_pass_leaves_no_activations(self):
         """On a card they would be there until Python looks for unused objects, which a card does not make it do."""
@@ -753,6 +791,31 @@ class Files(InFolder):
                 for name, t in expected.items():
                     self.assertTrue(torch.equal(t, state[name]), name)
 
+    def test_a_resumed_run_keeps_its_buffers_when_files_are_read(self):
+        class Partly(blocks.Cnn):
+            """A checkpoint of a run does not contain its stem, which is frozen."""
+
+            def __init__(self):
+                super().__init__()
+                self.stem.requires_grad_(False)
+
+        def train(steps_now, module):
+            with ht.Loop(module, blocks=True, steps=9, lr=3e-3, out="run", resume=True, **blocks.PLAIN) as loop:
+                if (self.folder / "run").exists():
+                    loop.load("first")
+                for _ in range(steps_now):
+                    loop.step(module.loss)
+                return loop.state_dict()
+
+        with ht.Loop(blocks.make(Partly), blocks=True, steps=9, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("first")
+        _, expected = blocks.trained(Partly, steps=9, blocks=True)
+        train(4, blocks.make(Partly))
+        train(2, blocks.make(Partly))
+        ours = train(3, self.on_meta(Partly))
+        for name, t in expected.items():
+            self.assertTrue(torch.equal(t, ours[name]), name)
+
     def test_a_resumed_run_has_the_same_bits(self):
         def train(steps_now, kind):
             module = kind()
@@ -837,6 +900,23 @@ class Transformers(InFolder):
         expected = model.generate(ids, max_new_tokens=6, do_sample=False)
         with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop, loop.using_weights():
             self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False), expected))
+
+    def test_blocks_that_train_get_no_cache(self):
+        for recompute in ("all", "none"):
+            model, found = self.make(self.llama()), []
+            forward = model.model.layers[1].forward
+
+            def seen(*args, found=found, forward=forward, **kwargs):
+                found.append(any(_kept.is_cache(x) for x in (*args, *kwargs.values())))
+                return forward(*args, **kwargs)
+
+            model.model.layers[1].forward = seen
+            model.config.use_cache = True
+            with ht.Loop(model, blocks=True, steps=3, lr=3e-3, recompute=recompute, **blocks.PLAIN) as loop:
+                for _ in range(3):
+                    loop.step(lambda batch, m=model: self.loss(m, batch))
+            self.assertEqual(found[2:], [False] * len(found[2:]))
+            self.assertIn(len(found), (4, 6))
 
     def test_a_model_on_the_meta_device(self):
         for config in (self.llama(), self.llama(tie_word_embeddings=True)):

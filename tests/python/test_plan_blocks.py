@@ -229,6 +229,13 @@ class TorchsPartOfTheCard(unittest.TestCase):
         self.assertEqual(set(kept[1:]), {3 * 8 * 24 * 4})
         self.assertLessEqual(loop.plan()["vram_peak_bytes"], 150 << 10)
 
+    def test_kept_graphs_count_their_inputs_if_others_are_in_host_memory(self):
+        module = blocks.make(blocks.Mlp)
+        loop = self.loop(module, max_gpu_mem="150KiB", activations_place="pinned")
+        for _ in range(2):
+            loop.step(module.loss)
+        self.assertEqual(loop._module.units.kept_graph_bytes, (3 + 6) * 8 * 24 * 4)
+
     def test_graphs_leave_before_inputs_if_they_do_not_fit(self):
         module = blocks.make(blocks.Mlp)
         loop = self.loop(module, max_gpu_mem="150KiB")
