@@ -244,7 +244,7 @@ class _Call:
         """Begins to copy inputs to host memory, if that is chosen; returns those that stay."""
         if self._units.inputs is None:
             return tensors
-        self._kept = self._units.inputs.keep(self.tensors)
+        self._kept = self._units.inputs.keep(self.tensors, self._unit.name)
         return self._units.inputs.stay(self._kept, tensors)
 
     def forward(self, tensors: Any) -> list[torch.Tensor]:
@@ -487,8 +487,11 @@ class Units:
 
     def keep_inputs(self, in_host_memory: bool) -> None:
         """Between passes: where the inputs of blocks are until the backward pass."""
-        if in_host_memory != (self.inputs is not None):
-            self.inputs = Inputs(self.device) if in_host_memory else None
+        if in_host_memory and self.inputs is None:
+            self.inputs = Inputs(self.device)
+        elif not in_host_memory and self.inputs is not None:
+            self.inputs.close()
+            self.inputs = None
 
     def forget_addresses(self) -> None:
         """The library has moved the weights."""
