@@ -47,7 +47,7 @@ class _Buffers:
         self._free.clear()
         size += -size % _ALIGNMENT
         block = _memory(1 << (_PER_BLOCK * size - 1).bit_length() if self._is_pinned else size, self._is_pinned)
-        self._free = list(block[: block.numel() // size * size].split(size))
+        self._free = [block[at : at + size] for at in range(0, block.numel() - size + 1, size)]
         self.count += len(self._free)
         return self._free.pop()
 
