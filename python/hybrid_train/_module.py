@@ -48,9 +48,9 @@ def _chosen(said: str, module: Any) -> str:
 
 
 class Module:
-    def __init__(self, module: Any, blocks: Any, device: str, groups: Any) -> None:
+    def __init__(self, module: Any, blocks: Any, device: str, groups: Any, is_only_planned: bool = False) -> None:
         self._module = module
-        if is_adapted(module):
+        if is_adapted(module) and not is_only_planned:
             make_adapters(module)
         found = find_units(module, blocks)
         self.parameters: UnitParameters = collect_units(found, device, groups)

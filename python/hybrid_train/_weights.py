@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ._peft import base_name, is_adapted
+from ._peft import base_name, is_adapted, must_have_a_base
 from ._units import Store, Units, swap
 from .errors import FileError, InputError, StateError
 
@@ -196,6 +196,8 @@ class Weights:
 
         restored: ids of buffers with values from the checkpoint.
         """
+        if is_adapted(self._module):
+            must_have_a_base(self._module)
         files = _files_of(Path(folder))
         named = self._by_file_names()
         found = {name: t for path in files for name, t in _read_file(path)}

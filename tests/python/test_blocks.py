@@ -958,6 +958,28 @@ class Transformers(InFolder):
         for name, t in again.state_dict().items():
             self.assertTrue(torch.equal(t, model.state_dict()[name]), name)
 
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_a_plan_leaves_adapters_and_random_numbers_as_they_are(self):
+        import peft
+
+        lora = peft.LoraConfig(r=2, target_modules=["q_proj"])
+        model = peft.get_peft_model(self.make(self.llama(), "meta"), lora)
+        before = torch.get_rng_state()
+        ht.plan_parameters(model, **blocks.PLAIN)
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+        self.assertTrue(all(p.is_meta for p in model.parameters()))
+
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_prompts_of_peft_need_a_base_model_in_memory(self):
+        import peft
+
+        self.make(self.llama()).save_pretrained("base")
+        prompts = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+        model = peft.get_peft_model(self.make(self.llama(), "meta"), prompts)
+        with ht.Loop(model, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, "PromptTuningConfig.*before get_peft_model"):
+                loop.load("base")
+
 
 @needs_torch
 class Chunks(unittest.TestCase):
