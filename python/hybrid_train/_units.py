@@ -586,7 +586,6 @@ class Units:
             self._refuse()
         self.rest()
         self._unfinished.clear()
-        self._is_begun = True
         self.pass_number += 1
         if self._order:
             self._orders[self._wants_gradients] = self._order
@@ -599,6 +598,7 @@ class Units:
             count_change(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
+        self._is_begun = True
 
     def end(self) -> None:
         """After the backward pass."""

@@ -363,8 +363,8 @@ class Loop:
                     return
                 if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
                     self._finish(lib.hy_loop_use(self._open(), -1))  # your code may change gradients at any time
-                self._is_shown = True
                 self._begin_passes()
+                self._is_shown = True
                 step = Step._of(self._c_step)
             yield step
 
@@ -708,7 +708,7 @@ def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | 
         in_turn.remove()
     # A child of fork has the memory but not the thread of the run.
     if os.getpid() == made_in:
-        if module and module.units.is_begun:
+        if module:
             module.units.give_up()
         lib.hy_loop_destroy(handle)
     del keep

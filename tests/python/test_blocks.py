@@ -559,6 +559,16 @@ class Misuse(unittest.TestCase):
         loop._module.units.check_stream = refuse
         with self.assertRaisesRegex(ht.StateError, "another stream"):
             loop.step(module.loss)
+        with self.assertRaisesRegex(ht.StateError, "another stream"):
+            self.assertIsNone(loop.question)
+        with self.assertRaisesRegex(ht.StateError, "another stream"):
+            next(iter(loop))
+        loop._module.units.check_stream = lambda: None
+        for step in loop:
+            loss = module.loss(step.batch)
+            loss.backward()
+            loop.answer(loss)
+        self.assertEqual(loop.last.step, 9)
 
     def test_weights_that_were_first_used_in_inference_mode(self):
         module = blocks.make(blocks.Mlp)
