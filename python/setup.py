@@ -74,7 +74,7 @@ class Build(build_py):
         for path in carried:
             copy = self.add(path, f"lib/{path.name}", 0o755)
             if shutil.which("strip"):
-                subprocess.run(["strip", "--strip-unneeded", copy], check=True)
+                subprocess.run(["strip", "--strip-unneeded", copy], check=False)  # it may be of another system
         for path in PROGRAMS:
             self.add(path, f"bin/{path.name}", 0o755)
         for name, path in licences().items():
@@ -112,7 +112,9 @@ class Refused(sdist):
 
 
 if not (ROOT / "Makefile").exists():
-    raise SystemExit(f"{ROOT} is not the source tree of hybrid-train; install from a clone, or a wheel")
+    raise SystemExit(
+        f"{ROOT} is not the source tree of hybrid-train; install from a clone, or a wheel, or use pip 21.3 or newer"
+    )
 sys.path.insert(0, str(PYTHON / "builder"))
 from write import write_package  # noqa: E402
 

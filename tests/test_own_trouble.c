@@ -274,6 +274,25 @@ START_TEST(an_arm_of_a_paired_test_is_not_saved) {
 }
 END_TEST
 
+/* Nobody measures a held-out loss here. */
+START_TEST(a_high_loss_in_the_last_step_is_an_outlier) {
+    static const double last[] = {30, INFINITY};
+    bool is_finite = isfinite(last[_i]);
+    hy_parameter list[2];
+    hy_loop_options options = task(list);
+    options.can_evaluate = false;
+    const char *const *keys = KEYS("steps", "40", "predictor", "none");
+    hy_loop *loop = open_loop(&options, keys, "out", path_in("run"));
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        hy_status status = hy_loop_answer(loop, step.step == 39 ? last[_i] : 1, BATCH);
+        ck_assert_int_eq(status, step.step < 39 || is_finite ? HY_OK : HY_ERR_NUMERIC);
+        if (status != HY_OK) break;
+    }
+    hy_loop_destroy(loop);
+    ck_assert_int_eq(hy_path_exists(path_in("run/checkpoint-40")), is_finite);
+}
+END_TEST
+
 /* ---- killed ---------------------------------------------------------------------------------- */
 
 #define SAVING                                                                                     \
@@ -703,6 +722,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_master_copy_may_lie_anywhere, 0, 2);
     tcase_add_loop_test(tests, a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits, 0,
                         2);
+    tcase_add_loop_test(tests, a_high_loss_in_the_last_step_is_an_outlier, 0, 2);
     tcase_add_test(tests, an_arm_of_a_paired_test_is_not_saved);
     tcase_add_loop_test(tests, a_loop_that_is_killed_again_and_again_goes_on_to_the_same_bits, 0,
                         2);

@@ -124,6 +124,7 @@ START_TEST(what_cannot_be_is_refused_on_every_rank) {
         {{.every = "data", .its_value = "-"}, "data is standard input (-)"},
         {{.every = "data", .its_value = "book.txt:0.5,-:0.5"}, "data is standard input (-)"},
         {{.every = "val_data", .its_value = "-"}, "val_data is standard input (-)"},
+        {{.every = "eval_rows", .its_value = "a,-"}, "eval.eval_rows is standard input (-)"},
     };
     rig it = rig_start(2, join, &cases[_i].how);
     rig_wait(&it);
@@ -220,7 +221,7 @@ static Suite *suite(void) {
                         sizeof fits / sizeof fits[0]);
     tcase_add_loop_test(c, ranks_that_agree_come_together_and_divide_the_cores, 0, 2);
     tcase_add_test(c, a_rank_that_is_bound_elsewhere_shares_no_cores);
-    tcase_add_loop_test(c, what_cannot_be_is_refused_on_every_rank, 0, 4);
+    tcase_add_loop_test(c, what_cannot_be_is_refused_on_every_rank, 0, 5);
     tcase_add_test(c, a_name_with_a_dash_is_not_standard_input);
     tcase_add_loop_test(c, ranks_are_started_unless_a_launcher_has_done_so, 0,
                         sizeof start_cases / sizeof start_cases[0]);

@@ -109,8 +109,8 @@ START_TEST(what_does_not_apply_is_left_out) {
     hy_step_line line = {.val_loss = NAN, .step = {.reason = "", .obstacle = "because"}};
     hy_text text = {0};
     line.step.residual_cosine = line.step.residual_length = NAN;
-    for (size_t i = hy_step_field_count - HY_SCORE_FIELDS; i < hy_step_field_count; i++)
-        *(double *)(void *)((char *)&line + hy_step_fields[i].from) = NAN;
+    for (size_t i = 0; i < HY_SCORE_FIELDS; i++)
+        *(double *)(void *)((char *)&line + hy_score_fields[i].from) = NAN;
     line.step.gpu.power_watts = 9; /* of a card that says nothing */
     write_all(hy_step_fields, hy_step_field_count, &line, hy_step_conditions(&line.step), &text);
     ck_assert_str_eq(

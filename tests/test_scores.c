@@ -156,13 +156,20 @@ START_TEST(a_row_that_cannot_be_scored_is_refused_by_name) {
     } cases[] = {
         {ROW(TWO ", \"answer\": 2"), "one.jsonl:1: \"answer\" is 2, but the row has 2 choices"},
         {ROW(TWO ", \"answer\": -1"), "\"answer\" is -1"},
-        {ROW(TWO ", \"answer\": \"A\""), "\"answer\" is \"A\", which is none of the 2 choices; "
-                                         "expected the text of a choice, or its "
-                                         "number (0 to 1); letters are not read as numbers"},
+        {ROW(TWO ", \"answer\": \"A\""),
+         "\"answer\" is \"A\", which is none of the 2 choices; "
+         "expected the text of a choice, or its "
+         "number (0 to 1); letters and numbers in quotes are texts"},
         {ROW(TWO ", \"answer\": \"1\""), "\"answer\" is \"1\", which is none of the 2 choices"},
         {ROW(TWO ", \"answer\": 0.5"), "\"answer\" is neither the text of a choice nor its number"},
         {ROW(TWO ", \"answer\": null"),
          "\"answer\" is neither the text of a choice nor its number"},
+        {ROW("\"choices\": [2, 3, 4, 1], \"answer\": 2"),
+         "\"answer\" is 2, which may be a choice or the number of a choice"},
+        {ROW("\"answer\": \" salt\"") ROW(TWO ", \"answer\": 0"),
+         "one.jsonl:2: the row has \"choices\", unlike the first row of the file"},
+        {ROW(TWO ", \"answer\": 0") ROW("\"answer\": \" salt\""),
+         "one.jsonl:2: the row has no \"choices\", unlike the first row of the file"},
         {ROW("\"choices\": [\" a\", \" a\"], \"answer\": \" a\""), "2 choices have this text"},
         {ROW("\"choices\": [\" salt\"], \"answer\": 0"), "not a list of two or more texts"},
         {ROW("\"choices\": \"salt\", \"answer\": 0"), "\"choices\" is not a list of two or more"},
@@ -185,6 +192,30 @@ START_TEST(a_row_that_cannot_be_scored_is_refused_by_name) {
 }
 END_TEST
 
+#define ASKED "\"question\": \"The sea is\""
+
+START_TEST(columns_may_map_every_key_of_a_row_that_is_scored) {
+    static const struct {
+        const char *columns, *row;
+        int choices;
+    } cases[] = {
+        {"prompt=question,choices=options,answer=answer_index",
+         "{" ASKED ", \"options\": [\" salt\", \" blue\"], \"answer_index\": 1}\n", 1},
+        {"prompt=question,answer=label", "{" ASKED ", \"label\": \" salt\"}\n", 0},
+        {"prompt=question,completion=answer", "{" ASKED ", " TWO ", \"answer\": 1}\n", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hy_row_scores s =
+            score(write_file("one.jsonl", cases[i].row), PAIRS("columns", cases[i].columns));
+        ck_assert_int_eq(s.choice_rows, cases[i].choices);
+        ck_assert_int_eq(s.answer_rows, 1 - cases[i].choices);
+    }
+    /* Numbers in quotes are texts, of choices that are numbers too. */
+    const char *row = ROW("\"choices\": [2, 3], \"answer\": \"3\"");
+    ck_assert_int_eq(score(write_file("one.jsonl", row), NULL).choice_rows, 1);
+}
+END_TEST
+
 START_TEST(dropped_and_cut_rows_are_counted_and_the_others_scored) {
     const char *path =
         write_file("one.jsonl", ROW(TWO ", \"answer\": 0") ROW(TWO ", \"answer\": \"B\"")
@@ -201,6 +232,17 @@ static void keep_message(void *user, hy_message_level level, const char *text) {
     size_t used = strlen(user);
     if (level == HY_WARNING) snprintf((char *)user + used, 1000 - used, "%s\n", text);
 }
+
+START_TEST(dropped_rows_with_the_same_fault_are_counted_together) {
+    hy_evaluation e;
+    const char *path =
+        write_file("one.jsonl", ROW(TWO ", \"answer\": \"B\"") ROW(TWO ", \"answer\": \"C\"")
+                                    ROW(TWO ", \"answer\": 7") ROW(TWO ", \"answer\": 8")
+                                        ROW(TWO ", \"answer\": 0"));
+    must_fail(try_rows(path, NULL, &e), HY_ERR_INPUT, "2: \"answer\" is ..., which is none of");
+    must_fail(try_rows(path, NULL, &e), HY_ERR_INPUT, "2: \"answer\" is ..., but the row has 2");
+}
+END_TEST
 
 START_TEST(answers_that_continue_the_last_word_of_the_prompt_are_reported) {
     char said[1000] = "";
@@ -269,6 +311,20 @@ static void on_eval(void *user, const hy_eval_info *info) {
     if (seen->stopped && seen->count == 2) hy_trainer_request_stop(seen->stopped);
 }
 
+typedef struct heard_scores {
+    seen_scores *seen;
+    char *said; /* notes about rows */
+} heard_scores;
+
+static void hear_eval(void *user, const hy_eval_info *info) {
+    on_eval(((heard_scores *)user)->seen, info);
+}
+
+static void hear_note(void *user, hy_message_level level, const char *text) {
+    bool is_note = level == HY_NOTE && strstr(text, "eval_rows");
+    if (is_note) snprintf(((heard_scores *)user)->said, 1000, "%s", text);
+}
+
 static seen_scores train_rows(const char *name, bool stops, const char *const *pairs) {
     char out[300];
     seen_scores seen = {0};
@@ -324,6 +380,71 @@ START_TEST(a_resumed_run_scores_its_rows_to_the_same_bits) {
         train_rows("parts", false, PAIRS("eval_rows", CHOICES, "steps", "8", "resume", "auto"));
     ck_assert_int_eq(rest.count, 2);
     ck_assert_mem_eq(rest.list, whole.list + 2, 2 * sizeof rest.list[0]);
+}
+END_TEST
+
+START_TEST(a_run_resumed_without_its_rows_reports_no_accuracy) {
+    train_rows("parts", true, PAIRS("eval_rows", CHOICES, "steps", "8"));
+    seen_scores rest =
+        train_rows("parts", false, PAIRS("eval_rows", "", "steps", "8", "resume", "auto"));
+    ck_assert_int_eq(rest.count, 2);
+    ck_assert_int_eq(rest.list[1].choice_rows, 0);
+    ck_assert(isnan(rest.list[1].accuracy));
+}
+END_TEST
+
+/* Training maps columns that rows for evaluation do not have. */
+START_TEST(columns_of_the_training_data_hide_no_rows) {
+    char data[700], out[320];
+    hy_trainer *t;
+    hy_summary summary;
+    snprintf(data, sizeof data, "%s",
+             write_file("train.jsonl", "{\"question\": \"one\", \"answer\": \" two\"}\n"
+                                       "{\"question\": \"two\", \"answer\": \" three\"}\n"));
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_config *config =
+        small_run(RUN, out,
+                  PAIRS("data", data, "val_fraction", "0.5", "eval_rows", CHOICES "," ANSWERS,
+                        "columns", "prompt=question,completion=answer", "steps", "2"));
+    must(hy_trainer_create(config, NULL, &t));
+    must(hy_trainer_run(t));
+    hy_trainer_summary(t, &summary);
+    ck_assert_int_eq(summary.row_scores.choice_rows, 10);
+    ck_assert_int_eq(summary.row_scores.answer_rows, 10);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* The steps of validations follow from the held-out data; the run reports the cost of rows. */
+START_TEST(many_rows_leave_the_validations_as_they_are) {
+    hy_text rows = {0};
+    char path[700], said[2][1000] = {"", ""};
+    int counts[2];
+    for (int i = 0; i < 400; i++) hy_text_add(&rows, ROW(TWO ", \"answer\": 0"));
+    snprintf(path, sizeof path, "%s", write_file("one.jsonl", rows.data));
+    for (int i = 0; i < 2; i++) {
+        seen_scores seen = {0};
+        char out[320];
+        heard_scores heard = {&seen, said[i]};
+        hy_observer observer = {.user = &heard, .on_eval = hear_eval, .on_message = hear_note};
+        hy_trainer *t;
+        snprintf(out, sizeof out, "%s/%d", folder, i);
+        hy_config *config = small_run(RUN, out, PAIRS("eval_every", "-1", "steps", "40"));
+        must(hy_config_set(config, "data", write_file("train.jsonl", TRAINING), HY_FROM_CALLER));
+        if (i) must(hy_config_set(config, "eval_rows", path, HY_FROM_CALLER));
+        must(hy_trainer_create(config, &observer, &t));
+        must(hy_trainer_run(t));
+        counts[i] = seen.count;
+        hy_trainer_destroy(t);
+        hy_config_destroy(config);
+    }
+    ck_assert_int_gt(counts[0], 1);
+    ck_assert_int_eq(counts[1], counts[0]);
+    ck_assert_ptr_null(strstr(said[0], "eval_rows"));
+    ck_assert_msg(strstr(said[1], "rows of eval_rows, which takes about as long as"), "%s",
+                  said[1]);
+    hy_text_free(&rows);
 }
 END_TEST
 
@@ -398,6 +519,7 @@ START_TEST(a_run_refuses_rows_that_it_cannot_use) {
     } cases[] = {
         {"eval_rows", CHOICES, "val_fraction 0", "needs held-out data"},
         {"eval_rows", "-", "", "cannot be standard input"},
+        {"eval_rows", "-," CHOICES, "", "cannot be standard input"},
         {"data", CHOICES, "",
          "rows with a prompt and an answer are for --eval-only and --eval-rows"},
         {"data", ANSWERS, "", "--columns completion=answer trains them"},
@@ -430,6 +552,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, log_probabilities_equal_those_of_lm_evaluation_harness, 0, 2);
     tcase_add_test(cases, sequences_that_rows_share_change_no_score);
     tcase_add_test(cases, a_row_that_cannot_be_scored_is_refused_by_name);
+    tcase_add_test(cases, columns_may_map_every_key_of_a_row_that_is_scored);
+    tcase_add_test(cases, dropped_rows_with_the_same_fault_are_counted_together);
     tcase_add_test(cases, dropped_and_cut_rows_are_counted_and_the_others_scored);
     tcase_add_test(cases, answers_that_continue_the_last_word_of_the_prompt_are_reported);
     tcase_add_test(cases, an_evaluation_reads_all_rows_even_where_training_streams_them);
@@ -437,6 +561,9 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_run_scores_its_rows_and_trains_as_without_them);
     tcase_add_test(cases, a_run_writes_its_rows_as_it_writes_its_training_data);
     tcase_add_test(cases, a_resumed_run_scores_its_rows_to_the_same_bits);
+    tcase_add_test(cases, a_run_resumed_without_its_rows_reports_no_accuracy);
+    tcase_add_test(cases, columns_of_the_training_data_hide_no_rows);
+    tcase_add_test(cases, many_rows_leave_the_validations_as_they_are);
     tcase_add_test(cases, ranks_share_the_rows_and_score_the_same);
     tcase_add_test(cases, a_run_refuses_rows_that_it_cannot_use);
     suite_add_tcase(suite, cases);

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import math
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
@@ -251,7 +252,7 @@ class _Call:
         """Returns the tensors of the result; all leaves and their structure are in `result`."""
         versions = [t._version for t in tensors]
         with self._units.held(self._unit, self._units.after(self._position)) as weights:
-            leaves, spec = self._run(tensors)
+            leaves, spec = self._run(tensors) if self._graph_is_known else self._run_first(tensors)
             leaves = [_copied(x, weights) for x in leaves]
         for i, (t, version) in enumerate(zip(tensors, versions)):
             if t._version != version:
@@ -276,6 +277,31 @@ class _Call:
             self._expected = [_fingerprint(x) for x in out]
             self._result_bytes = sum(x.nbytes for x in out)
         return out
+
+    def _run_first(self, tensors: Any) -> tuple[list[Any], Any]:
+        """With a graph, which nobody needs if the block gives nothing away besides its result.
+
+        Other tensors of the block would be constants to autograd, because it is computed without a graph later.
+        """
+        before = _with_graph()
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+        try:
+            with torch.enable_grad():
+                leaves, spec = self._run(inputs)
+        except RuntimeError as error:
+            if "in-place" not in str(error):
+                raise
+            return self._run(tensors)  # `forward` says what is wrong
+        leaves = [x.detach() if isinstance(x, torch.Tensor) else x for x in leaves]
+        if _with_graph(before) and not any(map(_tensors_in, leaves)):  # `forward` refuses these by name
+            gc.collect()  # circles of references
+            if _with_graph(before):
+                raise InputError(
+                    f"block {self._unit.name} gives away a tensor other than in its result: as an attribute, through a "
+                    "hook, or as router logits or attentions of transformers; a loss that uses it would have wrong "
+                    "gradients. Return it, detach it, or name other modules in blocks="
+                )
+        return leaves, spec
 
     @contextlib.contextmanager
     def _as_it_was(self) -> Iterator[None]:
@@ -355,6 +381,12 @@ class _Call:
                 f"block {self._unit.name} gave another result when it was computed again for the backward pass; it must "
                 "not depend on data that its forward pass changes, such as a cache or a random generator of its own"
             )
+
+
+def _with_graph(known: list[torch.Tensor] | None = None) -> list[torch.Tensor]:
+    """Tensors with a graph that Python code refers to, without the known ones."""
+    seen = {id(x) for x in known or ()}
+    return [x for x in gc.get_objects() if type(x) is torch.Tensor and x.grad_fn is not None and id(x) not in seen]
 
 
 def _version_of(buffer: Any, name: str, owner: Any) -> int:

@@ -150,7 +150,9 @@ static void print_one(FILE *out, const hy_evaluation *e) {
     fprintf(out, "tokens counted  %s, in %s sequence%s of %lld tokens\n",
             hy_cli_count(e->tokens).text, hy_cli_count(e->sequences).text,
             e->sequences == 1 ? "" : "s", (long long)e->seq_len);
-    fprintf(out, "loss            %.5f nats per token\n", e->loss);
+    bool is_scored = e->row_scores.choice_rows + e->row_scores.answer_rows > 0;
+    fprintf(out, "loss            %.5f nats per token%s\n", e->loss,
+            is_scored ? " of the right answers" : "");
     fprintf(out, "perplexity      %.4f\n", e->perplexity);
     if (!isnan(e->bits_per_byte)) fprintf(out, "bits per byte   %.5f\n", e->bits_per_byte);
     fprintf(out, "speed           %s tokens/s on %s\n",

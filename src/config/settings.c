@@ -482,15 +482,15 @@ static const hy_setting table[] = {
     {INTEGER(
         eval.eval_every, "--eval-every", -1, 1000000000, "-1",
         "Steps between validations. 0: only at the end; -1: about twenty per run, at most 1000 "
-        "steps apart, using at most 3 % of its compute.")},
+        "steps apart, using at most 3 % of its compute (without eval_rows).")},
     {INTEGER(eval.eval_batches, "--eval-batches", -1, 1000000000, "-1",
              "Length of a validation, in micro-batches of training. 0: all held-out data; -1: as "
              "many as take little of the run's time, and more at the end.")},
     {INTEGER(eval.eval_batch_size, "--eval-batch-size", 0, 65536, "0",
              "Sequences per validation batch; 0: chosen by the planner.")},
     {TEXT(eval.eval_rows, "--eval-rows", "a file or folder, a comma-separated list, or empty", "",
-          "Rows of JSON or CSV with a known answer (prompt, choices and answer, or prompt and "
-          "answer): each validation also reports the accuracy on all of them.")},
+          "Rows with a known answer (prompt, choices and answer, only as JSON; or prompt and "
+          "answer, as JSON or CSV): each validation also reports the accuracy on all of them.")},
     {INTEGER(eval.early_stop, "--early-stop", 0, 1000000, "0",
              "Stop after this many validations in a row without a lower loss; 0: never.")},
     {NUMBER(eval.early_stop_delta, "--early-stop-delta", 0, 1000, "0",

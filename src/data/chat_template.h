@@ -85,6 +85,13 @@ typedef struct hy_turn {
 
 #define HY_MOST_TURNS 4096 /* in a conversation; a file with more is malformed */
 
+/* Whether rows for evaluation (conversation.h) are recognised. */
+typedef enum hy_scoring {
+    HY_SCORES_NONE,
+    HY_SCORES_TOO,  /* as rows of training are */
+    HY_SCORES_FIRST /* before rows of training: the columns of these have other names */
+} hy_scoring;
+
 /* Keys of rows that have other names in the data. */
 #define HY_MOST_COLUMNS 8
 typedef struct hy_columns {
@@ -92,7 +99,7 @@ typedef struct hy_columns {
         char key[32], name[96]; /* our key, and its name in the data */
     } list[HY_MOST_COLUMNS];
     int count;
-    bool scores; /* rows for evaluation are recognised, too */
+    hy_scoring scores;
 } hy_columns;
 
 typedef struct hy_conversation {

@@ -162,30 +162,40 @@ static void list_keys(const hy_json_node *row, char *out, size_t size) {
     }
 }
 
-/* In an evaluation, rows with choices are not meant as questions with answers. */
-static hy_status check_choices(const hy_json_node *row, const hy_columns *columns,
-                               hy_row_kind kind) {
-    bool has_choices = hy_json_type_of(get(row, columns, "choices")) == HY_JSON_ARRAY;
-    HY_FAIL_IF(kind == HY_ROWS_QUESTION && columns && columns->scores && has_choices, HY_ERR_INPUT,
-               "the row has a question, choices and an answer, but no prompt: --columns "
-               "prompt=question scores its choices");
-    return HY_OK;
+/* Whether the row has the keys of a kind, and --columns, if it maps any, maps one of them. A mapped
+ * prompt of a row for evaluation may be called "question", which is then no key of ours. */
+static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_row_kind kind) {
+    bool scores = columns && columns->scores;
+    bool is_asked = !columns || columns->count == 0 || kinds[kind].is_scored;
+    if (kinds[kind].is_scored && !scores) return false;
+    if (kind == HY_ROWS_QUESTION && scores && mapped(columns, "prompt")) return false;
+    for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+        const char *key = kinds[kind].keys[k].key;
+        const hy_json_node *value = get(row, columns, key);
+        bool is_turns = kind != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
+        if (!kinds[kind].keys[k].is_optional && !(value && is_turns)) return false;
+        is_asked |= mapped(columns, key) != NULL;
+    }
+    return is_asked;
 }
 
 hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, hy_row_kind *out) {
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
+    bool is_first = columns && columns->scores == HY_SCORES_FIRST;
+    bool has_choices = hy_json_type_of(get(row, columns, "choices")) == HY_JSON_ARRAY;
+    *out = HY_ROWS_CHOICES;
+    if ((has_choices || is_first) && is_of_kind(row, columns, *out)) return HY_OK;
+    *out = HY_ROWS_ANSWER;
+    if (is_first && is_of_kind(row, columns, *out)) return HY_OK;
     for (int i = KINDS - 1; i >= 0; i--) {
-        bool has_all = true, is_asked = !columns || columns->count == 0;
-        for (int k = 0; k < MOST_KEYS && kinds[i].keys[k].key; k++) {
-            const char *key = kinds[i].keys[k].key;
-            const hy_json_node *value = get(row, columns, key);
-            bool is_turns = i != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
-            has_all &= kinds[i].keys[k].is_optional || (value && is_turns);
-            is_asked |= mapped(columns, key) != NULL || kinds[i].is_scored;
-        }
         *out = (hy_row_kind)i;
-        if (kinds[i].is_scored && !(columns && columns->scores)) continue;
-        if (has_all && is_asked) return check_choices(row, columns, *out);
+        if (!is_of_kind(row, columns, *out)) continue;
+        /* In an evaluation, rows with choices are not meant as questions with answers. */
+        HY_FAIL_IF(*out == HY_ROWS_QUESTION && columns && columns->scores && has_choices,
+                   HY_ERR_INPUT,
+                   "the row has a question, choices and an answer, but no prompt: --columns "
+                   "prompt=question scores its choices");
+        return HY_OK;
     }
     char keys[160] = "";
     list_keys(row, keys, sizeof keys);
@@ -408,13 +418,18 @@ static hy_status read_system(const hy_json_node *row, hy_row_kind kind, hy_conve
 /* ---- rows for evaluation --------------------------------------------------------------------- */
 
 /* The answer is the text of a choice, or its number. */
-static hy_status find_right(const hy_json_node *row, hy_conversation *c) {
+static hy_status find_right(const hy_json_node *row, bool has_numbers, hy_conversation *c) {
     const hy_json_node *answer = get(row, c->columns, "answer");
     const char *key = name_of(c->columns, "answer"), *text;
     size_t size, found = 0, count = c->count - c->choices;
     int64_t number;
     if (hy_json_is_integer(answer) && hy_json_as_int(answer, &number)) {
         c->right = (size_t)number;
+        HY_FAIL_IF(has_numbers, HY_ERR_INPUT,
+                   "\"%s\" is %lld, which may be a choice or the number of a choice, because "
+                   "choices are numbers; write the answer in quotes if it is a choice, or the "
+                   "choices in quotes if it is a number",
+                   key, (long long)number);
         HY_FAIL_IF(number < 0 || c->right >= count, HY_ERR_INPUT,
                    "\"%s\" is %lld, but the row has %zu choices; expected the text of a choice, or "
                    "its number (0 to %zu)",
@@ -431,7 +446,7 @@ static hy_status find_right(const hy_json_node *row, hy_conversation *c) {
     }
     HY_FAIL_IF(found == 0, HY_ERR_INPUT,
                "\"%s\" is \"%.40s\", which is none of the %zu choices; expected the text of a "
-               "choice, or its number (0 to %zu); letters are not read as numbers",
+               "choice, or its number (0 to %zu); letters and numbers in quotes are texts",
                key, text, count, count - 1);
     HY_FAIL_IF(found > 1, HY_ERR_INPUT,
                "\"%s\" is \"%.40s\", but %zu choices have this text; expected the number of the "
@@ -449,17 +464,24 @@ static hy_status read_scored(const hy_json_node *row, hy_row_kind kind, hy_conve
                ? read_list(prompt, "prompt", false, c)
                : add_key(c, row, "prompt", HY_ROLE_USER, false));
     c->choices = c->count;
+    bool is_list = hy_json_type_of(choices) == HY_JSON_ARRAY, has_numbers = false;
+    HY_FAIL_IF(kind == HY_ROWS_ANSWER ? is_list : !choices, HY_ERR_INPUT,
+               "the row has %s\"%s\", unlike the first row of the file; write rows with and "
+               "without choices to separate files",
+               is_list ? "" : "no ", key);
     if (kind == HY_ROWS_ANSWER) return add_key(c, row, "answer", HY_ROLE_ASSISTANT, false);
-    HY_FAIL_IF(hy_json_type_of(choices) != HY_JSON_ARRAY || hy_json_size(choices) < 2, HY_ERR_INPUT,
-               "\"%s\" is not a list of two or more texts", key);
+    HY_FAIL_IF(!is_list || hy_json_size(choices) < 2, HY_ERR_INPUT,
+               "\"%s\" is not a list of two or more texts%s", key,
+               is_list ? "" : "; a list has the form [\"a\", \"b\"], and CSV has none");
     for (const hy_json_node *n = hy_json_first(choices); n; n = hy_json_next(n)) {
         hy_turn turn = {.role = HY_ROLE_ASSISTANT};
         HY_TRY(read_text(c, n, key, &turn));
         HY_FAIL_IF(turn.size == 0, HY_ERR_INPUT, "choice %zu in \"%s\" is empty",
                    c->count - c->choices, key);
         HY_TRY(add_turn(c, turn));
+        has_numbers |= hy_json_type_of(n) == HY_JSON_NUMBER;
     }
-    return find_right(row, c);
+    return find_right(row, has_numbers, c);
 }
 
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {

@@ -38,7 +38,7 @@ typedef struct hy_dataset_options {
     bool packs;            /* rows: several share a sequence and do not attend to each other */
     bool stops_at_bad_row; /* otherwise malformed rows are skipped and counted */
     bool drops_any;        /* more than half of the rows may be dropped */
-    bool scores;           /* an evaluation: its rows (conversation.h) are accepted, none streams */
+    hy_scoring scores;     /* an evaluation, in which no rows stream */
     const char *columns;   /* rows: names of keys in the data, see hy_columns_parse; NULL or "" */
     const char *no_bytes;  /* why text must not be read as bytes; NULL: it may */
     int32_t workers;       /* threads that encode while data is opened; 0: all cores */

@@ -173,13 +173,21 @@ void hy_row_losses_join(hy_row_losses *sum, const hy_row_losses *more) {
         hy_row_losses_add(sum, more->list[i].reason, more->list[i].count);
 }
 
-/* The reason without the position in the row, so that equal reasons are counted together. */
+/* The reason without the position in the row and the value of a key, so that equal reasons are
+ * counted together: "answer" is "B", which ... becomes "answer" is ..., which ... */
 static void count_reason(hy_row_losses *losses, const char *reason) {
-    char text[120];
+    hy_text text = {0};
     const char *colon = strstr(reason, ": ");
     bool has_column = strncmp(reason, "column ", 7) == 0 || strncmp(reason, "line ", 5) == 0;
-    snprintf(text, sizeof text, "%.119s", has_column && colon ? colon + 2 : reason);
-    hy_row_losses_add(losses, text, 1);
+    if (has_column && colon) reason = colon + 2;
+    const char *is = reason[0] == '"' ? strstr(reason, "\" is ") : NULL, *value = is ? is + 5 : "";
+    bool has_value = strspn(value, "\"-0123456789") > 0;
+    const char *rest = has_value ? strstr(value, value[0] == '"' ? "\", " : ", ") : NULL;
+    if (rest) hy_text_addf(&text, "%.*s...", (int)(value - reason), reason);
+    hy_text_add(&text, rest ? rest + (rest[0] == '"') : reason);
+    if (text.size > 119) text.data[119] = 0;
+    hy_row_losses_add(losses, hy_text_string(&text), 1);
+    hy_text_free(&text);
 }
 
 /* Encodes rows and records the malformed ones. An error status ends the run; a malformed row does
@@ -473,7 +481,9 @@ static hy_status show_batch(const reading *r, const hy_batch_of_rows *b, const s
     hy_shown_row row = {.path = r->path,
                         .line = b->rows[0].line,
                         .format = r->examples->format,
-                        .dropped = b->losses.count ? b->losses.list[0].reason : NULL,
+                        .dropped = b->bad_count      ? b->bad[0].reason
+                                   : b->losses.count ? b->losses.list[0].reason
+                                                     : NULL,
                         .is_cut = b->cut > 0,
                         .parts = (uint32_t)b->lengths.count,
                         .tokenizer = r->encoding->tokenizer,

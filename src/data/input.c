@@ -283,6 +283,14 @@ bool hy_is_standard_input(const char *path) {
     return strcmp(path, "-") == 0 || strcmp(path, HY_STANDARD_INPUT) == 0;
 }
 
+bool hy_reads_input(const char *paths) {
+    for (const char *at = paths; *at; at += strcspn(at, ","), at += *at == ',') {
+        bool is_input = at[0] == '-' && (at[1] == 0 || at[1] == ',' || at[1] == ':');
+        if (is_input || strncmp(at, HY_STANDARD_INPUT, strlen(HY_STANDARD_INPUT)) == 0) return true;
+    }
+    return false;
+}
+
 static hy_status find_files(const char *path, hy_data_format format, uint64_t least,
                             hy_file_list *list) {
     struct stat info;

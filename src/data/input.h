@@ -47,6 +47,8 @@ hy_status hy_file_list_find_soon(const char *path, hy_data_format format, uint64
                                  hy_file_list *list);
 void hy_file_list_free(hy_file_list *list);
 bool hy_is_standard_input(const char *path); /* "-" or /dev/stdin */
+/* Whether a list of paths like "a.txt:0.5,-:0.5" contains standard input. */
+bool hy_reads_input(const char *paths);
 
 /* The kind of all files; HY_ERR_INPUT names two files of different kinds. Files for people next to
  * rows (README, LICENSE, .md) are removed from the list and counted as skipped. */

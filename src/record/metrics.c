@@ -203,8 +203,7 @@ void hy_record_event(hy_record *r, const hy_event_line *e, const hy_moment *now)
     if (e->val_loss > 0) hy_json_put_double(&w, "val_loss", e->val_loss);
     if (e->rows) {
         hy_step_line line = {.rows = *e->rows};
-        const hy_field *scores = hy_step_fields + hy_step_field_count - HY_SCORE_FIELDS;
-        hy_fields_put(scores, HY_SCORE_FIELDS, &line, 0, &w);
+        hy_fields_put(hy_score_fields, HY_SCORE_FIELDS, &line, 0, &w);
     }
     put_text(&w, "text", e->text);
     close_line(r, &w, true);

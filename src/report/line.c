@@ -104,9 +104,9 @@ static hy_status take_event(hy_run *run, const char *kind, const hy_json_node *o
     /* A validation that was repeated after a resume belongs to the step before. */
     hy_run_point *last = run->point_count ? &run->points[run->point_count - 1] : NULL;
     if (last && last->step == event.step && strcmp(kind, "validation") == 0) {
-        const hy_field *scores = hy_step_fields + hy_step_field_count - HY_SCORE_FIELDS;
         hy_json_as_double(hy_json_get(object, "val_loss"), &last->val_loss);
-        HY_TRY(hy_fields_take(scores, HY_SCORE_FIELDS, object, last, NULL, NULL)); /* no texts */
+        /* These fields are no texts. */
+        HY_TRY(hy_fields_take(hy_score_fields, HY_SCORE_FIELDS, object, last, NULL, NULL));
     }
     run->events[run->event_count++] = event;
     run->is_start_last = false;

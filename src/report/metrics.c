@@ -30,6 +30,15 @@ _Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member
 
 #define GPU (HY_IF_GPU | HY_IF_KNOWN)
 
+#define SCORES                                                                                     \
+    SCORE("accuracy", SHARE, accuracy), SCORE("accuracy_error", SHARE, accuracy_error),            \
+        SCORE("accuracy_norm", SHARE, accuracy_norm),                                              \
+        SCORE("accuracy_norm_error", SHARE, accuracy_norm_error),                                  \
+        SCORE("greedy_accuracy", SHARE, greedy_accuracy),                                          \
+        SCORE("greedy_accuracy_error", SHARE, greedy_accuracy_error),                              \
+        SCORE("answer_loss", NUMBER, answer_loss)
+
+const hy_field hy_score_fields[HY_SCORE_FIELDS] = {SCORES};
 const hy_field hy_step_fields[] = {
     FIELD("step", INTEGER, HY_ALWAYS, SAME(step)),
     FIELD("phase", PHASE, HY_ALWAYS, SAME(phase), TAGS("phase", "phase")),
@@ -95,13 +104,7 @@ const hy_field hy_step_fields[] = {
     FIELD("loss_scale", NUMBER, HY_IF_KNOWN | HY_IF_OWN, LINE(loss_scale), UNREAD),
     FIELD("val_loss", NUMBER, HY_IF_KNOWN, LINE(val_loss), POINT(val_loss),
           TAGS("loss/validation", "loss/validation")),
-    SCORE("accuracy", SHARE, accuracy),
-    SCORE("accuracy_error", SHARE, accuracy_error),
-    SCORE("accuracy_norm", SHARE, accuracy_norm),
-    SCORE("accuracy_norm_error", SHARE, accuracy_norm_error),
-    SCORE("greedy_accuracy", SHARE, greedy_accuracy),
-    SCORE("greedy_accuracy_error", SHARE, greedy_accuracy_error),
-    SCORE("answer_loss", NUMBER, answer_loss),
+    SCORES,
 };
 const size_t hy_step_field_count = sizeof hy_step_fields / sizeof hy_step_fields[0];
 

@@ -52,8 +52,9 @@ typedef struct hy_start_line {
 
 extern const hy_field hy_step_fields[]; /* from hy_step_line to hy_point_line */
 extern const size_t hy_step_field_count;
-#define HY_SCORE_FIELDS 7                /* the last rows of that table: of hy_step_line.rows */
-extern const hy_field hy_start_fields[]; /* from hy_start_line to hy_run_facts */
+#define HY_SCORE_FIELDS 7
+extern const hy_field hy_score_fields[HY_SCORE_FIELDS]; /* those of hy_step_line.rows */
+extern const hy_field hy_start_fields[];                /* from hy_start_line to hy_run_facts */
 extern const size_t hy_start_field_count;
 
 /* The conditions above that hold, except HY_IF_MONITORED and HY_IF_OWN. */

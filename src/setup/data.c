@@ -114,7 +114,8 @@ hy_status hy_engine_data_request(const hy_engine *e, bool keeps_rest, hy_data_re
         .packs = s->input.packing != HY_OFF,
         .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .drops_any = s->input.bad_rows == HY_BAD_ROWS_SKIP_ANY,
-        .scores = keeps_rest && strcmp(s->data, s->val_data) == 0, /* it evaluates all data */
+        /* An evaluation of all data. */
+        .scores = keeps_rest && strcmp(s->data, s->val_data) == 0 ? HY_SCORES_TOO : HY_SCORES_NONE,
         .columns = s->input.columns,
         .no_bytes = needs_tokenizer ? out->no_bytes : NULL,
         .workers = (int32_t)s->input.num_workers,
@@ -171,11 +172,11 @@ hy_status hy_engine_open_rows(const hy_engine *e, const hy_dataset_facts *traine
                               hy_dataset **out) {
     const char *path = e->request.settings->eval.eval_rows;
     hy_data_request request;
-    HY_FAIL_IF(hy_is_standard_input(path), HY_ERR_INPUT,
+    HY_FAIL_IF(hy_reads_input(path), HY_ERR_INPUT,
                "eval.eval_rows cannot be standard input; name a file of rows");
     HY_TRY(hy_engine_data_request(e, true, &request));
     request.options.path = request.options.val_path = path;
-    request.options.scores = true;
+    request.options.scores = HY_SCORES_FIRST;
     request.options.packs &= trained->has_doc_starts;
     hy_chat_kind *chat = &request.options.chat_template;
     if (*chat == HY_CHAT_AUTO && hy_prompt_format_is_built_in(&trained->prompt) &&

@@ -483,6 +483,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     report_plan(t);
     hy_engine_tell_warning(e); /* about what was prepared */
     HY_TRY(check_early_stop(t));
+    hy_trainer_say_row_cost(t);
     HY_TRY(hy_custom_place(e));
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_trainer_hand_back(t, HY_OK));

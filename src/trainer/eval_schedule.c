@@ -3,7 +3,8 @@
  * Frequency and size follow only from the run's length and the tokens of a step, never from the
  * clock: a resumed run validates at the same steps. By default validations take at most a few
  * percent of the run: a forward pass costs a third of a step over the same tokens. The sequences
- * are spread evenly over the held-out data. */
+ * are spread evenly over the held-out data. Rows of eval_rows change neither: the run reports their
+ * cost. */
 #include "trainer/eval_schedule.h"
 
 #include <math.h>
@@ -92,11 +93,23 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings->eval.eval_every >= 0) return t->settings->eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* the cost of a validation is not known */
     double steps = (double)t->schedule->steps_total;
-    uint64_t sequences = hy_trainer_held_out(t, false).count + hy_trainer_row_sequences(t);
-    double each = (double)sequences * (double)t->settings->train.seq_len * FORWARD;
+    double sequences = (double)hy_trainer_held_out(t, false).count;
+    double each = sequences * (double)t->settings->train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
     double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
+}
+
+void hy_trainer_say_row_cost(const hy_trainer *t) {
+    double tokens = (double)hy_trainer_row_sequences(t) * (double)t->settings->train.seq_len;
+    double each = tokens * FORWARD / step_tokens(t), steps = (double)t->schedule->steps_total;
+    int64_t every = hy_trainer_eval_every(t);
+    double all = each * (every > 0 ? ceil(steps / (double)every) : 1);
+    if (!(all > SHARE * steps)) return;
+    hy_say(t, HY_NOTE,
+           "each validation also answers the rows of eval_rows, which takes about as long as %.3g "
+           "steps (%.3g of %.0f in the whole run); --eval-every N sets how often",
+           each, all, steps);
 }
 
 /* While the average is evaluated, the snapshot row holds the weights of a provider with its own

@@ -13,6 +13,8 @@ hy_held_out hy_trainer_held_out(const hy_trainer *t, bool is_closing);
 uint64_t hy_trainer_row_sequences(const hy_trainer *t);
 /* Steps between validations; 0: there is only the closing one. */
 int64_t hy_trainer_eval_every(const hy_trainer *t);
+/* Reports the cost of those rows if it exceeds the share of the run that validations may take. */
+void hy_trainer_say_row_cost(const hy_trainer *t);
 /* False: validation waits; only before the end. */
 bool hy_trainer_can_validate(const hy_trainer *t);
 /* For a resumed run: its lowest losses stay valid if later validations use the same sequences. */

@@ -43,6 +43,7 @@ static hy_status look(hy_trainer *t, hy_held_out what, bool uses_average, bool c
 
 /* Answers the rows of eval.eval_rows. */
 static hy_status score_rows(hy_trainer *t, bool uses_average, bool can_stop, hy_row_scores *out) {
+    if (!t->data.rows) *out = hy_row_scores_none(); /* a resumed run may have had rows before */
     if (!t->data.rows) return HY_OK;
     hy_probe probe, all;
     HY_TRY(hy_row_probe_make(t->data.rows, &all));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/input.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/kernels.h"
 
@@ -38,20 +39,14 @@ void hy_rank_plan(hy_settings *s, int32_t count) {
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-bool hy_reads_input(const char *data) {
-    for (const char *at = data; *at; at += strcspn(at, ","), at += *at == ',') {
-        bool is_input = at[0] == '-' && (at[1] == 0 || at[1] == ',' || at[1] == ':');
-        if (is_input || strncmp(at, "/dev/stdin", 10) == 0) return true;
-    }
-    return false;
-}
-
 hy_status hy_rank_check(const hy_settings *s) {
-    bool is_data = hy_reads_input(s->data);
-    HY_FAIL_IF(is_data || hy_reads_input(s->val_data), HY_ERR_INPUT,
+    bool is_data = hy_reads_input(s->data), is_held_out = hy_reads_input(s->val_data);
+    HY_FAIL_IF(is_data || is_held_out || hy_reads_input(s->eval.eval_rows), HY_ERR_INPUT,
                "%s is standard input (-), which only one process can read, but there are several "
                "ranks: use a file or folder that all ranks can read",
-               is_data ? "data" : "val_data");
+               is_data       ? "data"
+               : is_held_out ? "val_data"
+                             : "eval.eval_rows");
     return HY_OK;
 }
 

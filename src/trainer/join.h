@@ -8,8 +8,6 @@
 /* HY_ERR_INPUT if several ranks cannot use these settings: data from standard input, which only
  * one process can read. */
 hy_status hy_rank_check(const hy_settings *settings);
-/* Whether a list of paths like "a.txt:0.5,-:0.5" contains standard input. */
-bool hy_reads_input(const char *data);
 
 /* Adjusts `device` and `threads` to a machine that ranks share. */
 void hy_rank_settle(hy_settings *settings, const hy_team *team);

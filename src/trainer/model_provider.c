@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "data/fingerprint.h"
+#include "data/input.h"
 #include "hub/hf_load.h"
 #include "hub/peft.h"
 #include "setup/setup.h"
-#include "trainer/join.h"
 #include "trainer/ranks.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */

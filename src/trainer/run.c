@@ -290,9 +290,12 @@ static hy_status finish(hy_trainer *t) {
     }
     if (is_early) report_early_stop(t, &before); /* once, though a stop may repeat the validation */
     /* If the last training loss is above the limit, the held-out loss decides: with a low held-out
-     * loss, the last batch was an outlier; a high held-out loss alone may be overfitting. */
-    bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
-    bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
+     * loss, the last batch was an outlier; a high held-out loss alone may be overfitting. Without
+     * held-out data, a high loss at the end counts only if it is not finite. */
+    bool is_measured = p->val_step == p->step;
+    bool is_broken = is_measured && p->step > 0 && !isfinite(p->val_loss);
+    bool is_above = p->bound.above > 0 && (is_measured ? !(p->val_loss <= hy_trainer_loss_limit(t))
+                                                       : !hy_trainer_may_save(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
     HY_TRY(wind_up(t, true));

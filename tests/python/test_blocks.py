@@ -431,6 +431,24 @@ class Refusals(unittest.TestCase):
 class Misuse(unittest.TestCase):
     """Mistakes that would give other gradients than those of the loss."""
 
+    def test_a_tensor_that_leaves_a_block_besides_its_result(self):
+        class Block(nn.Linear):
+            def forward(self, x):
+                y = super().forward(x)
+                self.aux = self.of(y)
+                return y.relu()
+
+        def step(of):
+            Block.of = staticmethod(of)
+            module = layers(lambda: Block(8, 8))()
+            with ht.Loop(module, blocks=True, steps=3, lr=1e-3, **blocks.PLAIN) as loop:
+                loop.step(lambda batch: module.loss(batch) + sum(one.aux for one in module.layers))
+                return loop.step(module.loss).step
+
+        with self.assertRaisesRegex(ht.InputError, "layers.0 gives away a tensor"):
+            step(lambda y: y.square().mean())
+        self.assertEqual(step(lambda y: y.detach().square().mean()), 2)
+
     def loop(self, module, **keys):
         loop = ht.Loop(module, blocks=True, steps=9, lr=3e-3, **blocks.PLAIN, **keys)
         self.addCleanup(loop.close)

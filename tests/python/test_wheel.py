@@ -132,6 +132,18 @@ class FromTheTree(InFolder):
         self.assertIn("libhybrid.so is missing", done.stderr + done.stdout)
         self.assertIn("`make deps`", done.stderr + done.stdout)
 
+    def test_missing_tools_are_told_from_a_failed_build(self):
+        python = Path("python")
+        for works, code in (("-c", 3), ("-c | --version", 1)):  # pip is missing; pip works, but the build fails
+            python.write_text(
+                f'#!/bin/sh\nfor word in "$@"; do case "$word" in {works}) exit 0 ;; esac; done; exit 1\n'
+            )
+            python.chmod(0o755)
+            environment = {**os.environ, "PYTHON": str(python.resolve())}
+            done = subprocess.run([MAKE_WHEEL, "out"], env=environment, capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual("no wheel:" in done.stderr, code == 3)
+
 
 if __name__ == "__main__":
     unittest.main()
