@@ -71,7 +71,8 @@ def main():
 
     torch.manual_seed(0)
     model = ConvNet(args.width, args.blocks)
-    # What the loop below would do with the memory of this machine, without using any.
+    # Where the library's part would be on this machine, without using any memory. The loop below measures torch's part
+    # in its first step and then plans again.
     plan = hybrid_train.plan_parameters(model, blocks=True, device=args.device, max_gpu_mem=args.max_gpu_mem)
     print(f"{plan['parameters']:,} parameters, weights: {plan['choices']['weights_place']}")
 

@@ -64,6 +64,7 @@ class TorchsPart:
         self._handle: ctypes.c_void_p | None = None
         self._step = 0  # the last step that was looked at
         self._most = 0  # bytes that the library knows of
+        self._spare = 0  # bytes that the plan leaves to neither the library nor torch
         self._has_failed = False  # the peak is that of a pass that ran out of memory
         # The leanest first step has its inputs in host memory; then they are on the card if a plan fits.
         self._is_auto = place == "auto" and self._meter is not None
@@ -102,10 +103,19 @@ class TorchsPart:
                     self._units.keep_inputs(False)
                     self._most = more
                     return
-            if peak > self._most:
+            if peak > self._most and not self._has_fewer_graphs(peak - self._most - self._spare):
                 self._plan(peak)
         except StateError:  # in a paired test
             self._step, self._is_open = before, self._is_auto and self._most == 0
+
+    def _has_fewer_graphs(self, over: int) -> bool:
+        """If torch needs so much more than the plan leaves: lets graphs go before weights, and measures again."""
+        kept = self._units.kept_graph_bytes if self._keeps_graphs else 0
+        if over <= 0 or kept == 0 or self._meter is None:
+            return False
+        self._units.graph_room = min(self._units.graph_room, kept) - over
+        self._meter.restart()
+        return True
 
     def _plan(self, peak: int) -> None:
         assert self._meter is not None
@@ -115,6 +125,8 @@ class TorchsPart:
         why = _library.message()
         may_need_less = self._units.graph_room > 0 or (self._is_auto and self._units.inputs is None)
         if self._units.graph_room > 0:  # without graphs first, then without inputs
+            if not self._keeps_graphs:
+                self._say("warning", f"{why}; the run continues without recompute=none: blocks are computed again")
             self._units.graph_room, self._keeps_graphs = -1, False
         elif may_need_less:
             self._units.keep_inputs(True)
@@ -140,7 +152,7 @@ class TorchsPart:
     def _left(self) -> int:
         """Bytes of the device for graphs: what neither the library nor torch needs, and those that torch has now."""
         run = lib.hy_loop_trainer(self._handle)
-        left = max(memory_of(run).device.budget - facts_of(run).vram_bytes, 0)
+        self._spare = left = max(memory_of(run).device.budget - facts_of(run).vram_bytes, 0)
         return left - left // _GRAPH_MARGIN + self._units.kept_graph_bytes
 
     def library_bytes(self) -> int:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ._units import Units
 
 
+def is_cache(value: Any) -> bool:
+    """Whether it is a key-value cache of transformers. A second run of a block would append to it again."""
+    return any(c.__name__ == "Cache" and c.__module__.startswith("transformers.") for c in type(value).__mro__)
+
+
 class SavedBytes:
     """Counts the bytes that a graph keeps, without the memory in `known` (weights and inputs)."""
 
@@ -40,12 +45,15 @@ class SavedBytes:
         return tensor
 
 
-def _branch(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as an input of its own: gradients that come from the unit are summed before others are added.
+def _branch(value: Any) -> Any:
+    """A tensor as an input of its own: gradients that come from the unit are summed before others are added.
 
-    A unit that is run again gives one gradient for each input, so the bits are the same.
+    A unit that is run again gives one gradient for each input, so the bits are the same. Like such a unit, this one
+    gets no cache.
     """
-    return tensor.view_as(tensor) if tensor.requires_grad else tensor
+    if is_cache(value):
+        return None
+    return value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
 class KeptGraphs:
@@ -70,11 +78,11 @@ class KeptGraphs:
         """Holds the unit until the pass ends."""
         units = self._units
         units.hold_for_pass(unit)
-        args, kwargs = pytree.tree_map_only(torch.Tensor, _branch, (args, kwargs))
+        args, kwargs = pytree.tree_map(_branch, (args, kwargs), is_leaf=is_cache)
         with units.autocast(units.autocast_type()):
             out = function(*args, **kwargs)
         number = units.pass_number
-        for x in pytree.tree_leaves(out):
+        for x in pytree.tree_leaves(out, is_cache):
             if isinstance(x, torch.Tensor) and x.grad_fn is not None:
                 x.register_hook(lambda _: units.must_be_in_backward(unit, number))  # type: ignore[no-untyped-call]
         return out

@@ -55,7 +55,9 @@ def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Con
     return out
 
 
-def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: dict[str, Any]) -> Any:
+def module_of(
+    parameters: Any, blocks: Any, groups: Any, config: Config, keys: dict[str, Any], is_only_planned: bool = False
+) -> Any:
     """The module as units, if the library keeps its weights; None: they are in the caller's memory."""
     is_module = hasattr(parameters, "named_modules")
     if blocks and not is_module:
@@ -73,7 +75,7 @@ def module_of(parameters: Any, blocks: Any, groups: Any, config: Config, keys: d
         )
     from ._module import Module, device_for
 
-    return Module(parameters, blocks, device_for(said, parameters), groups)
+    return Module(parameters, blocks, device_for(said, parameters), groups, is_only_planned)
 
 
 def _set_device(config: Config, said: str, device: str) -> None:
@@ -173,7 +175,7 @@ def plan_parameters(
     ours.use_custom()
     observer = Observer(on_message=on_message)
     seen = ctypes.byref(observer.struct)
-    module = module_of(parameters, blocks, groups, ours, {})
+    module = module_of(parameters, blocks, groups, ours, {}, is_only_planned=True)
     if module:
         if ranks != 1:
             raise InputError(

@@ -48,9 +48,9 @@ def _chosen(said: str, module: Any) -> str:
 
 
 class Module:
-    def __init__(self, module: Any, blocks: Any, device: str, groups: Any) -> None:
+    def __init__(self, module: Any, blocks: Any, device: str, groups: Any, is_only_planned: bool = False) -> None:
         self._module = module
-        if is_adapted(module):
+        if is_adapted(module) and not is_only_planned:
             make_adapters(module)
         found = find_units(module, blocks)
         self.parameters: UnitParameters = collect_units(found, device, groups)
@@ -76,8 +76,8 @@ class Module:
         self._models = [CausalLM(one, self.units) for one in find_models(self._module)]
         self.part.attach(handle, step)
 
-    def load(self, folder: str | os.PathLike[str]) -> None:
-        self.weights.load(folder, self._is_resumed)
+    def load(self, folder: str | os.PathLike[str], restored: set[int]) -> None:
+        self.weights.load(folder, self._is_resumed, restored)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         save = getattr(self._module, "save_pretrained", None)
@@ -93,9 +93,9 @@ class Module:
             if save is not None:
                 save(folder)
 
-    def begin(self) -> None:
+    def begin(self, wants_gradients: bool) -> None:
         self.weights.must_be_complete()
-        self.units.begin()
+        self.units.begin(wants_gradients)
 
     @contextlib.contextmanager
     def passing(self, wants_gradients: bool) -> Iterator[None]:
@@ -113,7 +113,7 @@ class Module:
         Returns a function that gives it memory of its own, for the time when the library's is free.
         """
         try:
-            self.units.rest()
+            self.units.give_up()
             values = self.weights.read_all()
         finally:
             for one in self._models:

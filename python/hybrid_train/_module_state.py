@@ -32,6 +32,11 @@ class ModuleState:
     def __init__(self, module: Any, save_state: Any, load_state: Any) -> None:
         self._module = module
         self._save_state, self._load_state = save_state, load_state
+        self._restored: list[tuple[Any, str]] = []  # buffers of the checkpoint: their owner and name
+
+    def restored(self) -> set[int]:
+        """The ids of buffers with values from a checkpoint."""
+        return {id(owner._buffers[name]) for owner, name in self._restored}
 
     def save(self) -> Any:
         theirs = self._save_state() if self._save_state else b""
@@ -78,6 +83,7 @@ class ModuleState:
                 has = f"it has the shape {tuple(found[key][2].shape)}" if key in found else "it has none"
                 raise InputError(f"the checkpoint has the buffer {key} {tuple(value.shape)} of the module, but {has}")
             owner, name, buffer = found[key]
+            self._restored.append((owner, name))
             if buffer.is_meta:
                 owner._buffers[name] = value
             else:

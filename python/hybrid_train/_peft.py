@@ -27,6 +27,17 @@ def base_name(name: str, adapters: Any) -> str:
     return name
 
 
+def must_have_a_base(module: Any) -> None:
+    """Before the files of a base model are read."""
+    for adapter, config in module.peft_config.items():
+        if config.is_prompt_learning:
+            raise InputError(
+                f"adapter {adapter} is a {type(config).__name__}, which computes prompts and is no part of the layers; "
+                "load is for adapters in layers, such as LoRA. Load the base model before get_peft_model, and use "
+                "blocks=True"
+            )
+
+
 def _parts_of(layer: Any, adapter: str) -> Iterator[Any]:
     for name in layer.adapter_layer_names:
         part = getattr(layer, name, {})

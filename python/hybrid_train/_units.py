@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from ._blocks import Unit
 from ._inputs import Inputs
-from ._kept import KeptGraphs, SavedBytes
+from ._kept import KeptGraphs, SavedBytes, is_cache
 from ._library import check, lib
 from ._parameters import count_change
 from .errors import InputError, StateError
@@ -109,14 +109,9 @@ swap: Callable[[Any, Any], None] = torch.utils.swap_tensors  # exchanges two ten
 # ---- one call of a block -----------------------------------------------------------------------------------------
 
 
-def _is_cache(value: Any) -> bool:
-    """Whether it is a key-value cache of transformers. A second run of a block would append to it again."""
-    return any(c.__name__ == "Cache" and c.__module__.startswith("transformers.") for c in type(value).__mro__)
-
-
 def _tensors_in(value: Any) -> list[Any]:
     """Floating-point tensors in an object that is no tuple, list or dict, where autograd does not find them."""
-    inside = getattr(value, "__dict__", None) if not isinstance(value, torch.Tensor) and not _is_cache(value) else None
+    inside = getattr(value, "__dict__", None) if not isinstance(value, torch.Tensor) and not is_cache(value) else None
     return [x for x in (inside or {}).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
 
@@ -133,7 +128,7 @@ def _flat(value: Any, leaves: list[Any]) -> Any:
         return kind, [_flat(x, leaves) for x in value]
     if kind is dict:
         return kind, {key: _flat(x, leaves) for key, x in value.items()}
-    found, spec = pytree.tree_flatten(value, is_leaf=_is_cache)
+    found, spec = pytree.tree_flatten(value, is_leaf=is_cache)
     leaves += found
     return spec, len(found)
 
@@ -153,7 +148,7 @@ def _built(structure: Any, leaves: Iterator[Any]) -> Any:
 class _Random:
     """The random generators, and whether a block has used them since then.
 
-    A card's generator is its seed and a number; reading its whole state would wait for the card.
+    A card's generator is its seed and an offset, and a block that uses it changes the offset.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -188,7 +183,7 @@ def _has_gradients(unit: Unit, arguments: Any) -> bool:
     """Whether a call has a backward pass: not one of a frozen block below everything that is trained."""
     if unit.trained or unit.borrowed:
         return True
-    leaves = pytree.tree_leaves(arguments, _is_cache)
+    leaves = pytree.tree_leaves(arguments, is_cache)
     tensors = [t for x in leaves for t in ([x] if isinstance(x, torch.Tensor) else _tensors_in(x))]
     return any(t.requires_grad for t in tensors)
 
@@ -211,7 +206,7 @@ class _Call:
         self._spec = _flat(arguments, leaves)
         self._slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self.tensors = [leaves[i] for i in self._slots]
-        self._leaves = [None if isinstance(x, torch.Tensor) or _is_cache(x) else x for x in leaves]
+        self._leaves = [None if isinstance(x, torch.Tensor) or is_cache(x) else x for x in leaves]
         self._kept: int | None = None  # its number in `units.inputs`
         hidden = next((x for x in self._leaves if any(t.requires_grad for t in _tensors_in(x))), None)
         if hidden is not None:
@@ -250,7 +245,7 @@ class _Call:
         """Begins to copy inputs to host memory, if that is chosen; returns those that stay."""
         if self._units.inputs is None:
             return tensors
-        self._kept = self._units.inputs.keep(self.tensors)
+        self._kept = self._units.inputs.keep(self.tensors, self._unit.name)
         return self._units.inputs.stay(self._kept, tensors)
 
     def forward(self, tensors: Any) -> list[torch.Tensor]:
@@ -421,7 +416,7 @@ def _fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A weighted sum and the norm of its first values."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     part = tensor.detach().flatten()[:_FINGERPRINT].float()
-    return part @ torch.arange(len(part), device=part.device).cos(), part.norm()
+    return part @ torch.arange(len(part), dtype=torch.float32, device=part.device).cos(), part.norm()
 
 
 def _is_close(a: tuple[torch.Tensor, torch.Tensor], b: tuple[torch.Tensor, torch.Tensor]) -> bool:
@@ -479,7 +474,9 @@ class Units:
         self._was_checked: set[int] = set()
         self.sizes: dict[int, tuple[int, int, int]] = {}  # bytes of input, result and computing, of measured units
         self._order: list[int] = []  # units of this pass
-        self._last: list[int] = []  # and of the pass before
+        self._orders: dict[bool, list[int]] = {}  # of the last passes with gradients (True) and without
+        self._last: list[int] = []  # the one that this pass is expected to have
+        self._wants_gradients = True  # in this pass
         dtypes = {p.dtype for unit in units for p in unit.parameters}
         self._empty = {dtype: torch.empty(0, dtype=dtype, device=self.device) for dtype in dtypes}
         self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
@@ -522,8 +519,11 @@ class Units:
 
     def keep_inputs(self, in_host_memory: bool) -> None:
         """Between passes: where the inputs of blocks are until the backward pass."""
-        if in_host_memory != (self.inputs is not None):
-            self.inputs = Inputs(self.device) if in_host_memory else None
+        if in_host_memory and self.inputs is None:
+            self.inputs = Inputs(self.device)
+        elif not in_host_memory and self.inputs is not None:
+            self.inputs.close()
+            self.inputs = None
 
     def forget_addresses(self) -> None:
         """The library has moved the weights."""
@@ -544,8 +544,8 @@ class Units:
             if not torch.is_grad_enabled() or not _has_gradients(unit, (args, kwargs)):
                 position = self.reached(unit)
                 with self.held(unit, self.after(position)) as weights, self.autocast(self.autocast_type()):
-                    out = pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=_is_cache)
-                if any(isinstance(x, torch.Tensor) and x.requires_grad for x in pytree.tree_leaves(out, _is_cache)):
+                    out = pytree.tree_map(lambda x: _copied(x, weights), function(*args, **kwargs), is_leaf=is_cache)
+                if any(isinstance(x, torch.Tensor) and x.requires_grad for x in pytree.tree_leaves(out, is_cache)):
                     raise _uses_others(unit)
                 return out
             self._must_be_whole()
@@ -618,9 +618,11 @@ class Units:
             self._refuse()
         self.rest()
         self._unfinished.clear()
-        self._is_begun = True
         self.pass_number += 1
-        self._last, self._order = self._order or self._last, []
+        if self._order:
+            self._orders[self._wants_gradients] = self._order
+        self._wants_gradients, self._order = wants_gradients, []
+        self._last = self._orders.get(wants_gradients) or self._orders.get(True, [])
         if wants_gradients and self._last:
             self._keep_graphs()
         if self._always:
@@ -628,6 +630,7 @@ class Units:
             count_change(self._always.parameters)  # refuses graphs of earlier passes
         if self._last:
             self._fetch(self._last[0])
+        self._is_begun = True
 
     def end(self) -> None:
         """After the backward pass."""
@@ -638,18 +641,29 @@ class Units:
         self.rest()
 
     def rest(self) -> None:
-        """Releases what is held. After a pass without gradients, and after a failed one."""
+        """Releases what is held. If that fails, everything else is still done, and the first error is raised."""
+        failed: Exception | None = None
         self._kept.rest()
         for unit in self.list:
             if self._depth[unit.number] > 0:
                 self._depth[unit.number] = 1
-                self._give_back(unit)
+                try:
+                    self._give_back(unit)
+                except Exception as error:
+                    failed = failed or error
         if self._always:
             for p in self._always.trained:
                 p.grad = None
+        self._is_begun = False
         if self.inputs is not None:
             self.inputs.clear()
-        self._is_begun = False
+        if failed is not None:
+            raise failed
+
+    def give_up(self) -> None:
+        """As `rest`, after a failure that is reported: the library refuses to release units after one of its own."""
+        with contextlib.suppress(Exception):
+            self.rest()
 
     @property
     def is_begun(self) -> bool:
@@ -663,8 +677,10 @@ class Units:
             yield
             if wants_gradients:
                 self.end()
-        finally:
-            self.rest()
+        except BaseException:
+            self.give_up()
+            raise
+        self.rest()
 
     # ---- weights and gradients
 
@@ -706,8 +722,11 @@ class Units:
             if then is not None:
                 self._fetch(then)
             yield weights
-        finally:
-            self._give_back(unit)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self._give_back(unit)
+            raise
+        self._give_back(unit)
 
     def hold_for_pass(self, unit: Unit) -> None:
         """Holds it until `rest`, once however often it is called."""
@@ -725,7 +744,7 @@ class Units:
         assert self._store is not None
         room, chosen = self.graph_room, []
         for number in reversed(self._last):
-            unit, size = self.list[number], self.graph_bytes.get(number, math.inf)
+            unit, size = self.list[number], self._bytes_of_graph(number)
             is_alone = not unit.borrowed and self._last.count(number) == 1
             if is_alone and unit.trained and math.inf > size <= room and self._store.stays(number):
                 room -= size
@@ -758,7 +777,7 @@ class Units:
         return len(self._order) - 1
 
     def after(self, position: int) -> int | None:
-        """The unit that the pass before used next."""
+        """The unit that the last pass of this kind used next."""
         return self._last[position + 1] if position + 1 < len(self._last) else None
 
     def before(self, position: int) -> int | None:
@@ -777,7 +796,12 @@ class Units:
     @property
     def kept_graph_bytes(self) -> int:
         """Of the units that keep their graph."""
-        return sum(self.graph_bytes[unit.number] for unit in self.list if unit in self._kept)
+        return sum(int(self._bytes_of_graph(unit.number)) for unit in self.list if unit in self._kept)
+
+    def _bytes_of_graph(self, number: int) -> float:
+        """With the inputs of the unit, if those of other units are not on the device."""
+        inputs = self.sizes[number][0] if self.inputs is not None and number in self.sizes else 0
+        return self.graph_bytes.get(number, math.inf) + inputs
 
     def is_checked(self, unit: Unit) -> bool:
         return unit.number in self._was_checked

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ._peft import base_name, is_adapted
+from ._peft import base_name, is_adapted, must_have_a_base
 from ._units import Store, Units, swap
 from .errors import FileError, InputError, StateError
 
@@ -66,7 +66,7 @@ def _read_file(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
                 raise InputError(f"tensor {name} of {path} has type {one['dtype']}; expected {', '.join(_TYPES)}")
             dtype, shape, begin = _TYPES[one["dtype"]], one["shape"], 8 + length + one["data_offsets"][0]
             count = math.prod(shape)
-            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=begin) if count else torch.empty(0)
+            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=begin) if count else torch.empty(0, dtype=dtype)
             yield name, flat.view(shape)
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         if isinstance(error, InputError):
@@ -191,8 +191,13 @@ class Weights:
 
     # ---- files
 
-    def load(self, folder: str | os.PathLike[str], is_resumed: bool) -> None:
-        """Reads a folder of transformers. If the run was resumed, only what its checkpoint does not have."""
+    def load(self, folder: str | os.PathLike[str], is_resumed: bool, restored: set[int]) -> None:
+        """Reads a folder of transformers. If the run was resumed, only what its checkpoint does not have.
+
+        restored: ids of buffers with values from the checkpoint.
+        """
+        if is_adapted(self._module):
+            must_have_a_base(self._module)
         files = _files_of(Path(folder))
         named = self._by_file_names()
         found = {name: t for path in files for name, t in _read_file(path)}
@@ -203,9 +208,9 @@ class Weights:
                 continue
             done.add(id(target))
             number = self._numbers.get(id(target))
-            if number is None:
+            if number is None and id(target) not in restored:
                 self._set_other(target, value)
-            elif not is_resumed or self._is_frozen[number]:
+            elif number is not None and (not is_resumed or self._is_frozen[number]):
                 self._put(number, value)
         self.came_in = list(found)
 

@@ -182,8 +182,8 @@ class Loop:
         self._in_turn = self._turns_of(in_turn)
         self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
         if hasattr(parameters, "named_modules"):
-            of_module = ModuleState(parameters, save_state, load_state)
-            save_state, load_state = of_module.save, of_module.load
+            self._of_module = ModuleState(parameters, save_state, load_state)
+            save_state, load_state = self._of_module.save, self._of_module.load
         self._state = State(save_state, load_state, self._observer)
         options = _abi.hy_loop_options(
             can_evaluate=bool(evaluate), can_rewind=can_rewind, uses_in_turn=self._in_turn is not None
@@ -303,7 +303,8 @@ class Loop:
     @property
     def question(self) -> Step | None:
         """The current question; None if the run is over. A loss function may read it, too."""
-        if self._turn.is_mine() and self._is_asked:
+        is_passing = self._module is not None and self._module.units.is_begun  # autograd has threads of its own
+        if self._is_asked and (self._turn.is_mine() or is_passing) and self._c_step.todo != _abi.HY_DO_NOTHING:
             return Step._of(self._c_step)
         with self._turn:
             self._open()
@@ -315,7 +316,7 @@ class Loop:
     def _begin_passes(self) -> None:
         """The caller's code will run the module."""
         if self._module and not self._module.units.is_begun:
-            self._module.begin()
+            self._module.begin(self._c_step.todo == _abi.HY_DO_GRADIENTS)
 
     def _end_passes(self, tokens: int) -> None:
         if not self._module or not self._module.units.is_begun:
@@ -362,8 +363,8 @@ class Loop:
                     return
                 if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
                     self._finish(lib.hy_loop_use(self._open(), -1))  # your code may change gradients at any time
-                self._is_shown = True
                 self._begin_passes()
+                self._is_shown = True
                 step = Step._of(self._c_step)
             yield step
 
@@ -541,7 +542,7 @@ class Loop:
             handle = self._open()
             self._is_asked = self._is_shown = False
             if self._module:
-                self._module.units.rest()
+                self._module.units.give_up()
                 self._module.units.answered()
             self._finish(lib.hy_loop_stop(handle))
 
@@ -611,11 +612,11 @@ class Loop:
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
 
-        The names must be those of the module; with PEFT, those of its base model. If the run was resumed, its own trained
-        weights stay.
+        The names must be those of the module; with PEFT, those of its base model. If the run was resumed, the trained
+        weights and the buffers of its checkpoint stay.
         """
         with self._turn, self._without_passes():
-            self._kept().load(folder)
+            self._kept().load(folder, self._of_module.restored())
 
     def state_dict(self) -> dict[str, Any]:
         """The module's state_dict with the weights of its blocks, in host memory."""
@@ -707,7 +708,7 @@ def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | 
         in_turn.remove()
     # A child of fork has the memory but not the thread of the run.
     if os.getpid() == made_in:
-        if module and module.units.is_begun:
-            module.units.rest()
+        if module:
+            module.units.give_up()
         lib.hy_loop_destroy(handle)
     del keep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import os
 import unittest
@@ -14,6 +15,8 @@ from support import InFolder, has, needs_torch, needs_transformers
 try:
     import blocks
     import torch
+    from hybrid_train import _kept, _units
+    from hybrid_train import loop as loop_module
     from torch import nn
 except ImportError:
     torch = None
@@ -76,6 +79,43 @@ class Learning(unittest.TestCase):
         here.ring.fetched.clear()
         here.backward(1)
         self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+
+    def test_passes_without_gradients_do_not_change_how_the_next_step_runs(self):
+        here = blocks.InRing(blocks.make(blocks.Mlp))
+        here.backward(0)
+        for _ in range(2):
+            with here.units.passing(False), torch.no_grad():
+                here.module.loss(0)
+                here.ring.fetched.clear()
+                here.module.loss(1)
+        self.assertEqual(here.ring.fetched, [2, 3, 4, 5, 6])  # an evaluation has an order of its own
+        here.ring.fetched.clear()
+        here.backward(1)
+        self.assertEqual(here.ring.fetched, [1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1])
+        module = blocks.make(blocks.Mlp)
+        with ht.Loop(module, blocks=True, steps=9, lr=1e-3, recompute="none", **blocks.PLAIN) as loop:
+            for _ in range(3):
+                loop.step(module.loss)
+                kept = loop._module.units.kept_graph_bytes
+                with loop.using_weights():
+                    module.loss(7)
+                    module.loss(8)
+            self.assertEqual(kept, 3 * 8 * 24 * 4)
+
+    def test_a_block_may_read_the_question_in_any_thread(self):
+        class Asks(nn.Linear):
+            def forward(self, x):
+                with concurrent.futures.ThreadPoolExecutor(1) as thread:  # as autograd's for a card
+                    steps.append(thread.submit(lambda: loop.question.step).result())
+                return super().forward(x)
+
+        steps = []
+        module = blocks.make(layers(lambda: Asks(8, 8)))
+        with ht.Loop(module, blocks=True, steps=2, lr=1e-3, recompute="all", **blocks.PLAIN) as loop:
+            loop.run(module.loss)
+            self.assertEqual(steps, [0] * 4 + [1] * 4)
+            with loop.using_weights():
+                self.assertIsNone(loop.question)
 
     def test_a_pass_leaves_no_activations(self):
         """On a card they would be there until Python looks for unused objects, which a card does not make it do."""
@@ -537,6 +577,16 @@ class Misuse(unittest.TestCase):
         loop._module.units.check_stream = refuse
         with self.assertRaisesRegex(ht.StateError, "another stream"):
             loop.step(module.loss)
+        with self.assertRaisesRegex(ht.StateError, "another stream"):
+            self.assertIsNone(loop.question)
+        with self.assertRaisesRegex(ht.StateError, "another stream"):
+            next(iter(loop))
+        loop._module.units.check_stream = lambda: None
+        for step in loop:
+            loss = module.loss(step.batch)
+            loss.backward()
+            loop.answer(loss)
+        self.assertEqual(loop.last.step, 9)
 
     def test_weights_that_were_first_used_in_inference_mode(self):
         module = blocks.make(blocks.Mlp)
@@ -597,6 +647,65 @@ class Misuse(unittest.TestCase):
             with self.assertRaisesRegex(ht.InputError, "layers.1 uses a tensor"):
                 here.backward(0)
             here.units.answered()  # as if nothing had been added
+
+    def test_a_failure_of_the_library_is_reported_and_the_weights_come_back(self):
+        """As after a read error: the library has released everything, and refuses further calls for units."""
+        destroyed, is_broken = [], False
+
+        def add(store, unit, tokens, addresses):
+            nonlocal is_broken
+            is_broken = True
+            raise ht.FileError("disk error")
+
+        def release(store, unit):
+            real_release(store, unit)
+            if is_broken:
+                raise ht.StateError("after a unit could not be used")
+
+        def destroy(handle):
+            destroyed.append(handle)
+            return real_destroy(handle)
+
+        store, real_release = _units.LibraryStore, _units.LibraryStore.release
+        real_destroy = loop_module.lib.hy_loop_destroy
+        for is_stepped in (True, False):
+            for recompute in ("all", "none"):
+                with self.subTest(is_stepped=is_stepped, recompute=recompute):
+                    module, is_broken = blocks.make(blocks.Mlp), False
+                    loop = self.loop(module, recompute=recompute)
+                    for _ in range(2):
+                        loop.step(module.loss)
+                    before = loop.state_dict()
+                    with mock.patch.multiple(store, add_gradients=add, release=release), mock.patch.object(
+                        loop_module.lib, "hy_loop_destroy", destroy
+                    ):
+                        with self.assertRaisesRegex(ht.FileError, "disk error"):
+                            if is_stepped:
+                                loop.step(module.loss)
+                            self.assertEqual(loop.question.todo, "gradients")
+                            module.loss(2).backward()
+                        destroyed.clear()
+                        loop.close()
+                    self.assertEqual(len(destroyed), 1)
+                    for name, value in module.state_dict().items():
+                        self.assertTrue(torch.equal(value, before[name]), name)
+
+    def test_another_default_type_changes_nothing(self):
+        batches = [torch.randn(8, 24, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+
+        def loss(batch):
+            return module(batches[batch]).square().mean()
+
+        found = []
+        for dtype in (torch.float32, torch.bfloat16):
+            module = blocks.make(blocks.Mlp)
+            torch.set_default_dtype(dtype)
+            try:
+                with ht.Loop(module, blocks=True, steps=3, lr=3e-3, **blocks.PLAIN) as loop:
+                    found.append([loop.step(loss).loss for _ in range(3)])
+            finally:
+                torch.set_default_dtype(torch.float32)
+        self.assertEqual(found[0], found[1])
 
     def test_a_loop_may_be_dropped_in_a_pass(self):
         module = blocks.make(blocks.Mlp)
@@ -710,6 +819,31 @@ class Files(InFolder):
                 for name, t in expected.items():
                     self.assertTrue(torch.equal(t, state[name]), name)
 
+    def test_a_resumed_run_keeps_its_buffers_when_files_are_read(self):
+        class Partly(blocks.Cnn):
+            """A checkpoint of a run does not contain its stem, which is frozen."""
+
+            def __init__(self):
+                super().__init__()
+                self.stem.requires_grad_(False)
+
+        def train(steps_now, module):
+            with ht.Loop(module, blocks=True, steps=9, lr=3e-3, out="run", resume=True, **blocks.PLAIN) as loop:
+                if (self.folder / "run").exists():
+                    loop.load("first")
+                for _ in range(steps_now):
+                    loop.step(module.loss)
+                return loop.state_dict()
+
+        with ht.Loop(blocks.make(Partly), blocks=True, steps=9, lr=3e-3, **blocks.PLAIN) as loop:
+            loop.save_pretrained("first")
+        _, expected = blocks.trained(Partly, steps=9, blocks=True)
+        train(4, blocks.make(Partly))
+        train(2, blocks.make(Partly))
+        ours = train(3, self.on_meta(Partly))
+        for name, t in expected.items():
+            self.assertTrue(torch.equal(t, ours[name]), name)
+
     def test_a_resumed_run_has_the_same_bits(self):
         def train(steps_now, kind):
             module = kind()
@@ -795,6 +929,23 @@ class Transformers(InFolder):
         with ht.Loop(model, blocks=True, steps=2, lr=3e-3, **blocks.PLAIN) as loop, loop.using_weights():
             self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False), expected))
 
+    def test_blocks_that_train_get_no_cache(self):
+        for recompute in ("all", "none"):
+            model, found = self.make(self.llama()), []
+            forward = model.model.layers[1].forward
+
+            def seen(*args, found=found, forward=forward, **kwargs):
+                found.append(any(_kept.is_cache(x) for x in (*args, *kwargs.values())))
+                return forward(*args, **kwargs)
+
+            model.model.layers[1].forward = seen
+            model.config.use_cache = True
+            with ht.Loop(model, blocks=True, steps=3, lr=3e-3, recompute=recompute, **blocks.PLAIN) as loop:
+                for _ in range(3):
+                    loop.step(lambda batch, m=model: self.loss(m, batch))
+            self.assertEqual(found[2:], [False] * len(found[2:]))
+            self.assertIn(len(found), (4, 6))
+
     def test_a_model_on_the_meta_device(self):
         for config in (self.llama(), self.llama(tie_word_embeddings=True)):
             first = self.make(config)
@@ -834,6 +985,28 @@ class Transformers(InFolder):
         again = peft.PeftModel.from_pretrained(self.make(self.llama()), "adapter")
         for name, t in again.state_dict().items():
             self.assertTrue(torch.equal(t, model.state_dict()[name]), name)
+
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_a_plan_leaves_adapters_and_random_numbers_as_they_are(self):
+        import peft
+
+        lora = peft.LoraConfig(r=2, target_modules=["q_proj"])
+        model = peft.get_peft_model(self.make(self.llama(), "meta"), lora)
+        before = torch.get_rng_state()
+        ht.plan_parameters(model, **blocks.PLAIN)
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+        self.assertTrue(all(p.is_meta for p in model.parameters()))
+
+    @unittest.skipUnless(has("peft"), "peft is not here")
+    def test_prompts_of_peft_need_a_base_model_in_memory(self):
+        import peft
+
+        self.make(self.llama()).save_pretrained("base")
+        prompts = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+        model = peft.get_peft_model(self.make(self.llama(), "meta"), prompts)
+        with ht.Loop(model, steps=1, lr=3e-3, **blocks.PLAIN) as loop:
+            with self.assertRaisesRegex(ht.InputError, "PromptTuningConfig.*before get_peft_model"):
+                loop.load("base")
 
 
 @needs_torch
