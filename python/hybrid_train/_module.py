@@ -134,7 +134,8 @@ class Module:
         if self._is_looked_at:
             return
         unit_of = {id(p): (unit, name) for unit in self.units.list for name, p in zip(unit.names, unit.parameters)}
-        nodes, seen = [getattr(loss, "grad_fn", None)], {None}
+        nodes: list[Any] = [getattr(loss, "grad_fn", None)]
+        seen: set[Any] = {None}
         while nodes:
             node = nodes.pop()
             if node in seen:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from typing import Any
 
 from .errors import InputError
+
+_requires_grad = operator.attrgetter("requires_grad")
 
 
 class Watched:
@@ -23,8 +27,8 @@ class Watched:
         self._was = self._state()
 
     def _state(self) -> tuple[list[int], list[bool]]:
-        parts = [id(one) for table in self._tables for one in table.values()]
-        return parts, [p.requires_grad for p in self._all]
+        parts = itertools.chain.from_iterable(map(dict.values, self._tables))
+        return list(map(id, parts)), list(map(_requires_grad, self._all))
 
     def check(self) -> None:
         now = self._state()
