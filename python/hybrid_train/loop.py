@@ -144,8 +144,8 @@ class Loop:
     blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card; frozen
         weights are quantised if you set the key `frozen_dtype`. True finds
         its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
-        is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
-        trained weights.
+        is on the meta device (see `load`). After `close`, or when the loop is dropped, a module that had memory of its
+        own has it again, with the trained weights; one from the meta device is there again.
     autocast: run loss functions under torch.autocast if the phase's `precision` has 16 bits.
     out, resume (keys): the run's folder; resume=True continues the run in it.
 
