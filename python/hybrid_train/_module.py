@@ -161,7 +161,9 @@ class Module:
         for unit, shapes in zip(self.units.list, self.units.shapes):
             for p, shape in zip(unit.parameters, shapes):
                 if p.shape != shape:
-                    swap(p, torch.nn.Parameter(torch.empty(shape, dtype=p.dtype, device="meta"), p.requires_grad))
+                    none = torch.nn.Parameter(torch.empty(shape, dtype=p.dtype, device="meta"), p.requires_grad)
+                    with contextlib.suppress(RuntimeError):  # torch refuses if a weakref refers to the parameter
+                        swap(p, none)
 
     def detach(self) -> Callable[[], None]:
         """Before the loop is destroyed: the module has its own functions again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import unittest
+import weakref
 
 import hybrid_train as ht
 from support import InFolder, needs_torch, needs_transformers
@@ -99,6 +100,10 @@ class WhoHasTheWeights(InFolder):
             self.assertTrue(all(p.is_meta and p.requires_grad for p in module.parameters()))
         with self.assertRaisesRegex(RuntimeError, "meta"):
             module.loss(0)
+        loop = loop_over(module, blocks=None)
+        keep = weakref.ref(module.head.weight)  # torch cannot move it then
+        loop.close()
+        self.assertEqual((keep().numel(), module.head.bias.is_meta), (0, True))
 
     def test_a_step_while_weights_are_in_use_is_refused(self):
         module = blocks.make(blocks.Mlp)
