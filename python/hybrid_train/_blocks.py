@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, StateError
 
 # A layer outside of blocks is a unit if it has at least this part of all parameters.
 _LARGE = 64
@@ -50,6 +50,24 @@ def find_units(module: Any, blocks: Any) -> list[Unit]:
     chosen = _with_large_layers(module, chosen, least, is_ordered=blocks is not True)
     units = _joined(chosen, kept, names, least)
     return _numbered(units, kept)
+
+
+def must_not_read(*_: Any) -> None:
+    """A hook of torch: before state_dict() of a module without its weights."""
+    raise StateError(
+        "the library has the weights of this module; use loop.state_dict() or loop.save_pretrained(folder), or close the "
+        "loop first"
+    )
+
+
+def must_be_free(module: Any) -> None:
+    """Refuses a module with weights that another loop has."""
+    for name, one in module.named_modules():
+        if must_not_read in getattr(one, "_state_dict_pre_hooks", {}).values():
+            raise StateError(
+                f"another loop has the weights of {name or type(one).__name__}; close it first (loop.close(), or use it "
+                "in `with`)"
+            )
 
 
 def _must_be_plain(module: Any) -> None:
@@ -102,6 +120,8 @@ def _is_list(module: Any) -> bool:
 
 def _named(module: Any, blocks: Iterable[Any], names: dict[int, str]) -> Iterator[Any]:
     seen: list[str] = []
+    if not hasattr(type(blocks), "__iter__"):
+        raise InputError(f"blocks is {blocks!r}; expected True, or a list of modules or of their names")
     for one in [blocks] if isinstance(blocks, str) else blocks:
         if isinstance(one, str):
             found = [m for name, m in module.named_modules() if fnmatch.fnmatchcase(name, one)]
@@ -114,14 +134,22 @@ def _named(module: Any, blocks: Iterable[Any], names: dict[int, str]) -> Iterato
             said = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
             some = ", ".join([name for name in names.values() if name][:8])
             raise InputError(f"blocks has {said}, which is no module of the model; its modules are {some}, ...")
-        for m in found:
+        for m in _elements(found):
             name = names[id(m)]
+            if name in seen:
+                raise InputError(f"blocks has {name!r} twice")
             outer = next((s for s in seen if f"{name}.".startswith(f"{s}.") or f"{s}.".startswith(f"{name}.")), None)
             if outer is not None or not name:
                 raise InputError(f"blocks has {name or 'the model itself'!r} and {outer!r}, one inside the other")
             seen.append(name)
             if _has_parameters(m):
                 yield m
+
+
+def _elements(modules: Iterable[Any]) -> Iterator[Any]:
+    """The modules, with the elements of lists in place of the lists, which have no forward pass."""
+    for m in modules:
+        yield from _elements(m.children()) if {"ModuleList", "ModuleDict"} & _kinds(m) else [m]
 
 
 def _is_layer(module: Any) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from . import _abi
+from ._blocks import must_be_free
 from ._library import lib, malloc_copy
 from ._observer import Observer, OnMessage
 from ._parameters import Parameters, shapes_to_c
@@ -18,6 +20,7 @@ from .ranks import find_rank
 from .trainer import planned
 
 _NEEDED = ("train.steps", "optimizer.lr")
+_OF_BLOCKS = ("weights_place", "grads_place", "frozen_dtype", "activations_place")
 
 
 def _settle_resume(keys: dict[str, Any]) -> None:
@@ -36,6 +39,10 @@ def _settle_resume(keys: dict[str, Any]) -> None:
 def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Config:
     _settle_resume(keys)
     out = as_config(config)
+    if keys.get("epochs") is not None:
+        raise InputError(f"epochs is {keys['epochs']!r}, but a loop counts steps; set steps= instead")
+    if keys.get("device") is not None:
+        keys["device"] = str(keys["device"])  # it may be a torch.device
     # A run may continue on another device, so the device in its folder is ignored.
     said = str(keys.get("device") or out.get("device"))
     if keys.get("resume") and config is None:
@@ -63,9 +70,14 @@ def module_of(
     if blocks and not is_module:
         raise InputError(f"blocks is for a torch module; parameters is a {type(parameters).__name__}")
     said = str(keys.get("device") or config.get("device"))
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", said):
+        raise InputError(f"device is {said}; expected auto, cpu, cuda or cuda:N")
     if blocks is None and is_module:
         blocks = any(p.is_meta for p in parameters.parameters())
+    if is_module:
+        must_be_free(parameters)
     if not blocks:
+        _must_not_need_blocks(keys)
         return None
     who = find_rank()
     if who.count > 1:
@@ -76,6 +88,15 @@ def module_of(
     from ._module import Module, device_for
 
     return Module(parameters, blocks, device_for(said, parameters), groups, is_only_planned)
+
+
+def _must_not_need_blocks(keys: dict[str, Any]) -> None:
+    key = next((key for key in _OF_BLOCKS if keys.get(key) not in (None, "auto")), None)
+    if key is not None:
+        raise InputError(
+            f"{key} is {keys[key]}, but the weights and gradients are in your own memory; pass a torch module and "
+            "blocks=True, or leave out the key"
+        )
 
 
 def _set_device(config: Config, said: str, device: str) -> None:
@@ -175,7 +196,7 @@ def plan_parameters(
     ours.use_custom()
     observer = Observer(on_message=on_message)
     seen = ctypes.byref(observer.struct)
-    module = module_of(parameters, blocks, groups, ours, {}, is_only_planned=True)
+    module = module_of(parameters, blocks, groups, ours, keys, is_only_planned=True)
     if module:
         if ranks != 1:
             raise InputError(

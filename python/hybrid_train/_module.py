@@ -11,16 +11,16 @@ from typing import Any, Callable
 import torch
 
 from . import _abi
-from ._blocks import find_units
+from ._blocks import find_units, must_not_read
 from ._card import TorchsPart
 from ._causal_lm import CausalLM, find_models
 from ._library import lib
 from ._parameters import UnitParameters, collect_units
 from ._peft import is_adapted, make_adapters
-from ._units import LibraryStore, Units
+from ._units import LibraryStore, Units, swap
 from ._weights import Weights
 from .config import Config
-from .errors import DeviceError
+from .errors import DeviceError, InputError
 
 
 def device_for(said: str, module: Any) -> str:
@@ -35,6 +35,8 @@ def device_for(said: str, module: Any) -> str:
 
 
 def _chosen(said: str, module: Any) -> str:
+    if said.startswith("cuda:") and int(said[5:]) >= torch.cuda.device_count():
+        raise DeviceError(f"device is {said}, but torch finds {torch.cuda.device_count()} cards")
     if said not in ("auto", "cuda"):
         return said
     cards = [p.device for p in module.parameters() if p.device.type == "cuda"]
@@ -60,6 +62,8 @@ class Module:
         self.unit_of = (ctypes.c_int32 * len(numbers))(*numbers)
         self._models: list[CausalLM] = []
         self._is_resumed = False
+        self._is_looked_at = False
+        self._hooks: list[Any] = []
 
     def plan_with(self, options: _abi.hy_loop_options, config: Config, say: Callable[[str, str], object]) -> None:
         """Before the loop is created: its plan leaves room for torch."""
@@ -74,12 +78,30 @@ class Module:
         self.weights.attach(store, self._is_resumed)
         self.units.attach(store)
         self._models = [CausalLM(one, self.units) for one in find_models(self._module)]
+        self._refuse_reading()
         self.part.attach(handle, step)
 
     def load(self, folder: str | os.PathLike[str], restored: set[int]) -> None:
         self.weights.load(folder, self._is_resumed, restored)
 
+    def _refuse_reading(self) -> None:
+        kept = {id(p) for p in self.parameters.values}
+        owners = [m for m in self._module.modules() if not kept.isdisjoint(map(id, m._parameters.values()))]
+        self._hooks = [m.register_state_dict_pre_hook(must_not_read) for m in owners]
+
+    def _allow_reading(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        self._allow_reading()  # transformers and PEFT get the values from us, but may look for names
+        try:
+            self._save_pretrained(folder)
+        finally:
+            self._refuse_reading()
+
+    def _save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         save = getattr(self._module, "save_pretrained", None)
         if save is not None and is_adapted(self._module):
             save(folder, state_dict=self.weights.state_dict(only_trained=True))  # PEFT writes the adapter
@@ -106,6 +128,42 @@ class Module:
                 yield
         except torch.cuda.OutOfMemoryError as error:
             raise self.part.out_of_memory(error) from error
+
+    def must_use_blocks(self, loss: Any) -> None:
+        """Checks, before the first backward pass, that the loss reaches weights of blocks only through their calls."""
+        if self._is_looked_at:
+            return
+        unit_of = {id(p): (unit, name) for unit in self.units.list for name, p in zip(unit.names, unit.parameters)}
+        nodes: list[Any] = [getattr(loss, "grad_fn", None)]
+        seen: set[Any] = {None}
+        while nodes:
+            node = nodes.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            unit, name = unit_of.get(id(getattr(node, "variable", None)), (None, ""))
+            if unit is not None and unit.modules:
+                raise InputError(
+                    f"the loss uses parameter {name} outside of its block {unit.name}, where the library has its values; "
+                    "use it in the block's forward, or name other blocks (for an L2 term, use the key weight_decay)"
+                )
+            nodes += [following for following, _ in node.next_functions]
+        self._is_looked_at = True
+
+    def close(self, destroy: Callable[[], object]) -> None:
+        """Ends the loop with `destroy`. The module has its weights again; without values it is on the meta device."""
+        try:
+            give_back = self.detach()
+        finally:
+            self._allow_reading()
+            destroy()
+        give_back()
+        for unit, shapes in zip(self.units.list, self.units.shapes):
+            for p, shape in zip(unit.parameters, shapes):
+                if p.shape != shape:
+                    none = torch.nn.Parameter(torch.empty(shape, dtype=p.dtype, device="meta"), p.requires_grad)
+                    with contextlib.suppress(RuntimeError):  # torch refuses if a weakref refers to the parameter
+                        swap(p, none)
 
     def detach(self) -> Callable[[], None]:
         """Before the loop is destroyed: the module has its own functions again.

@@ -34,7 +34,8 @@ def _as_text(key: str, value: ConfigValue) -> bytes:
         return encoded(value)
     if hasattr(value, "item") and callable(value.item):  # a number of NumPy's
         return _as_text(key, value.item())
-    raise InputError(f"{key} is {value!r} (a {type(value).__name__}); expected a number, a bool or text")
+    said = repr(value).split("\n")[0]
+    raise InputError(f"{key} is {said[:40]} (of type {type(value).__name__}); expected a number, a bool or text")
 
 
 class Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from ._parameters import TorchParameters, collect
 from ._plan import Plan, bytes_text
 from ._turn import Turn
 from ._views import is_torch, loaded
+from ._watched import Watched
 from .config import Config, ConfigValue, as_config
 from .errors import InputError, StateError, error_of
 from .ranks import ranks_of
@@ -91,7 +93,21 @@ def _with_tokens(answer: Any) -> tuple[Any, int]:
         return answer, 1
     if len(answer) != 2:
         raise InputError(f"the loss function returned {len(answer)} values; expected a loss, or (loss, tokens)")
-    return answer[0], int(answer[1])
+    return answer[0], _count(answer[1])
+
+
+def _count(tokens: Any) -> int:
+    """A number of targets; also a tensor of one, as from (labels != -100).sum()."""
+    shape = tuple(getattr(tokens, "shape", ()))
+    number = tokens.item() if hasattr(tokens, "item") and math.prod(shape) == 1 else tokens
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if not is_number or not 1 <= number < math.inf or number != int(number):
+        said = f"a {type(tokens).__name__} of shape {shape}" if shape else repr(number)
+        raise InputError(
+            f"tokens is {said}; expected the number of targets, 1 or more: a loss function returns the loss, or "
+            "(loss, tokens)"
+        )
+    return int(number)
 
 
 class Loop:
@@ -128,8 +144,8 @@ class Loop:
     blocks: the library keeps the weights and gradients of the module, too, so it may be larger than the card; frozen
         weights are quantised if you set the key `frozen_dtype`. True finds
         its repeated blocks; a list names them (modules, or names such as "layers.*"). Default: True only if the module
-        is on the meta device (see `load`). After `close` a module that had memory of its own has it again, with the
-        trained weights.
+        is on the meta device (see `load`). After `close`, or when the loop is dropped, a module that had memory of its
+        own has it again, with the trained weights; one from the meta device is there again.
     autocast: run loss functions under torch.autocast if the phase's `precision` has 16 bits.
     out, resume (keys): the run's folder; resume=True continues the run in it.
 
@@ -171,6 +187,7 @@ class Loop:
         self._module = module_of(parameters, blocks, groups, as_config(config), keys)
         self._parameters = self._module.parameters if self._module else collect(parameters, gradients, groups)
         self._has_autograd = isinstance(self._parameters, TorchParameters)
+        self._watched = Watched(parameters) if hasattr(parameters, "named_modules") else None
         self._autocast = autocast
         self._can_rewind = can_rewind
         self._data: Batches | None = None
@@ -203,6 +220,7 @@ class Loop:
         self._question, self._question_size = sized(self._c_step)
         self._is_asked = False  # _c_step is the question that waits for an answer
         self._is_shown = False  # and iteration has shown it
+        self._is_lent = False  # using_weights has the weights
         if self._module:
             self._attach(self._module)
 
@@ -217,6 +235,8 @@ class Loop:
 
     def _attach(self, module: Any) -> None:
         try:
+            self._forgotten = weakref.finalize(self, _forget, module, self._finalizer, self._observer.say, os.getpid())
+            self._forgotten.atexit = False
             self._ask()  # the weights exist with the first question
             module.attach(self._handle, self._c_step.step)
             if self._stream_of is not None:
@@ -293,6 +313,14 @@ class Loop:
             parameters.have_changed()
         self._finish(status)
 
+    def _must_be_ready(self) -> None:
+        """Before a step, or a part of one."""
+        self._open()
+        if self._is_lent:
+            raise StateError("a step cannot run inside `with loop.using_weights():`; leave it first")
+        if self._watched is not None:
+            self._watched.check()
+
     @property
     def is_over(self) -> bool:
         """Whether the run is over."""
@@ -341,9 +369,10 @@ class Loop:
         If the question asks for gradients, they are read from `.grad` of torch parameters, or from `gradients`.
         """
         with self._turn:
-            self._open()
+            self._must_be_ready()
             if self._ask() == _abi.HY_DO_NOTHING:
                 raise StateError("the run is over, so there is no question to answer")
+            tokens = _count(tokens)
             self._end_passes(tokens)
             self._give(loss, tokens)
 
@@ -363,6 +392,7 @@ class Loop:
                     return
                 if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
                     self._finish(lib.hy_loop_use(self._open(), -1))  # your code may change gradients at any time
+                self._must_be_ready()
                 self._begin_passes()
                 self._is_shown = True
                 step = Step._of(self._c_step)
@@ -397,7 +427,7 @@ class Loop:
         numbers follow from the key `seed`.
         """
         with self._turn:
-            self._open()
+            self._must_be_ready()
             loss_function = self._numbered(loss_function, data)
             if self._ask() == _abi.HY_DO_NOTHING:
                 raise StateError("the run is over, so there are no more steps")
@@ -412,6 +442,7 @@ class Loop:
             self._open()
             loss_function = self._numbered(loss_function, data)
             while self._ask() != _abi.HY_DO_NOTHING:
+                self._must_be_ready()
                 self._advance(loss_function, wants_info=False)
             return summary_of(self._run())
 
@@ -494,10 +525,11 @@ class Loop:
             factor = scale * tokens / (count * first)
             if self._module:
                 self._module.units.tokens = tokens
+                self._module.must_use_blocks(loss)
             try:
                 (loss if factor == 1 else loss * factor).backward()
-            except (AttributeError, RuntimeError, TypeError):
-                self._must_be_scalar(loss)  # clearer messages than torch's
+            except (AttributeError, RuntimeError, TypeError) as error:
+                self._must_be_scalar(loss, str(error))  # clearer messages than torch's
                 raise
             if count == 1:
                 return loss, tokens
@@ -507,7 +539,12 @@ class Loop:
             self._parameters.scale_gradients(count * first / weight)
         return total / weight, weight
 
-    def _must_be_scalar(self, loss: Any) -> None:
+    def _must_be_scalar(self, loss: Any, error: str) -> None:
+        if "backward through the graph a second time" in error:
+            raise InputError(
+                "the loss function has called backward(), or uses results of an earlier pass; return the loss, because "
+                "the loop calls backward() itself"
+            )
         if not is_torch(loss):
             raise InputError(f"the loss function returned a {type(loss).__name__}; expected a scalar tensor")
         if loss.numel() != 1:
@@ -551,12 +588,12 @@ class Loop:
         if self._handle is None:
             return
         with self._turn:
-            try:
-                give_back = self._module.detach() if self._module else _nothing
-            finally:
-                self._handle = self._data = None
+            self._handle = self._data = None
+            if self._module:
+                self._forgotten.detach()
+                self._module.close(self._finalizer)
+            else:
                 self._finalizer()
-            give_back()
 
     def __enter__(self) -> Loop:
         return self
@@ -607,7 +644,11 @@ class Loop:
         import torch
 
         with self._without_passes(), module.passing(False), torch.no_grad():
-            yield
+            self._is_lent = True
+            try:
+                yield
+            finally:
+                self._is_lent = False
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads the safetensors files of a folder into a module with blocks, for example one on the meta device.
@@ -686,21 +727,28 @@ class Loop:
         count, of = len(self._parameters.names), self.config.get("steps")
         state = "closed"
         if self._handle is not None:
-            state = f"{_names.PHASE[self._c_step.phase]}, step {self._c_step.step} of {of}"
+            step, planned = self._c_step.step, ""
             with contextlib.suppress(StateError), self._turn:  # in a callback there is no figure
-                state += f", {bytes_text(facts_of(self._run()).vram_bytes)} planned on the device"
+                step = max(step, summary_of(self._run()).steps)  # a resumed run has no question yet
+                planned = f", {bytes_text(facts_of(self._run()).vram_bytes)} planned on the device"
+            state = f"{_names.PHASE[self._c_step.phase]}, step {step} of {of}{planned}"
         return f"hybrid_train.Loop({self.config.get('optimizer')}, {count} parameters, {state})"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loop cannot be copied or pickled; save() stores its state")
 
 
-def _nothing() -> None:
-    pass
-
-
 def _is_of_rank(rank: int, count: int, share: int, number: int) -> bool:
     return number // share % count == rank
+
+
+def _forget(module: Any, destroy: Callable[[], object], say: Any, made_in: int) -> None:
+    """A loop was dropped without close(): its module gets the weights. Runs before _destroy, which is older."""
+    if os.getpid() == made_in:
+        try:
+            module.close(destroy)
+        except Exception as error:
+            say("warning", f"a loop was dropped without close(), and the weights of its module are lost: {error}")
 
 
 def _destroy(handle: ctypes.c_void_p, keep: Any, module: Any, in_turn: InTurn | None, made_in: int) -> None:

@@ -332,7 +332,7 @@ class WrongUse(InFolder):
                 ("text", "a str"),
                 (None, "a NoneType"),
                 ((1.0, 2, 3), "3 values"),
-                ((1.0, 0), "0 tokens"),
+                ((1.0, 0), "tokens is 0"),
                 (object(), "an? object"),
             ):
                 with self.assertRaisesRegex(ht.InputError, words):

@@ -46,7 +46,7 @@ class Learning(InFolder):
         module = make()
         with ht.Loop(module.named_parameters(), steps=3, lr=3e-3, optim_place="pinned", **PLAIN) as loop:
             loop.step(lambda batch: loss_of(module, batch))
-            self.assertEqual(repr(loop), "hybrid_train.Loop(adamw, 6 parameters, step 1 of 3)")
+            self.assertRegex(repr(loop), r"^hybrid_train.Loop\(adamw, 6 parameters, full, step 1 of 3, .* planned")
             savings = {one.name: one for one in loop.savings()}
         self.assertTrue(any(one.is_on and one.key == "optim_place" for one in savings.values()), savings)
         self.assertEqual(repr(loop), "hybrid_train.Loop(adamw, 6 parameters, closed)")
