@@ -66,7 +66,8 @@ def _read_file(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
                 raise InputError(f"tensor {name} of {path} has type {one['dtype']}; expected {', '.join(_TYPES)}")
             dtype, shape, begin = _TYPES[one["dtype"]], one["shape"], 8 + length + one["data_offsets"][0]
             count = math.prod(shape)
-            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=begin) if count else torch.empty(0, dtype=dtype)
+            empty = torch.empty(0, dtype=dtype)
+            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=begin) if count else empty
             yield name, flat.view(shape)
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         if isinstance(error, InputError):

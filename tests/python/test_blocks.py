@@ -676,9 +676,8 @@ class Misuse(unittest.TestCase):
                     for _ in range(2):
                         loop.step(module.loss)
                     before = loop.state_dict()
-                    with mock.patch.multiple(store, add_gradients=add, release=release), mock.patch.object(
-                        loop_module.lib, "hy_loop_destroy", destroy
-                    ):
+                    failing = mock.patch.multiple(store, add_gradients=add, release=release)
+                    with failing, mock.patch.object(loop_module.lib, "hy_loop_destroy", destroy):
                         with self.assertRaisesRegex(ht.FileError, "disk error"):
                             if is_stepped:
                                 loop.step(module.loss)
