@@ -212,6 +212,7 @@ class Loop:
             self._module.plan_with(options, self.config, self._observer.say)
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
+        self._finalizer: Any = None
         self._create(options)
         self._stream_of: TorchParameters | None = None  # parameters whose stream must be current
         if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
