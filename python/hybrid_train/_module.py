@@ -17,7 +17,7 @@ from ._causal_lm import CausalLM, find_models
 from ._library import lib
 from ._parameters import UnitParameters, collect_units
 from ._peft import is_adapted, make_adapters
-from ._units import LibraryStore, Units, swap
+from ._units import LibraryStore, Units, nodes_of, swap
 from ._weights import Weights
 from .config import Config
 from .errors import DeviceError, InputError
@@ -134,20 +134,13 @@ class Module:
         if self._is_looked_at:
             return
         unit_of = {id(p): (unit, name) for unit in self.units.list for name, p in zip(unit.names, unit.parameters)}
-        nodes: list[Any] = [getattr(loss, "grad_fn", None)]
-        seen: set[Any] = {None}
-        while nodes:
-            node = nodes.pop()
-            if node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_of([loss]):
             unit, name = unit_of.get(id(getattr(node, "variable", None)), (None, ""))
             if unit is not None and unit.modules:
                 raise InputError(
                     f"the loss uses parameter {name} outside of its block {unit.name}, where the library has its values; "
                     "use it in the block's forward, or name other blocks (for an L2 term, use the key weight_decay)"
                 )
-            nodes += [following for following, _ in node.next_functions]
         self._is_looked_at = True
 
     def close(self, destroy: Callable[[], object]) -> None:

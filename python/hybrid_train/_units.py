@@ -360,17 +360,10 @@ class _Call:
     def _must_be_alone(self, leaves: list[Any], wanted: list[Any]) -> None:
         """Checks that the graph ends at the block's own arguments and parameters: other gradients would be lost."""
         known = {id(x) for x in wanted}
-        nodes = [x.grad_fn for x in leaves]
-        seen: set[Any] = {None}
-        while nodes:
-            node = nodes.pop()
-            if node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_of(leaves):
             leaf = getattr(node, "variable", None)
             if (leaf is not None and id(leaf) not in known) or type(node).__name__ == "_RunBackward":
                 raise _uses_others(self._unit)
-            nodes += [following for following, _ in node.next_functions]
 
     def _must_be_the_same(self, leaves: list[Any]) -> None:
         is_same = [x.shape for x in leaves] == self._shapes
@@ -381,6 +374,18 @@ class _Call:
                 f"block {self._unit.name} gave another result when it was computed again for the backward pass; it must "
                 "not depend on data that its forward pass changes, such as a cache or a random generator of its own"
             )
+
+
+def nodes_of(tensors: list[Any]) -> Iterator[Any]:
+    """The nodes of the tensors' graph."""
+    nodes: list[Any] = [getattr(x, "grad_fn", None) for x in tensors]
+    seen: set[Any] = {None}
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            nodes += [following for following, _ in node.next_functions]
 
 
 def _with_graph(known: list[torch.Tensor] | None = None) -> list[torch.Tensor]:
