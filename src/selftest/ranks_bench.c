@@ -66,8 +66,9 @@ static void cut(const hy_bench *b, hy_comm_part *parts) {
 hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_comm_op **out) {
     hy_comm_part parts[HY_RANKS_MOST];
     cut(b, parts);
-    return hy_all_gather(&b->net, after, b->whole + parts[b->rank].begin, hy_bench_gathered(b),
-                         parts, out);
+    return hy_all_gather(&b->net, after,
+                         b->whole + (uint64_t)hy_bench_cut(b, b->rank) * sizeof(uint32_t),
+                         hy_bench_gathered(b), parts, out);
 }
 
 hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_reduction *out) {
