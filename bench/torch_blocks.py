@@ -165,7 +165,7 @@ def main():
     for name, value in (("batch", 0), ("accum", 0), ("steps", 5), ("plain", -1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("keys", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     usual = {"7b": (8, 2, 0), "1.5b": (8, 2, 1), "cnn": (16, 1, 1), "small": (2, 2, 1)}[options.model]
     options.batch, options.accum = options.batch or usual[0], options.accum or usual[1]
     has_plain = usual[2] if options.plain < 0 else options.plain

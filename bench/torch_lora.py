@@ -84,7 +84,7 @@ def main():
     for name, value in (("steps", 10), ("batch", 4), ("length", 1024)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("keys", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.small:
         options.batch, options.length = 2, 32
     device = "cuda" if torch.cuda.is_available() and not options.small else "cpu"

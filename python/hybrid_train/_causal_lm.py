@@ -13,6 +13,8 @@ from typing import Any, Callable
 
 import torch
 
+from ._blocks import Unit
+from ._chunked import loss_and_gradients, scaled
 from ._units import Units
 from .chunked import chunked_cross_entropy
 
@@ -40,6 +42,29 @@ for _name in ("getitem", "add", "sub", "mul", "truediv", "matmul", "neg", "iter"
     setattr(_NoLogits, f"__{_name}__", _needs_logits)
 for _name in ("add", "sub", "mul", "truediv", "matmul"):
     setattr(_NoLogits, f"__r{_name}__", _needs_logits)
+
+
+class _HeadLoss(torch.autograd.Function):
+    """The loss of a head that is a unit. Its gradients are computed with it, so the head runs once."""
+
+    @staticmethod
+    def forward(ctx: Any, owner: tuple[Units, Unit, Any], _: Any, hidden: Any, *how: Any) -> Any:
+        """The weight is no argument: autograd would take it for a tensor outside of blocks."""
+        units, unit, weight = ctx.owner = owner
+        ctx.number = units.pass_number
+        with units.held(unit, units.before(units.reached(unit))), torch.autocast(hidden.device.type, enabled=False):
+            loss, *ctx.gradients = loss_and_gradients(hidden, weight.to(hidden.dtype), *how)
+        return loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, factor: torch.Tensor) -> Any:
+        units, unit, weight = ctx.owner
+        units.must_be_in_backward(unit, ctx.number)
+        (to_hidden, to_weight), ctx.gradients = [scaled(g, factor) for g in ctx.gradients], None
+        if to_weight is not None:
+            units.add(unit, [to_weight if p is weight else None for p in unit.trained])
+        return None, None, to_hidden, None, None, None, None, None
 
 
 class CausalLM:
@@ -99,16 +124,31 @@ class CausalLM:
         if shifted is None:
             shifted = torch.nn.functional.pad(labels, (0, 1), value=ignore)[..., 1:]
 
-        def loss(hidden: Any, targets: Any) -> Any:
-            reduction = "mean" if items is None else "sum"
-            return chunked_cross_entropy(hidden, head.weight, targets, None, ignore, reduction)
-
+        reduction, targets = "mean" if items is None else "sum", shifted.reshape(logits.hidden.shape[:-1])
         unit = self._units.unit_of(head)
-        run: Callable[..., Any] = loss if unit is None else self._units.wrapped(unit, loss)
-        out = run(logits.hidden, shifted.reshape(logits.hidden.shape[:-1]))
+        if unit is not None and torch.is_grad_enabled():
+            out = self._loss_with_gradients(unit, logits.hidden, targets, ignore, reduction == "mean")
+        else:
+
+            def loss(hidden: Any, targets: Any) -> Any:
+                return chunked_cross_entropy(hidden, head.weight, targets, None, ignore, reduction)
+
+            run: Callable[..., Any] = loss if unit is None else self._units.wrapped(unit, loss)
+            out = run(logits.hidden, targets)
         if items is None:
             return out
         return out / (items.to(out.device) if isinstance(items, torch.Tensor) else items)
+
+    def _loss_with_gradients(self, unit: Unit, hidden: Any, targets: Any, ignore: int, is_mean: bool) -> Any:
+        weight, dtype = self._model.lm_head.weight, self._units.autocast_type()
+        hidden = hidden.reshape(-1, hidden.shape[-1])
+        if dtype is not None:
+            hidden = hidden.to(dtype)
+        needs = hidden.requires_grad, weight.requires_grad
+        targets = targets.reshape(-1).to(hidden.device)
+        return _HeadLoss.apply(
+            (self._units, unit, weight), self._units.anchor, hidden, targets, None, ignore, is_mean, needs
+        )
 
 
 def _without_logits(out: Any) -> Any:

@@ -484,7 +484,7 @@ class Units:
         self._wants_gradients = True  # in this pass
         dtypes = {p.dtype for unit in units for p in unit.parameters}
         self._empty = {dtype: torch.empty(0, dtype=dtype, device=self.device) for dtype in dtypes}
-        self._anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
+        self.anchor = torch.empty(0, device=self.device, requires_grad=True)  # makes autograd call our backward pass
         self._wrapped: list[tuple[Any, Any]] = []
         self.graph_room: float = -1  # bytes for graphs that live from forward to backward; -1: all units run again
         self.graph_bytes: dict[int, int] = {}  # of each unit, from its first pass
@@ -557,7 +557,7 @@ class Units:
             if unit in self._kept:
                 return self._kept.run(unit, function, args, kwargs)
             call = _Call(self, unit, function, (args, kwargs))
-            tensors = iter(_Run.apply(call, self._anchor, *call.tensors))
+            tensors = iter(_Run.apply(call, self.anchor, *call.tensors))
             leaves, spec = call.result
             call.tensors, call.result = [], None  # autograd keeps the call, so the call must not keep its tensors
             return _built(spec, iter([next(tensors) if isinstance(x, torch.Tensor) else x for x in leaves]))

@@ -22,7 +22,7 @@ def chunked_cross_entropy(
     Losses and gradients are computed together, chunk by chunk, so memory is needed for the logits of one chunk only.
 
     hidden: (..., C); weight: (V, C); labels: (...), already shifted
-    chunks: number of chunks; None: so many that the logits of a chunk take about as much memory as `hidden`
+    chunks: number of chunks; None: so many that a chunk has at most 2^27 logits (512 MiB)
     reduction: "mean" or "sum"
     """
     from ._chunked import loss_of

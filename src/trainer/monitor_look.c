@@ -55,7 +55,10 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
     if (!pool->free) return;
-    uint64_t held = t->engine->custom ? hy_caller_share(&t->engine->custom->types) : 0;
+    const hy_custom_types *types = t->engine->custom ? &t->engine->custom->types : NULL;
+    /* What a caller's passes take is not known before the first step has measured it. */
+    if (types && types->keeps_weights && types->caller_bytes < 0) return;
+    uint64_t held = types ? hy_caller_share(types) : 0;
     uint64_t card =
         hy_card_budget(facts->memory_free + held, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
