@@ -7,7 +7,8 @@
     python3 bench/torch_blocks.py small                   a tiny Qwen2 on the CPU: a test of the program
 
 Tokens (samples) per second; memory of library and torch on the card, planned and measured; and the part of a step in
-which Python's own thread works. Options: --batch, --accum, --steps, --plain 0 (without plain torch). KEY=VALUE are keys
+which Python's own thread works. Options: --batch, --accum, --steps, --plain 0 (without plain torch),
+--profile (on a card: where the time of one more step of our loop goes). KEY=VALUE are keys
 of the loop (max_gpu_mem=15GiB). `bench/hold.sh` leaves 16,303 MiB of a larger card. Weights are drawn.
 """
 
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch_profile
 
 import hybrid_train
 
@@ -149,9 +151,12 @@ def ours(task, options):
     model = task.empty()
     keys = dict(grad_accum_steps=options.accum, device=options.device, master_dtype="bf16")
     keys |= dict(one.split("=", 1) for one in options.keys)
-    with hybrid_train.Loop(model, blocks=True, steps=WARM + options.steps, lr=1e-5, **keys) as loop:
+    with hybrid_train.Loop(model, blocks=True, steps=WARM + options.steps + options.profile, lr=1e-5, **keys) as loop:
         task.load(loop)
-        seconds, worked = timed(lambda _: loop.step(lambda number: task.loss(model, number)), options)
+        step = lambda *_: loop.step(lambda number: task.loss(model, number))  # noqa: E731
+        seconds, worked = timed(step, options)
+        if options.profile:
+            torch_profile.profile(step)
         device, choices = loop.memory().device, loop.plan()["choices"]
         places = ", ".join(f"{name[:-6]} {choices[name]}" for name in choices if name.endswith("_place"))
         graphs = loop._module.units.kept_graph_bytes / 2**30
@@ -164,9 +169,10 @@ def main():
     parser.add_argument("model", choices=[*QWEN, "cnn"])
     for name, value in (("batch", 0), ("accum", 0), ("steps", 5), ("plain", -1)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("keys", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_intermixed_args()
-    usual = {"7b": (8, 2, 0), "1.5b": (8, 2, 1), "cnn": (16, 1, 1), "small": (2, 2, 1)}[options.model]
+    usual = {"7b": (8, 2, 0), "1.5b": (8, 2, 1), "cnn": (64, 1, 1), "small": (2, 2, 1)}[options.model]
     options.batch, options.accum = options.batch or usual[0], options.accum or usual[1]
     has_plain = usual[2] if options.plain < 0 else options.plain
     options.device = "cuda" if torch.cuda.is_available() and options.model != "small" else "cpu"
