@@ -523,7 +523,9 @@ typedef enum hy_end {
     HY_END_MODEL = 0,      /* the model ended it */
     HY_END_MAX_TOKENS = 1, /* max_tokens was reached */
     HY_END_CONTEXT = 2,    /* the context is full */
-    HY_END_STOPPED = 3     /* hy_inference_request_stop() */
+    HY_END_STOPPED = 3,    /* it was stopped or cancelled */
+    HY_END_STOP_TEXT = 4,  /* one of the stop texts appeared */
+    HY_END_NOT_FINITE = 5  /* logits were NaN or infinite */
 } hy_end;
 
 typedef struct hy_generated {

@@ -13,6 +13,7 @@
 
 #include "kernels/coded.h"
 #include "kernels/fp8.h"
+#include "kernels/sampling.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,6 +43,11 @@ typedef enum hy_op_kind {
      * a and b may both be fp8 (fp8.h), one of them E5M2: only with trans_b, without act and pre; d
      * is bf16, fp16 or fp32. is_fast: sums may have fewer bits than fp32.
      *
+     * is_batch_invariant: a row of d depends on its row of a, on b and on K alone: it has the same
+     * bits for any number of rows and whatever the others hold, because sums over K have one order.
+     * Only with trans_b, and without trans_a, act, is_gelu, pre, batch and fp8 a. It is made for few
+     * rows (a token of each sequence); b is read once for all of them.
+     *
      * batch: this many matmuls at once, of contiguous matrices, (batch M,K) and so on; only with c
      * and accumulate. The algorithm is chosen for `batch_most` of them, so each has the same bits
      * in any batch. */
@@ -64,8 +70,11 @@ typedef enum hy_op_kind {
 
     /* Rotates pairs (i, i + R/2) of the first R elements of each q and k head in place; R is
      * heads.rotary, or D. query: q heads are then multiplied by query[position]. `inverse` rotates
-     * back, for the backward pass, and multiplies all the same. */
-    HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, R/2, 2) fp32: cos, sin  query (Tmax) fp32? */
+     * back, for the backward pass, and multiplies all the same. Row n is at position n mod T, or
+     * with `first` at first[n / T] + n mod T; a sequence with first < 0 is idle: its rows are left
+     * as they are. */
+    HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, R/2, 2) fp32: cos, sin  query (Tmax) fp32?
+                   first (B) i32? */
 
     /* Causal attention on packed qkv; stores only the log-sum-exp. doc_starts has for each token
      * the position in its sequence where its document begins; the token does not see earlier
@@ -77,8 +86,16 @@ typedef enum hy_op_kind {
                             dsinks (H)?+ */
     /* As above for the next T tokens of sequences with cached keys and values: k and v of the rows
      * are written to the cache from position attr.heads.first on, and each row sees the cache up to
-     * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
-    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D)  sinks? */
+     * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T.
+     *
+     * With `first` and `blocks` (both or none) the cache is a pool of blocks of X rows, a power of
+     * two that divides HY_KEY_RANGE: sequence b begins at position first[b], and its position p is
+     * row p mod X of block blocks[b][p / X]. Only blocks of positions that are seen are read. A
+     * sequence with first < 0 is idle: nothing of it is written to the cache, and its rows of out
+     * are undefined. Sums over keys are made for ranges of HY_KEY_RANGE positions, from multiples of
+     * it, and then joined in order: so a sequence has the same bits whatever the others are. */
+    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)* or (blocks,X,2K D)*
+                               out (B T,H D)  sinks (H)?  first (B) i32?  blocks (B,W) i32? */
 
     /* The activation function is attr.act.kind: by default gelu in its tanh form here, and silu for
      * the gate of swiglu. */
@@ -91,8 +108,10 @@ typedef enum hy_op_kind {
 
     /* x = scale wte[token] + wpe[position]. With doc_starts, as for attention, the positions of a
      * document begin at 0. wte may be int8 like b of a matmul; its rows are then converted to x's
-     * type. */
-    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32? */
+     * type. With `first`, without doc_starts, row n is at position first[n / T] + n mod T; the rows
+     * of an idle sequence (first < 0) are undefined, and their tokens are not read. */
+    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32?
+                        first (B) i32? */
     HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+
                          doc_starts (N) i32? */
 
@@ -100,6 +119,15 @@ typedef enum hy_op_kind {
      * softcap c of c tanh(factor * logit / c). Target < 0: ignored, loss 0. Writes the loss of each
      * row; with wants_grad, logits become d(scale * sum of losses)/dlogits. */
     HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32 */
+
+    /* Chooses a token per row, by the hy_sampling of the row (sampling.h), and gives its
+     * log-probability and those of the E likeliest tokens, most likely first (equal: the lower id
+     * first). Log-probabilities are of the model: of factor * logit, with softcap c of c tanh(factor
+     * * logit / c), without penalty and temperature. seen has a bit per token of the vocabulary, in
+     * ascending order: the tokens that the penalty applies to; the chosen token's is set. */
+    HY_OP_SAMPLE, /* logits (N,V)  sampling (N, sizeof(hy_sampling)) u8  tokens (N) i32
+                     logprobs (N) fp32  top_tokens (N,E) i32?  top_logprobs (N,E) fp32?
+                     seen (N, (V+31)/32) i32?* */
 
     HY_OP_SUM,     /* x (any) fp32  out (1) f64+ */
     HY_OP_SQ_NORM, /* x (any)  out (1) f64+ : sum of squares */
@@ -245,7 +273,7 @@ enum {
     HY_HEAD_NORM_BWD_DWQ,
     HY_HEAD_NORM_BWD_DWK
 };
-enum { HY_ROPE_QKV, HY_ROPE_TABLE, HY_ROPE_QUERY };
+enum { HY_ROPE_QKV, HY_ROPE_TABLE, HY_ROPE_QUERY, HY_ROPE_FIRST };
 enum {
     HY_ATTENTION_QKV,
     HY_ATTENTION_DOC_STARTS,
@@ -267,7 +295,9 @@ enum {
     HY_ATTENTION_CACHED_QKV,
     HY_ATTENTION_CACHED_CACHE,
     HY_ATTENTION_CACHED_OUT,
-    HY_ATTENTION_CACHED_SINKS
+    HY_ATTENTION_CACHED_SINKS,
+    HY_ATTENTION_CACHED_FIRST,
+    HY_ATTENTION_CACHED_BLOCKS
 };
 enum { HY_GELU_X, HY_GELU_Y, HY_GELU_LARGEST };
 enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX, HY_GELU_BWD_LARGEST };
@@ -279,7 +309,14 @@ enum {
     HY_SWIGLU_BWD_ACTIVE,
     HY_SWIGLU_BWD_LARGEST
 };
-enum { HY_EMBED_TOKENS, HY_EMBED_WTE, HY_EMBED_WPE, HY_EMBED_X, HY_EMBED_DOC_STARTS };
+enum {
+    HY_EMBED_TOKENS,
+    HY_EMBED_WTE,
+    HY_EMBED_WPE,
+    HY_EMBED_X,
+    HY_EMBED_DOC_STARTS,
+    HY_EMBED_FIRST
+};
 enum {
     HY_EMBED_BWD_TOKENS = HY_EMBED_TOKENS,
     HY_EMBED_BWD_DX,
@@ -288,6 +325,15 @@ enum {
     HY_EMBED_BWD_DOC_STARTS = HY_EMBED_DOC_STARTS
 };
 enum { HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_LOSSES };
+enum {
+    HY_SAMPLE_LOGITS,
+    HY_SAMPLE_SAMPLING,
+    HY_SAMPLE_TOKENS,
+    HY_SAMPLE_LOGPROBS,
+    HY_SAMPLE_TOP_TOKENS,
+    HY_SAMPLE_TOP_LOGPROBS,
+    HY_SAMPLE_SEEN
+};
 enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
 enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
 /* HY_OP_ADAMW, _SGD, _LION, _ADAFACTOR, _MUON. M is the first array of state, whatever its name. */
@@ -318,6 +364,9 @@ enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y, HY_DROPOUT_C };
 enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 
 #define HY_OP_TENSORS 9
+
+/* Positions whose keys a cached attention with blocks sums before it joins them. */
+#define HY_KEY_RANGE 256
 
 /* rope, attention, head norm: the layout of a row of qkv */
 typedef struct hy_heads_attr {
@@ -406,6 +455,7 @@ typedef struct hy_op_attr {
             bool trans_a, trans_b;
             bool is_gelu; /* d = gelu of the result; the input of gelu is not stored */
             bool is_fast; /* fp8: fewer bits in sums */
+            bool is_batch_invariant;
             float alpha;
             int32_t batch, batch_most; /* 0: a single matmul */
         } matmul;
@@ -429,6 +479,10 @@ typedef struct hy_op_attr {
             float factor;  /* of the logits; 0: 1 */
             float softcap; /* 0: none */
         } loss;
+        struct {
+            int32_t vocab;         /* tokens from this one on are never chosen */
+            float factor, softcap; /* of the logits, as for the loss */
+        } sample;
         struct {
             float max_norm;   /* 0: no clipping */
             float grad_scale; /* 1/loss scale; 1 without loss scaling */

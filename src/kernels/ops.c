@@ -31,7 +31,7 @@ enum {
 /* Shapes: one letter is the number of elements; two are rows (all leading dimensions) and columns.
  * "*" accepts any shape; "=" the same number of elements as the first tensor. Letters set by
  * attributes: P (H+2K)D, Q H D, H heads, U and W the weights of the norm of q and k, I the
- * statistics of a row, L B H T, R B T. Others are as in tensor.h; G is 2F, X the rows of a table of
+ * statistics of a row, L B H T, R B T, B the sequences. Others are as in tensor.h; G is 2F, X the rows of a table of
  * positions. */
 typedef struct tensor_rule {
     const char *name;
@@ -84,7 +84,8 @@ static const op_rule rules[HY_OP_COUNT] = {
                               IN("wk", "W", REAL), IN("rstd", "NI", F32), OUT("dqkv", "NP", REAL),
                               OUT_OPT("dwq", "U", REAL), OUT_OPT("dwk", "W", REAL)}},
     [HY_OP_ROPE] = {"rope",
-                    {INOUT("qkv", "NP", REAL), IN("table", "*", F32), IN_OPT("query", "X", F32)}},
+                    {INOUT("qkv", "NP", REAL), IN("table", "*", F32), IN_OPT("query", "X", F32),
+                     IN_OPT("first", "B", I32)}},
     [HY_OP_ATTENTION] = {"attention",
                          {IN("qkv", "RP", REAL), IN_OPT("doc_starts", "R", I32),
                           OUT("out", "RQ", REAL), OUT("lse", "L", F32),
@@ -96,7 +97,8 @@ static const op_rule rules[HY_OP_COUNT] = {
                               IN_OPT("sinks", "H", REAL), OUT_OPT("dsinks", "H", REAL)}},
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
                                 {IN("qkv", "RP", REAL), INOUT("cache", "*", REAL),
-                                 OUT("out", "RQ", REAL), IN_OPT("sinks", "H", REAL)}},
+                                 OUT("out", "RQ", REAL), IN_OPT("sinks", "H", REAL),
+                                 IN_OPT("first", "B", I32), IN_OPT("blocks", "BY", I32)}},
     [HY_OP_GELU] = {"gelu",
                     {IN("x", "NF", REAL), OUT("y", "NF", REAL), OUT_OPT("largest", "1", F32)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
@@ -111,13 +113,18 @@ static const op_rule rules[HY_OP_COUNT] = {
                            OUT_OPT("largest", "1", F32)}},
     [HY_OP_EMBED] = {"embedding",
                      {IN("tokens", "N", I32), IN("wte", "VC", WEIGHT), IN_OPT("wpe", "XC", REAL),
-                      OUT("x", "NC", REAL), IN_OPT("doc_starts", "N", I32)}},
+                      OUT("x", "NC", REAL), IN_OPT("doc_starts", "N", I32),
+                      IN_OPT("first", "B", I32)}},
     [HY_OP_EMBED_BWD] = {"embedding backward",
                          {IN("tokens", "N", I32), IN("dx", "NC", REAL), OUT_OPT("dwte", "VC", REAL),
                           OUT_OPT("dwpe", "XC", REAL), IN_OPT("doc_starts", "N", I32)}},
     [HY_OP_CROSS_ENTROPY] = {"cross-entropy",
                              {INOUT("logits", "NV", REAL), IN("targets", "N", I32),
                               OUT("losses", "N", F32)}},
+    [HY_OP_SAMPLE] = {"sampling",
+                      {IN("logits", "NV", REAL), IN("sampling", "NS", U8), OUT("tokens", "N", I32),
+                       OUT("logprobs", "N", F32), OUT_OPT("top_tokens", "NE", I32),
+                       OUT_OPT("top_logprobs", "NE", F32), INOUT_OPT("seen", "NM", I32)}},
     [HY_OP_SUM] = {"sum", {IN("x", "*", F32), OUT("out", "1", F64)}},
     [HY_OP_SQ_NORM] = {"squared norm", {IN("x", "*", REAL), OUT("out", "1", F64)}},
     [HY_OP_CLIP] = {"clip", {IN("total", "1", F64), OUT("result", "2", F32)}},
@@ -346,6 +353,7 @@ static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
     known['I'] = a->is_whole ? 2 : H + K;
     known['L'] = B * H * T;
     known['R'] = B * T;
+    known['B'] = B;
     return HY_OK;
 }
 
@@ -397,6 +405,11 @@ static hy_status check_matmul(const hy_op_call *call) {
                "matmul: in fp8 both operands must have the summed dimension last (only trans_b), "
                "without gelu");
     HY_TRY(check_batch(call));
+    bool is_simple = call->attr.matmul.trans_b && !call->attr.matmul.trans_a && !has_act &&
+                     !is_gelu && !has_pre && call->attr.matmul.batch == 0 && !hy_is_fp8(a);
+    HY_FAIL_IF(call->attr.matmul.is_batch_invariant && !is_simple, HY_ERR_INPUT,
+               "matmul: a batch-invariant matmul needs trans_b and an a that is not fp8, and "
+               "excludes trans_a, gelu, pre and batch");
     return check_alias(call, HY_MATMUL_C, HY_MATMUL_D);
 }
 
@@ -481,11 +494,53 @@ static hy_status check_loss(const hy_op_call *call) {
     return check_softcap(call, call->attr.loss.softcap);
 }
 
+/* A cache in blocks. */
+static hy_status check_blocks(const hy_op_call *call, const hy_tensor *first,
+                              const hy_tensor *blocks, const hy_tensor *cache, int64_t width) {
+    HY_FAIL_IF(!first->data || !blocks->data, HY_ERR_INPUT,
+               "cached attention: %s is missing; a cache in blocks needs first and blocks",
+               first->data ? "blocks" : "first");
+    int64_t rows = cache->shape[1];
+    bool divides = rows > 0 && rows <= HY_KEY_RANGE && HY_KEY_RANGE % rows == 0;
+    if (cache->ndim == 3 && divides && cache->shape[2] == width) return HY_OK;
+    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(blocks, a divisor of %d, %lld)",
+                       HY_KEY_RANGE, (long long)width);
+}
+
+static hy_status check_sample(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    int64_t V = hy_tensor_width(&t[HY_SAMPLE_LOGITS]), vocab = call->attr.sample.vocab;
+    const hy_tensor *top = &t[HY_SAMPLE_TOP_TOKENS], *seen = &t[HY_SAMPLE_SEEN];
+    HY_FAIL_IF(vocab < 1 || vocab > V, HY_ERR_INPUT,
+               "sampling: vocab is %lld, expected 1 to %lld (columns of logits)", (long long)vocab,
+               (long long)V);
+    HY_FAIL_IF(hy_tensor_width(&t[HY_SAMPLE_SAMPLING]) != (int64_t)sizeof(hy_sampling),
+               HY_ERR_INPUT, "sampling: a row of sampling has %lld bytes, expected %zu",
+               (long long)hy_tensor_width(&t[HY_SAMPLE_SAMPLING]), sizeof(hy_sampling));
+    HY_FAIL_IF(!top->data != !t[HY_SAMPLE_TOP_LOGPROBS].data, HY_ERR_INPUT,
+               "sampling: top_tokens and top_logprobs are needed together");
+    HY_FAIL_IF(top->data &&
+                   (hy_tensor_width(top) > HY_SAMPLE_TOP_MOST || hy_tensor_width(top) > vocab),
+               HY_ERR_INPUT, "sampling: top_tokens has %lld columns, expected at most %d",
+               (long long)hy_tensor_width(top), HY_SAMPLE_TOP_MOST);
+    if (seen->data && hy_tensor_width(seen) != (V + 31) / 32) {
+        return wrong_shape(call, HY_SAMPLE_SEEN, "(rows, %lld)", (long long)((V + 31) / 32));
+    }
+    HY_FAIL_IF(!isfinite(call->attr.sample.factor), HY_ERR_INPUT,
+               "sampling: factor is %g, expected a finite number",
+               (double)call->attr.sample.factor);
+    return check_softcap(call, call->attr.sample.softcap);
+}
+
 static hy_status check_cache(const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     const int64_t *shape = call->t[HY_ATTENTION_CACHED_CACHE].shape;
     int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, end = (int64_t)a->first + a->seq;
     HY_TRY(check_softcap(call, a->softcap));
+    const hy_tensor *first = &call->t[HY_ATTENTION_CACHED_FIRST],
+                    *blocks = &call->t[HY_ATTENTION_CACHED_BLOCKS],
+                    *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
+    if (first->data || blocks->data) return check_blocks(call, first, blocks, cache, width);
     HY_FAIL_IF(a->first < 0, HY_ERR_INPUT, "cached attention: first is %d, expected 0 or more",
                a->first);
     if (call->t[HY_ATTENTION_CACHED_CACHE].ndim == 3 && shape[0] == a->batch && shape[1] >= end &&
@@ -507,6 +562,15 @@ static hy_status check_embed(const hy_op_call *call, int wpe) {
     HY_FAIL_IF(!isfinite(call->attr.embed.scale), HY_ERR_INPUT,
                "%s: scale is %g, expected a finite number", hy_op_name(call->kind),
                (double)call->attr.embed.scale);
+    const hy_tensor *first = &call->t[HY_EMBED_FIRST];
+    bool has_first = call->kind == HY_OP_EMBED && first->data;
+    HY_FAIL_IF(has_first && call->t[HY_EMBED_DOC_STARTS].data, HY_ERR_INPUT,
+               "embedding: first and doc_starts cannot be combined");
+    HY_FAIL_IF(has_first && (T < 1 || hy_tensor_count(first) * T !=
+                                          hy_tensor_height(&call->t[HY_EMBED_TOKENS])),
+               HY_ERR_INPUT, "embedding: first has %lld elements for %lld tokens, %d each",
+               (long long)hy_tensor_count(first),
+               (long long)hy_tensor_height(&call->t[HY_EMBED_TOKENS]), T);
     if (!call->t[wpe].data) return HY_OK;
     HY_FAIL_IF(T < 1, HY_ERR_INPUT, "%s: seq is %d, expected at least 1", hy_op_name(call->kind),
                T);
@@ -629,6 +693,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_EMBED_BWD: return check_embed(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST: return check_cast(t[HY_CAST_SRC].dtype, t[HY_CAST_DST].dtype);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
+    case HY_OP_SAMPLE: return check_sample(call);
     case HY_OP_QUANTIZE:
     case HY_OP_DEQUANTIZE:
         HY_FAIL_IF(call->attr.quantize.block < 1, HY_ERR_INPUT,
@@ -684,7 +749,7 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
         [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
         [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
-        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SUM] = 1,
+        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20, [HY_OP_SUM] = 1,
         [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
         [HY_OP_LION] = 9,        [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
         [HY_OP_TO_FP8] = 4,      [HY_OP_DROPOUT] = 10};
