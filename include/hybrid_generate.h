@@ -86,7 +86,7 @@ typedef struct hy_piece {
     size_t size;
     int64_t request; /* from hy_generator_add */
     int32_t answer;  /* number of the answer, from 0, if the request wants several */
-    bool is_prompt;  /* tokens of the prompt with their log-probabilities, before the first answer */
+    bool is_prompt; /* tokens of the prompt with their log-probabilities, before the first answer */
     const char *text; /* whole characters; "" while one is not complete or a stop text may begin */
     size_t text_size;
     const hy_scored_token *tokens; /* of this text; without the token that ends the answer */
@@ -119,9 +119,10 @@ typedef struct hy_request {
     double top_p;       /* sample from the most likely that sum to this share; 0 or 1: from all */
     double min_p;       /* and are at least this share of the most likely; 0: all */
     int32_t top_k;      /* sample from the k most likely; 0: from all */
-    double repetition_penalty; /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
-    uint64_t seed;             /* the same seed, model and prompt give the same answer */
-    const char *const *stop;   /* an answer ends before one of these texts */
+    double
+        repetition_penalty;  /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
+    uint64_t seed;           /* the same seed, model and prompt give the same answer */
+    const char *const *stop; /* an answer ends before one of these texts */
     size_t stop_count;
     bool ignores_end; /* the model's end token does not end the answer (for measurements) */
 
@@ -150,8 +151,9 @@ void hy_generator_request_stop(hy_generator *generator);
 
 typedef struct hy_generator_state {
     size_t size;
-    int32_t running, waiting;              /* answers; requests */
-    int64_t finished, prompt_tokens, tokens; /* requests, and tokens of prompts and answers, so far */
+    int32_t running, waiting; /* answers; requests */
+    int64_t finished, prompt_tokens,
+        tokens; /* requests, and tokens of prompts and answers, so far */
     int64_t cache_tokens_used;
     double busy_seconds; /* in which there was something to generate */
 } hy_generator_state;

@@ -749,10 +749,10 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
         [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
         [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
-        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20, [HY_OP_SUM] = 1,
-        [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
-        [HY_OP_LION] = 9,        [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
-        [HY_OP_TO_FP8] = 4,      [HY_OP_DROPOUT] = 10};
+        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,
+        [HY_OP_SUM] = 1,         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,
+        [HY_OP_SGD] = 7,         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,
+        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;

@@ -18,17 +18,18 @@
 
 #define HY_DECODE_BLOCK 16  /* positions of a block of the cache */
 #define HY_DECODE_CHUNK 256 /* prompt tokens of a chunk, by default */
-#define HY_CACHE_KINDS 3    /* most */
-#define HY_STEPS_AHEAD 2    /* results that may wait to be read */
+#define HY_CACHE_KINDS 2    /* most: a shape has one length of window */
+#define HY_STEPS_AHEAD 2    /* results that may wait to be read while another is enqueued */
+#define HY_STREAMS_MOST 1024
 
 typedef struct hy_batch_decoder_options {
-    int32_t streams; /* slots */
-    int32_t context; /* most tokens of a sequence; at most the model's context */
-    int32_t chunk;   /* 0: HY_DECODE_CHUNK; a multiple of HY_KEY_RANGE, or at least context */
-    int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
-    int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
-    bool has_seen;   /* repetition penalties are possible */
-    hy_dtype dtype;  /* activations, weights and cache */
+    int32_t streams;    /* slots */
+    int32_t context;    /* most tokens of a sequence; at most the model's context */
+    int32_t chunk;      /* 0: HY_DECODE_CHUNK; a multiple of HY_KEY_RANGE, or at least context */
+    int32_t top;        /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
+    int64_t tokens;     /* positions in the pool, of all sequences; 0: streams x context */
+    bool has_seen;      /* repetition penalties are possible */
+    hy_dtype dtype;     /* activations, weights and cache */
     bool is_unprepared; /* nothing is timed: no device memory is allocated for that */
     uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_batch_decoder_options;
@@ -46,10 +47,10 @@ typedef struct hy_cache_kind {
 /* The results of a chunk or step for slots [0, rows); of a chunk only for its slot's. They stay
  * until HY_STEPS_AHEAD more have begun. */
 typedef struct hy_step_result {
-    const int32_t *tokens;       /* (rows) chosen */
-    const float *logprobs;       /* (rows) of the chosen token */
-    const int32_t *top_tokens;   /* (rows, top) */
-    const float *top_logprobs;   /* (rows, top) */
+    const int32_t *tokens;     /* (rows) chosen */
+    const float *logprobs;     /* (rows) of the chosen token */
+    const int32_t *top_tokens; /* (rows, top) */
+    const float *top_logprobs; /* (rows, top) */
 } hy_step_result;
 
 typedef struct hy_batch_decoder hy_batch_decoder;
@@ -57,7 +58,7 @@ typedef struct hy_batch_decoder hy_batch_decoder;
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
                                   const hy_batch_decoder_options *options, hy_batch_decoder **out);
-void hy_batch_decoder_destroy(hy_batch_decoder *decoder); /* before its backend */
+void hy_batch_decoder_destroy(hy_batch_decoder *decoder);         /* before its backend */
 uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder); /* of device memory */
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *decoder);
 int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_kind **kinds);
