@@ -26,7 +26,8 @@ typedef struct filling {
     hy_task *task;       /* NULL: none */
     hy_sequence **group; /* (streams) its answers; the first computes the prompt */
     int32_t count;
-    int32_t next; /* position */
+    int32_t next;    /* position */
+    bool has_scores; /* the prompt is scored: with its first answers */
 } filling;
 
 struct hy_schedule {
@@ -219,7 +220,7 @@ static hy_claim claim_of(const hy_task *t) {
     return (hy_claim){.prompt = t->prompt.data,
                       .prompt_count = (int32_t)t->prompt.count,
                       .positions = hy_task_positions(t),
-                      .is_whole = t->wants_prompt_logprobs && !t->has_told_prompt};
+                      .is_whole = t->wants_prompt_logprobs && t->begun == 0};
 }
 
 /* Adds an answer with its blocks to the group. *is_taken false: there is no room for it. */
@@ -295,6 +296,7 @@ static hy_status begin_request(hy_schedule *s) {
         return status;
     }
     f->task = t;
+    f->has_scores = t->wants_prompt_logprobs && t->begun == 0;
     hy_queue_begin(s->queue, t);
     if (t->begun == 0) {
         t->began = hy_clock();
@@ -380,7 +382,7 @@ static hy_status fill_chunk(hy_schedule *s) {
     if (tokens == s->chunk) {
         HY_TRY(hy_pool_keep(s->pool, &claim, first / s->chunk, &f->group[0]->blocks));
     }
-    if (claim.is_whole) HY_TRY(score_chunk(s, first, tokens - is_last));
+    if (f->has_scores) HY_TRY(score_chunk(s, first, tokens - is_last));
     return is_last ? choose_group(s) : HY_OK;
 }
 
