@@ -275,26 +275,30 @@ static int32_t least_group(const hy_schedule *s, int32_t left) {
     return least(left, s->taken == 0 || share < 1 ? 1 : share);
 }
 
+/* As many answers as have room now, or none if that are too few. */
+static hy_status take_group(hy_schedule *s, hy_task *t) {
+    filling *f = &s->fill;
+    int32_t left = t->answers - t->begun, most = least(left, s->streams - s->taken);
+    int32_t needed = least_group(s, left);
+    bool is_taken = true;
+    hy_status status = HY_OK;
+    f->count = 0;
+    while (f->count < most && most >= needed && is_taken && status == HY_OK) {
+        status = add_answer(s, t, &is_taken);
+    }
+    if (status != HY_OK || f->count < needed) give_group(s);
+    return status;
+}
+
 static hy_status begin_request(hy_schedule *s) {
     filling *f = &s->fill;
     hy_task *t = f->task || s->has_no_room ? NULL : hy_queue_front(s->queue);
     if (!t) return HY_OK;
-    int32_t left = t->answers - t->begun, most = least(left, s->streams - s->taken);
-    int32_t needed = least_group(s, left);
-    bool is_taken = true;
-    f->count = 0;
-    hy_status status = HY_OK;
-    while (f->count < most && most >= needed && is_taken && status == HY_OK) {
-        status = add_answer(s, t, &is_taken);
-    }
-    if (status != HY_OK || f->count < needed) {
-        give_group(s);
-        s->has_no_room = true;
-        HY_FAIL_IF(status == HY_OK && s->taken == 0, HY_ERR_INTERNAL,
-                   "a request of %d positions finds no room in an empty cache",
-                   hy_task_positions(t));
-        return status;
-    }
+    HY_TRY(take_group(s, t));
+    HY_FAIL_IF(f->count == 0 && s->taken == 0, HY_ERR_INTERNAL,
+               "a request of %d positions finds no room in an empty cache", hy_task_positions(t));
+    s->has_no_room = f->count == 0;
+    if (s->has_no_room) return HY_OK;
     f->task = t;
     f->has_scores = t->wants_prompt_logprobs && t->begun == 0;
     hy_queue_begin(s->queue, t);
