@@ -117,7 +117,7 @@ static hy_sampling forced(int32_t token) { return (hy_sampling){.forced = token}
 /* A prompt of `count` tokens of a text; its next token is that of the text. */
 static void take_prompt(decode_rig *rig, int32_t slot, int text, int32_t count, bool scores) {
     const int32_t *tokens = rig->texts[text];
-    hy_step_result result;
+    hy_step_tokens result;
     for (int32_t first = 0; first < count; first += CHUNK) {
         int32_t rows = count - first < CHUNK ? count - first : CHUNK;
         bool is_last = first + rows == count;
@@ -157,7 +157,7 @@ typedef struct seats {
 static void step(decode_rig *rig, seats *s, int32_t rows) {
     int32_t first[STREAMS];
     hy_sampling sampling[STREAMS];
-    hy_step_result result;
+    hy_step_tokens result;
     for (int32_t i = 0; i < rows; i++) {
         bool is_idle = s->text[i] < 0;
         first[i] = is_idle ? -1 : s->at[i];
@@ -229,7 +229,7 @@ END_TEST
 /* Sampled tokens follow from the seed alone; the likeliest tokens come with them. */
 START_TEST(tokens_are_chosen_on_the_device_and_taken_in_the_next_step) {
     decode_rig *rig = calloc(1, sizeof *rig);
-    hy_step_result result;
+    hy_step_tokens result;
     decode_open(rig, QWEN3);
     int32_t chosen[2][12];
     for (int round = 0; round < 2; round++) {
@@ -264,7 +264,7 @@ END_TEST
 
 START_TEST(one_prompt_serves_several_answers) {
     decode_rig *rig = calloc(1, sizeof *rig);
-    hy_step_result result;
+    hy_step_tokens result;
     decode_open(rig, MIXED);
     int32_t first[STREAMS] = {100, 100};
     float logprobs[2];

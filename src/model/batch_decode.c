@@ -49,6 +49,8 @@ static hy_status take_pinned(hy_batch_decoder *d) {
     hy_backend *b = d->backend;
     divider all = {0};
     if (d->pinned) return HY_OK;
+    d->is_given = calloc((size_t)d->options.streams, sizeof(hy_event *));
+    HY_FAIL_IF(!d->is_given, HY_ERR_MEMORY, "not enough memory for a decoder");
     divide_pinned(d, &all);
     d->pinned_bytes = all.used;
     hy_status status = b->alloc(b, HY_PINNED, (size_t)all.used, &d->pinned);
@@ -100,9 +102,21 @@ static hy_status check_slot(const hy_batch_decoder *d, int32_t slot) {
     return HY_OK;
 }
 
+/* Waits until what the host last gave to the slot was copied. Usually it was long ago. */
+static hy_status begin_giving(hy_batch_decoder *d, int32_t slot) {
+    hy_event **is_given = &d->is_given[slot];
+    HY_TRY(check_slot(d, slot));
+    return *is_given ? d->backend->event_sync(*is_given)
+                     : d->backend->event_create(d->backend, is_given);
+}
+
+static hy_status end_giving(hy_batch_decoder *d, int32_t slot) {
+    return d->backend->event_record(d->is_given[slot], d->stream);
+}
+
 hy_status hy_batch_decoder_seat(hy_batch_decoder *d, int32_t slot, const int32_t *const *blocks,
                                 const int32_t *counts) {
-    HY_TRY(check_slot(d, slot));
+    HY_TRY(begin_giving(d, slot));
     for (int32_t kind = 0; kind < d->kind_count; kind++) {
         int64_t begin = (int64_t)slot * d->table_width;
         int32_t *row = d->tables[kind] + begin;
@@ -111,20 +125,21 @@ hy_status hy_batch_decoder_seat(hy_batch_decoder *d, int32_t slot, const int32_t
                                 d->parts[HY_DECODER_TABLES + kind] + (uint64_t)begin * sizeof *row,
                                 row, (size_t)d->table_width * sizeof *row));
     }
-    return HY_OK;
+    return end_giving(d, slot);
 }
 
 hy_status hy_batch_decoder_see(hy_batch_decoder *d, int32_t slot, const int32_t *tokens,
                                int32_t count) {
     int64_t words = hy_decoder_seen_words(d);
     size_t bytes = (size_t)words * sizeof(int32_t);
-    HY_TRY(check_slot(d, slot));
     HY_FAIL_IF(!d->options.has_seen, HY_ERR_INTERNAL, "this decoder has no repetition penalty");
+    HY_TRY(begin_giving(d, slot));
     uint32_t *mask = (uint32_t *)d->seen + slot * words;
     memset(mask, 0, bytes);
     for (int32_t i = 0; i < count; i++) mask[tokens[i] / 32] |= 1u << tokens[i] % 32;
-    return d->backend->copy(d->stream, d->parts[HY_DECODER_SEEN] + (size_t)slot * bytes, mask,
-                            bytes);
+    HY_TRY(
+        d->backend->copy(d->stream, d->parts[HY_DECODER_SEEN] + (size_t)slot * bytes, mask, bytes));
+    return end_giving(d, slot);
 }
 
 hy_status hy_batch_decoder_copy_block(hy_batch_decoder *d, int32_t kind, int32_t from, int32_t to) {
@@ -186,12 +201,12 @@ static hy_status end_result(hy_batch_decoder *d, int32_t slot, int32_t rows,
     return b->event_record(to->is_there, d->stream);
 }
 
-hy_status hy_batch_decoder_read(hy_batch_decoder *d, hy_step_result *out) {
+hy_status hy_batch_decoder_read(hy_batch_decoder *d, hy_step_tokens *out) {
     HY_FAIL_IF(d->read == d->enqueued, HY_ERR_INTERNAL, "no result of a decoder waits to be read");
     const hy_decoder_result *from = &d->results[d->read % HY_DECODER_RESULTS];
     HY_TRY(d->backend->event_sync(from->is_there));
     d->read++;
-    *out = (hy_step_result){.tokens = from->tokens,
+    *out = (hy_step_tokens){.tokens = from->tokens,
                             .logprobs = from->logprobs,
                             .top_tokens = from->top_tokens,
                             .top_logprobs = from->top_logprobs};
@@ -283,17 +298,28 @@ hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_
     d->chunk_rows = 0;
     hy_decoder_set_tokens(d->chunk, count);
     HY_TRY(hy_run_stack(&f));
-    HY_TRY(run_head(d, &in, chunk_row(d, count - 1), 1));
     d->chunk_rows = count;
-    d->has_logits = true;
-    return sampling ? choose(d, slot) : HY_OK;
+    d->has_logits = sampling != NULL;
+    if (!sampling) return HY_OK;
+    HY_TRY(run_head(d, &in, chunk_row(d, count - 1), 1));
+    return choose(d, slot);
+}
+
+/* The head on rows [row, row + count) of the last chunk. */
+static hy_status run_chunk_head(hy_batch_decoder *d, int32_t row, int32_t count) {
+    hy_batch_input pass = pass_input(d, HY_DECODER_PROMPT);
+    hy_frame f = pass_frame(d, d->step, &pass);
+    HY_TRY(hy_visit_prepare(&f, d->model->shape.layers + 1));
+    return run_head(d, &pass, chunk_row(d, row), count);
 }
 
 hy_status hy_batch_decoder_choose(hy_batch_decoder *d, int32_t slot, const hy_sampling *sampling) {
     hy_decoder_input *in;
     HY_TRY(check_slot(d, slot));
     HY_TRY(check_room(d));
-    HY_FAIL_IF(!d->has_logits, HY_ERR_INTERNAL, "the logits of the last chunk are gone");
+    HY_FAIL_IF(d->chunk_rows == 0, HY_ERR_INTERNAL, "the last chunk is gone: a step followed it");
+    if (!d->has_logits) HY_TRY(run_chunk_head(d, d->chunk_rows - 1, 1));
+    d->has_logits = true;
     HY_TRY(next_input(d, &in));
     in->sampling[0] = *sampling;
     HY_TRY(copy_words(d, HY_DECODER_SAMPLING, slot, in->sampling, 1, sizeof *sampling));
@@ -313,11 +339,8 @@ hy_status hy_batch_decoder_score(hy_batch_decoder *d, int32_t row, const int32_t
     for (int32_t i = 0; i < count; i++) in->sampling[i] = (hy_sampling){.forced = tokens[i]};
     HY_TRY(copy_words(d, HY_DECODER_SAMPLING, 0, in->sampling, count, sizeof *in->sampling));
     HY_TRY(end_input(d, in));
-    hy_batch_input pass = pass_input(d, HY_DECODER_PROMPT);
-    hy_frame f = pass_frame(d, d->step, &pass);
     d->has_logits = false;
-    HY_TRY(hy_visit_prepare(&f, d->model->shape.layers + 1));
-    HY_TRY(run_head(d, &pass, chunk_row(d, row), count));
+    HY_TRY(run_chunk_head(d, row, count));
     hy_op_call call = hy_decoder_sample_call(d, 0, count, HY_DECODER_SCORED);
     HY_TRY(d->backend->enqueue(d->stream, &call));
     return end_result(d, 0, count, HY_DECODER_SCORED);

@@ -67,6 +67,7 @@ struct hy_batch_decoder {
     uint64_t pinned_bytes;
     int32_t *tables[HY_CACHE_KINDS]; /* (streams, W) pinned */
     int32_t *seen;                   /* (streams, M) pinned */
+    hy_event **is_given;             /* (streams) table and seen tokens of a slot; NULL: never */
     hy_decoder_input inputs[HY_DECODER_INPUTS];
     hy_decoder_result results[HY_DECODER_RESULTS];
     uint64_t given, enqueued, read; /* inputs and results so far */

@@ -338,6 +338,10 @@ void hy_batch_decoder_destroy(hy_batch_decoder *d) {
     for (int i = 0; i < HY_DECODER_RESULTS; i++) {
         if (d->results[i].is_there) d->backend->event_destroy(d->results[i].is_there);
     }
+    for (int32_t i = 0; d->is_given && i < d->options.streams; i++) {
+        if (d->is_given[i]) d->backend->event_destroy(d->is_given[i]);
+    }
+    free(d->is_given);
     if (d->pinned) d->backend->release(d->backend, HY_PINNED, d->pinned, (size_t)d->pinned_bytes);
     hy_batch_plan_destroy(d->chunk);
     hy_batch_plan_destroy(d->step);

@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer custom selftest)
+modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer generate trainer custom selftest)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -75,7 +75,7 @@ a_module_includes_only_modules_before_it() {
 the_programs_include_the_public_header_alone() {
     local others
     others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/cli" "$root/examples" |
-        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools)\.h"')"
+        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools|hybrid_generate)\.h"')"
     echo "$others"
     [ -z "$others" ]
 }
