@@ -28,7 +28,7 @@ static void put_quoted(hy_text *text, const char *string, size_t size) {
         }
         hy_text_add_bytes(text, plain, (size_t)(p - plain));
         if (p == end) break;
-        const char *code = *p ? strchr(codes, *p) : NULL;
+        const char *code = *p != 0 ? strchr(codes, *p) : NULL;
         if (code) {
             hy_text_addf(text, "\\%c", letters[code - codes]);
         } else if (*p < 0x80) {
@@ -110,15 +110,14 @@ void hy_json_put_bool(hy_json_writer *w, const char *key, bool value) {
 }
 
 void hy_json_put_string(hy_json_writer *w, const char *key, const char *value) {
-    begin_value(w, key);
     if (value) {
-        put_quoted(w->text, value, strlen(value));
+        hy_json_put_bytes(w, key, value, strlen(value));
     } else {
-        hy_text_add(w->text, "null");
+        hy_json_put_null(w, key);
     }
 }
 
-void hy_json_put_text(hy_json_writer *w, const char *key, const char *value, size_t size) {
+void hy_json_put_bytes(hy_json_writer *w, const char *key, const char *value, size_t size) {
     begin_value(w, key);
     put_quoted(w->text, value, size);
 }

@@ -25,40 +25,42 @@ typedef struct answer {
 /* A row between the reader and the file. */
 typedef struct waiting_row {
     struct file_job *job;
-    int64_t id;      /* of its request */
-    hy_text head;    /* as in hy_asked_row */
+    int64_t id;   /* of its request */
+    hy_text head; /* as in hy_asked_row */
     const char *key;
     answer *answers; /* NULL: none is being generated */
     int32_t left;    /* answers that have not ended */
     bool is_stopped; /* one of them ended before its end */
     uint64_t line_number;
-    hy_text line;    /* what is written; empty: not finished */
+    hy_text line; /* what is written; empty: not finished */
 } waiting_row;
 
 typedef struct file_job {
     hy_generator *generator;
-    const hy_generate_file_options *options;
+    hy_generate_file_options options;
     hy_asking how;
     hy_row_source source;
     hy_file_part part;
     atomic_bool is_stopping;
     double began, shown;
+    hy_generator_state before; /* the first row */
 
     pthread_mutex_t lock;
     pthread_cond_t has_changed;
-    waiting_row *rows;      /* (WINDOW) row i is at i % WINDOW */
-    int64_t read, written;  /* rows; those between are in the window */
-    int32_t asked, most;    /* requests that have not ended; as many as there may be */
+    waiting_row *rows;     /* (WINDOW) row i is at i % WINDOW */
+    int64_t read, written; /* rows; those between are in the window */
+    int32_t asked, most;   /* requests that have not ended; as many as there may be */
     bool has_read_all;
+    bool is_referenced; /* by requests that the generator could not end */
     hy_error failure;
     hy_generate_file_state state;
 } file_job;
 
 const char *hy_end_name(hy_end end) {
     static const char *const names[] = {
-        [HY_END_MODEL] = "model",           [HY_END_MAX_TOKENS] = "max_tokens",
-        [HY_END_CONTEXT] = "context",       [HY_END_STOPPED] = "stopped",
-        [HY_END_STOP_TEXT] = "stop_text",   [HY_END_NOT_FINITE] = "not_finite"};
+        [HY_END_MODEL] = "model",         [HY_END_MAX_TOKENS] = "max_tokens",
+        [HY_END_CONTEXT] = "context",     [HY_END_STOPPED] = "stopped",
+        [HY_END_STOP_TEXT] = "stop_text", [HY_END_NOT_FINITE] = "not_finite"};
     return (size_t)end < sizeof names / sizeof names[0] ? names[end] : "?";
 }
 
@@ -71,7 +73,7 @@ static void put_answers(hy_json_writer *w, const waiting_row *r) {
     const answer *all = r->answers;
     if (is_list) hy_json_open_array(w, r->key);
     for (const answer *a = all; a < all + count; a++)
-        hy_json_put_text(w, is_list ? NULL : r->key, hy_text_string(&a->text), a->text.size);
+        hy_json_put_bytes(w, is_list ? NULL : r->key, hy_text_string(&a->text), a->text.size);
     if (is_list) hy_json_close_array(w);
     if (is_list) hy_json_open_array(w, "ends");
     for (const answer *a = all; a < all + count; a++)
@@ -158,7 +160,7 @@ static void break_off(file_job *job, hy_status status) {
 static bool is_over(const file_job *job) { return job->has_read_all && job->asked == 0; }
 
 static void write_finished(file_job *job) {
-    while (job->written < job->read) {
+    while (job->written < job->read && !atomic_load(&job->is_stopping)) {
         waiting_row *r = &job->rows[job->written % WINDOW];
         if (r->line.size == 0) return;
         hy_status status = hy_file_part_put(&job->part, r->line.data, r->line.size);
@@ -180,17 +182,25 @@ static void have_changed(file_job *job) {
     pthread_cond_broadcast(&job->has_changed);
 }
 
-static void show(file_job *job) {
-    const hy_generate_file_options *o = job->options;
-    double now = hy_clock();
-    if (!o->on_progress || now - job->shown < SHOW_SECONDS) return;
-    hy_generator_state generator;
-    hy_generator_now(job->generator, &generator);
+/* What the generator has done since the first row; without the lock. */
+static void count(file_job *job) {
+    hy_generator_state now;
+    hy_generator_now(job->generator, &now);
     pthread_mutex_lock(&job->lock);
-    job->shown = now;
-    job->state.seconds = now - job->began;
-    job->state.running = generator.running;
-    job->state.waiting = generator.waiting;
+    job->state.seconds = hy_clock() - job->began;
+    job->state.prompt_tokens = now.prompt_tokens - job->before.prompt_tokens;
+    job->state.answer_tokens = now.tokens - job->before.tokens;
+    job->state.running = now.running;
+    job->state.waiting = now.waiting;
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void show(file_job *job) {
+    const hy_generate_file_options *o = &job->options;
+    if (!o->on_progress || hy_clock() - job->shown < SHOW_SECONDS) return;
+    count(job);
+    job->shown = hy_clock();
+    pthread_mutex_lock(&job->lock);
     hy_generate_file_state state = job->state;
     pthread_mutex_unlock(&job->lock);
     o->on_progress(o->user, &state);
@@ -208,7 +218,7 @@ static void finish_row(waiting_row *r) {
     if (!is_finite)
         status = hy_fail(HY_ERR_NUMERIC, "%s:%llu: the model's logits are not finite",
                          job->how.data, (unsigned long long)r->line_number);
-    bool is_skipped = !is_finite && job->options->skips_bad;
+    bool is_skipped = !is_finite && job->options.skips_bad;
     if (!r->is_stopped && (is_finite || is_skipped))
         status = write_line(r, is_skipped ? hy_error_message() : NULL);
     free_answers(r);
@@ -228,7 +238,7 @@ static void end_answer(waiting_row *r, const hy_piece *piece) {
     pthread_mutex_lock(&job->lock);
     job->state.answers++;
     job->state.cut += is_cut;
-    if (--r->left == 0) job->state.prompt_tokens += piece->prompt_tokens;
+    r->left--;
     pthread_mutex_unlock(&job->lock);
     if (r->left == 0) finish_row(r);
 }
@@ -278,7 +288,7 @@ static hy_status ask_row(file_job *job, hy_asked_row *asked, const hy_row *row) 
     asked->head = (hy_text){0};
     pthread_mutex_lock(&job->lock); /* its answers wait until it is counted */
     if (status == HY_OK) status = add_request(job, r, asked);
-    bool is_asked = status == HY_OK, is_bad = status == HY_ERR_INPUT && job->options->skips_bad;
+    bool is_asked = status == HY_OK, is_bad = status == HY_ERR_INPUT && job->options.skips_bad;
     if (is_bad) status = write_line(r, hy_error_message());
     if (!is_asked) free_answers(r);
     if (status != HY_OK) hy_text_free(&r->head);
@@ -331,6 +341,7 @@ static hy_status cancel_rows(file_job *job) {
 static hy_status generate(file_job *job) {
     pthread_t reader;
     job->began = hy_clock();
+    hy_generator_now(job->generator, &job->before);
     int error = hy_thread_start(&reader, "hybrid-rows", read_rows, job);
     HY_FAIL_IF(error, HY_ERR_MEMORY, "cannot start the thread that reads rows: %s",
                strerror(error));
@@ -343,8 +354,8 @@ static hy_status generate(file_job *job) {
     pthread_cond_broadcast(&job->has_changed);
     pthread_mutex_unlock(&job->lock);
     pthread_join(reader, NULL);
-    job->state.seconds = hy_clock() - job->began;
-    if (cancel_rows(job) != HY_OK) job->rows = NULL; /* they still belong to the generator */
+    count(job);
+    job->is_referenced = cancel_rows(job) != HY_OK;
     return hy_error_restore(&job->failure);
 }
 
@@ -360,28 +371,27 @@ static hy_status continue_file(file_job *job, const hy_text *settings) {
 static hy_status begin_file(file_job *job, const hy_text *settings) {
     hy_file_check check = {.how = &job->how,
                            .generator = job->generator,
-                           .options = job->options,
+                           .options = &job->options,
                            .state = &job->state};
     if (!job->source.is_input) HY_TRY(hy_file_check_rows(&check, &job->source));
     HY_TRY(hy_file_part_empty(&job->part));
     bool is_resumable = !job->source.is_input && !job->part.is_output;
-    return is_resumable
-               ? hy_file_settings_store(job->part.settings, settings, job->state.rows)
-               : HY_OK;
+    return is_resumable ? hy_file_settings_store(job->part.settings, settings, job->state.rows)
+                        : HY_OK;
 }
 
 static hy_status open_part(file_job *job) {
     hy_text settings = {0};
     const hy_file_part *part = &job->part;
-    bool starts_over = job->options->starts_over;
-    HY_TRY(hy_file_part_open(&job->part, job->options->out, starts_over));
+    bool starts_over = job->options.starts_over;
+    HY_TRY(hy_file_part_open(&job->part, job->options.out, starts_over));
     bool continues = part->has_rows && !starts_over;
     HY_FAIL_IF(continues && (job->source.is_input || !hy_path_exists(part->settings)), HY_ERR_INPUT,
                "%s has rows of another call, which cannot be continued; --overwrite starts over",
                part->path);
     hy_status status = HY_OK;
     if (!part->is_output && !job->source.is_input)
-        status = hy_file_settings_write(job->generator, &job->how, job->options->skips_bad,
+        status = hy_file_settings_write(job->generator, &job->how, job->options.skips_bad,
                                         &job->source, &settings);
     if (status == HY_OK)
         status = continues ? continue_file(job, &settings) : begin_file(job, &settings);
@@ -391,20 +401,21 @@ static hy_status open_part(file_job *job) {
 
 /* The values that all rows have are checked once, without a row to blame. */
 static hy_status describe_rows(file_job *job, const hy_request *each) {
-    const hy_generate_file_options *o = job->options;
-    hy_generator *g = job->generator;
+    const hy_generate_file_options *o = &job->options;
+    hy_generator_parts parts = hy_generator_look_inside(job->generator);
     hy_ids one = {0};
     hy_task *task;
-    HY_FAIL_IF(!o->data || !o->out, HY_ERR_INPUT, "a file of prompts and one of answers are needed");
-    job->how = (hy_asking){.codec = &g->codec,
-                           .limits = g->limits,
+    HY_FAIL_IF(!o->data || !o->out, HY_ERR_INPUT,
+               "a file of prompts and one of answers are needed");
+    job->how = (hy_asking){.codec = parts.codec,
+                           .limits = parts.limits,
                            .each = *each,
                            .system = o->system,
                            .answers = each->answers > 1 ? each->answers : 1};
     job->how.each.wants_logprobs |= each->top_logprobs > 0;
     job->how.each.wants_prompt_logprobs = false;
     HY_TRY(hy_ids_append(&one, &(int32_t){0}, 1));
-    HY_TRY(hy_task_create(&job->how.each, &g->limits, &one, &task));
+    HY_TRY(hy_task_create(&job->how.each, &parts.limits, &one, &task));
     hy_task_destroy(task);
     HY_TRY(hy_columns_parse(o->columns, &job->how.columns));
     job->how.columns.asks = true;
@@ -414,44 +425,51 @@ static hy_status describe_rows(file_job *job, const hy_request *each) {
 }
 
 static hy_status answer_file(file_job *job, const hy_request *each) {
+    hy_generator_facts facts;
     HY_TRY(describe_rows(job, each));
     HY_TRY(open_part(job));
     job->rows = calloc(WINDOW, sizeof *job->rows);
     HY_FAIL_IF(!job->rows, HY_ERR_MEMORY, "not enough memory for rows");
-    job->most = 2 * hy_batch_decoder_facts(job->generator->decoder)->streams;
+    hy_generator_describe(job->generator, &facts);
+    job->most = 2 * facts.streams;
     HY_TRY(generate(job));
     return hy_file_part_finish(&job->part);
 }
 
-static void free_rows(file_job *job) {
+/* The job stays if the generator may still call it, after a failure of the device. */
+static void close_job(file_job *job) {
+    hy_file_part_close(&job->part);
+    hy_row_source_close(&job->source);
+    if (job->is_referenced) return;
     for (waiting_row *r = job->rows; r && r < job->rows + WINDOW; r++) {
         free_answers(r);
         hy_text_free(&r->head);
         hy_text_free(&r->line);
     }
     free(job->rows);
+    pthread_cond_destroy(&job->has_changed);
+    pthread_mutex_destroy(&job->lock);
+    free(job);
 }
 
 hy_status hy_generate_file_sized(hy_generator *generator, const hy_request *each, size_t each_size,
                                  const hy_generate_file_options *options, size_t options_size,
                                  hy_generate_file_state *state, size_t state_size) {
     hy_request request = {0};
-    hy_generate_file_options all = {0};
-    file_job job = {.generator = generator, .options = &all, .source = {0}, .part = {.fd = -1}};
     hy_error error;
+    file_job *job = calloc(1, sizeof *job);
+    HY_FAIL_IF(!job, HY_ERR_MEMORY, "not enough memory for a file of prompts");
     hy_copy_sized(&request, sizeof request, each, each_size);
-    hy_copy_sized(&all, sizeof all, options, options_size);
-    job.state = (hy_generate_file_state){.size = sizeof job.state, .rows = -1};
-    pthread_mutex_init(&job.lock, NULL);
-    pthread_cond_init(&job.has_changed, NULL);
-    hy_status status = answer_file(&job, &request);
+    hy_copy_sized(&job->options, sizeof job->options, options, options_size);
+    job->generator = generator;
+    job->part.fd = -1;
+    job->state.rows = -1;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->has_changed, NULL);
+    hy_status status = answer_file(job, &request);
     hy_error_save(&error, status);
-    if (status == HY_OK) job.state.rows = job.state.done;
-    free_rows(&job);
-    hy_file_part_close(&job.part);
-    hy_row_source_close(&job.source);
-    pthread_cond_destroy(&job.has_changed);
-    pthread_mutex_destroy(&job.lock);
-    hy_copy_sized(state, state_size, &job.state, sizeof job.state);
+    if (status == HY_OK) job->state.rows = job->state.done;
+    hy_copy_sized(state, state_size, &job->state, sizeof job->state);
+    close_job(job);
     return hy_error_restore(&error);
 }

@@ -43,9 +43,9 @@ typedef struct hy_asking {
     hy_task_limits limits;
     hy_request each; /* without a prompt */
     hy_columns columns;
-    const char *system;  /* NULL: none */
-    const char *data;    /* name of the data, for messages */
-    int32_t answers;     /* of a row, at least 1 */
+    const char *system; /* NULL: none */
+    const char *data;   /* name of the data, for messages */
+    int32_t answers;    /* of a row, at least 1 */
 } hy_asking;
 
 typedef struct hy_asked_row {
@@ -69,7 +69,7 @@ void hy_asked_row_free(hy_asked_row *asked); /* accepts all zeros */
 
 typedef struct hy_file_check {
     const hy_asking *how;
-    const hy_generator *generator; /* its stop request ends the check with HY_STOPPED */
+    hy_generator *generator; /* its stop request ends the check with HY_STOPPED */
     const hy_generate_file_options *options;
     hy_generate_file_state *state; /* `rows` becomes their number */
 } hy_file_check;
@@ -80,8 +80,8 @@ hy_status hy_file_check_rows(const hy_file_check *check, const hy_row_source *so
 /* ---- what answers depend on (file_settings.c) ------------------------------------------------ */
 
 /* Appends an object of texts: settings, model and data. */
-hy_status hy_file_settings_write(const hy_generator *generator, const hy_asking *how,
-                                 bool skips_bad, const hy_row_source *source, hy_text *out);
+hy_status hy_file_settings_write(hy_generator *generator, const hy_asking *how, bool skips_bad,
+                                 const hy_row_source *source, hy_text *out);
 hy_status hy_file_settings_store(const char *path, const hy_text *settings, int64_t rows);
 /* Compares with what is stored in `path`; HY_ERR_INPUT names the differences. *rows: the number of
  * rows that is stored there. */

@@ -24,13 +24,14 @@ typedef struct checking {
     const hy_file_check *check;
     hy_row_scan scan;
     const char *begin;
+    atomic_bool *stop_requested;
     double shown;
 } checking;
 
 static bool take_rows(void *context, void *slot) {
     checking *c = context;
     batch *b = slot;
-    if (hy_generator_is_stopping(c->check->generator)) return false;
+    if (atomic_load(c->stop_requested)) return false;
     for (b->count = 0; b->count < ROWS_AT_A_TIME; b->count++)
         if (!hy_rows_next(&c->scan, &b->rows[b->count])) break;
     b->share = (double)(c->scan.at - c->begin) / (double)(c->scan.end - c->begin);
@@ -67,7 +68,11 @@ static int32_t count_threads(void) {
 }
 
 hy_status hy_file_check_rows(const hy_file_check *check, const hy_row_source *source) {
-    checking c = {.check = check, .scan = source->scan, .begin = source->file.data};
+    hy_generator_parts parts = hy_generator_look_inside(check->generator);
+    checking c = {.check = check,
+                  .scan = source->scan,
+                  .begin = source->file.data,
+                  .stop_requested = parts.stop_requested};
     hy_in_order job = {.context = &c,
                        .next = take_rows,
                        .work = read_rows,
@@ -83,7 +88,7 @@ hy_status hy_file_check_rows(const hy_file_check *check, const hy_row_source *so
     check->state->is_checking = false;
     for (int32_t i = 0; i < job.workers; i++) hy_asked_row_free(&slots[i].asked);
     free(slots);
-    if (status == HY_OK && hy_generator_is_stopping(check->generator))
+    if (status == HY_OK && atomic_exchange(c.stop_requested, false))
         return hy_fail(HY_STOPPED, "checking %s was stopped", source->name);
     return status;
 }

@@ -48,7 +48,8 @@ hy_status hy_file_part_open(hy_file_part *p, const char *out, bool starts_over) 
         return HY_OK;
     }
     HY_TRY(make_names(p, out));
-    HY_FAIL_IF(hy_path_is_dir(out), HY_ERR_INPUT, "%s is a folder; expected the name of a file", out);
+    HY_FAIL_IF(hy_path_is_dir(out), HY_ERR_INPUT, "%s is a folder; expected the name of a file",
+               out);
     HY_FAIL_IF(!starts_over && hy_path_exists(out), HY_ERR_INPUT,
                "%s exists already; --overwrite replaces it", out);
     return take(p);
@@ -96,7 +97,8 @@ hy_status hy_file_part_empty(hy_file_part *p) {
 hy_status hy_file_part_put(hy_file_part *p, const void *data, size_t size) {
     int written = p->is_output ? hy_disk_write(p->fd, data, size)
                                : hy_disk_write_at(p->fd, data, size, p->size);
-    if (written != 0) return hy_fail_path("cannot write", p->is_output ? "standard output" : p->path);
+    if (written != 0)
+        return hy_fail_path("cannot write", p->is_output ? "standard output" : p->path);
     p->size += size;
     return HY_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "data/examples.h"
 #include "generate/file.h"
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
@@ -37,7 +38,8 @@ static hy_status add_system(const char *text, hy_conversation *c) {
 static void choose_key(hy_asked_row *r, const hy_asking *how, const hy_json_node *row,
                        hy_row_kind kind) {
     const hy_json_node *own = hy_json_get(row, r->key);
-    if (own && hy_row_uses(row, &r->turns, kind, own)) r->key = how->answers > 1 ? "answers" : "answer";
+    if (own && hy_row_uses(row, &r->turns, kind, own))
+        r->key = how->answers > 1 ? "answers" : "answer";
 }
 
 static hy_status read_prompt(hy_asked_row *r, const hy_asking *how, const hy_json_node *row) {
@@ -67,7 +69,8 @@ static hy_status take_whole(const hy_json_node *row, const char *key, int64_t mo
     const hy_json_node *node = hy_json_get(row, key);
     if (hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
     bool is_right = hy_json_as_int(node, out) && *out >= 0 && *out <= most;
-    HY_FAIL_IF(!is_right, HY_ERR_INPUT, "\"%s\" is not a whole number from 0 to %" PRId64, key, most);
+    HY_FAIL_IF(!is_right, HY_ERR_INPUT, "\"%s\" is not a whole number from 0 to %" PRId64, key,
+               most);
     return HY_OK;
 }
 
@@ -171,7 +174,7 @@ static hy_status write_head(hy_asked_row *r, const hy_row *row) {
         hy_json_writer w;
         hy_json_begin(&w, &r->head, false);
         hy_json_open_object(&w, NULL);
-        hy_json_put_text(&w, "row", row->data, row->size);
+        hy_json_put_bytes(&w, "row", row->data, row->size);
     }
     return hy_text_status(&r->head);
 }

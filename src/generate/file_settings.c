@@ -26,7 +26,8 @@ static hy_status add_weights(const char *path, hy_hash *hash) {
     HY_TRY(hy_dir_list(path, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_weights = hy_has_ending(names[i], ".safetensors") || hy_has_ending(names[i], ".bin");
+        bool is_weights =
+            hy_has_ending(names[i], ".safetensors") || hy_has_ending(names[i], ".bin");
         if (is_weights) status = hy_path_join(file, sizeof file, path, names[i]);
         if (is_weights && status == HY_OK) status = hy_fingerprint_file(file, hash);
     }
@@ -40,12 +41,14 @@ static void put_hash(hy_json_writer *w, const char *key, uint64_t hash) {
     hy_json_put_string(w, key, hex);
 }
 
-static hy_status put_weights(hy_json_writer *w, const hy_generator *generator) {
-    const hy_peft_set *adapters = &generator->model->adapters.set;
+static hy_status put_weights(hy_json_writer *w, hy_generator *generator) {
+    const hy_peft_set *adapters = hy_generator_look_inside(generator).adapters;
+    hy_generator_facts facts;
     hy_hash hash, adapter_hash;
     hy_hash_init(&hash, 0);
     hy_hash_init(&adapter_hash, 0);
-    HY_TRY(add_weights(generator->weights_from, &hash));
+    hy_generator_describe(generator, &facts);
+    HY_TRY(add_weights(facts.weights, &hash));
     for (int32_t i = 0; i < adapters->count; i++)
         HY_TRY(add_weights(adapters->list[i].folder, &adapter_hash));
     put_hash(w, "weights", hy_hash_value(&hash));
@@ -85,21 +88,21 @@ static void put_request(hy_json_writer *w, const hy_asking *how) {
     }
 }
 
-static void put_model(hy_json_writer *w, const hy_generator *generator) {
+static void put_model(hy_json_writer *w, hy_generator *generator) {
+    hy_generator_parts parts = hy_generator_look_inside(generator);
     hy_generator_facts facts;
     hy_generator_describe(generator, &facts);
     hy_json_put_string(w, "type", hy_dtype_name(facts.dtype));
-    hy_json_put_string(w, "frozen_dtype",
-                       hy_settings_frozen_name(&generator->model->settings));
+    hy_json_put_string(w, "frozen_dtype", hy_settings_frozen_name(parts.settings));
     hy_json_put_string(w, "tokenizer", facts.tokenizer);
     hy_json_put_string(w, "chat_template", facts.chat_template);
     hy_json_put_string(w, "message_format", facts.message_format);
-    put_whole(w, "no_think", generator->codec.chat.skips_thinking);
+    put_whole(w, "no_think", parts.codec->chat.skips_thinking);
     put_whole(w, "context", facts.context);
 }
 
-hy_status hy_file_settings_write(const hy_generator *generator, const hy_asking *how,
-                                 bool skips_bad, const hy_row_source *source, hy_text *out) {
+hy_status hy_file_settings_write(hy_generator *generator, const hy_asking *how, bool skips_bad,
+                                 const hy_row_source *source, hy_text *out) {
     hy_json_writer w;
     hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);
@@ -147,10 +150,11 @@ static hy_status compare_all(const char *path, const hy_json *json, const hy_jso
         if (!hy_json_get(now, hy_json_key(n))) compare(hy_json_key(n), before, now, &differences);
     hy_status status = hy_text_status(&differences);
     if (status == HY_OK && differences.size > 0)
-        status = hy_fail(HY_ERR_INPUT,
-                         "%s was begun with other settings: %s; to continue it, repeat its command; "
-                         "--overwrite starts over",
-                         path, differences.data + 2);
+        status =
+            hy_fail(HY_ERR_INPUT,
+                    "%s was begun with other settings: %s; to continue it, repeat its command; "
+                    "--overwrite starts over",
+                    path, differences.data + 2);
     hy_text_free(&differences);
     return status;
 }
@@ -177,7 +181,8 @@ hy_status hy_file_settings_compare(const char *path, const hy_text *settings, in
 
 hy_status hy_file_settings_store(const char *path, const hy_text *settings, int64_t rows) {
     hy_text all = {0};
-    hy_text_addf(&all, "{\"format\":\"" FORMAT "\",\"version\":%d,\"rows\":%" PRId64 ",\"settings\":",
+    hy_text_addf(&all,
+                 "{\"format\":\"" FORMAT "\",\"version\":%d,\"rows\":%" PRId64 ",\"settings\":",
                  VERSION, rows);
     hy_text_add_bytes(&all, settings->data, settings->size);
     hy_text_add(&all, "}\n");

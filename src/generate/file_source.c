@@ -65,7 +65,8 @@ static hy_status read_more(hy_row_source *s, const atomic_bool *is_stopped) {
         if (atomic_load(is_stopped)) return hy_fail(HY_STOPPED, "reading %s was stopped", s->name);
         int ready = poll(&input, 1, WAIT_MILLISECONDS);
         if (ready == 0) continue;
-        ssize_t got = ready > 0 ? read(STDIN_FILENO, s->lines.data + s->lines.size, READ_BYTES) : -1;
+        ssize_t got =
+            ready > 0 ? read(STDIN_FILENO, s->lines.data + s->lines.size, READ_BYTES) : -1;
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (got < 0) return hy_fail_path("cannot read", s->name);
         s->lines.size += (size_t)got;
