@@ -14,10 +14,10 @@
 typedef struct fitting {
     hy_model *model;
     hy_backend *backend;
-    hy_batch_decoder_options options;
-    bool has_context, has_streams; /* the caller fixed them */
-    uint64_t room;                 /* bytes for the decoder; 0: no limit */
-    uint64_t needed;               /* by the last that was tried */
+    hy_batch_decoder_options wanted, options; /* options: what is tried */
+    bool has_context, has_streams;            /* the caller fixed them */
+    uint64_t room;                            /* bytes for the decoder; 0: no limit */
+    uint64_t needed;                          /* by the last that was tried */
 } fitting;
 
 /* ---- the memory ------------------------------------------------------------------------------ */
@@ -92,19 +92,19 @@ static bool shrink(fitting *f) {
 }
 
 /* The size is found without timing anything. A decoder that is prepared may need a little more. */
-static hy_status try_sizes(fitting *f, hy_batch_decoder **out) {
-    hy_batch_decoder_options wanted = f->options;
+static hy_status try_sizes(fitting *f, uint64_t room, hy_batch_decoder **out) {
+    f->options = f->wanted;
+    f->room = f->options.budget = room;
     *out = NULL;
     do {
         int64_t tokens = (int64_t)f->options.streams * f->options.context;
         f->options.is_unprepared = true;
         HY_TRY(try_pools(f, &tokens, out));
-        if (!*out || wanted.is_unprepared) continue;
+        if (!*out || f->wanted.is_unprepared) continue;
         hy_batch_decoder_destroy(*out);
         f->options.is_unprepared = false;
         HY_TRY(try_pools(f, &tokens, out));
     } while (!*out && shrink(f));
-    if (!*out) f->options = wanted;
     return HY_OK;
 }
 
@@ -123,14 +123,14 @@ static hy_status complete(const hy_used_model *m, const hy_generator_options *o,
                    .backend = e->device.backend,
                    .has_context = o->context > 0,
                    .has_streams = o->streams > 0,
-                   .options = {.streams = is_gpu ? STREAMS_GPU : STREAMS_CPU,
-                               .context = context,
-                               .top = o->top_logprobs,
-                               .has_seen = true,
-                               .dtype = e->plan->types.of[HY_FULL],
-                               .is_unprepared = !is_gpu}};
-    if (f->has_context) f->options.context = o->context;
-    if (f->has_streams) f->options.streams = o->streams;
+                   .wanted = {.streams = is_gpu ? STREAMS_GPU : STREAMS_CPU,
+                              .context = context,
+                              .top = o->top_logprobs,
+                              .has_seen = true,
+                              .dtype = e->plan->types.of[HY_FULL],
+                              .is_unprepared = !is_gpu}};
+    if (f->has_context) f->wanted.context = o->context;
+    if (f->has_streams) f->wanted.streams = o->streams;
     return HY_OK;
 }
 
@@ -140,11 +140,8 @@ hy_status hy_generator_fit(hy_used_model *m, const hy_generator_options *options
     uint64_t beside_weights, beside_ring;
     HY_TRY(complete(m, options, &f));
     HY_TRY(find_room(m, &beside_weights, &beside_ring));
-    f.room = f.options.budget = beside_weights;
-    HY_TRY(try_sizes(&f, out));
-    if (*out) return HY_OK;
-    f.room = f.options.budget = beside_ring;
-    HY_TRY(try_sizes(&f, out));
+    HY_TRY(try_sizes(&f, beside_weights, out));
+    if (!*out) HY_TRY(try_sizes(&f, beside_ring, out));
     HY_FAIL_IF(!*out, HY_ERR_INPUT,
                "generation with %d streams and a context of %d tokens needs %s beside the weights, "
                "but only %s of memory are left; choose fewer streams or a shorter context",
