@@ -127,11 +127,11 @@ static const hy_cli_program program = {
               "In a pipe\n"
               "  hybrid-generate --model runs/mine --data - --out - < prompts.jsonl\n\n",
     .after = "\n"
-             "A row's own keys max_tokens, temperature, top_p, top_k, seed and stop replace the\n"
-             "flags. If the program is interrupted, the same command continues, and the file gets\n"
-             "the same bytes.\n"
-             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the model's logits are not\n"
-             "finite, 75 stopped by a signal.\n",
+             "A row's own keys max_tokens, temperature, top_p, top_k, seed and stop replace\n"
+             "the flags. If the program is interrupted, the same command continues, and the\n"
+             "file gets the same bytes.\n"
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the model's logits are\n"
+             "not finite, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
