@@ -189,24 +189,26 @@ typedef struct hy_generate_file_options {
     void *user;
 } hy_generate_file_options;
 
-/* Answers each row of a file as the request `each` says, which has no prompt. A row is {"prompt"},
- * {"messages"} and the others that training reads; without their answers; {"text"}, which is
- * continued as it is; or {"tokens"}. Its keys max_tokens, temperature, top_p, top_k, seed and stop
- * replace those of `each`. Row i without a seed has the seed each.seed + i * each.answers.
+/* Answers each row of a file as the request `each` says, which has no prompt.
  *
- * Rows are written in their order and as they are, on one line each, with "text" and "end" (model,
- * max_tokens, context, stop_text), or with several answers "texts" and "ends"; if `each` wants them
- * also "logprobs". Keys of these names are replaced, except a prompt called "text": then the answer
- * is "answer", several are "answers".
+ * A row is {"prompt"}, {"messages"} or of another kind that training reads; its answer may be
+ * missing and is not read. {"text"} is continued as it is; {"tokens"} are token ids. A row's keys
+ * max_tokens, temperature, top_p, top_k, seed and stop replace the values of `each`. Row i without
+ * a seed has the seed each.seed + i * each.answers.
  *
- * The rows are checked before the first is answered; HY_ERR_INPUT names file and line. Answers are
- * written to OUT.part, which becomes OUT at the end. After an interruption the same call goes on
- * after the last whole row, and the file gets the same bytes. HY_ERR_INPUT: OUT exists; or OUT.part
- * belongs to other settings, another model or other data, which the message names. Neither is
- * possible with "-".
+ * Rows are written in their order and as they are, each on one line, with "text" and "end" (model,
+ * max_tokens, context, stop_text); with several answers these are lists, "texts" and "ends". If
+ * `each` wants log-probabilities, "logprobs" has them. Keys of these names are replaced. If "text"
+ * is the prompt, the answer is "answer"; if "texts" is, the answers are "answers".
  *
- * Calls hy_generator_serve. Other requests to the generator are answered too; hy_generator_add
- * stays possible. HY_STOPPED: hy_generator_request_stop(). `state` may be NULL. */
+ * The rows of a file are checked before the first is answered; HY_ERR_INPUT names file and line.
+ * Answers are written to OUT.part, which becomes OUT at the end. After an interruption the same
+ * call continues after the last whole row, and the file gets the same bytes. HY_ERR_INPUT: OUT
+ * exists, or OUT.part belongs to other settings, weights or data, which the message names. Standard
+ * input is not checked beforehand; with it, or with standard output, nothing can be continued.
+ *
+ * The call runs hy_generator_serve. Requests that others add are answered, too. HY_STOPPED:
+ * hy_generator_request_stop() was called. `state` may be NULL. */
 static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
                                          const hy_generate_file_options *options,
                                          hy_generate_file_state *state);

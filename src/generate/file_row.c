@@ -34,6 +34,11 @@ static hy_status add_system(const char *text, hy_conversation *c) {
     return HY_OK;
 }
 
+/* A conversation that ends with an answer is asked for this answer. */
+static void drop_answer(hy_conversation *c) {
+    while (c->count > 0 && c->turns[c->count - 1].role == HY_ROLE_ASSISTANT) c->count--;
+}
+
 /* "text" cannot be the key of the answer if the prompt has it. */
 static void choose_key(hy_asked_row *r, const hy_asking *how, const hy_json_node *row,
                        hy_row_kind kind) {
@@ -57,8 +62,9 @@ static hy_status read_prompt(hy_asked_row *r, const hy_asking *how, const hy_jso
     if (kind == HY_ROWS_TEXT)
         return hy_codec_encode_prompt(codec, r->turns.turns[0].text, r->turns.turns[0].size,
                                       &r->prompt);
+    drop_answer(&r->turns);
+    HY_FAIL_IF(r->turns.count == 0, HY_ERR_INPUT, "the row has no question");
     HY_TRY(add_system(how->system, &r->turns));
-    HY_TRY(hy_messages_check(&r->turns));
     return hy_codec_encode_turns(codec, &r->turns, &r->prompt);
 }
 

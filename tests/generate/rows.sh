@@ -9,6 +9,7 @@ test_every_kind_of_row_is_asked_as_its_text() {
 {"instruction": "ab", "input": "", "output": "not read"}
 {"messages": [{"role": "user", "content": "ab"}]}
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}
+{"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "not read"}]}
 {"conversations": [{"from": "human", "value": "ab"}]}
 {"prompt": [{"role": "user", "content": "ab"}], "completion": [{"role": "assistant", "content": "x"}]}
 {"prompt": "ab", "choices": ["x", "y"], "answer": 1}
@@ -16,10 +17,10 @@ test_every_kind_of_row_is_asked_as_its_text() {
 END
     run_generate --model model/model --data prompts.jsonl --out answers.jsonl --temperature 0 --max-tokens 12
     expect_code 0
-    expect_same "$(wc -l < answers.jsonl | tr -d ' ')" 10 "rows"
+    expect_same "$(wc -l < answers.jsonl | tr -d ' ')" 11 "rows"
     first=$(value 1.answer)
     [ ${#first} -gt 0 ] || fail "the first row has no answer"
-    for i in 2 3 4 5 6 7 8 9 10; do
+    for i in 2 3 4 5 6 7 8 9 10 11; do
         expect_same "$(value "$i.text")" "$first" "row $i"
     done
 }
@@ -184,7 +185,7 @@ expected~prompt,~text,~question {"story": "ab"}
 top_p~is~7 {"prompt": "a", "top_p": 7}
 "stop"~is~neither~a~text~nor~a~list~of~texts {"prompt": "a", "stop": [1]}
 unknown~role~"ghost" {"messages": [{"role": "ghost", "content": "a"}]}
-the~last~message~is~the~assistant's {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+the~row~has~no~question {"messages": [{"role": "assistant", "content": "b"}]}
 element~1~of~"tokens"~is~not~a~token~id {"tokens": [1, "x"]}
 token~1~of~the~prompt~is~999999,~expected~0~to~255 {"tokens": [1, 999999]}
 the~prompt~has~600~tokens;~the~context~of~512~tokens {"prompt": "$long"}
