@@ -30,7 +30,8 @@ typedef struct hy_generator hy_generator;
 
 typedef struct hy_generator_options {
     size_t size;
-    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192 */
+    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many as
+                        memory allows */
     int32_t streams; /* answers that are generated at once; 0: 64 on a GPU, 16 on a CPU, or as many
                         as memory allows */
     int32_t waiting; /* requests that may wait; one more is refused; 0: no limit */
@@ -71,7 +72,8 @@ hy_status hy_generator_decode(const hy_generator *generator, const int32_t *ids,
 
 typedef struct hy_token_score {
     int32_t token;
-    float logprob; /* of the model, without temperature and penalty; NaN: not known */
+    float logprob; /* of the model, without temperature and penalty; NaN: not requested, or the
+                      first token of a prompt */
 } hy_token_score;
 
 /* A token of an answer, or of a prompt. */
@@ -86,7 +88,8 @@ typedef struct hy_piece {
     size_t size;
     int64_t request; /* from hy_generator_add */
     int32_t answer;  /* number of the answer, from 0, if the request wants several */
-    bool is_prompt; /* tokens of the prompt with their log-probabilities, before the first answer */
+    bool is_prompt; /* all tokens of the prompt with their log-probabilities, without text; it comes
+                       once, before the first answer */
     const char *text; /* whole characters; "" while one is not complete or a stop text may begin */
     size_t text_size;
     const hy_scored_token *tokens; /* of this text; without the token that ends the answer */
@@ -95,7 +98,7 @@ typedef struct hy_piece {
     bool is_last;
     hy_end end;
     int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
-    int32_t answer_tokens;                /* with the token that ended it */
+    int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
 } hy_piece;
 

@@ -152,6 +152,8 @@ hy_status hy_batch_decoder_choose(hy_batch_decoder *d, int32_t slot, const hy_sa
     uint64_t logits = fake_look(d, d->chunk_slot, d->chunk_first + d->chunk_count - 1);
     d->next[slot] = fake_choice(logits, sampling);
     fake_put(fake_next(d), slot, logits, d->next[slot]);
+    bool has_penalty = sampling->penalty > 0 && sampling->penalty != 1;
+    if (has_penalty) ck_assert_int_eq(d->seen[slot], d->chunk_first + d->chunk_count);
     d->seen[slot]++;
     return HY_OK;
 }
@@ -172,12 +174,12 @@ hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t
     fake_result *r = fake_next(d);
     d->chunk_count = 0;
     for (int32_t slot = 0; slot < rows; slot++) {
+        d->seen[slot]++; /* of an idle slot too */
         if (first[slot] < 0) continue;
         fake_write(d, slot, first[slot], d->next[slot]);
         uint64_t logits = fake_look(d, slot, first[slot]);
         d->next[slot] = fake_choice(logits, &sampling[slot]);
         fake_put(r, slot, logits, d->next[slot]);
-        d->seen[slot]++;
         d->rows++;
     }
     return HY_OK;

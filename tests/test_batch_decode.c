@@ -305,6 +305,61 @@ START_TEST(one_prompt_serves_several_answers) {
 }
 END_TEST
 
+/* Scores use the memory of the logits that a choice needs, so these are computed again. */
+START_TEST(a_choice_after_scores_is_that_of_the_chunk) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    hy_sampling sampling = {.temperature = 1, .forced = -1, .seed = 3};
+    decode_open(rig, MIXED);
+    seat(rig, 2);
+    must(hy_batch_decoder_chunk(rig->decoder, 2, rig->texts[0], 0, 70, &sampling));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    int32_t token = result.tokens[2];
+    float logprob = result.logprobs[2];
+    must(hy_batch_decoder_chunk(rig->decoder, 2, rig->texts[0], 0, 70, NULL));
+    for (int again = 0; again < 2; again++) {
+        must(hy_batch_decoder_score(rig->decoder, 5, rig->texts[0] + 6, 4));
+        must(hy_batch_decoder_choose(rig->decoder, 2, &sampling));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        ck_assert_int_eq(result.tokens[2], token);
+        ck_assert_mem_eq(&result.logprobs[2], &logprob, sizeof logprob);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* A slot gets other blocks while its chunk waits behind another: the chunk uses those it had. */
+START_TEST(a_slot_is_given_away_while_its_passes_wait) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    int32_t first[STREAMS], used[HY_CACHE_KINDS];
+    hy_sampling sampling[STREAMS];
+    decode_open(rig, QWEN3);
+    seat(rig, 0);
+    must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[1], 0, CHUNK, NULL));
+    memcpy(used, rig->used, sizeof used);
+    seat(rig, 3);
+    must(hy_batch_decoder_chunk(rig->decoder, 3, rig->texts[0], 0, 100, NULL));
+    seat(rig, 3);
+    must(hy_batch_decoder_chunk(rig->decoder, 3, rig->texts[2], 0, 100, NULL));
+    memcpy(rig->used, used, sizeof used);
+    seat(rig, 5); /* the blocks that slot 3 had */
+    for (int i = 0; i < STREAMS; i++) first[i] = i == 5 ? 100 : -1;
+    sampling[5] = forced(rig->texts[0][100]);
+    must(hy_batch_decoder_choose(rig->decoder, 5, &sampling[5]));
+    sampling[5] = forced(rig->texts[0][101]);
+    must(hy_batch_decoder_step(rig->decoder, STREAMS, first, sampling));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    rig->logprobs[0][100] = result.logprobs[5];
+    compare(rig, 0, 100, 101);
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
 /* The weights are backed by the host; units pass through a ring of two buffers. */
 START_TEST(weights_may_pass_through_a_ring) {
     decode_rig *rig = calloc(1, sizeof *rig);
@@ -374,6 +429,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, SHAPES);
     tcase_add_test(all, tokens_are_chosen_on_the_device_and_taken_in_the_next_step);
     tcase_add_test(all, one_prompt_serves_several_answers);
+    tcase_add_test(all, a_choice_after_scores_is_that_of_the_chunk);
+    tcase_add_test(all, a_slot_is_given_away_while_its_passes_wait);
     tcase_add_loop_test(all, weights_may_pass_through_a_ring, 0, SHAPES);
     tcase_add_test(all, options_out_of_range_are_refused);
     suite_add_tcase(suite, all);

@@ -208,6 +208,7 @@ static asked *ask_at_random(bench *b) {
     hy_request request = {.answers = (int32_t)draw(b, MOST_ANSWERS + 1),
                           .max_tokens = (int32_t)draw(b, 90),
                           .seed = draw(b, 1000),
+                          .repetition_penalty = draw(b, 2) ? 1.2 : 0,
                           .ignores_end = draw(b, 2),
                           .wants_prompt_logprobs = draw(b, 4) == 0,
                           .top_logprobs = (int32_t)draw(b, FAKE_TOP + 1)};

@@ -445,12 +445,21 @@ static void hear_client(void *user, const hy_piece *piece) {
     if (piece->is_last) atomic_fetch_add(&c->answered, 1);
 }
 
+static char large_prompt[540];
+
+/* Every third has three chunks, and is cancelled soon. */
+static hy_request thread_request(int i) {
+    hy_request request = text_request("a prompt from a thread", 5 + i);
+    if (i % 3 == 2) request.text = large_prompt, request.text_size = sizeof large_prompt;
+    return request;
+}
+
 static void *add_and_cancel(void *argument) {
     client *c = argument;
     hy_generator_state now;
     for (int i = 0; i < EACH; i++) {
         heard *h = &c->heard[i];
-        hy_request request = text_request("a prompt from a thread", 5 + i);
+        hy_request request = thread_request(i);
         int64_t id;
         request.on_piece = hear_client;
         request.user = h;
@@ -475,6 +484,7 @@ START_TEST(other_threads_add_and_cancel_while_it_serves) {
     static client clients[THREADS];
     static heard expected[EACH];
     pthread_t threads[THREADS], server;
+    memset(large_prompt, 'p', sizeof large_prompt);
     hy_generator *g = open_plain((hy_generator_options){.streams = 5});
     ck_assert_int_eq(pthread_create(&server, NULL, serve, g), 0);
     for (int i = 0; i < THREADS; i++) {
@@ -485,8 +495,7 @@ START_TEST(other_threads_add_and_cancel_while_it_serves) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     hy_generator_request_stop(g);
     pthread_join(server, NULL);
-    for (int i = 0; i < EACH; i++)
-        ask(g, text_request("a prompt from a thread", 5 + i), &expected[i]);
+    for (int i = 0; i < EACH; i++) ask(g, thread_request(i), &expected[i]);
     must(hy_generator_run(g));
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < EACH; i++) {

@@ -26,7 +26,8 @@ typedef struct filling {
     hy_task *task;       /* NULL: none */
     hy_sequence **group; /* (streams) its answers; the first computes the prompt */
     int32_t count;
-    int32_t next; /* position */
+    int32_t next;    /* position */
+    bool has_scores; /* the prompt is scored: with its first answers */
 } filling;
 
 struct hy_schedule {
@@ -219,7 +220,7 @@ static hy_claim claim_of(const hy_task *t) {
     return (hy_claim){.prompt = t->prompt.data,
                       .prompt_count = (int32_t)t->prompt.count,
                       .positions = hy_task_positions(t),
-                      .is_whole = t->wants_prompt_logprobs && !t->has_told_prompt};
+                      .is_whole = t->wants_prompt_logprobs && t->begun == 0};
 }
 
 /* Adds an answer with its blocks to the group. *is_taken false: there is no room for it. */
@@ -274,27 +275,32 @@ static int32_t least_group(const hy_schedule *s, int32_t left) {
     return least(left, s->taken == 0 || share < 1 ? 1 : share);
 }
 
+/* As many answers as have room now, or none if that are too few. */
+static hy_status take_group(hy_schedule *s, hy_task *t) {
+    filling *f = &s->fill;
+    int32_t left = t->answers - t->begun, most = least(left, s->streams - s->taken);
+    int32_t needed = least_group(s, left);
+    bool is_taken = true;
+    hy_status status = HY_OK;
+    f->count = 0;
+    while (f->count < most && most >= needed && is_taken && status == HY_OK) {
+        status = add_answer(s, t, &is_taken);
+    }
+    if (status != HY_OK || f->count < needed) give_group(s);
+    return status;
+}
+
 static hy_status begin_request(hy_schedule *s) {
     filling *f = &s->fill;
     hy_task *t = f->task || s->has_no_room ? NULL : hy_queue_front(s->queue);
     if (!t) return HY_OK;
-    int32_t left = t->answers - t->begun, most = least(left, s->streams - s->taken);
-    int32_t needed = least_group(s, left);
-    bool is_taken = true;
-    f->count = 0;
-    hy_status status = HY_OK;
-    while (f->count < most && most >= needed && is_taken && status == HY_OK) {
-        status = add_answer(s, t, &is_taken);
-    }
-    if (status != HY_OK || f->count < needed) {
-        give_group(s);
-        s->has_no_room = true;
-        HY_FAIL_IF(status == HY_OK && s->taken == 0, HY_ERR_INTERNAL,
-                   "a request of %d positions finds no room in an empty cache",
-                   hy_task_positions(t));
-        return status;
-    }
+    HY_TRY(take_group(s, t));
+    HY_FAIL_IF(f->count == 0 && s->taken == 0, HY_ERR_INTERNAL,
+               "a request of %d positions finds no room in an empty cache", hy_task_positions(t));
+    s->has_no_room = f->count == 0;
+    if (s->has_no_room) return HY_OK;
     f->task = t;
+    f->has_scores = t->wants_prompt_logprobs && t->begun == 0;
     hy_queue_begin(s->queue, t);
     if (t->begun == 0) {
         t->began = hy_clock();
@@ -380,7 +386,7 @@ static hy_status fill_chunk(hy_schedule *s) {
     if (tokens == s->chunk) {
         HY_TRY(hy_pool_keep(s->pool, &claim, first / s->chunk, &f->group[0]->blocks));
     }
-    if (claim.is_whole) HY_TRY(score_chunk(s, first, tokens - is_last));
+    if (f->has_scores) HY_TRY(score_chunk(s, first, tokens - is_last));
     return is_last ? choose_group(s) : HY_OK;
 }
 

@@ -161,7 +161,7 @@ install_puts_everything_under_the_prefix() {
     local file
     for file in bin/hybrid-train lib/libhybrid.a lib/libhybrid.so lib/libhybrid.so.0 \
         lib/pkgconfig/hybrid.pc include/hybrid.h include/hybrid_types.h \
-        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h \
+        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h include/hybrid_generate.h \
         include/hybrid_sized.h include/hybrid_old_names.h; do
         [ -e "$prefix/$file" ] || { echo "$file is missing"; return 1; }
     done
