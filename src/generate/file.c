@@ -218,6 +218,9 @@ static void finish_row(waiting_row *r) {
     if (!is_finite)
         status = hy_fail(HY_ERR_NUMERIC, "%s:%llu: the model's logits are not finite",
                          job->how.data, (unsigned long long)r->line_number);
+    if (r->is_stopped && !atomic_load(&job->is_stopping))
+        status = hy_fail(HY_STOPPED, "%s:%llu: the request was cancelled", job->how.data,
+                         (unsigned long long)r->line_number);
     bool is_skipped = !is_finite && job->options.skips_bad;
     if (!r->is_stopped && (is_finite || is_skipped))
         status = write_line(r, is_skipped ? hy_error_message() : NULL);
@@ -347,13 +350,15 @@ static hy_status generate(file_job *job) {
                strerror(error));
     hy_status status = hy_generator_serve(job->generator);
     pthread_mutex_lock(&job->lock);
-    if (status == HY_STOPPED && is_over(job)) status = HY_OK;
-    if (status == HY_STOPPED) (void)hy_fail(status, "%s was interrupted", job->how.data);
-    keep_failure(job, status);
+    if (status != HY_STOPPED)
+        hy_error_save(&job->failure, status); /* requests have ended for this reason */
+    else if (!is_over(job))
+        keep_failure(job, hy_fail(HY_STOPPED, "%s was interrupted", job->how.data));
     atomic_store(&job->is_stopping, true);
     pthread_cond_broadcast(&job->has_changed);
     pthread_mutex_unlock(&job->lock);
     pthread_join(reader, NULL);
+    atomic_store(hy_generator_look_inside(job->generator).stop_requested, false);
     count(job);
     job->is_referenced = cancel_rows(job) != HY_OK;
     return hy_error_restore(&job->failure);
@@ -463,7 +468,7 @@ hy_status hy_generate_file_sized(hy_generator *generator, const hy_request *each
     hy_copy_sized(&job->options, sizeof job->options, options, options_size);
     job->generator = generator;
     job->part.fd = -1;
-    job->state.rows = -1;
+    job->state = (hy_generate_file_state){.size = sizeof job->state, .rows = -1};
     pthread_mutex_init(&job->lock, NULL);
     pthread_cond_init(&job->has_changed, NULL);
     hy_status status = answer_file(job, &request);
