@@ -68,7 +68,7 @@ static const hy_cli_row rows[] = {
     {"--max-body", "BYTES", HY_CLI_COUNT, AT(server.max_body),
      "Largest request in bytes. Default 4194304.", "whole numbers from 0"},
     {"--max-connections", "N", HY_CLI_INT32, AT(server.max_connections),
-     "Open connections; further ones wait. Default 512.", FROM_1, 1, INT32_MAX},
+     "Open connections; further ones are closed at once. Default 512.", FROM_1, 1, INT32_MAX},
     {"--timeout", "SECONDS", HY_CLI_NUMBER, AT(server.patience),
      "Time for a request to arrive, for a client to take more of its answer, and for an idle "
      "connection. Default 60.",

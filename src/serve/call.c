@@ -200,33 +200,40 @@ static hy_mhd send_whole(hy_call *call) {
     hy_reply_begin(reply, &call->out);
     while (reply->refusal.status == 0 && (notes = hy_job_wait(call->job)) != NULL)
         hy_reply_add(reply, notes, &call->out);
-    call->refusal = reply->refusal;
     if (!ends_well(call)) return MHD_NO;
+    if (reply->refusal.status != 0) call->refusal = reply->refusal;
     if (call->refusal.status != 0) return send_refusal(call, &call->refusal);
     hy_reply_end(reply, &call->out);
     return send_text(call, 200, JSON, &call->out);
 }
 
+/* Adds the events of the next notes, or those at the end. False: nobody reads. */
+static bool add_events(hy_call *call) {
+    hy_reply *reply = &call->reply;
+    hy_note *notes = hy_job_wait(call->job);
+    if (notes)
+        hy_reply_add(reply, notes, &call->out);
+    else if (!ends_well(call))
+        return false;
+    if (reply->refusal.status != 0) call->refusal = reply->refusal;
+    bool has_failed = call->refusal.status != 0;
+    call->has_ended = !notes || has_failed;
+    if (has_failed)
+        hy_reply_fail(&call->refusal, &call->out);
+    else if (call->has_ended)
+        hy_reply_end(reply, &call->out);
+    return true;
+}
+
 /* Fills call->out with events; false: the stream is broken off. */
 static bool fill(hy_call *call) {
-    hy_reply *reply = &call->reply;
     hy_text_clear(&call->out);
     call->sent = 0;
     wait_for_generator(call);
-    if (!call->has_begun) hy_reply_begin(reply, &call->out);
+    if (!call->has_begun) hy_reply_begin(&call->reply, &call->out);
     call->has_begun = true;
-    while (call->out.size == 0 && !call->has_ended) {
-        hy_note *notes = hy_job_wait(call->job);
-        call->has_ended = !notes;
-        if (notes) hy_reply_add(reply, notes, &call->out);
-        if (!notes && !ends_well(call)) return false;
-        if (reply->refusal.status != 0) call->refusal = reply->refusal;
-        call->has_ended = call->has_ended || call->refusal.status != 0;
-        if (call->refusal.status != 0)
-            hy_reply_fail(&call->refusal, &call->out);
-        else if (call->has_ended)
-            hy_reply_end(reply, &call->out);
-    }
+    while (call->out.size == 0 && !call->has_ended)
+        if (!add_events(call)) return false;
     hy_link_reads(call->link, call->job);
     return hy_text_status(&call->out) == HY_OK;
 }
