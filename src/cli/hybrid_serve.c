@@ -3,6 +3,7 @@
  * Exit codes: 0 ended by a signal, 1 failed, 2 wrong usage or input, 3 the weights are not finite.
  * Everything that it prints goes to standard error. The first SIGINT or SIGTERM lets running
  * answers finish, the second ends them. */
+#include <malloc.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -252,6 +253,8 @@ int main(int argc, char **argv) {
     o.server.model = o.name ? o.name : name;
     o.server.max_waiting = o.generator.waiting;
     o.server.is_quiet = o.is_quiet;
+    /* Large bodies and answers go back to the system at once, whichever thread had them. */
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
     sem_init(&woken, 0, 0);
     code = name ? run(&o) : hy_cli_refuse(HY_EXIT_FAILED, "out of memory");
     sem_destroy(&woken);
