@@ -30,7 +30,8 @@ typedef struct hy_generator hy_generator;
 
 typedef struct hy_generator_options {
     size_t size;
-    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192 */
+    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many as
+                        memory allows */
     int32_t streams; /* answers that are generated at once; 0: 64 on a GPU, 16 on a CPU, or as many
                         as memory allows */
     int32_t waiting; /* requests that may wait; one more is refused; 0: no limit */
@@ -71,7 +72,8 @@ hy_status hy_generator_decode(const hy_generator *generator, const int32_t *ids,
 
 typedef struct hy_token_score {
     int32_t token;
-    float logprob; /* of the model, without temperature and penalty; NaN: not known */
+    float logprob; /* of the model, without temperature and penalty; NaN: not requested, or the
+                      first token of a prompt */
 } hy_token_score;
 
 /* A token of an answer, or of a prompt. */
@@ -86,7 +88,8 @@ typedef struct hy_piece {
     size_t size;
     int64_t request; /* from hy_generator_add */
     int32_t answer;  /* number of the answer, from 0, if the request wants several */
-    bool is_prompt;  /* tokens of the prompt with their log-probabilities, before the first answer */
+    bool is_prompt; /* all tokens of the prompt with their log-probabilities, without text; it comes
+                       once, before the first answer */
     const char *text; /* whole characters; "" while one is not complete or a stop text may begin */
     size_t text_size;
     const hy_scored_token *tokens; /* of this text; without the token that ends the answer */
@@ -95,7 +98,7 @@ typedef struct hy_piece {
     bool is_last;
     hy_end end;
     int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
-    int32_t answer_tokens;                /* with the token that ended it */
+    int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
     const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */
 } hy_piece;
@@ -120,9 +123,10 @@ typedef struct hy_request {
     double top_p;       /* sample from the most likely that sum to this share; 0 or 1: from all */
     double min_p;       /* and are at least this share of the most likely; 0: all */
     int32_t top_k;      /* sample from the k most likely; 0: from all */
-    double repetition_penalty; /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
-    uint64_t seed;             /* the same seed, model and prompt give the same answer */
-    const char *const *stop;   /* an answer ends before one of these texts */
+    double
+        repetition_penalty;  /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
+    uint64_t seed;           /* the same seed, model and prompt give the same answer */
+    const char *const *stop; /* an answer ends before one of these texts */
     size_t stop_count;
     bool ignores_end; /* the model's end token does not end the answer (for measurements) */
 
@@ -151,8 +155,9 @@ void hy_generator_request_stop(hy_generator *generator);
 
 typedef struct hy_generator_state {
     size_t size;
-    int32_t running, waiting;              /* answers; requests */
-    int64_t finished, prompt_tokens, tokens; /* requests, and tokens of prompts and answers, so far */
+    int32_t running, waiting; /* answers; requests */
+    int64_t finished, prompt_tokens,
+        tokens; /* requests, and tokens of prompts and answers, so far */
     int64_t cache_tokens_used;
     double busy_seconds; /* in which there was something to generate */
 } hy_generator_state;

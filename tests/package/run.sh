@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer custom selftest)
+modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer generate trainer custom selftest)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -170,7 +170,7 @@ install_puts_everything_under_the_prefix() {
     local file
     for file in bin/hybrid-train lib/libhybrid.a lib/libhybrid.so lib/libhybrid.so.0 \
         lib/pkgconfig/hybrid.pc include/hybrid.h include/hybrid_types.h \
-        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h \
+        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h include/hybrid_generate.h \
         include/hybrid_sized.h include/hybrid_old_names.h; do
         [ -e "$prefix/$file" ] || { echo "$file is missing"; return 1; }
     done
