@@ -5,7 +5,8 @@
  * or their masses, by the upper, middle and lower bits of the logit. Then the masses of spans of 256
  * tokens give the span that contains the random point, and one warp finds the token in it. The
  * log-sum-exp is added in a fixed order. A kernel cannot return an error: if a logit is NaN, so are
- * the log-probabilities; the token is any valid one. */
+ * the log-probabilities; the token is any valid one. Logits without a largest finite one have no
+ * masses: the token is the first of the largest. */
 #include <math.h>
 
 #include "kernels/cuda/noise.cuh"
@@ -455,10 +456,11 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(sample_call c) {
     uint64_t largest;
     running r = survey(c, row, &e, &largest);
     int token = id_of(largest);
+    float y = number_of((uint32_t)(largest >> 32));
     if (s.forced >= 0) {
         token = s.forced;
-    } else if (s.temperature > 0) {
-        candidates k = {number_of((uint32_t)(largest >> 32)), s.temperature, s.min_p, 0, 0, 0};
+    } else if (s.temperature > 0 && isfinite(y)) {
+        candidates k = {y, s.temperature, s.min_p, 0, 0, 0};
         if (s.top_k > 0 && s.top_k < c.vocab)
             select<uint32_t>(c, row, &k, &e, shared, (uint64_t)s.top_k, 0);
         if (s.top_p > 0 && s.top_p < 1)
