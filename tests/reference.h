@@ -193,14 +193,22 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
 
 /* ---- positions and attention ----------------------------------------------------------------- */
 
+/* The position of row n: n mod T, or behind the first of its sequence; below 0: idle. */
+static inline int64_t reference_place(const hy_tensor *first, int64_t T, int64_t n) {
+    if (!first->data) return n % T;
+    int64_t begin = ((const int32_t *)first->data)[n / T];
+    return begin < 0 ? -1 : begin + n % T;
+}
+
 static inline void reference_rope(const hy_op_call *c) {
     int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
     int64_t N = hy_tensor_height(&c->t[HY_ROPE_QKV]), P = hy_tensor_width(&c->t[HY_ROPE_QKV]);
     int64_t turned = c->attr.heads.rotary ? c->attr.heads.rotary : D, half = turned / 2;
     const double *query = reference_data(c, HY_ROPE_QUERY);
     for (int64_t n = 0; n < N; n++) {
-        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * turned;
-        for (int64_t h = 0; h < heads; h++) {
+        int64_t place = reference_place(&c->t[HY_ROPE_FIRST], c->attr.heads.seq, n);
+        const double *table = reference_data(c, HY_ROPE_TABLE) + place * turned;
+        for (int64_t h = 0; place >= 0 && h < heads; h++) {
             double *x = reference_data(c, HY_ROPE_QKV) + n * P + h * D;
             for (int64_t i = 0; i < half; i++) {
                 double cosine = table[2 * i], sine = table[2 * i + 1];
@@ -210,7 +218,7 @@ static inline void reference_rope(const hy_op_call *c) {
                 x[i + half] = a * sine + b * cosine;
             }
             for (int64_t i = 0; query && h < c->attr.heads.heads && i < D; i++) {
-                x[i] *= query[n % c->attr.heads.seq];
+                x[i] *= query[place];
             }
         }
     }
@@ -271,41 +279,64 @@ static inline void reference_attention(const hy_op_call *c) {
 }
 
 /* Row n of sequence b stands at position first + n and sees the cache up to there. */
-static inline void reference_attention_cached(const hy_op_call *c) {
-    int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
-    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
-    int64_t X = c->t[HY_ATTENTION_CACHED_CACHE].shape[1], W = 2 * K * D,
-            first = c->attr.heads.first;
-    int64_t window = c->attr.heads.window;
-    const double *qkv = reference_data(c, HY_ATTENTION_CACHED_QKV);
-    double *cache = reference_data(c, HY_ATTENTION_CACHED_CACHE),
-           *p = malloc((size_t)X * sizeof *p);
-    for (int64_t n = 0; n < B * T; n++) {
-        double *row = cache + (n / T * X + first + n % T) * W;
-        for (int64_t i = 0; i < W; i++) row[i] = qkv[n * P + H * D + i];
+/* The row of the cache for a position of sequence b. */
+static inline double *reference_cached(const hy_op_call *c, int64_t b, int64_t position) {
+    const hy_tensor *cache = &c->t[HY_ATTENTION_CACHED_CACHE],
+                    *blocks = &c->t[HY_ATTENTION_CACHED_BLOCKS];
+    int64_t X = cache->shape[1], row = b * X + position;
+    if (blocks->data) {
+        int64_t W = hy_tensor_width(blocks);
+        row = ((const int32_t *)blocks->data)[b * W + position / X] * X + position % X;
     }
-    for (int64_t n = 0; n < B * T * H; n++) {
-        int64_t row = n / H, h = n % H, kv = h / (H / K), end = first + row % T + 1;
-        int64_t begin = window > 0 && end > window ? end - window : 0;
-        const double *q = qkv + row * P + h * D, *mine = cache + row / T * X * W;
-        const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
-        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D;
-        double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
-        for (int64_t j = begin; j < end; j++) {
-            p[j] = 0;
-            for (int64_t d = 0; d < D; d++) p[j] += q[d] * mine[j * W + kv * D + d];
-            p[j] = reference_score(c, p[j]);
-            highest = fmax(highest, p[j]);
-        }
-        for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
-        if (sinks) sum += exp(sinks[h] - highest);
-        for (int64_t d = 0; d < D; d++) out[d] = 0;
-        for (int64_t j = begin; j < end; j++) {
-            const double *v = mine + j * W + (K + kv) * D;
-            for (int64_t d = 0; d < D; d++) out[d] += p[j] / sum * v[d];
-        }
+    return (double *)cache->data + row * cache->shape[2];
+}
+
+static inline int64_t reference_cached_place(const hy_op_call *c, int64_t n) {
+    const hy_tensor *first = &c->t[HY_ATTENTION_CACHED_FIRST];
+    int64_t place = reference_place(first, c->attr.heads.seq, n);
+    return first->data ? place : c->attr.heads.first + place;
+}
+
+/* The output of one head of row n. */
+static inline void reference_cached_head(const hy_op_call *c, int64_t n, int64_t h) {
+    int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t b = n / c->attr.heads.seq, kv = h / (H / K), window = c->attr.heads.window;
+    int64_t end = reference_cached_place(c, n) + 1;
+    int64_t begin = window > 0 && end > window ? end - window : 0;
+    const double *q = reference_data(c, HY_ATTENTION_CACHED_QKV) + n * (H + 2 * K) * D + h * D;
+    const double *sinks = reference_data(c, HY_ATTENTION_CACHED_SINKS);
+    double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + (n * H + h) * D;
+    double highest = sinks ? sinks[h] : -INFINITY, sum = 0;
+    double *p = calloc((size_t)end, sizeof *p);
+    for (int64_t j = begin; j < end; j++) {
+        const double *k = reference_cached(c, b, j) + kv * D;
+        for (int64_t d = 0; d < D; d++) p[j] += q[d] * k[d];
+        p[j] = reference_score(c, p[j]);
+        highest = fmax(highest, p[j]);
+    }
+    for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+    if (sinks) sum += exp(sinks[h] - highest);
+    for (int64_t d = 0; d < D; d++) out[d] = 0;
+    for (int64_t j = begin; j < end; j++) {
+        const double *v = reference_cached(c, b, j) + (K + kv) * D;
+        for (int64_t d = 0; d < D; d++) out[d] += p[j] / sum * v[d];
     }
     free(p);
+}
+
+static inline void reference_attention_cached(const hy_op_call *c) {
+    int64_t N = (int64_t)c->attr.heads.batch * c->attr.heads.seq, H = c->attr.heads.heads;
+    int64_t D = c->attr.heads.head_dim, width = c->t[HY_ATTENTION_CACHED_CACHE].shape[2];
+    for (int64_t n = 0; n < N; n++) {
+        int64_t place = reference_cached_place(c, n);
+        if (place < 0) continue;
+        double *row = reference_cached(c, n / c->attr.heads.seq, place);
+        const double *new = reference_data(c, HY_ATTENTION_CACHED_QKV) + n *(H * D + width);
+        memcpy(row, new + H *D, (size_t)width * sizeof *row);
+    }
+    for (int64_t i = 0; i < N * H; i++) {
+        if (reference_cached_place(c, i / H) >= 0) reference_cached_head(c, i / H, i % H);
+    }
 }
 
 static inline void reference_attention_bwd(const hy_op_call *c) {
@@ -415,14 +446,18 @@ static inline void reference_swiglu(const hy_op_call *c) {
 /* The row of the position table for place n: its number in its sequence, or in its document. */
 static inline int64_t reference_position(const hy_op_call *c, int64_t n) {
     const int32_t *doc_starts = c->t[HY_EMBED_DOC_STARTS].data;
-    return n % c->attr.embed.seq - (doc_starts ? doc_starts[n] : 0);
+    int64_t T = c->attr.embed.seq, place = T > 0 ? n % T : 0;
+    if (c->kind == HY_OP_EMBED && c->t[HY_EMBED_FIRST].data) {
+        return reference_place(&c->t[HY_EMBED_FIRST], T, n);
+    }
+    return place - (doc_starts ? doc_starts[n] : 0);
 }
 
 static inline void reference_embed(const hy_op_call *c) {
     const int32_t *tokens = c->t[HY_EMBED_TOKENS].data;
     int64_t N = hy_tensor_count(&c->t[HY_EMBED_TOKENS]), C = hy_tensor_width(&c->t[HY_EMBED_X]);
     for (int64_t n = 0; n < N; n++) {
-        for (int64_t i = 0; i < C; i++) {
+        for (int64_t i = 0; reference_position(c, n) >= 0 && i < C; i++) {
             double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i] *
                            (c->attr.embed.scale != 0 ? (double)c->attr.embed.scale : 1);
             if (c->t[HY_EMBED_WPE].data)

@@ -31,8 +31,8 @@ enum {
 /* Shapes: one letter is the number of elements; two are rows (all leading dimensions) and columns.
  * "*" accepts any shape; "=" the same number of elements as the first tensor. Letters set by
  * attributes: P (H+2K)D, Q H D, H heads, U and W the weights of the norm of q and k, I the
- * statistics of a row, L B H T, R B T, B the sequences. Others are as in tensor.h; G is 2F, X the rows of a table of
- * positions. */
+ * statistics of a row, L B H T, R B T, B the sequences. Others are as in tensor.h; G is 2F, X the
+ * rows of a table of positions. */
 typedef struct tensor_rule {
     const char *name;
     const char *shape;
@@ -444,6 +444,10 @@ static hy_status check_rope(const hy_op_call *call) {
         rotary, (long long)D);
     HY_FAIL_IF(D % 2 != 0, HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
                (long long)D);
+    int64_t rows = hy_tensor_height(&call->t[HY_ROPE_QKV]), B = call->attr.heads.batch;
+    HY_FAIL_IF(call->t[HY_ROPE_FIRST].data && rows != B * T, HY_ERR_INPUT,
+               "rope: qkv has %lld rows, expected %lld sequences of %lld", (long long)rows,
+               (long long)B, (long long)T);
     if (query->data && hy_tensor_count(query) < T) {
         return wrong_shape(call, HY_ROPE_QUERY, "(at least %lld)", (long long)T);
     }
@@ -519,10 +523,10 @@ static hy_status check_sample(const hy_op_call *call) {
                (long long)hy_tensor_width(&t[HY_SAMPLE_SAMPLING]), sizeof(hy_sampling));
     HY_FAIL_IF(!top->data != !t[HY_SAMPLE_TOP_LOGPROBS].data, HY_ERR_INPUT,
                "sampling: top_tokens and top_logprobs are needed together");
-    HY_FAIL_IF(top->data &&
-                   (hy_tensor_width(top) > HY_SAMPLE_TOP_MOST || hy_tensor_width(top) > vocab),
-               HY_ERR_INPUT, "sampling: top_tokens has %lld columns, expected at most %d",
-               (long long)hy_tensor_width(top), HY_SAMPLE_TOP_MOST);
+    int64_t most = vocab < HY_SAMPLE_TOP_MOST ? vocab : HY_SAMPLE_TOP_MOST;
+    HY_FAIL_IF(top->data && hy_tensor_width(top) > most, HY_ERR_INPUT,
+               "sampling: top_tokens has %lld columns, expected at most %lld",
+               (long long)hy_tensor_width(top), (long long)most);
     if (seen->data && hy_tensor_width(seen) != (V + 31) / 32) {
         return wrong_shape(call, HY_SAMPLE_SEEN, "(rows, %lld)", (long long)((V + 31) / 32));
     }
@@ -566,11 +570,10 @@ static hy_status check_embed(const hy_op_call *call, int wpe) {
     bool has_first = call->kind == HY_OP_EMBED && first->data;
     HY_FAIL_IF(has_first && call->t[HY_EMBED_DOC_STARTS].data, HY_ERR_INPUT,
                "embedding: first and doc_starts cannot be combined");
-    HY_FAIL_IF(has_first && (T < 1 || hy_tensor_count(first) * T !=
-                                          hy_tensor_height(&call->t[HY_EMBED_TOKENS])),
-               HY_ERR_INPUT, "embedding: first has %lld elements for %lld tokens, %d each",
-               (long long)hy_tensor_count(first),
-               (long long)hy_tensor_height(&call->t[HY_EMBED_TOKENS]), T);
+    int64_t tokens = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
+    HY_FAIL_IF(has_first && (T < 1 || hy_tensor_count(first) * T != tokens), HY_ERR_INPUT,
+               "embedding: first has %lld elements for %lld tokens, %d each",
+               (long long)hy_tensor_count(first), (long long)tokens, T);
     if (!call->t[wpe].data) return HY_OK;
     HY_FAIL_IF(T < 1, HY_ERR_INPUT, "%s: seq is %d, expected at least 1", hy_op_name(call->kind),
                T);
@@ -749,10 +752,10 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
         [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
         [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
-        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20, [HY_OP_SUM] = 1,
-        [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
-        [HY_OP_LION] = 9,        [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
-        [HY_OP_TO_FP8] = 4,      [HY_OP_DROPOUT] = 10};
+        [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SAMPLE] = 20,
+        [HY_OP_SUM] = 1,         [HY_OP_SQ_NORM] = 2,        [HY_OP_ADAMW] = 16,
+        [HY_OP_SGD] = 7,         [HY_OP_LION] = 9,           [HY_OP_ADAFACTOR] = 24,
+        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4,         [HY_OP_DROPOUT] = 10};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;
@@ -767,8 +770,14 @@ double hy_op_flops(const hy_op_call *call) {
         return 4.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
     case HY_OP_ATTENTION_BWD: /* q k again, dp, dq, dk, dv */
         return 10.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
-    case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions minus those of the earlier ones */
-        int64_t first = heads->first, end = first + heads->seq;
+    case HY_OP_ATTENTION_CACHED: {
+        /* The pairs of all positions minus those of the earlier ones. Positions of a cache in
+         * blocks are not known here: the last ones that its table has room for. */
+        const hy_tensor *blocks = &t[HY_ATTENTION_CACHED_BLOCKS];
+        int64_t room = hy_tensor_width(blocks) * t[HY_ATTENTION_CACHED_CACHE].shape[1];
+        int64_t first = heads->first;
+        if (blocks->data) first = room > heads->seq ? room - heads->seq : 0;
+        int64_t end = first + heads->seq;
         int64_t before = hy_attention_pairs(first, heads->window);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
     }

@@ -11,7 +11,6 @@
  * and values are read, and converted if they are narrow, once for the whole group. */
 #include "kernels/cpu/attention.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/softmax.h"
@@ -94,16 +93,6 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, const tile *t) {
     }
 }
 
-/* Adds the sink to the sum of row m; returns the factor of its values. */
-static float close_row(const tile *t, const hy_tensor *sinks, int64_t h, int64_t m) {
-    if (!sinks->data) return 1.0f / t->sum[m];
-    float sink = hy_sink(sinks, h), highest = fmaxf(t->max[m], sink);
-    float shrink = expf(t->max[m] - highest);
-    t->sum[m] = t->sum[m] * shrink + expf(sink - highest);
-    t->max[m] = highest;
-    return shrink / t->sum[m];
-}
-
 /* ---- a batch --------------------------------------------------------------------------------- */
 
 hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
@@ -160,7 +149,7 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
     attend(run, &a, &t);
     for (int64_t r = 0; r < t.rows; r++) {
-        float inverse = close_row(&t, &call->t[HY_ATTENTION_SINKS], h, r);
+        float inverse = hy_close_row(&call->t[HY_ATTENTION_SINKS], h, &max[r], &sum[r]);
         hy_cpu_scale(t.out + r * t.out_ld, inverse, a.D);
         hy_write(out, ((row + r) * a.H + h) * a.D, a.D, t.out + r * t.out_ld);
         lse[(b * a.H + h) * a.T + query + r] = max[r] + logf(sum[r]);
@@ -193,14 +182,12 @@ static cached cached_of(const hy_op_call *call) {
     return c;
 }
 
-static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
-    (void)worker;
-    const hy_tensor *qkv = &run->call->t[HY_ATTENTION_CACHED_QKV],
-                    *cache = &run->call->t[HY_ATTENTION_CACHED_CACHE];
-    cached c = cached_of(run->call);
-    int64_t width = hy_tensor_width(cache), b = row / c.heads.T, i = row % c.heads.T;
-    int64_t from = row * hy_tensor_width(qkv) + c.heads.H * c.heads.D;
-    int64_t to = (b * c.room + c.first + i) * width;
+void hy_cache_put(const hy_op_call *call, int64_t row, int64_t cache_row) {
+    const hy_tensor *qkv = &call->t[HY_ATTENTION_CACHED_QKV],
+                    *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
+    int64_t width = hy_tensor_width(cache), to = cache_row * width;
+    int64_t from =
+        row * hy_tensor_width(qkv) + (int64_t)call->attr.heads.heads * call->attr.heads.head_dim;
     float buffer[HY_CPU_RUN];
     if (qkv->dtype == cache->dtype) {
         memcpy(hy_element(cache, to), hy_element(qkv, from),
@@ -212,6 +199,13 @@ static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
         const float *values = hy_read(qkv, from + at, n, buffer);
         hy_cpu_narrow(cache->dtype, values, hy_element(cache, to + at), n);
     }
+}
+
+static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
+    (void)worker;
+    cached c = cached_of(run->call);
+    int64_t b = row / c.heads.T, i = row % c.heads.T;
+    hy_cache_put(run->call, row, b * c.room + c.first + i);
 }
 
 /* A tile has a row for each query of a task and each head of a group: M = tile_rows * group. */
@@ -231,6 +225,7 @@ static tile take_cached_tile(const hy_op_call *call, hy_cpu_workspace *workspace
 }
 
 size_t hy_cpu_attention_cached_workspace(const hy_op_call *call, int threads) {
+    if (hy_cache_has_blocks(call)) return hy_cpu_attention_blocks_workspace(call, threads);
     hy_cpu_workspace workspace = {0};
     take_cached_tile(call, &workspace);
     return workspace.used * (size_t)threads;
@@ -262,7 +257,8 @@ static void cached_task(const hy_cpu_run *run, int64_t task, int worker) {
     attend(run, &c.heads, &t);
     for (int64_t m = 0; m < t.rows; m++) {
         const hy_tensor *sinks = &call->t[HY_ATTENTION_CACHED_SINKS];
-        hy_cpu_scale(t.out + m * D, close_row(&t, sinks, kv_head * c.group + m % c.group, m), D);
+        int64_t h = kv_head * c.group + m % c.group;
+        hy_cpu_scale(t.out + m * D, hy_close_row(sinks, h, &t.max[m], &t.sum[m]), D);
     }
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * c.heads.H * D + kv_head * many;
@@ -271,6 +267,7 @@ static void cached_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_attention_cached(const hy_cpu_run *run) {
+    if (hy_cache_has_blocks(run->call)) return hy_cpu_attention_blocks(run);
     cached c = cached_of(run->call);
     hy_cpu_for_each(run, c.heads.B * c.heads.T, append_task);
     hy_cpu_for_each(run, c.heads.B * c.heads.K * hy_ceil_div(c.heads.T, c.tile_rows), cached_task);

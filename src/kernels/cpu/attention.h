@@ -5,6 +5,8 @@
  * skipped, so sliding windows and document masks save work. */
 #pragma once
 
+#include <math.h>
+
 #include "kernels/cpu/rows.h"
 
 enum { HY_ATTENTION_TILE = 96, HY_ATTENTION_CHUNK = 512 };
@@ -39,6 +41,16 @@ static inline float hy_sink(const hy_tensor *sinks, int64_t h) {
     return *hy_read(sinks, h, 1, &buffer);
 }
 
+/* Adds the sink of head h to the sum of a row; returns the factor of its values. */
+static inline float hy_close_row(const hy_tensor *sinks, int64_t h, float *max, float *sum) {
+    if (!sinks->data) return 1.0f / *sum;
+    float sink = hy_sink(sinks, h), highest = fmaxf(*max, sink);
+    float shrink = expf(*max - highest);
+    *sum = *sum * shrink + expf(sink - highest);
+    *max = highest;
+    return shrink / *sum;
+}
+
 static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTENTION_TILE); }
 
 /* The first key that query i of sequence b sees. */
@@ -53,3 +65,15 @@ static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t
     for (int64_t r = 0; r < rows; r++) first = hy_min64(first, hy_first_key(a, b, i + r));
     return first;
 }
+
+/* ---- a cache --------------------------------------------------------------------------------- */
+
+/* Writes the keys and values of a row of qkv to a row of the cache (attention.c). */
+void hy_cache_put(const hy_op_call *call, int64_t row, int64_t cache_row);
+
+/* Cached attention with a cache in blocks (attention_blocks.c). */
+static inline bool hy_cache_has_blocks(const hy_op_call *call) {
+    return hy_tensor_is_given(&call->t[HY_ATTENTION_CACHED_BLOCKS]);
+}
+hy_status hy_cpu_attention_blocks(const hy_cpu_run *run);
+size_t hy_cpu_attention_blocks_workspace(const hy_op_call *call, int threads);

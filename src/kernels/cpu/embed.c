@@ -10,10 +10,21 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/softmax.h"
 
+/* Where each sequence begins; NULL: at position 0. */
+static const int32_t *first_of(const hy_op_call *call) {
+    return call->kind == HY_OP_EMBED ? call->t[HY_EMBED_FIRST].data : NULL;
+}
+
+static bool is_idle(const hy_op_call *call, int64_t place) {
+    const int32_t *first = first_of(call);
+    return first && first[place / call->attr.embed.seq] < 0;
+}
+
 static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     const int32_t *tokens = call->t[HY_EMBED_TOKENS].data;
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
     for (int64_t i = 0; i < N; i++) {
+        if (is_idle(call, i)) continue;
         if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
         return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
                        hy_op_name(call->kind), (long long)i, tokens[i],
@@ -27,10 +38,23 @@ static hy_status check_doc_starts(const hy_op_call *call) {
                                hy_tensor_count(&call->t[HY_EMBED_TOKENS]), call->attr.embed.seq);
 }
 
+/* Positions are below the rows of the position table. */
+static hy_status check_first(const hy_op_call *call) {
+    const int32_t *first = first_of(call);
+    int64_t T = call->attr.embed.seq, rows = hy_tensor_height(&call->t[HY_EMBED_WPE]);
+    for (int64_t b = 0; first && b < hy_tensor_count(&call->t[HY_EMBED_FIRST]); b++) {
+        HY_FAIL_IF(first[b] >= 0 && first[b] + T > rows, HY_ERR_INPUT,
+                   "embedding: sequence %lld ends at position %lld, but wpe has %lld rows",
+                   (long long)b, (long long)(first[b] + T), (long long)rows);
+    }
+    return HY_OK;
+}
+
 /* The row of the position table for a place. */
 static int64_t position_of(const hy_op_call *call, int64_t place) {
-    const int32_t *doc_starts = call->t[HY_EMBED_DOC_STARTS].data;
-    return place % call->attr.embed.seq - (doc_starts ? doc_starts[place] : 0);
+    const int32_t *doc_starts = call->t[HY_EMBED_DOC_STARTS].data, *first = first_of(call);
+    int64_t T = call->attr.embed.seq;
+    return place % T - (doc_starts ? doc_starts[place] : 0) + (first ? first[place / T] : 0);
 }
 
 /* The factor of the rows of the token table. */
@@ -70,13 +94,18 @@ static void embed_row(const hy_op_call *call, int64_t row) {
 }
 
 static void embed_rows(const hy_op_call *call, int64_t first, int64_t rows) {
-    for (int64_t row = first; row < first + rows; row++) embed_row(call, row);
+    for (int64_t row = first; row < first + rows; row++) {
+        if (!is_idle(call, row)) embed_row(call, row);
+    }
 }
 
 hy_status hy_cpu_embed(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     HY_TRY(check_tokens(call, hy_tensor_height(&call->t[HY_EMBED_WTE])));
-    if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) HY_TRY(check_doc_starts(call));
+    if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) {
+        HY_TRY(check_doc_starts(call));
+        HY_TRY(check_first(call));
+    }
     return hy_cpu_for_rows(run, hy_tensor_count(&call->t[HY_EMBED_TOKENS]),
                            hy_max64(1, 16 * 1024 / hy_tensor_width(&call->t[HY_EMBED_X])),
                            embed_rows);

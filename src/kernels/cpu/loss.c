@@ -21,36 +21,18 @@ HY_CLONES static void softmax_run(float *x, float shift, float factor, int64_t n
 
 /* ---- logits ---------------------------------------------------------------------------------- */
 
-/* Logits as the softmax sees them: inner x, or with a cap: cap tanh(inner x). */
-typedef struct logit_shape {
-    float factor, inner, cap;
-    bool is_plain; /* just x */
-} logit_shape;
-
-static logit_shape shape_of(const hy_op_call *call) {
-    float factor = call->attr.loss.factor != 0 ? call->attr.loss.factor : 1;
-    float cap = call->attr.loss.softcap;
-    return (logit_shape){factor, cap > 0 ? factor / cap : factor, cap, factor == 1 && cap == 0};
-}
-
-HY_CLONES static void shape_run(logit_shape s, const float *x, float *z, int64_t n) {
-    if (s.cap > 0) {
-        HY_SIMD
-        for (int64_t i = 0; i < n; i++) z[i] = s.cap * hy_tanh(s.inner * x[i]);
-    } else {
-        HY_SIMD
-        for (int64_t i = 0; i < n; i++) z[i] = s.inner * x[i];
-    }
+static hy_logit_shape shape_of(const hy_op_call *call) {
+    return hy_logit_shape_of(call->attr.loss.factor, call->attr.loss.softcap);
 }
 
 /* The derivative at a logit that has become z. */
-static inline float shape_slope(logit_shape s, float z) {
+static inline float shape_slope(hy_logit_shape s, float z) {
     float t = s.cap > 0 ? z / s.cap : 0;
     return s.factor * (1.0f - t * t);
 }
 
 /* z becomes factor * softmax times the derivative. */
-HY_CLONES static void shaped_softmax_run(logit_shape s, float *z, float shift, float factor,
+HY_CLONES static void shaped_softmax_run(hy_logit_shape s, float *z, float shift, float factor,
                                          int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) {
@@ -60,10 +42,10 @@ HY_CLONES static void shaped_softmax_run(logit_shape s, float *z, float shift, f
 
 /* Elements [at, at + n) of the logits, as the softmax sees them. */
 static const float *read_logits(const hy_op_call *call, int64_t at, int64_t n, float *buffer) {
-    logit_shape s = shape_of(call);
+    hy_logit_shape s = shape_of(call);
     const float *x = hy_read(&call->t[HY_CROSS_ENTROPY_LOGITS], at, n, buffer);
     if (s.is_plain) return x;
-    shape_run(s, x, buffer, n);
+    hy_cpu_shape_logits(s, x, buffer, n);
     return buffer;
 }
 
@@ -105,7 +87,7 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
 static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state,
                           double factor) {
     const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
-    logit_shape s = shape_of(call);
+    hy_logit_shape s = shape_of(call);
     float buffer[BLOCK];
     for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
         int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
@@ -114,7 +96,7 @@ static void write_softmax(const hy_op_call *call, int64_t first, const row_state
             hy_cpu_scale(hy_element(logits, first + at), (float)(block * factor / state->sum), n);
         } else if (!s.is_plain) {
             float *values = hy_target(logits, first + at, buffer);
-            shape_run(s, hy_read(logits, first + at, n, buffer), values, n);
+            hy_cpu_shape_logits(s, hy_read(logits, first + at, n, buffer), values, n);
             shaped_softmax_run(s, values, (float)state->max, (float)(factor / state->sum), n);
             hy_write(logits, first + at, n, values);
         } else {

@@ -67,6 +67,7 @@ static size_t scratch_bytes(const hy_op_call *call) {
 }
 
 size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
+    if (call->attr.matmul.is_batch_invariant) return hy_cpu_matmul_rows_workspace(call, threads);
     hy_op_call plain = hy_matmul_behind_cast(call, false);
     return hy_matmul_cast_bytes(call, false) + scratch_bytes(&plain) * (size_t)threads;
 }
@@ -156,6 +157,7 @@ static void matmul_tile(const hy_cpu_run *run, int64_t index, int worker) {
 }
 
 hy_status hy_cpu_matmul(const hy_cpu_run *run) {
+    if (run->call->attr.matmul.is_batch_invariant) return hy_cpu_matmul_rows(run);
     hy_op_call plain = hy_matmul_behind_cast(run->call, false);
     hy_cpu_run behind = *run;
     behind.call = &plain;

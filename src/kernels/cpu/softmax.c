@@ -61,3 +61,13 @@ HY_CLONES void hy_cpu_scale(float *x, float factor, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
+
+HY_CLONES void hy_cpu_shape_logits(hy_logit_shape s, const float *x, float *z, int64_t n) {
+    if (s.cap > 0) {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) z[i] = s.cap * hy_tanh(s.inner * x[i]);
+    } else {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) z[i] = s.inner * x[i];
+    }
+}
