@@ -100,6 +100,7 @@ typedef struct hy_piece {
     int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
     int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
+    const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */
 } hy_piece;
 
 /* Called for each new token of an answer, and once more or with it at the end. */
@@ -162,6 +163,62 @@ typedef struct hy_generator_state {
 } hy_generator_state;
 static inline void hy_generator_now(const hy_generator *generator, hy_generator_state *out);
 
+/* ---- files of prompts ------------------------------------------------------------------------ */
+
+typedef struct hy_generate_file_state {
+    size_t size;
+    bool is_checking;     /* all rows are read once before the first is answered */
+    double checked;       /* share of the data that was read by then */
+    int64_t rows;         /* of the data; -1: not known */
+    int64_t done;         /* rows written, with those of earlier calls */
+    int64_t resumed;      /* of these, written by earlier calls */
+    int64_t bad;          /* of `done`, written with "error" */
+    int64_t answers, cut; /* answers of this call; of these, ended by max_tokens or the context */
+    int64_t prompt_tokens, answer_tokens; /* of this call */
+    int32_t running, waiting;             /* as in hy_generator_state */
+    double seconds;                       /* of this call, since the first row was asked */
+} hy_generate_file_state;
+
+typedef void (*hy_generate_file_callback)(void *user, const hy_generate_file_state *state);
+
+typedef struct hy_generate_file_options {
+    size_t size;
+    const char *data;    /* a file of rows: JSON lines, a JSON array or CSV; "-": lines of input */
+    const char *out;     /* "-": standard output */
+    const char *columns; /* other names of keys, as the key "columns"; NULL: none */
+    const char *system;  /* system message of rows with messages or a prompt that have none */
+    bool skips_bad;      /* a row that cannot be asked is written with "error" and counted */
+    bool starts_over;    /* replaces `out`, and what an interrupted call has written */
+    hy_generate_file_callback on_progress; /* at most ten times per second; or NULL */
+    void *user;
+} hy_generate_file_options;
+
+/* Answers each row of a file as the request `each` says, which has no prompt.
+ *
+ * A row is {"prompt"}, {"messages"} or of another kind that training reads; its answer may be
+ * missing and is not read. {"text"} is continued as it is; {"tokens"} are token ids. A row's keys
+ * max_tokens, temperature, top_p, top_k, seed and stop replace the values of `each`. Row i without
+ * a seed has the seed each.seed + i * each.answers.
+ *
+ * Rows are written in their order and as they are, each on one line, with "text" and "end" (model,
+ * max_tokens, context, stop_text); with several answers these are lists, "texts" and "ends". If
+ * `each` wants log-probabilities, "logprobs" has them. Keys of these names are replaced. If "text"
+ * is the prompt, the answer is "answer"; if "texts" is, the answers are "answers".
+ *
+ * The rows of a file are checked before the first is answered; HY_ERR_INPUT names file and line.
+ * Answers are written to OUT.part, which becomes OUT at the end. After an interruption the same
+ * call continues after the last whole row, and the file gets the same bytes. HY_ERR_INPUT: OUT
+ * exists, or OUT.part belongs to other settings, weights or data, which the message names. Standard
+ * input is not checked beforehand; with it, or with standard output, nothing can be continued.
+ *
+ * The call runs hy_generator_serve. Requests that others add are answered, too. HY_STOPPED:
+ * hy_generator_request_stop() was called. `state` may be NULL. */
+static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
+                                         const hy_generate_file_options *options,
+                                         hy_generate_file_state *state);
+/* The word for `end` in these files. */
+const char *hy_end_name(hy_end end);
+
 /* ---- with the size of structs ---------------------------------------------------------------- */
 
 hy_status hy_generator_open_sized(const hy_config *config, const hy_generator_options *options,
@@ -185,6 +242,15 @@ static inline hy_status hy_generator_add(hy_generator *generator, const hy_reque
 void hy_generator_now_sized(const hy_generator *generator, hy_generator_state *out, size_t size);
 static inline void hy_generator_now(const hy_generator *generator, hy_generator_state *out) {
     hy_generator_now_sized(generator, out, sizeof *out);
+}
+hy_status hy_generate_file_sized(hy_generator *generator, const hy_request *each, size_t each_size,
+                                 const hy_generate_file_options *options, size_t options_size,
+                                 hy_generate_file_state *state, size_t state_size);
+static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
+                                         const hy_generate_file_options *options,
+                                         hy_generate_file_state *state) {
+    return hy_generate_file_sized(generator, each, sizeof *each, options, sizeof *options, state,
+                                  sizeof *state);
 }
 
 #ifdef __cplusplus

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "generate/fit.h"
+#include "generate/generator.h"
 #include "generate/schedule.h"
 
 struct hy_generator {
@@ -93,6 +94,14 @@ void hy_generator_close(hy_generator *g) {
     hy_model_close(g->model);
     hy_codec_close(&g->codec);
     free(g);
+}
+
+hy_generator_parts hy_generator_look_inside(hy_generator *g) {
+    return (hy_generator_parts){.codec = &g->codec,
+                                .settings = &g->model->settings,
+                                .adapters = &g->model->adapters.set,
+                                .limits = g->limits,
+                                .stop_requested = &g->stop_requested};
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */
