@@ -30,8 +30,8 @@ typedef struct hy_generator hy_generator;
 
 typedef struct hy_generator_options {
     size_t size;
-    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many as
-                        memory allows */
+    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many
+                        as memory allows */
     int32_t streams; /* answers that are generated at once; 0: 64 on a GPU, 16 on a CPU, or as many
                         as memory allows */
     int32_t waiting; /* requests that may wait; one more is refused; 0: no limit */

@@ -104,8 +104,6 @@ void hy_schedule_destroy(hy_schedule *s) {
     free(s);
 }
 
-const hy_pool *hy_schedule_pool(const hy_schedule *s) { return s->pool; }
-
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 /* Frees a sequence's slot and blocks. A step that was enqueued may still write to them, but before
@@ -121,8 +119,8 @@ static void vacate(hy_schedule *s, hy_sequence *sequence) {
     }
 }
 
-/* The answer and, with its last answer, the request do not exist any more when the listener has been
- * told. sequence NULL: the answer never began. */
+/* When the listener has been told, the answer does not exist any more, nor, with its last answer,
+ * the request. sequence NULL: the answer never began. */
 static hy_status end_answer(hy_schedule *s, hy_task *t, int32_t number, hy_sequence *sequence,
                             hy_end end) {
     if (sequence) vacate(s, sequence);
