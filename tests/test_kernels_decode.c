@@ -354,7 +354,7 @@ END_TEST
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Runs a copy of the call with `threads` threads; returns the copy, whose tensors are to be freed. */
+/* Runs a copy of the call with `threads` threads; the tensors of the copy are to be freed. */
 static hy_op_call run_with(const hy_op_call *call, int threads) {
     hy_op_call copy = *call;
     rig r = rig_create(threads);
