@@ -146,6 +146,11 @@ static hy_status read_format(hy_ask *ask, const field *f, const hy_json_node *va
     return is_word(hy_json_get(value, "type"), "text") ? HY_OK : wrong(f, value);
 }
 
+static hy_status read_tools(hy_ask *ask, const field *f, const hy_json_node *value) {
+    ask->has_tools = hy_json_size(value) > 0;
+    return hy_json_type_of(value) == HY_JSON_ARRAY ? HY_OK : wrong(f, value);
+}
+
 static hy_status read_tool_choice(hy_ask *ask, const field *f, const hy_json_node *value) {
     bool has_tools = hy_json_size(hy_json_get(hy_json_root(ask->json), "tools")) > 0;
     bool is_right = is_word(value, "auto") || (is_word(value, "none") && !has_tools);
@@ -247,6 +252,7 @@ static const field fields[] = {
     {"presence_penalty", BOTH, read_number, "0; \"repetition_penalty\" is supported", AT(penalty)},
     {"frequency_penalty", BOTH, read_number, "0; \"repetition_penalty\" is supported", AT(penalty)},
     {"response_format", BOTH, read_format, .accepted = "{\"type\": \"text\"}"},
+    {"tools", HY_ASK_CHAT, read_tools, .accepted = "a list of tools"},
     {"tool_choice", HY_ASK_CHAT, read_tool_choice, .accepted = "\"auto\"; \"none\" without tools"},
     {"modalities", HY_ASK_CHAT, read_modalities, .accepted = "[\"text\"]"},
     {"suffix", HY_ASK_TEXT, read_nothing, .accepted = UNSUPPORTED},

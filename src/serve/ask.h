@@ -27,6 +27,7 @@ typedef struct hy_ask {
     hy_prompt *prompts; /* a chat is one prompt without text and tokens */
     size_t prompt_count;
     bool is_stream, wants_usage, has_echo, has_seed;
+    bool has_tools;
     bool drops_answer; /* max_tokens is 0: only the prompt is scored */
 
     /* Only while it is read. */

@@ -147,12 +147,27 @@ static hy_status add_prompts(hy_call *call, const hy_ask *ask) {
     return HY_OK;
 }
 
+/* Built-in formats of conversations have no place for tools. */
+static hy_status check_tools(const hy_call *call, const hy_ask *ask) {
+    hy_generator_facts facts;
+    hy_generator_describe(call->server->generator, &facts);
+    bool has_place = strcmp(facts.chat_template, "its own") == 0;
+    HY_FAIL_IF(
+        ask->has_tools && !has_place, HY_ERR_INPUT,
+        "\"tools\" cannot be shown to this model, because its chat template is %s; accepted: "
+        "no tools",
+        facts.chat_template);
+    return HY_OK;
+}
+
 static hy_status begin_job(hy_call *call, hy_ask *ask, hy_ask_kind kind, const char **field) {
     hy_server *server = call->server;
     size_t most = (size_t)server->options->max_waiting;
     HY_TRY(hy_ask_read(ask, kind, hy_text_string(&call->body), call->body.size, field));
     *field = "model";
     if (!is_our_model(call, ask->model, &call->refusal)) return HY_ERR_INPUT;
+    *field = "tools";
+    HY_TRY(check_tools(call, ask));
     *field = kind == HY_ASK_CHAT ? "messages" : "prompt";
     HY_FAIL_IF(ask->prompt_count > most, HY_ERR_INPUT,
                "\"prompt\" has %zu prompts; accepted: at most %zu in a request", ask->prompt_count,

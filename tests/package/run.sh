@@ -84,7 +84,7 @@ the_programs_include_the_public_header_alone() {
 the_server_uses_base_and_the_public_headers() {
     local others
     others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/serve" |
-        grep -vE '"((base|serve)/[a-z_]+|hybrid|hybrid_generate)\.h"')"
+        grep -vE '"((base|serve)/[a-z0-9_]+|hybrid|hybrid_generate)\.h"')"
     echo "$others"
     [ -z "$others" ]
 }
@@ -104,6 +104,12 @@ a_missing_libconfig_is_named_with_its_package() {
     ! build lib BUILD="$scratch/nothing" LIBCONFIG_LIBS=-lconfig-that-is-not-here > "$scratch/said" 2>&1 || return 1
     cat "$scratch/said"
     grep -q 'libconfig.h, or its library, is missing: package libconfig-dev' "$scratch/said"
+}
+
+without_libmicrohttpd_only_the_server_is_left_out() {
+    build -n all BUILD="$scratch/nothing" MICROHTTPD_LIBS= > "$scratch/said" 2>&1 || { tail "$scratch/said"; return 1; }
+    grep -q 'hybrid-serve was left out: .*libmicrohttpd-dev' <(tr -d '\\\n' < "$scratch/said") &&
+        grep -q 'bin/hybrid-chat' "$scratch/said" && ! grep -q 'bin/hybrid-serve\|src/serve' "$scratch/said"
 }
 
 # What `make run` would build, with an nvcc that knows sm_89 and sm_120 and an nvidia-smi that answers $1.
@@ -381,6 +387,7 @@ check the_server_uses_base_and_the_public_headers
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there
 check a_missing_libconfig_is_named_with_its_package
+check without_libmicrohttpd_only_the_server_is_left_out
 check make_run_compiles_for_the_cards_that_are_here
 check make_run_keeps_what_was_built_for_more_cards
 check without_a_card_make_run_compiles_no_backend

@@ -120,6 +120,15 @@ def test_echo_and_logprobs():
     assert found["text_offset"][:4] == [0, 1, 2, 3]
 
 
+def test_the_token_that_ends_an_answer_is_scored_too():
+    answer = shared.answer(TEXT, {"prompt": "a", "max_tokens": 3900, "logprobs": 1})
+    choice = answer["choices"][0]
+    found = choice["logprobs"]
+    assert choice["finish_reason"] == "stop" and "\0" not in choice["text"], choice
+    assert found["tokens"][-1] == "\0" and found["token_logprobs"][-1] < 0, found["tokens"][-3:]
+    assert len(found["tokens"]) == len(found["top_logprobs"]) == answer["usage"]["completion_tokens"]
+
+
 def test_a_prompt_is_scored_alone():
     answer = shared.answer(TEXT, {"prompt": "abcd", "max_tokens": 0, "logprobs": 1, "echo": True})
     choice = answer["choices"][0]
@@ -197,7 +206,7 @@ def test_wrong_values_are_named_with_what_is_accepted():
                                                        "echo": (1,), "prompt": ([], {}, 5, [1, "a"], [[]], [-1])}),
                              (HELLO, CHAT, {"logprobs": (1,), "top_logprobs": (21, 1), "messages": ([], "a"),
                                             "max_completion_tokens": (0,), "tool_choice": ("required",),
-                                            "functions": ([{}],), "audio": ({"voice": "a"},),
+                                            "tools": (5,), "functions": ([{}],), "audio": ({"voice": "a"},),
                                             "modalities": (["audio"],)})):
         for field, values in {**wrong, **more}.items():
             for value in values:
@@ -216,6 +225,7 @@ def test_what_is_no_request_is_refused():
     refused(shared, TEXT, {"prompt": "a", "model": "gpt-4"}, 404, "model", "tiny")
     refused(shared, TEXT, {"prompt": "a" * 100000}, 400, "prompt")
     refused(shared, TEXT, {"prompt": [10**9]}, 400, "prompt")
+    refused(shared, CHAT, {**HELLO, "tools": [{"type": "function", "function": {"name": "f"}}]}, 400, "tools", "plain")
     refused(shared, CHAT, {"messages": [{"role": "nobody", "content": "a"}]}, 400, "messages")
 
 

@@ -18,12 +18,5 @@ fi
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-serve-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 
-# A model that has seen a little text; its tokens are bytes.
-"$bin/hybrid-train" --model nano --layers 1 --width 32 --heads 2 --context 4096 --seq-len 512 --batch-size 1 --steps 2 \
-    --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 0 --threads 1 --device cpu --quiet \
-    --out "$scratch/tiny" > "$scratch/log" 2>&1 || {
-    cat "$scratch/log"
-    echo "0 passed, 1 failed"
-    exit 1
-}
+"$here/model.sh" "$bin" "$scratch/tiny" || { echo "0 passed, 1 failed"; exit 1; }
 python3 "$here/cases.py" "$serve" "$scratch/tiny"
