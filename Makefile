@@ -72,7 +72,7 @@ bench: $(BENCHES) ## build and run the measurements in bench/
 
 FORMATTED = $(wildcard include/*.h \
     $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
-TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES)
+TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES) $(SERVE_SOURCES)
 
 need-tool = @command -v $(1) >/dev/null || \
     { echo "$(1) is missing: sudo apt-get install $(1)" >&2; exit 1; }

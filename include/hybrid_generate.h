@@ -30,8 +30,8 @@ typedef struct hy_generator hy_generator;
 
 typedef struct hy_generator_options {
     size_t size;
-    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many as
-                        memory allows */
+    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many
+                        as memory allows */
     int32_t streams; /* answers that are generated at once; 0: 64 on a GPU, 16 on a CPU, or as many
                         as memory allows */
     int32_t waiting; /* requests that may wait; one more is refused; 0: no limit */
@@ -100,6 +100,7 @@ typedef struct hy_piece {
     int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
     int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
+    const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */
 } hy_piece;
 
 /* Called for each new token of an answer, and once more or with it at the end. */

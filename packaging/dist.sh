@@ -37,7 +37,7 @@ is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -
 
 system="" # prefix of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
-packages=libc6-dev,libconfig-dev,libyaml-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
+packages=libc6-dev,libconfig-dev,libyaml-dev,libpcre2-dev,libmicrohttpd-dev,libopenblas0-pthread,zlib1g,libzstd1
 
 find_old_root() {
     local why

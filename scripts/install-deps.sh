@@ -35,6 +35,7 @@ has_command pkg-config || missing+=(pkg-config)
 has_header stdio.h || missing+=(libc6-dev)
 has_header libconfig.h || missing+=(libconfig-dev)
 has_header yaml.h || missing+=(libyaml-dev)
+has_header microhttpd.h || missing+=(libmicrohttpd-dev)
 has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
@@ -77,7 +78,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (Debian package names). Please install them with this system's" >&2
-    echo "package manager; libconfig, libyaml, OpenBLAS, Check and curl are the libraries." >&2
+    echo "package manager; libconfig, libyaml, libmicrohttpd, OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
 

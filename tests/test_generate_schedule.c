@@ -122,7 +122,6 @@ static hy_status try_to_ask(bench *b, const int32_t *prompt, int32_t count, hy_r
     hearing = b;
     must(hy_ids_append(&ids, prompt, (size_t)count));
     must(hy_task_create(&a->request, &limits, &ids, &task));
-    must(hy_pool_check(hy_schedule_pool(b->schedule), hy_task_positions(task)));
     hy_status status = hy_queue_add(b->queue, task, &a->id);
     if (status != HY_OK) hy_task_destroy(task);
     if (status != HY_OK) free(a->prompt);

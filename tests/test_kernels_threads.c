@@ -187,6 +187,17 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, 60, -1, 2999);
         FLOATS(HY_CROSS_ENTROPY_LOSSES, 0, 60);
         break;
+    case HY_OP_SAMPLE:
+        attr->sample.vocab = 3000;
+        NUMBERS(HY_SAMPLE_LOGITS, 60, 3001);
+        trial_tensor(&t, HY_SAMPLE_SAMPLING, HY_U8, 60, sizeof(hy_sampling));
+        for (int i = 0; i < 60; i++) {
+            ((hy_sampling *)t.call.t[HY_SAMPLE_SAMPLING].data)[i] = (hy_sampling){
+                .temperature = 1, .top_p = 0.9f, .forced = -1, .position = (uint64_t)i};
+        }
+        trial_ints(&t, HY_SAMPLE_TOKENS, 60, 0, 0);
+        FLOATS(HY_SAMPLE_LOGPROBS, 0, 60);
+        break;
     case HY_OP_SUM:
     case HY_OP_SQ_NORM:
         trial_normal(&t, HY_REDUCE_X, kind == HY_OP_SUM ? HY_F32 : dtype, 0, 300001, 0, 1);

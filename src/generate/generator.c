@@ -208,8 +208,7 @@ hy_status hy_generator_add_sized(hy_generator *g, const hy_request *request, siz
         return status;
     }
     HY_TRY(hy_task_create(&r, &g->limits, &prompt, &task));
-    status = hy_pool_check(hy_schedule_pool(g->schedule), hy_task_positions(task));
-    if (status == HY_OK) status = hy_queue_add(g->queue, task, id);
+    status = hy_queue_add(g->queue, task, id);
     if (status != HY_OK) hy_task_destroy(task);
     return status;
 }

@@ -46,6 +46,8 @@ static int32_t blocks_for(int32_t positions) {
 
 static hy_status stock(shelf *s, const hy_cache_kind *kind) {
     size_t count = (size_t)kind->blocks;
+    HY_FAIL_IF(kind->blocks < kind->most, HY_ERR_INTERNAL,
+               "a pool of %d blocks for sequences of up to %d", kind->blocks, kind->most);
     s->kind = *kind;
     s->free = malloc((count + 1) * sizeof *s->free);
     s->references = calloc(count + 1, sizeof *s->references);
@@ -113,16 +115,6 @@ static bool can_reuse(const hy_pool *p, int32_t positions) {
         if (is_in_turn(&p->shelves[i], positions)) return false;
     }
     return p->chunk % HY_DECODE_BLOCK == 0;
-}
-
-hy_status hy_pool_check(const hy_pool *p, int32_t positions) {
-    for (int32_t i = 0; i < p->kinds; i++) {
-        int32_t needed = count_needed(&p->shelves[i], positions), all = p->shelves[i].kind.blocks;
-        HY_FAIL_IF(needed > all, HY_ERR_INPUT,
-                   "a prompt and its answer of %d tokens do not fit the cache of %d tokens",
-                   positions, all * HY_DECODE_BLOCK);
-    }
-    return HY_OK;
 }
 
 /* ---- kept chunks ----------------------------------------------------------------------------- */

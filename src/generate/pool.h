@@ -30,10 +30,9 @@ typedef struct hy_claim {
     bool is_whole; /* no kept chunk is used: all of the prompt will be computed */
 } hy_claim;
 
+/* A pool has at least the blocks of one sequence, so an empty one has room for any. */
 hy_status hy_pool_create(const hy_cache_kind *kinds, int32_t count, int32_t chunk, hy_pool **out);
 void hy_pool_destroy(hy_pool *pool); /* NULL is allowed */
-/* HY_ERR_INPUT: even an empty pool has too few blocks for a sequence of so many positions. */
-hy_status hy_pool_check(const hy_pool *pool, int32_t positions);
 
 /* Takes the blocks of a sequence. *reused: so many tokens of the prompt are in them already; at
  * least one is left. *is_taken false: there are too few free blocks now, and nothing has changed
@@ -46,7 +45,7 @@ hy_status hy_pool_share(hy_pool *pool, const hy_claim *claim, const hy_blocks *o
 /* Gives the blocks back; accepts all zeros. */
 void hy_pool_give(hy_pool *pool, hy_blocks *blocks);
 
-/* Does block i of a kind, which these two sequences do not share, hold a part of the prompt? */
+/* Does block i of a kind hold a part of the prompt, without being shared by the two sequences? */
 bool hy_pool_needs_copy(const hy_blocks *from, const hy_blocks *to, int32_t kind, int32_t i,
                         int32_t prompt_count);
 

@@ -104,8 +104,6 @@ void hy_schedule_destroy(hy_schedule *s) {
     free(s);
 }
 
-const hy_pool *hy_schedule_pool(const hy_schedule *s) { return s->pool; }
-
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 /* Frees a sequence's slot and blocks. A step that was enqueued may still write to them, but before

@@ -20,7 +20,6 @@ typedef struct hy_schedule hy_schedule;
 hy_status hy_schedule_create(hy_batch_decoder *decoder, const hy_codec *codec, hy_queue *queue,
                              hy_schedule **out);
 void hy_schedule_destroy(hy_schedule *schedule); /* NULL is allowed; nothing is told */
-const hy_pool *hy_schedule_pool(const hy_schedule *schedule);
 
 /* *is_idle: there is nothing more to do. */
 hy_status hy_schedule_round(hy_schedule *schedule, bool *is_idle);

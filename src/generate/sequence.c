@@ -73,6 +73,7 @@ hy_status hy_tell_end(const hy_task *t, int32_t number, hy_sequence *s, hy_end e
     }
     hy_ready_text shown = hy_answer_text_shown(&s->text, true);
     piece.answer_tokens = s->read;
+    piece.end_token = end == HY_END_MODEL ? &s->ended : NULL;
     return tell_text(s, &piece, &shown);
 }
 
@@ -111,9 +112,18 @@ hy_status hy_score_prompt(hy_task *t, const hy_chosen *chosen) {
     return hy_scores_add(&t->scores, (hy_token_score){chosen->token, chosen->logprob}, top);
 }
 
+static hy_token_score score_of(const hy_task *t, const hy_chosen *chosen) {
+    return (hy_token_score){chosen->token, t->wants_logprobs ? chosen->logprob : NAN};
+}
+
+static void keep_end(hy_sequence *s, const hy_chosen *chosen) {
+    int32_t count = s->text.tokens.top_count;
+    copy_top(chosen, count, s->ended_top);
+    s->ended = (hy_scored_token){score_of(s->task, chosen), s->ended_top, count};
+}
+
 static hy_status add_text(hy_sequence *s, const hy_chosen *chosen) {
-    hy_token_score top[HY_SAMPLE_TOP_MOST], score = {chosen->token, NAN};
-    if (s->task->wants_logprobs) score.logprob = chosen->logprob;
+    hy_token_score top[HY_SAMPLE_TOP_MOST], score = score_of(s->task, chosen);
     copy_top(chosen, s->text.tokens.top_count, top);
     return hy_answer_text_add(&s->text, score, top);
 }
@@ -126,6 +136,7 @@ hy_status hy_sequence_take(hy_sequence *s, const hy_chosen *chosen, bool *is_ove
     s->read++;
     *is_over = true;
     *end = is_finite ? HY_END_MODEL : HY_END_NOT_FINITE;
+    if (is_end) keep_end(s, chosen);
     if (is_end || !is_finite) return HY_OK;
     if (t->on_piece || t->stop_count > 0) {
         HY_TRY(add_text(s, chosen));

@@ -13,6 +13,8 @@ typedef struct hy_sequence {
     hy_blocks blocks;
     int32_t chosen, read; /* tokens whose choice was enqueued; of these, that were read */
     hy_answer_text text;
+    hy_scored_token ended; /* by this token, after HY_END_MODEL */
+    hy_token_score ended_top[HY_SAMPLE_TOP_MOST];
 } hy_sequence;
 
 /* A token as the decoder chose it. */

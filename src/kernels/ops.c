@@ -570,11 +570,10 @@ static hy_status check_embed(const hy_op_call *call, int wpe) {
     bool has_first = call->kind == HY_OP_EMBED && first->data;
     HY_FAIL_IF(has_first && call->t[HY_EMBED_DOC_STARTS].data, HY_ERR_INPUT,
                "embedding: first and doc_starts cannot be combined");
-    HY_FAIL_IF(has_first && (T < 1 || hy_tensor_count(first) * T !=
-                                          hy_tensor_count(&call->t[HY_EMBED_TOKENS])),
-               HY_ERR_INPUT, "embedding: first has %lld elements for %lld tokens, %d each",
-               (long long)hy_tensor_count(first),
-               (long long)hy_tensor_count(&call->t[HY_EMBED_TOKENS]), T);
+    int64_t tokens = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
+    HY_FAIL_IF(has_first && (T < 1 || hy_tensor_count(first) * T != tokens), HY_ERR_INPUT,
+               "embedding: first has %lld elements for %lld tokens, %d each",
+               (long long)hy_tensor_count(first), (long long)tokens, T);
     if (!call->t[wpe].data) return HY_OK;
     HY_FAIL_IF(T < 1, HY_ERR_INPUT, "%s: seq is %d, expected at least 1", hy_op_name(call->kind),
                T);

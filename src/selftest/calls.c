@@ -27,6 +27,11 @@ enum {
     Q = H * D,
     ROOM = 400, /* rows of the cache per sequence; OLD of them are filled before */
     OLD = 300,
+    BLOCK_ROWS = 16, /* a cache in blocks: enough for sequences that begin at 17 and 57 */
+    BLOCKS_EACH = 8,
+    MOST_LIKELY = 5,
+    SEEN = (V + 31) / 32,
+    OPTIONS = sizeof(hy_sampling),
     COUNT = 5001,
     BLOCK = 256,
     BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
@@ -37,17 +42,24 @@ enum {
 static const struct {
     char letter;
     int32_t size;
-} sizes[] = {{'1', 1},     {'2', 2},      {'3', 3},     {'N', N},         {'C', C}, {'F', F},
-             {'G', 2 * F}, {'V', V},      {'T', T},     {'P', P},         {'Q', Q}, {'D', D},
-             {'h', D / 2}, {'M', H + K},  {'L', N *H},  {'W', 2 * K *D},  {'B', B}, {'R', ROOM},
-             {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}, {'Z', 3 * STRIDE}};
+} sizes[] = {{'1', 1},          {'2', 2},           {'3', 3},
+             {'N', N},          {'C', C},           {'F', F},
+             {'G', 2 * F},      {'V', V},           {'T', T},
+             {'P', P},          {'Q', Q},           {'D', D},
+             {'h', D / 2},      {'M', H + K},       {'L', N *H},
+             {'W', 2 * K *D},   {'B', B},           {'R', ROOM},
+             {'X', COUNT},      {'Y', BLOCKS},      {'E', N + C},
+             {'Z', 3 * STRIDE}, {'k', BLOCK_ROWS},  {'e', BLOCKS_EACH},
+             {'s', SEEN},       {'l', MOST_LIKELY}, {'p', B *BLOCKS_EACH},
+             {'o', OPTIONS}};
 
 /* One call. It has a word for each tensor in the op's order: type, numbers, dimensions; "-" is no
  * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
  * nf4 with two levels of scales, l nf4 with fp32 scales, e and g fp8 (e4m3 and e5m2) with one
  * scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s starts of
- * documents, c cosines and sines, u quantised values, 3 the number 3, which is a little
- * below the largest of the random numbers (n). */
+ * documents, f first positions of sequences, b blocks of a cache in another order, o an hy_sampling
+ * per row, c cosines and sines, u quantised values, 3 the number 3, which is a little below the
+ * largest of the random numbers (n). */
 typedef struct call_row {
     hy_op_kind kind;
     const char *tensors; /* without an activation: the op exists only in these types */
@@ -159,6 +171,14 @@ static const call_row rows[] = {
     CALL(MATMUL, "anNF luFQ a0NQ", .matmul.alpha = 0.25f),
     CALL(EMBED, "itN luVQ anTQ a0NQ", .embed.seq = T),
     CALL(CAST, "luVQ a0VQ", 0),
+    CALL(MATMUL, "anNC anFC a0NF anF",
+         .matmul = {.trans_b = true, .alpha = 0.25f, .is_batch_invariant = true}),
+    CALL(MATMUL, "anNQ kuFQ a0NF - anNF",
+         .matmul = {.trans_b = true, .alpha = 0.25f, .is_batch_invariant = true}),
+    CALL(ROPE, "anNP fcRh2 - ifB", HEADS(0)),
+    CALL(ATTENTION_CACHED, "anNP anpkW a0NQ - ifB ibBe", HEADS(0)),
+    CALL(EMBED, "itN anVC anRC a0NC - ifB", .embed.seq = T),
+    CALL(SAMPLE, "anNV uoNo i0N f0N i0Nl f0Nl itNs", .sample = {.vocab = VOCAB, .softcap = 30}),
     CALL(MATMUL, "anNC enFC a0NF", .matmul = {.trans_b = true, .alpha = 0.25f}),
     CALL(MATMUL, "anNF enFC a0NC", .matmul.alpha = 0.25f),
     CALL(ADD_PARTS, "anX anZ fnX", .accumulate = true,
@@ -177,6 +197,8 @@ static double number(char fill, int64_t i, uint64_t seed) {
     case 'p': return 0.1 + 0.1 * fabs(z);
     case 't': return (double)hy_rng_below(seed, HY_RNG_TEST, (uint64_t)i, VOCAB);
     case 's': return (double)(20 * document);
+    case 'f': return (double)(17 + 40 * i);
+    case 'b': return (double)((5 * i + 3) % (B * BLOCKS_EACH)); /* each once */
     case 'c': return i % 2 ? sin(angle) : cos(angle);
     case 'u': return (double)(i * 37 % 256);
     case '3': return 3;
@@ -239,6 +261,20 @@ static void fill_scales(const hy_tensor *t) {
         t->quant.scale[i] = hy_is_fp8(t->dtype) ? 0.5f : 0.01f * (float)(1 + i % 3);
 }
 
+/* All options, and a forced token in some rows. */
+static void fill_sampling(const hy_tensor *t) {
+    for (int32_t i = 0; i < N; i++) {
+        ((hy_sampling *)t->data)[i] = (hy_sampling){.temperature = i % 10 == 9 ? 0 : 0.8f,
+                                                    .top_p = i % 2 ? 0.9f : 0,
+                                                    .min_p = 0.01f,
+                                                    .penalty = 1.2f,
+                                                    .top_k = i % 3 ? 100 : 0,
+                                                    .forced = i % 20 == 7 ? i : -1,
+                                                    .seed = 5,
+                                                    .position = (uint64_t)i};
+    }
+}
+
 /* Creates the tensor of a word; false: no memory. */
 static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy_tensor *out) {
     *out = (hy_tensor){.dtype = dtype_of(word[0], activation),
@@ -252,8 +288,9 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
     if (!data) return false;
     hy_selftest_place(out, data);
     fill_scales(out);
+    if (word[1] == 'o') fill_sampling(out);
     int64_t units = out->dtype == HY_NF4 ? (int64_t)hy_tensor_bytes(out) : hy_tensor_count(out);
-    for (int64_t i = 0; word[1] != '0' && i < units; i++) {
+    for (int64_t i = 0; word[1] != '0' && word[1] != 'o' && i < units; i++) {
         double value = number(word[1], i, seed);
         switch (out->dtype) {
         case HY_F32: ((float *)out->data)[i] = (float)value; break;

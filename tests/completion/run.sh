@@ -8,6 +8,7 @@ set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 bin="$(cd "${HYBRID_BIN:-${HYBRID_BUILD:-$root/build}/bin}" && pwd)" || exit 1
 programs=(hybrid-train hybrid-chat hybrid-generate hybrid-tokenize hybrid-export hybrid-report hybrid-top)
+[ ! -x "$bin/hybrid-serve" ] || programs+=(hybrid-serve) # not built without libmicrohttpd
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-completion-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 export LC_ALL=C PATH="$bin:$PATH"

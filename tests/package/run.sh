@@ -75,7 +75,16 @@ a_module_includes_only_modules_before_it() {
 the_programs_include_the_public_header_alone() {
     local others
     others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/cli" "$root/examples" |
-        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools|hybrid_generate)\.h"')"
+        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools|hybrid_generate)\.h"' |
+        grep -v 'src/cli/hybrid_serve.c:.*"serve/serve.h"')"
+    echo "$others"
+    [ -z "$others" ]
+}
+
+the_server_uses_base_and_the_public_headers() {
+    local others
+    others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/serve" |
+        grep -vE '"((base|serve)/[a-z_]+|hybrid|hybrid_generate)\.h"')"
     echo "$others"
     [ -z "$others" ]
 }
@@ -368,6 +377,7 @@ check the_shared_library_needs_no_symbol_that_its_libraries_lack
 check openblas_is_not_linked
 check a_module_includes_only_modules_before_it
 check the_programs_include_the_public_header_alone
+check the_server_uses_base_and_the_public_headers
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there
 check a_missing_libconfig_is_named_with_its_package

@@ -3,17 +3,21 @@
  *
  * A task is a few new rows of a sequence and all query heads that share a key head, as the rows of
  * one small matrix (attention.c). It goes through the keys in ranges of HY_KEY_RANGE positions,
- * from multiples of it. Keys and values of a range are gathered from their blocks; the scores are
- * one sgemm, the weighted sum of values another. A range is summed by itself, and then joined with
- * the earlier ones (online softmax). All sizes follow from the sequence itself: its bits do not
- * depend on the other sequences. */
+ * from multiples of it; fp32 keys and values are used where they lie in their blocks. A range is
+ * summed by itself, and then joined with the earlier ones (online softmax). Scores and weighted
+ * sums have one order (dots.h), so a row has the same bits whatever the other rows and sequences
+ * are, and however a prompt is divided into calls. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/dots.h"
 #include "kernels/cpu/softmax.h"
 
-enum { RANGE = HY_KEY_RANGE, TILE = HY_ATTENTION_TILE };
+/* Values of SOME keys are used for all rows while they are in the cache. */
+enum { RANGE = HY_KEY_RANGE, TILE = HY_ATTENTION_TILE, SOME = 32 };
+/* The length of a row of scores, whose last tile may reach beyond the range. */
+enum { SCORES = RANGE + 16 };
 
 typedef struct blocked {
     hy_heads heads;
@@ -48,22 +52,60 @@ static int64_t cache_row(const blocked *c, int64_t b, int64_t position) {
 /* The rows of a task: row m is a query at position `position + m / group` of sequence b. */
 typedef struct tile {
     int64_t b, position, rows, kv_head;
-    float *q, *out;        /* (rows, D); out: sums of weighted values so far */
-    float *max, *sum;      /* of each row so far */
-    float *scores, *k, *v; /* of a range: (rows, RANGE), (RANGE, D) */
-    float *part;           /* its sums of weighted values (rows, D) */
+    float *q;             /* packed (dots.h) */
+    float *out;           /* (rows, D): sums of weighted values so far */
+    float *max, *sum;     /* of each row so far */
+    float *own_k, *own_v; /* (RANGE, D) if the cache is not fp32 */
+    float *scores;        /* of a range (rows, SCORES), then its weights */
+    float *part;          /* its sums of weighted values (rows, D) */
     float *part_max, *part_sum;
 } tile;
 
+/* Where the keys and values of a range are. Beyond its last, keys repeat it. */
+typedef struct range {
+    const float *k[RANGE + HY_DOTS_COLS], *v[RANGE];
+} range;
+
 /* Keys and values of positions [key, key + keys) of the sequence. */
-static void gather(const hy_op_call *call, const blocked *c, const tile *t, int64_t key,
-                   int64_t keys) {
+static void read_range(const hy_op_call *call, const blocked *c, const tile *t, int64_t key,
+                       int64_t keys, range *r) {
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     int64_t D = c->heads.D, width = hy_tensor_width(cache);
     for (int64_t i = 0; i < keys; i++) {
         int64_t at = cache_row(c, t->b, key + i) * width + t->kv_head * D;
-        hy_cpu_widen(cache->dtype, hy_element(cache, at), t->k + i * D, D);
-        hy_cpu_widen(cache->dtype, hy_element(cache, at + c->heads.K * D), t->v + i * D, D);
+        r->k[i] = hy_read(cache, at, D, t->own_k + i * D);
+        r->v[i] = hy_read(cache, at + c->heads.K * D, D, t->own_v + i * D);
+    }
+    for (int64_t i = 0; i < HY_DOTS_COLS; i++) r->k[keys + i] = r->k[keys - 1];
+}
+
+/* Scores are not scaled yet. */
+static void score_range(const blocked *c, const tile *t, int64_t keys, const range *r) {
+    _Alignas(64) float sums[HY_DOTS_TILE];
+    const hy_dots *dots = hy_dots_get();
+    int64_t padded = hy_dots_padded(dots, c->heads.D);
+    for (int64_t key = 0; key < keys; key += dots->cols) {
+        for (int64_t row = 0; row < t->rows; row += dots->rows) {
+            int rows = (int)hy_min64(dots->rows, t->rows - row);
+            dots->run(rows, c->heads.D, t->q + row * padded, r->k + key, sums);
+            for (int i = 0; i < rows; i++) {
+                float *scores = t->scores + (row + i) * SCORES + key;
+                for (int k = 0; k < dots->cols; k++) scores[k] = sums[i * dots->cols + k];
+            }
+        }
+    }
+}
+
+static void weigh_range(const blocked *c, const tile *t, int64_t keys, const range *r) {
+    const hy_dots *dots = hy_dots_get();
+    int64_t D = c->heads.D;
+    memset(t->part, 0, sizeof(float) * (size_t)(t->rows * D));
+    for (int64_t key = 0; key < keys; key += SOME) {
+        for (int64_t row = 0; row < t->rows; row += dots->rows) {
+            dots->weigh((int)hy_min64(dots->rows, t->rows - row), hy_min64(SOME, keys - key),
+                        t->scores + row * SCORES + key, SCORES, r->v + key, D, t->part + row * D,
+                        D);
+        }
     }
 }
 
@@ -73,12 +115,13 @@ static void soften(const blocked *c, const tile *t, int64_t key, int64_t keys) {
         int64_t i = t->position + m / c->group;
         int64_t begin = hy_min64(hy_max64(hy_first_key(&c->heads, t->b, i) - key, 0), keys);
         int64_t end = hy_max64(hy_min64(i + 1 - key, keys), begin);
-        float *row = t->scores + m * RANGE;
+        float *row = t->scores + m * SCORES;
         memset(row, 0, (size_t)begin * sizeof *row);
         memset(row + end, 0, (size_t)(keys - end) * sizeof *row);
         t->part_max[m] = -INFINITY;
         t->part_sum[m] = 0;
         if (end == begin) continue;
+        hy_cpu_scale(row + begin, hy_score_scale(&c->heads), end - begin);
         if (c->heads.softcap > 0) hy_cpu_cap(row + begin, c->heads.softcap, end - begin);
         t->part_max[m] = hy_cpu_max(row + begin, end - begin);
         t->part_sum[m] = hy_cpu_exp_sum_kept(row + begin, t->part_max[m], end - begin);
@@ -102,40 +145,21 @@ static void join(const blocked *c, const tile *t) {
     }
 }
 
-static void attend(const hy_cpu_run *run, const blocked *c, const tile *t) {
-    int64_t D = c->heads.D, end = t->position + t->rows / c->group;
-    hy_gemm score = {.m = t->rows,
-                     .k = D,
-                     .a = t->q,
-                     .lda = D,
-                     .b = t->k,
-                     .ldb = D,
-                     .c = t->scores,
-                     .ldc = RANGE,
-                     .alpha = hy_score_scale(&c->heads),
-                     .trans_b = true};
-    hy_gemm weigh = {.m = t->rows,
-                     .n = D,
-                     .a = t->scores,
-                     .lda = RANGE,
-                     .b = t->v,
-                     .ldb = D,
-                     .c = t->part,
-                     .ldc = D,
-                     .alpha = 1};
+static void attend(const hy_op_call *call, const blocked *c, const tile *t) {
+    int64_t end = t->position + t->rows / c->group;
+    range r;
     for (int64_t m = 0; m < t->rows; m++) {
         t->max[m] = -INFINITY;
         t->sum[m] = 0;
     }
-    memset(t->out, 0, sizeof(float) * (size_t)(t->rows * D));
+    memset(t->out, 0, sizeof(float) * (size_t)(t->rows * c->heads.D));
     int64_t key = hy_first_key(&c->heads, t->b, t->position);
     for (int64_t keys; key < end; key += keys) {
         keys = hy_min64(RANGE - key % RANGE, end - key);
-        score.n = weigh.k = keys;
-        gather(run->call, c, t, key, keys);
-        hy_sgemm(run->blas, &score);
+        read_range(call, c, t, key, keys, &r);
+        score_range(c, t, keys, &r);
         soften(c, t, key, keys);
-        hy_sgemm(run->blas, &weigh);
+        weigh_range(c, t, keys, &r);
         join(c, t);
     }
 }
@@ -144,15 +168,16 @@ static void attend(const hy_cpu_run *run, const blocked *c, const tile *t) {
 
 static tile take_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
     blocked c = blocked_of(call);
+    const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     size_t M = (size_t)(c.tile_rows * c.group) * sizeof(float), D = (size_t)c.heads.D;
     return (tile){
-        .q = hy_cpu_take(workspace, M * D),
+        .q = hy_cpu_take(workspace, M * (size_t)hy_dots_padded(hy_dots_get(), c.heads.D)),
         .out = hy_cpu_take(workspace, M * D),
         .max = hy_cpu_take(workspace, M),
         .sum = hy_cpu_take(workspace, M),
-        .scores = hy_cpu_take(workspace, M * RANGE),
-        .k = hy_cpu_take(workspace, RANGE * D * sizeof(float)),
-        .v = hy_cpu_take(workspace, RANGE * D * sizeof(float)),
+        .scores = hy_cpu_take(workspace, M * SCORES),
+        .own_k = hy_cpu_take(workspace, hy_buffer_bytes(cache, RANGE * c.heads.D)),
+        .own_v = hy_cpu_take(workspace, hy_buffer_bytes(cache, RANGE * c.heads.D)),
         .part = hy_cpu_take(workspace, M * D),
         .part_max = hy_cpu_take(workspace, M),
         .part_sum = hy_cpu_take(workspace, M),
@@ -173,11 +198,25 @@ static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
     hy_cache_put(run->call, row, cache_row(&c, b, c.first[b] + row % c.heads.T));
 }
 
+/* Packs the queries of the tile; new row r is row `row + r` of qkv. */
+static void read_queries(const hy_op_call *call, const blocked *c, const tile *t, int64_t row) {
+    const hy_dots *dots = hy_dots_get();
+    const hy_tensor *qkv = &call->t[HY_ATTENTION_CACHED_QKV];
+    int64_t D = c->heads.D, padded = hy_dots_padded(dots, D);
+    float buffer[HY_CPU_RUN];
+    for (int64_t m = 0; m < t->rows; m++) {
+        int64_t h = t->kv_head * c->group + m % c->group, first = m / dots->rows * dots->rows;
+        const float *q =
+            hy_read(qkv, (row + m / c->group) * hy_tensor_width(qkv) + h * D, D, buffer);
+        hy_dots_pack(dots, q, 0, D, (int)hy_min64(dots->rows, t->rows - first), (int)(m - first),
+                     t->q + first * padded);
+    }
+}
+
 /* Tasks run from the last rows of the sequences, which see most keys, to the first. */
 static void blocks_task(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
-    const hy_tensor *qkv = &call->t[HY_ATTENTION_CACHED_QKV],
-                    *out = &call->t[HY_ATTENTION_CACHED_OUT],
+    const hy_tensor *out = &call->t[HY_ATTENTION_CACHED_OUT],
                     *sinks = &call->t[HY_ATTENTION_CACHED_SINKS];
     blocked c = blocked_of(call);
     int64_t pairs = c.heads.B * c.heads.K, tiles = hy_ceil_div(c.heads.T, c.tile_rows);
@@ -190,11 +229,8 @@ static void blocks_task(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t rows = hy_min64(c.tile_rows, c.heads.T - first), row = b * c.heads.T + first;
     t.b = b, t.kv_head = task % c.heads.K, t.rows = rows * c.group;
     t.position = c.first[b] + first;
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t at = (row + r) * hy_tensor_width(qkv) + t.kv_head * many;
-        hy_cpu_widen(qkv->dtype, hy_element(qkv, at), t.q + r * many, many);
-    }
-    attend(run, &c, &t);
+    read_queries(call, &c, &t, row);
+    attend(call, &c, &t);
     for (int64_t m = 0; m < t.rows; m++) {
         int64_t h = t.kv_head * c.group + m % c.group;
         hy_cpu_scale(t.out + m * D, hy_close_row(sinks, h, &t.max[m], &t.sum[m]), D);

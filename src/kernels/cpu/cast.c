@@ -1,5 +1,5 @@
-/* cast.c: conversions between fp32, the two 16-bit types and quantised types, a sum of two rows,
- * and the ops that need only these.
+/* cast.c: conversions between fp32 and the two 16-bit types, a sum of two rows, and the ops that
+ * need only these and the readers of quantised types (decode.c).
  *
  * Rounding is to nearest, ties to even, as half.h defines it; the loops apply its functions to
  * arrays and are written for vectorisation. */
@@ -44,29 +44,6 @@ HY_CLONES void hy_cpu_add(const float *a, const float *b, float *out, int64_t n)
 /* ---- ops ------------------------------------------------------------------------------------- */
 
 #define ELEMENTS_PER_TASK (64 * 1024)
-
-HY_CLONES static void decode_int8(const int8_t *restrict src, float scale, float *restrict dst,
-                                  int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = scale * (float)src[i];
-}
-
-void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out) {
-    uint16_t halves[HY_CPU_RUN];
-    int64_t block = t->quant.block ? t->quant.block : hy_tensor_count(t);
-    for (int64_t i = 0, some; i < n; i += some) {
-        some = hy_min64(n - i, block - (at + i) % block);
-        float scale = hy_coded_scale_at(t, (at + i) / block);
-        const char *codes = (const char *)t->data + hy_dtype_bytes(t->dtype, at + i);
-        if (t->dtype != HY_I8) {
-            hy_coded_decode(t->dtype, codes, at + i, some, t->quant.block, &scale, out + i);
-        } else {
-            decode_int8((const int8_t *)codes, scale, out + i, some);
-        }
-    }
-    if (dtype == HY_F32) return;
-    hy_cpu_narrow(dtype, out, halves, n);
-    hy_cpu_widen(dtype, halves, out, n);
-}
 
 static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
     const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];

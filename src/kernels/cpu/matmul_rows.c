@@ -112,7 +112,7 @@ static void read_b(const hy_op_call *call, const part *p, int64_t row, int64_t k
 /* Adds a block of K to the sums of some columns, from column `col` of the part on. */
 static void add_block(const hy_op_call *call, const part *p, int64_t col, int64_t k) {
     _Alignas(64) float tile[HY_DOTS_TILE];
-    const float *b[16];
+    const float *b[HY_DOTS_COLS];
     int64_t depth = hy_min64(DEPTH, p->s.K - k), cols = hy_min64(p->dots->cols, p->cols - col);
     read_b(call, p, p->col + col, k, depth, b);
     for (int64_t row = 0; row < p->rows; row += p->dots->rows) {

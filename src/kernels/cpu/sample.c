@@ -1,10 +1,9 @@
 /* sample.c: chooses a token per row of logits, as sampling.h defines it.
  *
- * A task is a row. Candidates are never sorted: their order is a rank, the logit as an unsigned
- * number and below it the id, and the least rank that top_k or top_p admits is found by a radix
- * search. It adds up counts and masses per bucket of the highest bits of the rank, takes the bucket
- * in which the limit is reached, and continues with its tokens and the next bits. The time is
- * linear in the vocabulary, also for logits that are all alike. */
+ * A task is a row. Candidates are never sorted: the last one that top_k or top_p admits is found by a
+ * radix search over logits as unsigned numbers. It adds up counts and masses per bucket of the
+ * highest bits, takes the bucket in which the limit is reached, and continues with its tokens and
+ * the next bits. The time is linear in the vocabulary, also for logits that are all alike. */
 #include <math.h>
 #include <string.h>
 
@@ -15,6 +14,9 @@
 
 /* Bits of the logit that a step of the search looks at. */
 enum { FIRST_SHIFT = 21, SECOND_SHIFT = 10, BUCKETS = 2048 };
+
+/* Weights whose masses are added at once: in 32-bit lanes. */
+enum { BLOCK = 4096 };
 
 /* Some tokens: how many, and the sum of their masses. */
 typedef struct amount {
@@ -32,6 +34,7 @@ typedef struct row {
     float *w;           /* weights relative to the largest, 0 to 1 */
     int32_t *ids;       /* tokens of a bucket, ascending */
     amount *all, *some; /* buckets of the first step, and of a later one */
+    uint64_t *masses;   /* of candidates, per BLOCK of tokens */
 } row;
 
 static row take_row(const hy_op_call *call, hy_cpu_workspace *workspace) {
@@ -44,6 +47,7 @@ static row take_row(const hy_op_call *call, hy_cpu_workspace *workspace) {
         .ids = hy_cpu_take(workspace, vocab * sizeof(int32_t)),
         .all = hy_cpu_take(workspace, BUCKETS * sizeof(amount)),
         .some = hy_cpu_take(workspace, BUCKETS * sizeof(amount)),
+        .masses = hy_cpu_take(workspace, (vocab / BLOCK + 1) * sizeof(uint64_t)),
     };
 }
 
@@ -115,14 +119,14 @@ static void insert(const float *y, int32_t token, int32_t *top, int32_t E, int32
 }
 
 static void write_top(const row *r) {
-    enum { BLOCK = 512 };
+    enum { FEW = 512 };
     const hy_tensor *tokens = &r->call->t[HY_SAMPLE_TOP_TOKENS];
     if (!tokens->data) return;
     int32_t E = (int32_t)hy_tensor_width(tokens), count = 0;
     int32_t *top = (int32_t *)tokens->data + r->index * E;
     float *log_probabilities = (float *)r->call->t[HY_SAMPLE_TOP_LOGPROBS].data + r->index * E;
-    for (int32_t begin = 0; begin < r->vocab; begin += BLOCK) {
-        int32_t end = (int32_t)hy_min64(begin + BLOCK, r->vocab);
+    for (int32_t begin = 0; begin < r->vocab; begin += FEW) {
+        int32_t end = (int32_t)hy_min64(begin + FEW, r->vocab);
         if (count == E && hy_cpu_max(r->y + begin, end - begin) <= r->y[top[E - 1]]) continue;
         for (int32_t i = begin; i < end; i++) {
             if (count < E || r->y[i] > r->y[top[E - 1]]) insert(r->y, i, top, E, &count);
@@ -133,12 +137,15 @@ static void write_top(const row *r) {
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
+/* Infinity by an infinite temperature is NaN: it has no weight. */
 HY_CLONES static void weigh(const float *y, float largest, float temperature, float *w, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) w[i] = hy_exp((y[i] - largest) / temperature);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = hy_float_bits(hy_exp((y[i] - largest) / temperature));
+        w[i] = hy_bits_float(hy_pick(bits > 0x7f800000u, 0, bits));
+    }
 }
 
-static inline uint64_t mass_of(float w) { return (uint64_t)((w > 0 ? w : 0) * 0x1p32f); }
+static inline uint64_t mass_of(float w) { return (uint64_t)(int64_t)(w * 0x1p32f); }
 
 /* A logit as an unsigned number of the same order; -0 is 0. */
 static inline uint32_t order_of(float y) {
@@ -146,10 +153,11 @@ static inline uint32_t order_of(float y) {
     return bits ^ ((0u - (bits >> 31)) | 0x80000000u);
 }
 
-/* Higher for a larger logit, and of equal ones for the lower id. */
-static inline uint64_t rank_of(float y, int32_t id) {
-    return (uint64_t)order_of(y) << 32 | (uint32_t)~id;
-}
+/* The last candidate: tokens of a higher order are candidates, and of this order those up to id. */
+typedef struct cut {
+    uint32_t order;
+    int32_t id;
+} cut;
 
 static inline void count_token(const row *r, int32_t id, int shift, amount *buckets) {
     amount *of = &buckets[order_of(r->y[id]) >> shift & (BUCKETS - 1)];
@@ -172,8 +180,8 @@ static uint32_t find_bucket(const amount *buckets, amount least, amount *above) 
     return at;
 }
 
-/* The rank of the last of the fewest tokens that reach `least`; *held: those tokens. */
-static uint64_t find_cut(const row *r, amount least, amount *held) {
+/* The last of the fewest tokens that reach `least`; *held: those tokens. */
+static cut find_cut(const row *r, amount least, amount *held) {
     static const int shifts[] = {FIRST_SHIFT, SECOND_SHIFT, 0};
     *held = (amount){0};
     uint32_t bucket = find_bucket(r->all, least, held);
@@ -197,25 +205,25 @@ static uint64_t find_cut(const row *r, amount least, amount *held) {
     for (int32_t i = 0;; i++) { /* equal logits */
         int32_t id = r->ids[i];
         *held = sum(*held, (amount){1, mass_of(r->w[id])});
-        if (i == n - 1 || reaches(*held, least)) return rank_of(r->y[id], id);
+        if (i == n - 1 || reaches(*held, least)) return (cut){order_of(r->y[id]), id};
     }
 }
 
-/* The rank of the last candidate by top_k and top_p. */
-static uint64_t cut_of(const row *r) {
+/* The last candidate by top_k and top_p. */
+static cut cut_of(const row *r) {
     bool has_k = r->with.top_k > 0 && r->with.top_k < r->vocab;
     bool has_p = r->with.top_p > 0 && r->with.top_p < 1;
     amount held = {0};
-    uint64_t cut = 0;
-    if (!has_k && !has_p) return cut;
+    cut last = {.id = INT32_MAX};
+    if (!has_k && !has_p) return last;
     memset(r->all, 0, BUCKETS * sizeof *r->all);
     for (int32_t i = 0; i < r->vocab; i++) count_token(r, i, FIRST_SHIFT, r->all);
     if (has_k) {
-        cut = find_cut(r, (amount){.count = (uint64_t)r->with.top_k}, &held);
+        last = find_cut(r, (amount){.count = (uint64_t)r->with.top_k}, &held);
     } else {
         for (int i = 0; i < BUCKETS; i++) held = sum(held, r->all[i]);
     }
-    if (!has_p) return cut;
+    if (!has_p) return last;
     amount share = {.count = 1, .mass = hy_sample_share(r->with.top_p, held.mass)};
     return find_cut(r, share, &held);
 }
@@ -228,20 +236,47 @@ static int32_t find_first(const row *r, float y) {
     return i;
 }
 
+/* Clears the weights of n tokens that are not candidates, from id `first` on; returns the mass of
+ * the others. A mass is summed as two numbers of 16 bits. */
+HY_CLONES static uint64_t keep_candidates(cut last, float min_p, const float *y, float *w,
+                                          int32_t first, int32_t n) {
+    uint32_t least = hy_float_bits(min_p > 0 ? min_p : 0);
+    int32_t high_sum = 0, low_sum = 0;
+    HY_SIMD_SUM(high_sum, low_sum)
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t order = order_of(y[i]), bits = hy_float_bits(w[i]);
+        uint32_t is_within =
+            (order > last.order) | ((order == last.order) & (first + i <= last.id));
+        float kept = hy_bits_float(bits & (0u - (is_within & (bits >= least))));
+        float high = kept * 0x1p16f;
+        int32_t whole = (int32_t)high;
+        w[i] = kept;
+        high_sum += whole;
+        low_sum += (int32_t)((high - (float)whole) * 0x1p16f);
+    }
+    return ((uint64_t)high_sum << 16) + (uint64_t)low_sum;
+}
+
+/* The first token with which the sum of masses exceeds the point. */
+static int32_t find_token(const row *r, uint64_t point) {
+    uint64_t below = 0;
+    int32_t block = 0, i;
+    while (below + r->masses[block] <= point) below += r->masses[block++];
+    for (i = block * BLOCK; below + mass_of(r->w[i]) <= point; i++) below += mass_of(r->w[i]);
+    return i;
+}
+
+/* -1: there is no candidate, because min_p is above 1. */
 static int32_t draw(const row *r) {
-    uint64_t cut = cut_of(r), all = 0, below = 0;
-    for (int32_t i = 0; i < r->vocab; i++) {
-        bool is_candidate = rank_of(r->y[i], i) >= cut && r->w[i] >= r->with.min_p;
-        r->w[i] = is_candidate ? r->w[i] : 0;
-        all += mass_of(r->w[i]);
+    cut last = cut_of(r);
+    uint64_t all = 0;
+    for (int32_t at = 0; at < r->vocab; at += BLOCK) {
+        int32_t n = (int32_t)hy_min64(BLOCK, r->vocab - at);
+        all += r->masses[at / BLOCK] =
+            keep_candidates(last, r->with.min_p, r->y + at, r->w + at, at, n);
     }
     uint64_t random = hy_rng_u64(r->with.seed, HY_RNG_SAMPLE, r->with.position);
-    uint64_t point = hy_sample_point(random, all);
-    for (int32_t i = 0; i < r->vocab; i++) {
-        below += mass_of(r->w[i]);
-        if (below > point) return i;
-    }
-    return -1; /* no candidate: min_p is above 1 */
+    return all > 0 ? find_token(r, hy_sample_point(random, all)) : -1;
 }
 
 /* Logits without a largest finite one have no weights. */

@@ -74,6 +74,10 @@ hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);
 
+/* Cached attention with `first` and `blocks` (attention_blocks.cu). */
+hy_status hy_attention_blocks(const hy_cuda_run *run);
+size_t hy_attention_blocks_workspace(const hy_op_call *call);
+
 /* The gradient of the sinks of a backward call, if requested, from delta of its rows: (B, H) rows
  * that are `apart` numbers from each other. */
 hy_status hy_attention_sink_gradient(const hy_cuda_run *run, const float *delta, int64_t apart);

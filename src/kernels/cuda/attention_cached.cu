@@ -5,7 +5,7 @@
  * cache, so a block works on several queries at a time that share a key head: those of one group of
  * heads and of neighbouring rows, numbered row * group + head ("queries" below). A warp takes every
  * WARPS-th key of the block's stretch; its lanes hold the columns of a head. Each sum has one owner
- * and one order. */
+ * and one order. A cache in blocks has its own kernels (attention_blocks.cu). */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tile.cuh"
 
@@ -183,6 +183,7 @@ static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
 
 /* It grows with the position of the first row; a plan asks for the last position. */
 size_t hy_cuda_attention_cached_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    if (hy_has(&call->t[HY_ATTENTION_CACHED_FIRST])) return hy_attention_blocks_workspace(call);
     cached_call c = describe(cuda, call);
     return (size_t)c.a.B * c.a.K * c.queries * c.stretches * (size_t)(c.a.D + 2) * sizeof(float);
 }
@@ -208,6 +209,7 @@ template <typename T> static void launch_head_size(const hy_cuda_run *run, const
 }
 
 hy_status hy_cuda_attention_cached(const hy_cuda_run *run) {
+    if (hy_has(&run->call->t[HY_ATTENTION_CACHED_FIRST])) return hy_attention_blocks(run);
     cached_call c = describe(run->cuda, run->call);
     int64_t count = (int64_t)c.a.B * c.a.T * 2 * c.a.K * c.a.D;
     append_rows<<<(unsigned)hy_ceil_div(count, THREADS), THREADS, 0, run->stream>>>(c, count);

@@ -57,7 +57,8 @@ hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd
     hy_cuda_adamw, hy_cuda_sgd, hy_cuda_lion, hy_cuda_adafactor, hy_cuda_muon, hy_cuda_muon_blend,
     hy_cuda_to_unit, hy_cuda_cast, hy_cuda_fill, hy_cuda_combine, hy_cuda_diff_dot,
     hy_cuda_quantize, hy_cuda_dequantize, hy_cuda_wrap, hy_cuda_unwrap, hy_cuda_largest,
-    hy_cuda_spread, hy_cuda_collect, hy_cuda_dropout, hy_cuda_to_fp8, hy_cuda_add_parts;
+    hy_cuda_spread, hy_cuda_collect, hy_cuda_dropout, hy_cuda_to_fp8, hy_cuda_add_parts,
+    hy_cuda_sample;
 
 hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,
@@ -65,7 +66,7 @@ hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_embed_bwd_workspace, hy_cuda_reduce_workspace, hy_cuda_diff_dot_workspace,
     hy_cuda_adafactor_workspace, hy_cuda_to_unit_workspace;
 
-hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports;
+hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports, hy_cuda_sample_supports;
 
 /* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
  * backend. prepare sets call->plan. measure times a large bf16 matmul. */
@@ -86,12 +87,12 @@ hy_status hy_cuda_launched(const hy_cuda_run *run);
 
 /* Launches a kernel that needs more shared memory than cards provide by default. */
 template <typename... P, typename... A>
-static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P...), int64_t blocks,
+static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P...), dim3 blocks,
                                        int threads, int shared_bytes, const A &...args) {
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     HY_TRY(hy_cuda_check(run->cuda, error, run->cuda->host.op_name(run->call->kind)));
-    kernel<<<(unsigned)blocks, threads, (size_t)shared_bytes, run->stream>>>(args...);
+    kernel<<<blocks, threads, (size_t)shared_bytes, run->stream>>>(args...);
     return hy_cuda_launched(run);
 }
 

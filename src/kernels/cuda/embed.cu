@@ -1,18 +1,36 @@
 /* embed.cu: token and position embeddings.
  *
  * x[n] = scale wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
- * becomes NaN, so that the loss shows it, because a kernel cannot return an error. Quantised rows
- * are read as numbers of x's type. */
+ * becomes NaN, so that the loss shows it, because a kernel cannot return an error; so do rows of idle
+ * sequences. Quantised rows are read as numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/positions.cuh"
+
+/* Where rows are. */
+typedef struct embed_places {
+    int seq;                           /* T; 0: there are no positions */
+    bool has_table;                    /* wpe */
+    const int32_t *doc_starts, *first; /* or NULL */
+
+    /* The position of a row; -1: its sequence is idle. */
+    __device__ __forceinline__ int of(int64_t row) const {
+        return seq ? hy_position_of(row, seq, doc_starts, first) : 0;
+    }
+} embed_places;
+
+static embed_places places_of(const hy_op_call *call) {
+    bool has_table = hy_has(&call->t[HY_EMBED_WPE]);
+    const int32_t *first = (const int32_t *)call->t[HY_EMBED_FIRST].data;
+    int seq = has_table || first ? call->attr.embed.seq : 0;
+    return {seq, has_table, (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data, first};
+}
 
 template <typename A> struct embed_call {
     const int32_t *tokens;
     A wte, wpe, x;
     int64_t vocabulary, chunks, per_row; /* chunks of x, and of one of its rows */
-    int seq;                             /* T; 0: no position table */
-    const int32_t *doc_starts;           /* or NULL */
+    embed_places places;
     float scale;
 };
 
@@ -24,10 +42,11 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     hy_walk at(first, e.per_row);
     HY_EACH(k, HY_STEPS) {
         if (first + k * HY_STEP_THREADS >= e.chunks) break;
-        int64_t C = e.per_row * A::width, column = at.chunk * A::width, token = e.tokens[at.row];
+        int64_t C = e.per_row * A::width, column = at.chunk * A::width;
+        int64_t position = e.places.of(at.row), token = position < 0 ? -1 : e.tokens[at.row];
         is_known[k] = token >= 0 && token < e.vocabulary;
         word[k] = e.wte.fetch((is_known[k] ? token : 0) * C + column);
-        if (e.seq) place[k] = e.wpe.fetch(hy_position_of(at.row, e.seq, e.doc_starts) * C + column);
+        if (e.places.has_table) place[k] = e.wpe.fetch(max(position, (int64_t)0) * C + column);
         at.move(HY_STEP_THREADS, e.per_row);
     }
     HY_EACH(k, HY_STEPS) {
@@ -35,9 +54,9 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
         float v[A::width], shift[A::width];
         if (i >= e.chunks) return;
         e.wte.open(word[k], v);
-        if (e.seq) e.wpe.open(place[k], shift);
+        if (e.places.has_table) e.wpe.open(place[k], shift);
         HY_EACH(j, A::width) {
-            float sum = v[j] * e.scale + (e.seq ? shift[j] : 0.0f);
+            float sum = v[j] * e.scale + (e.places.has_table ? shift[j] : 0.0f);
             v[j] = is_known[k] ? sum : __int_as_float(0x7fc00000);
         }
         e.x.store(i * A::width, v);
@@ -71,10 +90,11 @@ struct nf4_table {
 template <typename T, typename Table>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
     embed_coded(const int32_t *tokens, Table wte, int64_t vocabulary, hy_tensor wpe, T *x,
-                int64_t count, int seq, const int32_t *doc_starts, float scale) {
+                int64_t count, embed_places places, float scale) {
     int64_t i = (int64_t)blockIdx.x * HY_STEP_THREADS + threadIdx.x;
     if (i >= count) return;
-    int64_t C = wte.width, row = i / C, column = i % C, token = tokens[row];
+    int64_t C = wte.width, row = i / C, column = i % C, position = places.of(row);
+    int64_t token = position < 0 ? -1 : tokens[row];
     if (token < 0 || token >= vocabulary) {
         x[i] = hy_from_float<T>(__int_as_float(0x7fc00000));
         return;
@@ -82,9 +102,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     /* Rounded before a position is added, as after a cast. 0 is added as well, as for other tables,
      * which turns a negative zero into zero. */
     float v = hy_to_float(hy_from_float<T>(wte.at(token, column))), place = 0;
-    if (seq) {
-        place = hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
-    }
+    if (places.has_table) place = hy_load_any(wpe.data, position * C + column, wpe.dtype);
     x[i] = hy_from_float<T>(v * scale + place);
 }
 
@@ -100,9 +118,8 @@ template <typename Table> static hy_status run_coded(const hy_cuda_run *run) {
         using T = decltype(zero);
         embed_coded<T, Table><<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
             (const int32_t *)t[HY_EMBED_TOKENS].data, Table::of(&t[HY_EMBED_WTE]),
-            hy_height(&t[HY_EMBED_WTE]), t[HY_EMBED_WPE], (T *)x->data, count,
-            hy_has(&t[HY_EMBED_WPE]) ? run->call->attr.embed.seq : 0,
-            (const int32_t *)t[HY_EMBED_DOC_STARTS].data, scale_of(run->call));
+            hy_height(&t[HY_EMBED_WTE]), t[HY_EMBED_WPE], (T *)x->data, count, places_of(run->call),
+            scale_of(run->call));
     });
     return hy_cuda_launched(run);
 }
@@ -121,9 +138,8 @@ hy_status hy_cuda_embed(const hy_cuda_run *run) {
         e.vocabulary = hy_height(wte);
         e.per_row = hy_width(x) / A::width;
         e.chunks = hy_height(x) * e.per_row;
-        e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
+        e.places = places_of(call);
         e.scale = scale_of(call);
-        e.doc_starts = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
         embed<<<hy_step_blocks(e.chunks), HY_STEP_THREADS, 0, run->stream>>>(e);
     });
     return hy_cuda_launched(run);

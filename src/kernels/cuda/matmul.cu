@@ -6,7 +6,8 @@
  * another plan, so every shape runs. a and b have the same type; d has it, too, or is fp32. A
  * stored b of another type is first cast to a's type, into the workspace; plan and key are those of
  * the matmul after the cast. Alternatively a and b are both fp8, with a scale each, in shapes that
- * the library supports: there is no fallback to our own matmul. */
+ * the library supports: there is no fallback to our own matmul. A batch-invariant matmul has no
+ * plan: it always runs in our own kernels (matmul_rows.cu). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,7 @@ static hy_status check_fp8(const hy_cuda *cuda, const hy_op_call *call, hy_matmu
 }
 
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
+    if (given->attr.matmul.is_batch_invariant) return hy_cuda_matmul_rows_supports(cuda, given);
     hy_op_call call = hy_matmul_behind_cast(given, true);
     HY_TRY(check_types(cuda, &call));
     hy_matmul_key key = hy_matmul_key_of(cuda, &call);
@@ -125,6 +127,7 @@ void hy_cuda_matmul_fini(hy_cuda *cuda) {
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_matmul_plan *plan;
+    if (call->attr.matmul.is_batch_invariant) return HY_OK;
     hy_op_call plain = hy_matmul_behind_cast(call, true);
     hy_matmul_key key = hy_matmul_key_of(cuda, &plain);
     HY_TRY(check_types(cuda, &plain));
@@ -165,6 +168,7 @@ static size_t plain_workspace(const hy_cuda *cuda, const hy_op_call *call) {
 }
 
 size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    if (call->attr.matmul.is_batch_invariant) return 0;
     hy_op_call plain = hy_matmul_behind_cast(call, true);
     return hy_matmul_cast_bytes(call, true) + plain_workspace(cuda, &plain);
 }
@@ -188,6 +192,7 @@ static hy_status find_plan(const hy_cuda *cuda, const hy_op_call *call, size_t w
 }
 
 hy_status hy_cuda_matmul(const hy_cuda_run *run) {
+    if (run->call->attr.matmul.is_batch_invariant) return hy_cuda_matmul_rows(run);
     hy_op_call plain = hy_matmul_behind_cast(run->call, true);
     const hy_op_call *call = &plain;
     const hy_tensor *t = call->t;

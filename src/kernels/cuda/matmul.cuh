@@ -164,6 +164,12 @@ void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t cou
 /* Random numbers in [-1, 1); for fp8, with a scale of 1. */
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream);
 
+/* ---- matmul_rows.cu -------------------------------------------------------------------------- */
+
+/* Batch-invariant matmuls: without a plan, a cast and workspace. */
+hy_status hy_cuda_matmul_rows_supports(const hy_cuda *cuda, const hy_op_call *call);
+hy_status hy_cuda_matmul_rows(const hy_cuda_run *run);
+
 /* Seconds of a prepared matmul as timed; 0: it was not. */
 double hy_cuda_matmul_seconds(const hy_op_call *call);
 

@@ -32,13 +32,19 @@ static inline hy_nf4_codes hy_nf4_codes_of(const hy_tensor *t) {
     return c;
 }
 
+/* The number that the byte of a scale represents. */
+__device__ __forceinline__ float hy_nf4_map_at(int code) {
+    int from_zero = abs(code - 127);
+    float size = code == 127 ? 0.0f : code == 255 ? 1.0f : __ldg(hy_nf4_map_table + from_zero - 1);
+    return code < 127 ? -size : size;
+}
+
 /* The scale of a block. All threads of a launch take the same branch. */
 __device__ __forceinline__ float hy_nf4_scale_at(const hy_nf4_codes &c, int64_t block) {
     if (c.plain) return __ldg(c.plain + block);
-    int code = __ldg(c.scales + block), from_zero = abs(code - 127);
+    float size = hy_nf4_map_at(__ldg(c.scales + block));
     float2 pair = __ldg(c.pairs + (block >> c.shift));
-    float size = code == 127 ? 0.0f : code == 255 ? 1.0f : __ldg(hy_nf4_map_table + from_zero - 1);
-    return __fadd_rn(__fmul_rn(code < 127 ? -size : size, pair.x), pair.y);
+    return __fadd_rn(__fmul_rn(size, pair.x), pair.y);
 }
 
 /* One element. */

@@ -1,7 +1,7 @@
 /* op_time.cu: measures how long a prepared op takes on this card, for planning.
  *
- * A matmul was timed when its algorithm was chosen. Any other op runs a few times on its own
- * scratch memory, which is freed afterwards: its tensors one after another, filled with zeros,
+ * A matmul with a plan was timed when its algorithm was chosen. Any other op runs a few times on its
+ * own scratch memory, which is freed afterwards: its tensors one after another, filled with zeros,
  * which are valid numbers and indices in every type. Nothing here fails: an op that cannot be
  * measured takes 0. */
 #include "kernels/cuda/backend.cuh"
@@ -49,7 +49,8 @@ double hy_cuda_op_seconds(hy_backend *b, const hy_op_call *given) {
     hy_cuda_op op = hy_cuda_op_of(given->kind);
     hy_timing t = {};
     hy_op_call call;
-    if (given->kind == HY_OP_MATMUL) return hy_cuda_matmul_seconds(given);
+    bool is_planned = given->kind == HY_OP_MATMUL && !given->attr.matmul.is_batch_invariant;
+    if (is_planned) return hy_cuda_matmul_seconds(given);
     if (!op.run) return 0;
     size_t workspace = op.workspace ? op.workspace(cuda, given) : 0;
     lay_out(&t, given, workspace, &call);

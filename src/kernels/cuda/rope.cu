@@ -1,11 +1,12 @@
 /* rope.cu: rotary positions, in place on the query and key heads of packed qkv rows.
  *
  * Each pair (i, i + R/2) of the first R elements of a head is rotated by the angle in the table for
- * the row's position, in the backward pass by the opposite angle; row n is at position n mod T. A
- * thread reads its part of the table once and applies it to several heads of the row; it loads all
- * their values before it stores any. If queries are multiplied by a factor of their position, so is
- * the rest of the head: its halves are pairs that are not rotated. */
+ * the row's position, in the backward pass by the opposite angle; rows of an idle sequence stay as
+ * they are. A thread reads its part of the table once and applies it to several heads of the row; it
+ * loads all their values before it stores any. If queries are multiplied by a factor of their
+ * position, so is the rest of the head: its halves are pairs that are not rotated. */
 #include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/positions.cuh"
 
 #define THREADS 256
 #define HEADS 4 /* heads per thread */
@@ -16,9 +17,10 @@ typedef struct rope_shape {
     int D, half, rest;       /* head size, R/2, and half of the other elements */
     int chunks, groups;      /* of the pairs of a head; of HEADS heads */
     int rows_per_block;
-    int queries;        /* H */
-    const float *query; /* factor of queries by position; NULL: none */
-    float direction;    /* 1, or -1 to rotate back */
+    int queries;          /* H */
+    const int32_t *first; /* positions of sequences; NULL: all begin at 0 */
+    const float *query;   /* factor of queries by position; NULL: none */
+    float direction;      /* 1, or -1 to rotate back */
 } rope_shape;
 
 /* cos and sin of `width` pairs from pair `first` on. */
@@ -49,7 +51,8 @@ static __device__ __forceinline__ void rope_heads(A qkv, const float *table, con
                                                   int64_t row, int head, int chunk) {
     float cosine[A::width], sine[A::width];
     typename A::chunk low[HEADS], high[HEADS];
-    uint32_t position = (uint32_t)row % (uint32_t)s.seq;
+    int position = hy_position_of(row, s.seq, NULL, s.first);
+    if (position < 0) return;
     int first = chunk * A::width;
     bool is_turned = !has_query || first < s.half;
     int64_t at = row * s.row_width + first + (is_turned ? 0 : s.half), D = s.D;
@@ -60,7 +63,7 @@ static __device__ __forceinline__ void rope_heads(A qkv, const float *table, con
         high[h] = qkv.fetch(at + (head + h) * D + apart);
     }
     if (is_turned) {
-        read_angles<A::width>(table + position * (2 * (int64_t)s.half), first, s.direction, cosine,
+        read_angles<A::width>(table + (int64_t)position * (2 * s.half), first, s.direction, cosine,
                               sine);
     }
     HY_EACH(h, HEADS) {
@@ -99,6 +102,7 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
     s.heads = call->attr.heads.heads + call->attr.heads.kv_heads;
     s.D = call->attr.heads.head_dim;
     s.half = (call->attr.heads.rotary ? call->attr.heads.rotary : s.D) / 2;
+    s.first = (const int32_t *)call->t[HY_ROPE_FIRST].data;
     s.query = (const float *)call->t[HY_ROPE_QUERY].data;
     s.queries = call->attr.heads.heads;
     s.rest = s.query ? s.D / 2 - s.half : 0;

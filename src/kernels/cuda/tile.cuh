@@ -47,6 +47,18 @@ __device__ __forceinline__ void hy_copy_async(uint32_t shared, const void *globa
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global),
                  "r"(bytes));
 }
+/* As above, 4 and 8 bytes. */
+__device__ __forceinline__ void hy_copy_word(uint32_t shared, const void *global, bool is_there) {
+    int bytes = is_there ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(bytes));
+}
+__device__ __forceinline__ void hy_copy_two_words(uint32_t shared, const void *global,
+                                                  bool is_there) {
+    int bytes = is_there ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(bytes));
+}
 __device__ __forceinline__ void hy_copy_commit() { asm volatile("cp.async.commit_group;\n" ::); }
 template <int pending> __device__ __forceinline__ void hy_copy_wait() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending));
