@@ -5,11 +5,13 @@
  * the window is full, or if enough requests are there to keep the device busy. `lock` protects all
  * that both threads use. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/sized.h"
 #include "base/thread.h"
 #include "generate/file.h"
@@ -43,7 +45,7 @@ typedef struct file_job {
     hy_file_part part;
     atomic_bool is_stopping;
     double began, shown;
-    hy_generator_state before; /* the first row */
+    hy_generator_state before; /* what the generator had done before the first row */
 
     pthread_mutex_t lock;
     pthread_cond_t has_changed;
@@ -111,9 +113,12 @@ static hy_status write_line(waiting_row *r, const char *error) {
     return status;
 }
 
+/* As many digits as a float has. */
 static void put_score(hy_json_writer *w, const hy_token_score *score) {
+    char digits[HY_NUMBER_MAX];
+    snprintf(digits, sizeof digits, "%.9g", (double)score->logprob);
     hy_json_put_int(w, "token", score->token);
-    hy_json_put_double(w, "logprob", score->logprob);
+    hy_json_put_double(w, "logprob", strtod(digits, NULL));
 }
 
 static void add_scores(answer *a, const hy_piece *piece) {
@@ -239,7 +244,7 @@ static void end_answer(waiting_row *r, const hy_piece *piece) {
     r->answers[piece->answer].end = piece->end;
     r->is_stopped |= piece->end == HY_END_STOPPED;
     pthread_mutex_lock(&job->lock);
-    job->state.answers++;
+    job->state.answers += piece->end != HY_END_STOPPED;
     job->state.cut += is_cut;
     r->left--;
     pthread_mutex_unlock(&job->lock);
