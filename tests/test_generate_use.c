@@ -1,5 +1,5 @@
-/* test_generate_use.c: requests of a generator: what is refused, how answers end, stopping and going
- * on, other threads, a full cache, a device that fails.
+/* test_generate_use.c: requests of a generator: what is refused, how answers end, stopping and
+ * going on, other threads, a full cache, a device that fails.
  *
  * This program intercepts hy_batch_decoder_step (make/tests.mk). */
 #include "generate_rig.h"

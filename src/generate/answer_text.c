@@ -16,7 +16,8 @@ static bool has_text(const hy_codec *codec, int32_t token) { return token < code
 
 hy_status hy_answer_text_init(hy_answer_text *t, const hy_codec *codec, const hy_task *task) {
     const int32_t *last = &task->prompt.data[task->prompt.count - 1];
-    *t = (hy_answer_text){.codec = codec, .task = task, .tokens.top_count = task->top_logprobs};
+    *t = (hy_answer_text){.codec = codec, .task = task};
+    if (task->wants_logprobs) t->tokens.top_count = task->top_logprobs;
     if (!has_text(codec, *last)) return HY_OK;
     HY_TRY(hy_ids_append(&t->known, last, 1));
     t->window.next = 1;

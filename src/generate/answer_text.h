@@ -1,7 +1,7 @@
 /* answer_text.h: the text of an answer, which grows token by token, and what of it may be shown.
  *
- * Shown are whole characters, and nothing that a stop text may begin with. A token is shown with the
- * first byte of its text; a token without text with the text before it. */
+ * Shown are whole characters, and nothing that a stop text may begin with. A token is shown with
+ * the first byte of its text; a token without text with the text before it. */
 #pragma once
 
 #include "generate/task.h"
@@ -27,7 +27,7 @@ typedef struct hy_ready_text {
 
 hy_status hy_answer_text_init(hy_answer_text *text, const hy_codec *codec, const hy_task *task);
 void hy_answer_text_fini(hy_answer_text *text); /* accepts all zeros */
-/* Appends a token; top has task->top_logprobs scores. */
+/* Appends a token; top has text->tokens.top_count scores. */
 hy_status hy_answer_text_add(hy_answer_text *text, hy_token_score chosen,
                              const hy_token_score *top);
 /* is_last: nothing follows, so everything is shown that is not after a stop text. */

@@ -1,4 +1,4 @@
-/* queue.c: a list under a lock, and a semaphore that wakes the thread that schedules. See queue.h. */
+/* queue.c: a list under a lock, and a semaphore that wakes the scheduling thread. See queue.h. */
 #include "generate/queue.h"
 
 #include <errno.h>

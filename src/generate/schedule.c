@@ -119,8 +119,8 @@ static void vacate(hy_schedule *s, hy_sequence *sequence) {
     }
 }
 
-/* The answer and, with its last answer, the request do not exist any more when the listener has been
- * told. sequence NULL: the answer never began. */
+/* When the listener has been told, the answer does not exist any more, nor, with its last answer,
+ * the request. sequence NULL: the answer never began. */
 static hy_status end_answer(hy_schedule *s, hy_task *t, int32_t number, hy_sequence *sequence,
                             hy_end end) {
     if (sequence) vacate(s, sequence);

@@ -1,4 +1,4 @@
-/* task.h: a request as the generator keeps it: its values, checked, and copies of what it points to.
+/* task.h: a request as the generator keeps it: checked values, and copies of what it points to.
  *
  * Any thread makes a task (hy_generator_add); from then on it belongs to the queue, and what is
  * under "progress" to the thread that schedules. */

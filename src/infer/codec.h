@@ -1,8 +1,8 @@
 /* codec.h: text and conversations as a model's tokens, and its tokens as text.
  *
  * A codec is the tokenizer, the chat template and the end tokens of a model in use. After
- * hy_codec_open nothing changes it, so several threads may encode at once. hy_inference has one, and
- * so has the generator (generate/). */
+ * hy_codec_open nothing changes it, so several threads may encode at once. hy_inference has one,
+ * and so has the generator (generate/). */
 #pragma once
 
 #include "base/file.h"
