@@ -156,7 +156,7 @@ every_program_has_a_manual_page_with_all_its_flags() {
         [ -f "$page" ] || { echo "$page is missing"; return 1; }
         [ "$(basename "$program")" != hybrid-train ] || continue
         for flag in $("$program" --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p'); do
-            sed 's/\\-/-/g' "$page" | grep -q -e "$flag" || { echo "$page does not name $flag"; wrong=1; }
+            grep -q -e "$flag" <(sed 's/\\-/-/g' "$page") || { echo "$page does not name $flag"; wrong=1; }
         done
     done
     [ "$wrong" = 0 ]
