@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # hybrid-serve with 200 clients, of which many misbehave, for HYBRID_SERVE_SECONDS (60; a release takes 300);
-# with the client of the package openai, which HYBRID_OPENAI_PYTHON (python3) may have; and its page in Chromium.
+# with the client of the package openai and with lm-evaluation-harness, which HYBRID_OPENAI_PYTHON (python3) may
+# have; and its page in Chromium.
 # What is not installed is left out. All traffic is to 127.0.0.1. Ends with the line "N passed, N failed".
 set -uo pipefail
 
@@ -37,6 +38,12 @@ run() { # NAME COMMAND...: adds up its last line
 
 run "200 clients" python3 "$tests/storm.py" "$serve" "$scratch/tiny" "${HYBRID_SERVE_SECONDS:-60}" 200
 run "openai's client" "${HYBRID_OPENAI_PYTHON:-python3}" "$tests/openai_client.py" "$serve" "$scratch/tiny"
+if [ -d "${HYBRID_DATA:-$root/../shared/data}/tokenizers/gpt2" ]; then
+    run "lm-evaluation-harness" "${HYBRID_OPENAI_PYTHON:-python3}" "$tests/three_ways.py" "$bin" \
+        "${HYBRID_DATA:-$root/../shared/data}/tokenizers/gpt2"
+else
+    echo "lm-evaluation-harness: left out, there is no tokenizer"
+fi
 chromium="$(command -v chromium chromium-browser google-chrome | head -n 1)"
 if [ -n "$chromium" ]; then
     run "the page in a browser" python3 "$tests/browser.py" "$serve" "$scratch/tiny" "$chromium"
