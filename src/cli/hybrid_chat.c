@@ -17,37 +17,28 @@
 #include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "cli/used_model.h"
 #include "hybrid.h"
 
 typedef struct options {
-    const char *model, *adapter, *base, *frozen_dtype;
+    hy_cli_used_model used;
     const char *prompt; /* NULL: start a conversation */
     const char *system;
     const char *messages; /* file with earlier messages; NULL: none */
     hy_inference_options inference;
     hy_generate_options generate;
     bool is_quiet, without_colour;
-    /* keys of the configuration; NULL: unchanged */
-    const char *device, *precision, *threads, *max_gpu_mem;
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
 #define FROM_0 "whole numbers from 0 to 2147483647"
 
 static const hy_cli_row rows[] = {
-    {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
-     "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
-     "tokenizer.json), a GGUF file, or a model name in the hub cache. Default: the newest run in "
-     "runs/."},
-    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
+    HY_CLI_MODEL_FLAG,
+    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(used.adapter),
      "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters. With a "
      "comma-separated list, /adapter switches between them."},
-    {"--base", "FOLDER", HY_CLI_TEXT, AT(base),
-     "For a run with adapters: the new location of its base model if that has moved."},
-    {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
-     "Number type of the base model's weights. Default: as in training if --model is a run with "
-     "adapters, else as stored in the folder. auto: the type of --precision.",
-     "auto, fp8, int8, nf4, nf4_single"},
+    HY_CLI_BASE_FLAGS,
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
      "Answer this once and exit. With a chat template it is a message; without one, a text to "
      "continue."},
@@ -83,14 +74,7 @@ static const hy_cli_row rows[] = {
      "auto, plain, lines, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(inference.without_thinking),
      "Pass enable_thinking = false to the chat template; Qwen3 then answers without thinking."},
-    {"--device", "NAME", HY_CLI_TEXT, AT(device), "Device: auto, cpu, cuda, cuda:1. Default auto.",
-     "auto, cpu, cuda"},
-    {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),
-     "Precision: auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.",
-     "auto, fp32, bf16"},
-    {"--threads", "N", HY_CLI_TEXT, AT(threads), "Worker threads; 0: all cores."},
-    {"--max-gpu-mem", "BYTES", HY_CLI_TEXT, AT(max_gpu_mem),
-     "Use at most this much GPU memory; weights that do not fit are streamed from host memory."},
+    HY_CLI_DEVICE_FLAGS,
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only answers and errors."},
     {"--no-color", NULL, HY_CLI_SWITCH, AT(without_colour),
      "Print without colours, as with the environment variable NO_COLOR."},
@@ -375,27 +359,10 @@ static void on_progress(void *user, const char *what, double fraction) {
 
 static hy_status open_model(chat *it) {
     const options *o = it->options;
-    const char *const pairs[][2] = {{"device", o->device},
-                                    {"precision", o->precision},
-                                    {"threads", o->threads},
-                                    {"max_gpu_mem", o->max_gpu_mem},
-                                    {"frozen_dtype", o->frozen_dtype},
-                                    {"adapter", o->adapter},
-                                    {"base", o->base}};
     hy_config *config = NULL;
     hy_observer observer = {
         .user = it, .on_message = o->is_quiet ? NULL : on_message, .on_progress = on_progress};
-    hy_status status = hy_config_create(&config);
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++)
-        if (pairs[i][1] != NULL)
-            status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
-    if (status == HY_OK) status = hy_config_use_model(config, o->model);
-    const char *run = "";
-    if (status == HY_OK) status = hy_config_get(config, "init_from", &run, NULL);
-    if (status == HY_OK && o->base != NULL && run[0] == '\0') {
-        hy_cli_error("--base is only for a run with adapters; --model %s is not one", o->model);
-        exit(HY_EXIT_USAGE);
-    }
+    hy_status status = hy_cli_configure_model(&o->used, &config);
     if (status == HY_OK) status = hy_inference_open(config, &o->inference, &observer, &it->model);
     if (status == HY_OK) status = hy_inference_reset(it->model, o->system);
     if (status == HY_OK && o->messages) status = load_messages(it);
@@ -442,10 +409,10 @@ int main(int argc, char **argv) {
             HY_EXIT_USAGE,
             "--system cannot be used with --messages; put a system message into that file");
     char newest[HY_CLI_RUN_BYTES];
-    if (o.model == NULL) {
+    if (o.used.model == NULL) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
-        o.model = newest;
+        o.used.model = newest;
     }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
     it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);

@@ -14,17 +14,16 @@
 #include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "cli/used_model.h"
 #include "hybrid_generate.h"
 
 typedef struct options {
-    const char *model, *adapter, *base, *frozen_dtype;
+    hy_cli_used_model used;
     hy_generate_file_options file;
     hy_request each;
     hy_cli_texts stop;
     hy_generator_options generator;
     bool is_quiet;
-    /* keys of the configuration; NULL: unchanged */
-    const char *device, *precision, *threads, *max_gpu_mem;
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
@@ -32,18 +31,10 @@ typedef struct options {
 #define FROM_1 "whole numbers from 1 to 2147483647"
 
 static const hy_cli_row rows[] = {
-    {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
-     "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
-     "tokenizer.json), a GGUF file, or a model name in the hub cache. Default: the newest run in "
-     "runs/."},
-    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
+    HY_CLI_MODEL_FLAG,
+    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(used.adapter),
      "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters."},
-    {"--base", "FOLDER", HY_CLI_TEXT, AT(base),
-     "For a run with adapters: the new location of its base model if that has moved."},
-    {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
-     "Number type of the base model's weights. Default: as in training if --model is a run with "
-     "adapters, else as stored in the folder. auto: the type of --precision.",
-     "auto, fp8, int8, nf4, nf4_single"},
+    HY_CLI_BASE_FLAGS,
     {"--data", "FILE", HY_CLI_TEXT, AT(file.data),
      "The prompts: rows as JSON lines, a JSON array or CSV; -: lines of JSON from standard input. "
      "A row has prompt, messages, or the other keys of training rows; text is continued as it is; "
@@ -102,14 +93,7 @@ static const hy_cli_row rows[] = {
      "auto, plain, lines, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(generator.without_thinking),
      "Pass enable_thinking = false to the chat template; Qwen3 then answers without thinking."},
-    {"--device", "NAME", HY_CLI_TEXT, AT(device), "Device: auto, cpu, cuda, cuda:1. Default auto.",
-     "auto, cpu, cuda"},
-    {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),
-     "Precision: auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.",
-     "auto, fp32, bf16"},
-    {"--threads", "N", HY_CLI_TEXT, AT(threads), "Worker threads; 0: all cores."},
-    {"--max-gpu-mem", "BYTES", HY_CLI_TEXT, AT(max_gpu_mem),
-     "Use at most this much GPU memory; weights that do not fit are streamed from host memory."},
+    HY_CLI_DEVICE_FLAGS,
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
@@ -224,28 +208,6 @@ static void on_loading(void *user, const char *what, double fraction) {
     if (d->terminal.is_tty) draw(d, fraction < 1 ? line : "");
 }
 
-static hy_status configure(const options *o, hy_config *config) {
-    const char *const pairs[][2] = {{"device", o->device},
-                                    {"precision", o->precision},
-                                    {"threads", o->threads},
-                                    {"max_gpu_mem", o->max_gpu_mem},
-                                    {"frozen_dtype", o->frozen_dtype},
-                                    {"adapter", o->adapter},
-                                    {"base", o->base}};
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++)
-        if (pairs[i][1] != NULL)
-            status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
-    const char *run = "";
-    if (status == HY_OK) status = hy_config_use_model(config, o->model);
-    if (status == HY_OK) status = hy_config_get(config, "init_from", &run, NULL);
-    if (status == HY_OK && o->base != NULL && run[0] == '\0') {
-        hy_cli_error("--base is only for a run with adapters; --model %s is not one", o->model);
-        exit(HY_EXIT_USAGE);
-    }
-    return status;
-}
-
 static hy_status open_model(const options *o, display *d, hy_generator **out) {
     hy_config *config = NULL;
     hy_observer observer = {.user = d,
@@ -253,8 +215,7 @@ static hy_status open_model(const options *o, display *d, hy_generator **out) {
                             .on_progress = o->is_quiet ? NULL : on_loading};
     hy_generator_options how = o->generator;
     how.top_logprobs = o->each.top_logprobs;
-    hy_status status = hy_config_create(&config);
-    if (status == HY_OK) status = configure(o, config);
+    hy_status status = hy_cli_configure_model(&o->used, &config);
     if (status == HY_OK) status = hy_generator_open(config, &how, &observer, out);
     hy_config_destroy(config);
     return status;
@@ -339,10 +300,10 @@ int main(int argc, char **argv) {
     if (code != HY_CLI_GO_ON) return code;
     code = check(&o);
     if (code != HY_EXIT_DONE) return code;
-    if (o.model == NULL) {
+    if (o.used.model == NULL) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
-        o.model = newest;
+        o.used.model = newest;
     }
     hy_cli_terminal_init(&d.terminal, stderr, o.is_quiet, true);
     hy_status status = open_model(&o, &d, &generator);

@@ -14,18 +14,18 @@
 #include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "cli/used_model.h"
 #include "hybrid.h"
 #include "hybrid_generate.h"
 #include "serve/serve.h"
 
 typedef struct options {
-    const char *model, *name, *adapter, *base, *frozen_dtype;
+    hy_cli_used_model used;
+    const char *name;
     hy_generator_options generator;
     hy_server_options server;
     double grace; /* seconds */
     bool is_quiet;
-    /* keys of the configuration; NULL: unchanged */
-    const char *device, *precision, *threads, *max_gpu_mem;
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
@@ -33,20 +33,12 @@ typedef struct options {
 #define FROM_1 "whole numbers from 1 to 2147483647"
 
 static const hy_cli_row rows[] = {
-    {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
-     "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
-     "tokenizer.json), a GGUF file, or a model name in the hub cache. Default: the newest run in "
-     "runs/."},
+    HY_CLI_MODEL_FLAG,
     {"--name", "NAME", HY_CLI_TEXT, AT(name),
      "The name of the model for clients. Default: the last part of --model."},
-    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
+    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(used.adapter),
      "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters."},
-    {"--base", "FOLDER", HY_CLI_TEXT, AT(base),
-     "For a run with adapters: the new location of its base model if that has moved."},
-    {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
-     "Number type of the base model's weights. Default: as in training if --model is a run with "
-     "adapters, else as stored in the folder. auto: the type of --precision.",
-     "auto, fp8, int8, nf4, nf4_single"},
+    HY_CLI_BASE_FLAGS,
     {"--host", "ADDRESS", HY_CLI_TEXT, AT(server.host),
      "Address to listen on. Default 127.0.0.1, which only this machine reaches; other addresses "
      "need --api-key."},
@@ -90,14 +82,7 @@ static const hy_cli_row rows[] = {
      "auto, plain, lines, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(generator.without_thinking),
      "Pass enable_thinking = false to the chat template; Qwen3 then answers without thinking."},
-    {"--device", "NAME", HY_CLI_TEXT, AT(device), "Device: auto, cpu, cuda, cuda:1. Default auto.",
-     "auto, cpu, cuda"},
-    {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),
-     "Precision: auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.",
-     "auto, fp32, bf16"},
-    {"--threads", "N", HY_CLI_TEXT, AT(threads), "Worker threads; 0: all cores."},
-    {"--max-gpu-mem", "BYTES", HY_CLI_TEXT, AT(max_gpu_mem),
-     "Use at most this much GPU memory; weights that do not fit are streamed from host memory."},
+    HY_CLI_DEVICE_FLAGS,
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
@@ -149,20 +134,9 @@ static void on_message(void *user, hy_message_level level, const char *text) {
 }
 
 static hy_status open_model(const options *o, hy_generator **out) {
-    const char *const pairs[][2] = {{"device", o->device},
-                                    {"precision", o->precision},
-                                    {"threads", o->threads},
-                                    {"max_gpu_mem", o->max_gpu_mem},
-                                    {"frozen_dtype", o->frozen_dtype},
-                                    {"adapter", o->adapter},
-                                    {"base", o->base}};
     hy_config *config = NULL;
     hy_observer observer = {.on_message = o->is_quiet ? NULL : on_message};
-    hy_status status = hy_config_create(&config);
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++)
-        if (pairs[i][1] != NULL)
-            status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
-    if (status == HY_OK) status = hy_config_use_model(config, o->model);
+    hy_status status = hy_cli_configure_model(&o->used, &config);
     if (status == HY_OK) status = hy_generator_open(config, &o->generator, &observer, out);
     hy_config_destroy(config);
     return status;
@@ -244,12 +218,12 @@ int main(int argc, char **argv) {
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     char newest[HY_CLI_RUN_BYTES];
-    if (o.model == NULL) {
+    if (o.used.model == NULL) {
         code = hy_cli_take_newest(newest, o.is_quiet);
         if (code != HY_EXIT_DONE) return code;
-        o.model = newest;
+        o.used.model = newest;
     }
-    char *name = last_part(o.name ? o.name : o.model);
+    char *name = last_part(o.name ? o.name : o.used.model);
     o.server.model = o.name ? o.name : name;
     o.server.max_waiting = o.generator.waiting;
     o.server.is_quiet = o.is_quiet;
