@@ -90,7 +90,9 @@ typedef struct hy_piece {
     int32_t answer;  /* number of the answer, from 0, if the request wants several */
     bool is_prompt; /* all tokens of the prompt with their log-probabilities, without text; it comes
                        once, before the first answer */
-    const char *text; /* whole characters; "" while one is not complete or a stop text may begin */
+    /* Whole characters; "" while one is not complete or a stop text may begin. An answer that ends
+     * within a character has its bytes in the last piece. */
+    const char *text;
     size_t text_size;
     const hy_scored_token *tokens; /* of this text; without the token that ends the answer */
     int32_t token_count;
@@ -141,7 +143,8 @@ typedef struct hy_request {
  * not fit, or a value is not accepted; HY_ERR_STATE: too many requests wait. */
 static inline hy_status hy_generator_add(hy_generator *generator, const hy_request *request,
                                          int64_t *id);
-/* Ends a request; its answers end with HY_END_STOPPED. False: it has ended already. */
+/* Ends a request: its answers end with HY_END_STOPPED soon, unless they end by themselves before.
+ * False: it has ended already. */
 bool hy_generator_cancel(hy_generator *generator, int64_t id);
 
 /* Generates until all requests are answered. HY_STOPPED: hy_generator_request_stop(). After a
@@ -150,7 +153,8 @@ hy_status hy_generator_run(hy_generator *generator);
 /* As above, but waits for new requests until hy_generator_request_stop(). */
 hy_status hy_generator_serve(hy_generator *generator);
 /* Ends hy_generator_run and _serve after the current step; requests in progress stay, and a later
- * call goes on with them. Safe in a signal handler. */
+ * call goes on with them. If neither is running, or the last request ends at that moment, the next
+ * call ends at once. Safe in a signal handler. */
 void hy_generator_request_stop(hy_generator *generator);
 
 typedef struct hy_generator_state {
@@ -211,8 +215,9 @@ typedef struct hy_generate_file_options {
  * exists, or OUT.part belongs to other settings, weights or data, which the message names. Standard
  * input is not checked beforehand; with it, or with standard output, nothing can be continued.
  *
- * The call runs hy_generator_serve. Requests that others add are answered, too. HY_STOPPED:
- * hy_generator_request_stop() was called. `state` may be NULL. */
+ * The call generates like hy_generator_serve, so it fails while another thread does. Requests that
+ * others add are answered, too. HY_STOPPED: hy_generator_request_stop() was called. `state` may be
+ * NULL. */
 static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
                                          const hy_generate_file_options *options,
                                          hy_generate_file_state *state);

@@ -336,24 +336,25 @@ static void *read_rows(void *argument) {
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-/* Ends the requests that are left, so that the generator forgets them. */
+/* Ends the requests that are left, so that the generator forgets them. Those of others stay. */
 static hy_status cancel_rows(file_job *job) {
     if (job->asked == 0) return HY_OK;
     for (int64_t i = job->written; i < job->read; i++) {
         const waiting_row *r = &job->rows[i % WINDOW];
         if (r->answers) (void)hy_generator_cancel(job->generator, r->id);
     }
-    return hy_generator_run(job->generator);
+    return hy_generator_round(job->generator);
 }
 
-static hy_status generate(file_job *job) {
+/* Only this thread generates until the end. */
+static hy_status generate_begun(file_job *job) {
     pthread_t reader;
     job->began = hy_clock();
     hy_generator_now(job->generator, &job->before);
     int error = hy_thread_start(&reader, "hybrid-rows", read_rows, job);
     HY_FAIL_IF(error, HY_ERR_MEMORY, "cannot start the thread that reads rows: %s",
                strerror(error));
-    hy_status status = hy_generator_serve(job->generator);
+    hy_status status = hy_generator_serve_begun(job->generator);
     pthread_mutex_lock(&job->lock);
     if (status != HY_STOPPED)
         hy_error_save(&job->failure, status); /* requests have ended for this reason */
@@ -367,6 +368,13 @@ static hy_status generate(file_job *job) {
     count(job);
     job->is_referenced = cancel_rows(job) != HY_OK;
     return hy_error_restore(&job->failure);
+}
+
+static hy_status generate(file_job *job) {
+    HY_TRY(hy_generator_begin(job->generator));
+    hy_status status = generate_begun(job);
+    hy_generator_end(job->generator);
+    return status;
 }
 
 /* An earlier call has checked the rows. */
@@ -417,6 +425,8 @@ static hy_status describe_rows(file_job *job, const hy_request *each) {
     hy_task *task;
     HY_FAIL_IF(!o->data || !o->out, HY_ERR_INPUT,
                "a file of prompts and one of answers are needed");
+    HY_FAIL_IF(each->text || each->tokens || each->messages, HY_ERR_INPUT,
+               "the prompts are in %s; text, tokens and messages must be absent here", o->data);
     job->how = (hy_asking){.codec = parts.codec,
                            .limits = parts.limits,
                            .each = *each,
@@ -441,7 +451,8 @@ static hy_status answer_file(file_job *job, const hy_request *each) {
     job->rows = calloc(WINDOW, sizeof *job->rows);
     HY_FAIL_IF(!job->rows, HY_ERR_MEMORY, "not enough memory for rows");
     hy_generator_describe(job->generator, &facts);
-    job->most = 2 * facts.streams;
+    int32_t waiting = hy_generator_look_inside(job->generator).waiting;
+    job->most = waiting > 0 && waiting < 2 * facts.streams ? waiting : 2 * facts.streams;
     HY_TRY(generate(job));
     return hy_file_part_finish(&job->part);
 }

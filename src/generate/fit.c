@@ -5,7 +5,7 @@
 #include "base/text.h"
 
 #define LONGEST_CONTEXT 8192 /* default context */
-#define SHORTEST_CONTEXT 127 /* not halved further */
+#define SHORTEST_CONTEXT 127 /* one that is not longer is not halved */
 #define STREAMS_GPU 64
 #define STREAMS_CPU 16
 #define CPU_SHARE 2 /* one part in so many of the memory that weights leave */

@@ -21,6 +21,7 @@ struct hy_generator {
     hy_batch_decoder *decoder;
     hy_queue *queue;
     hy_schedule *schedule;
+    int32_t waiting; /* requests that may wait; 0: no limit */
     hy_task_limits limits;
     bool is_placed; /* the decoder has its memory, and nothing has failed since */
     atomic_bool is_running, stop_requested;
@@ -64,6 +65,7 @@ static hy_status open_all(hy_generator *g, const hy_config *config, const hy_gen
     warn_of_card(g->model);
     HY_TRY(hy_codec_open(&g->codec, g->model, &text));
     HY_TRY(hy_generator_fit(g->model, o, &g->decoder));
+    g->waiting = o->waiting;
     HY_TRY(hy_queue_create(o->waiting, &g->queue));
     HY_TRY(hy_schedule_create(g->decoder, &g->codec, g->queue, &g->schedule));
     uint64_t bytes = hy_batch_decoder_bytes(g->decoder);
@@ -111,7 +113,8 @@ hy_generator_parts hy_generator_look_inside(hy_generator *g) {
                                 .settings = &g->model->settings,
                                 .adapters = &g->model->adapters.set,
                                 .limits = g->limits,
-                                .stop_requested = &g->stop_requested};
+                                .stop_requested = &g->stop_requested,
+                                .waiting = g->waiting};
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */
@@ -252,12 +255,32 @@ static hy_status recover(hy_generator *g, hy_status status) {
     return hy_error_restore(&error);
 }
 
-static hy_status run(hy_generator *g, bool waits) {
+hy_status hy_generator_begin(hy_generator *g) {
     HY_FAIL_IF(atomic_exchange(&g->is_running, true), HY_ERR_STATE,
                "the generator is running already: in another thread, or this is its callback");
+    return HY_OK;
+}
+
+void hy_generator_end(hy_generator *g) { atomic_store(&g->is_running, false); }
+
+static hy_status rounds_or_recovery(hy_generator *g, bool waits) {
     hy_status status = run_rounds(g, waits);
-    if (status != HY_OK && status != HY_STOPPED) status = recover(g, status);
-    atomic_store(&g->is_running, false);
+    return status != HY_OK && status != HY_STOPPED ? recover(g, status) : status;
+}
+
+hy_status hy_generator_serve_begun(hy_generator *g) { return rounds_or_recovery(g, true); }
+
+hy_status hy_generator_round(hy_generator *g) {
+    bool is_idle;
+    hy_status status = place(g);
+    if (status == HY_OK) status = hy_schedule_round(g->schedule, &is_idle);
+    return status != HY_OK ? recover(g, status) : HY_OK;
+}
+
+static hy_status run(hy_generator *g, bool waits) {
+    HY_TRY(hy_generator_begin(g));
+    hy_status status = rounds_or_recovery(g, waits);
+    hy_generator_end(g);
     return status;
 }
 

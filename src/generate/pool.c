@@ -254,10 +254,18 @@ static void add_block(hy_pool *p, int32_t kind, int32_t block, hy_blocks *out) {
     out->ids[kind][out->counts[kind]++] = block;
 }
 
+/* Could so many blocks of a kind be free, if all kept chunks that nobody uses were given up? */
+static bool could_free(const hy_pool *p, const shelf *s, int32_t needed) {
+    int64_t unused = 0;
+    for (size_t i = 0; i < p->kept_count; i++) unused += is_unused(p, &p->kept[i]);
+    return s->free_count + unused * blocks_of_chunk(p) >= needed;
+}
+
 /* Adds free blocks until the sequence has all that it needs. False: there are too few. */
 static bool add_free(hy_pool *p, int32_t kind, int32_t positions, hy_blocks *out) {
     shelf *s = &p->shelves[kind];
     int32_t needed = count_needed(s, positions);
+    if (!could_free(p, s, needed - out->counts[kind])) return false;
     while (s->free_count < needed - out->counts[kind]) {
         if (!give_up_oldest(p)) return false;
     }

@@ -1,6 +1,7 @@
 /* task.c: checks a request and copies it. See task.h. */
 #include "generate/task.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,15 +106,21 @@ static hy_status copy_stops(const hy_request *r, hy_task *t) {
     return HY_OK;
 }
 
+/* The values of a request that are small but not 0 stay so as floats. */
+static float narrow(double value) {
+    float narrowed = (float)value;
+    return value > 0 && narrowed == 0 ? FLT_MIN : narrowed;
+}
+
 static void copy_values(const hy_request *r, const hy_task_limits *limits, hy_task *t) {
     int32_t room = limits->context - (int32_t)t->prompt.count;
     t->answers = r->answers > 0 ? r->answers : 1;
     t->is_limited = r->max_tokens > 0 && r->max_tokens <= room;
     t->most = t->is_limited ? r->max_tokens : room;
-    t->sampling = (hy_sampling){.temperature = (float)r->temperature,
-                                .top_p = (float)r->top_p,
-                                .min_p = (float)r->min_p,
-                                .penalty = (float)r->repetition_penalty,
+    t->sampling = (hy_sampling){.temperature = narrow(r->temperature),
+                                .top_p = narrow(r->top_p),
+                                .min_p = narrow(r->min_p),
+                                .penalty = narrow(r->repetition_penalty),
                                 .top_k = r->top_k,
                                 .forced = -1,
                                 .seed = r->seed};

@@ -18,8 +18,7 @@ typedef struct hy_scores {
 } hy_scores;
 hy_status hy_scores_add(hy_scores *scores, hy_token_score chosen, const hy_token_score *top);
 void hy_scores_drop(hy_scores *scores, size_t count); /* the first */
-/* Appends `count` of them, from the first, as a caller sees them; *out grows and is freed by its
- * owner. */
+/* The first `count` of them as a caller sees them, in *out, which grows and is freed by its owner. */
 hy_status hy_scores_view(const hy_scores *scores, size_t count, hy_scored_token **out,
                          size_t *room);
 void hy_scores_free(hy_scores *scores);

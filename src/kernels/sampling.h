@@ -7,10 +7,10 @@
  *   - otherwise each token has a mass, an integer, so that sums are exact in any order:
  *         w = expf((y - largest y) / temperature)   mass = w * 2^32, rounded down
  *     Tokens are candidates in the order of y, the largest first, of equal y the lowest id first:
- *     the first top_k of them (0: all); of these the fewest whose masses reach hy_sample_share of
- *     the sum of these top_k (top_p 0 or 1: all); of these the ones with w >= min_p. With S the sum
- *     of the candidates' masses, the chosen token is the first candidate in ascending order of ids
- *     at which the running sum exceeds hy_sample_point. */
+ *     the first top_k of them (0: all); of these the fewest, at least one, whose masses reach
+ *     hy_sample_share of the sum of these top_k (top_p 0 or 1: all); of these the ones with w >=
+ *     min_p. With S the sum of the candidates' masses, the chosen token is the first candidate in
+ *     ascending order of ids at which the running sum exceeds hy_sample_point. */
 #pragma once
 
 #include <stdint.h>

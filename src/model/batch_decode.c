@@ -376,8 +376,9 @@ static hy_status capture_step(hy_batch_decoder *d, const hy_batch_input *in, int
 /* The first step of a size runs op by op, so that libraries load what they need. */
 static hy_status run_step_fast(hy_batch_decoder *d, const hy_batch_input *in, int32_t rows) {
     int32_t graph;
-    if (!hy_can_capture(d->step, in)) return run_step(d, in, rows);
     int32_t all = graph_rows(d, rows, &graph);
+    hy_decoder_set_sequences(d->step, all);
+    if (!hy_can_capture(d->step, in)) return run_step(d, in, rows);
     bool was_run = d->was_run[graph];
     d->was_run[graph] = true;
     if (!was_run) return run_step(d, in, all);

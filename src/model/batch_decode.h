@@ -45,7 +45,7 @@ typedef struct hy_cache_kind {
 } hy_cache_kind;
 
 /* The results of a chunk or step for slots [0, rows); of a chunk only for its slot's. They stay
- * until HY_STEPS_AHEAD more have begun. */
+ * until the next chunk, choice, score or step is enqueued. */
 typedef struct hy_step_tokens {
     const int32_t *tokens;     /* (rows) chosen */
     const float *logprobs;     /* (rows) of the chosen token */
