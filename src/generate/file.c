@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -398,6 +399,24 @@ static hy_status begin_file(file_job *job, const hy_text *settings) {
                         : HY_OK;
 }
 
+/* The prompts may not be one of the files that are written. */
+static hy_status check_names(const file_job *job) {
+    static const char *const ends[] = {"", ".part", ".part.json"};
+    const hy_generate_file_options *o = &job->options;
+    struct stat data, other;
+    char path[HY_PATH_MAX];
+    if (job->source.is_input || stat(o->data, &data) != 0) return HY_OK;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int size = snprintf(path, sizeof path, "%s%s", o->out, ends[i]);
+        bool is_same = (size_t)size < sizeof path && stat(path, &other) == 0 &&
+                       data.st_dev == other.st_dev && data.st_ino == other.st_ino;
+        HY_FAIL_IF(is_same, HY_ERR_INPUT,
+                   "%s has the prompts, and answers to %s are written to the same file", o->data,
+                   o->out);
+    }
+    return HY_OK;
+}
+
 static hy_status open_part(file_job *job) {
     hy_text settings = {0};
     const hy_file_part *part = &job->part;
@@ -447,6 +466,7 @@ static hy_status describe_rows(file_job *job, const hy_request *each) {
 static hy_status answer_file(file_job *job, const hy_request *each) {
     hy_generator_facts facts;
     HY_TRY(describe_rows(job, each));
+    HY_TRY(check_names(job));
     HY_TRY(open_part(job));
     job->rows = calloc(WINDOW, sizeof *job->rows);
     HY_FAIL_IF(!job->rows, HY_ERR_MEMORY, "not enough memory for rows");

@@ -91,12 +91,13 @@ hy_status hy_file_settings_compare(const char *path, const hy_text *settings, in
 
 typedef struct hy_file_part {
     char out[HY_PATH_MAX], path[HY_PATH_MAX], settings[HY_PATH_MAX]; /* OUT, .part, .part.json */
-    int fd;         /* locked; standard output if out is "-"; -1: none */
-    bool is_output; /* standard output: there are no files */
-    bool has_rows;  /* of an earlier call */
-    uint64_t size;  /* bytes of whole rows */
-    int64_t rows;   /* whole rows, */
-    int64_t bad;    /* and how many of these have "error" */
+    int fd;           /* locked; standard output if out is "-"; -1: none */
+    bool is_output;   /* standard output: there are no files */
+    bool has_rows;    /* of an earlier call */
+    uint64_t size;    /* bytes of whole rows */
+    int64_t rows;     /* whole rows, */
+    int64_t bad;      /* and how many of these have "error" */
+    bool starts_over; /* OUT may be replaced */
 } hy_file_part;
 
 /* Checks that OUT can be written, and takes OUT.part for this process. Close it also after a

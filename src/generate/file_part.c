@@ -48,8 +48,13 @@ hy_status hy_file_part_open(hy_file_part *p, const char *out, bool starts_over) 
         return HY_OK;
     }
     HY_TRY(make_names(p, out));
+    p->starts_over = starts_over;
     HY_FAIL_IF(hy_path_is_dir(out), HY_ERR_INPUT, "%s is a folder; expected the name of a file",
                out);
+    struct stat info;
+    HY_FAIL_IF(lstat(out, &info) == 0 && !S_ISREG(info.st_mode), HY_ERR_INPUT,
+               "%s is a %s; expected the name of a file, or - for standard output", out,
+               S_ISLNK(info.st_mode) ? "link" : "special file");
     HY_FAIL_IF(!starts_over && hy_path_exists(out), HY_ERR_INPUT,
                "%s exists already; --overwrite replaces it", out);
     return take(p);
@@ -74,6 +79,11 @@ static hy_status count_rows(hy_file_part *p, const hy_file_map *map) {
     return HY_OK;
 }
 
+static hy_status remove_settings(const hy_file_part *p) {
+    bool is_removed = hy_disk_unlink_at(AT_FDCWD, p->settings, 0) == 0 || errno == ENOENT;
+    return is_removed ? HY_OK : hy_fail_path("cannot remove", p->settings);
+}
+
 static hy_status cut(hy_file_part *p) {
     if (ftruncate(p->fd, (off_t)p->size) != 0) return hy_fail_path("cannot shorten", p->path);
     return HY_OK;
@@ -89,9 +99,13 @@ hy_status hy_file_part_recover(hy_file_part *p) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* The settings of earlier rows go first: later rows must never seem to belong to them. */
 hy_status hy_file_part_empty(hy_file_part *p) {
     p->size = 0;
-    return p->is_output ? HY_OK : cut(p);
+    if (p->is_output) return HY_OK;
+    HY_TRY(remove_settings(p));
+    HY_TRY(hy_path_sync_parent(p->out));
+    return cut(p);
 }
 
 hy_status hy_file_part_put(hy_file_part *p, const void *data, size_t size) {
@@ -106,10 +120,11 @@ hy_status hy_file_part_put(hy_file_part *p, const void *data, size_t size) {
 hy_status hy_file_part_finish(hy_file_part *p) {
     if (p->is_output) return HY_OK;
     if (hy_disk_sync(p->fd) != 0) return hy_fail_path("cannot write", p->path);
+    HY_FAIL_IF(!p->starts_over && hy_path_exists(p->out), HY_ERR_INPUT,
+               "%s has appeared in the meantime; the answers are in %s", p->out, p->path);
     HY_TRY(hy_path_rename(p->path, p->out));
     HY_TRY(hy_path_sync_parent(p->out));
-    bool is_removed = hy_disk_unlink_at(AT_FDCWD, p->settings, 0) == 0 || errno == ENOENT;
-    return is_removed ? HY_OK : hy_fail_path("cannot remove", p->settings);
+    return remove_settings(p);
 }
 
 void hy_file_part_close(hy_file_part *p) {

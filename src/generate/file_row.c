@@ -3,12 +3,14 @@
  * Rows are recognised one by one and may be of different kinds. Only the question is read. A row is
  * written back as it is, so its text is copied and not written anew from the tree. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "data/examples.h"
 #include "generate/file.h"
 
@@ -71,19 +73,38 @@ static hy_status read_prompt(hy_asked_row *r, const hy_asking *how, const hy_jso
 /* ---- values of the row's own ----------------------------------------------------------------- */
 
 /* The functions change nothing if the row has no such key, or null. */
+/* A number, or as in CSV its text; an empty text is like null. */
+static bool read_number(const hy_json_node *node, double *out, bool *is_absent) {
+    const char *text;
+    size_t size;
+    *is_absent = hy_json_type_of(node) == HY_JSON_NULL;
+    if (*is_absent || hy_json_as_double(node, out)) return true;
+    if (!hy_json_as_string(node, &text, &size)) return false;
+    *is_absent = size == 0;
+    return size == 0 || hy_number_parse(text, size, out);
+}
+
 static hy_status take_whole(const hy_json_node *row, const char *key, int64_t most, int64_t *out) {
     const hy_json_node *node = hy_json_get(row, key);
-    if (hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
-    bool is_right = hy_json_as_int(node, out) && *out >= 0 && *out <= most;
+    double number;
+    bool is_absent, is_number = read_number(node, &number, &is_absent);
+    if (is_absent) return HY_OK;
+    bool is_right = hy_json_as_int(node, out);
+    if (!is_right && is_number && number >= 0 && number < 0x1p53 && number == floor(number)) {
+        *out = (int64_t)number;
+        is_right = true;
+    }
+    is_right = is_right && *out >= 0 && *out <= most;
     HY_FAIL_IF(!is_right, HY_ERR_INPUT, "\"%s\" is not a whole number from 0 to %" PRId64, key,
                most);
     return HY_OK;
 }
 
 static hy_status take_number(const hy_json_node *row, const char *key, double *out) {
-    const hy_json_node *node = hy_json_get(row, key);
-    if (hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
-    HY_FAIL_IF(!hy_json_as_double(node, out), HY_ERR_INPUT, "\"%s\" is not a number", key);
+    double number;
+    bool is_absent, is_number = read_number(hy_json_get(row, key), &number, &is_absent);
+    HY_FAIL_IF(!is_number, HY_ERR_INPUT, "\"%s\" is not a number", key);
+    if (!is_absent) *out = number;
     return HY_OK;
 }
 
@@ -103,6 +124,9 @@ static hy_status add_stop(hy_asked_row *r, const hy_json_node *node) {
 static hy_status take_stops(hy_asked_row *r, const hy_json_node *row) {
     const hy_json_node *node = hy_json_get(row, "stop");
     if (hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
+    const char *text;
+    size_t size;
+    if (hy_json_as_string(node, &text, &size) && size == 0) return HY_OK; /* of CSV */
     r->request.stop_count = 0;
     if (hy_json_type_of(node) != HY_JSON_ARRAY) return add_stop(r, node);
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n))
@@ -118,6 +142,8 @@ static hy_status read_values(hy_asked_row *r, const hy_json_node *row) {
     HY_TRY(take_whole(row, "seed", INT64_MAX, &seed));
     HY_TRY(take_number(row, "temperature", &q->temperature));
     HY_TRY(take_number(row, "top_p", &q->top_p));
+    HY_TRY(take_number(row, "min_p", &q->min_p));
+    HY_TRY(take_number(row, "repetition_penalty", &q->repetition_penalty));
     HY_TRY(take_stops(r, row));
     q->max_tokens = (int32_t)tokens;
     q->top_k = (int32_t)k;

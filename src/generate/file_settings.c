@@ -18,18 +18,26 @@
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* The weights in a file, or in the files of a folder. */
-static hy_status add_weights(const char *path, hy_hash *hash) {
+/* Weights, and all that says how they are used: configuration, tokenizer, template. */
+static bool is_of_model(const char *name) {
+    static const char *const ends[] = {".safetensors", ".bin",   ".gguf", ".json",
+                                       ".jinja",       ".model", ".txt"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (hy_has_ending(name, ends[i])) return true;
+    return false;
+}
+
+/* A file, or the files of a model's folder. */
+static hy_status add_files(const char *path, hy_hash *hash) {
     char **names, file[HY_PATH_MAX];
     size_t count;
     if (!hy_path_is_dir(path)) return hy_fingerprint_file(path, hash);
     HY_TRY(hy_dir_list(path, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_weights =
-            hy_has_ending(names[i], ".safetensors") || hy_has_ending(names[i], ".bin");
-        if (is_weights) status = hy_path_join(file, sizeof file, path, names[i]);
-        if (is_weights && status == HY_OK) status = hy_fingerprint_file(file, hash);
+        if (!is_of_model(names[i])) continue;
+        status = hy_path_join(file, sizeof file, path, names[i]);
+        if (status == HY_OK) status = hy_fingerprint_file(file, hash);
     }
     hy_dir_list_free(names, count);
     return status;
@@ -41,16 +49,17 @@ static void put_hash(hy_json_writer *w, const char *key, uint64_t hash) {
     hy_json_put_string(w, key, hex);
 }
 
-static hy_status put_weights(hy_json_writer *w, hy_generator *generator) {
+static hy_status put_files(hy_json_writer *w, hy_generator *generator) {
     const hy_peft_set *adapters = hy_generator_look_inside(generator).adapters;
     hy_generator_facts facts;
     hy_hash hash, adapter_hash;
     hy_hash_init(&hash, 0);
     hy_hash_init(&adapter_hash, 0);
     hy_generator_describe(generator, &facts);
-    HY_TRY(add_weights(facts.weights, &hash));
+    HY_TRY(add_files(facts.weights, &hash));
+    if (hy_path_exists(facts.tokenizer)) HY_TRY(add_files(facts.tokenizer, &hash));
     for (int32_t i = 0; i < adapters->count; i++)
-        HY_TRY(add_weights(adapters->list[i].folder, &adapter_hash));
+        HY_TRY(add_files(adapters->list[i].folder, &adapter_hash));
     put_hash(w, "weights", hy_hash_value(&hash));
     put_hash(w, "adapters", hy_hash_value(&adapter_hash));
     return HY_OK;
@@ -115,7 +124,7 @@ hy_status hy_file_settings_write(hy_generator *generator, const hy_asking *how, 
     }
     put_whole(&w, "skip_bad", skips_bad);
     put_model(&w, generator);
-    HY_TRY(put_weights(&w, generator));
+    HY_TRY(put_files(&w, generator));
     put_hash(&w, "data", hy_hash_bytes(source->file.data, source->file.size, 0));
     hy_json_close_object(&w);
     return hy_text_status(out);

@@ -264,6 +264,15 @@ static const field fields[] = {
     {"reasoning_effort", HY_ASK_CHAT, read_nothing, .accepted = UNSUPPORTED},
     {"verbosity", HY_ASK_CHAT, read_nothing, .accepted = UNSUPPORTED},
     {"web_search_options", HY_ASK_CHAT, read_nothing, .accepted = UNSUPPORTED},
+    /* Of other servers. */
+    {"stop_token_ids", BOTH, read_nothing, .accepted = UNSUPPORTED},
+    {"min_tokens", BOTH, read_nothing, .accepted = UNSUPPORTED},
+    {"prompt_logprobs", BOTH, read_nothing, .accepted = UNSUPPORTED},
+    {"chat_template_kwargs", HY_ASK_CHAT, read_nothing, .accepted = UNSUPPORTED},
+    {"continue_final_message", HY_ASK_CHAT, read_nothing, .accepted = UNSUPPORTED},
+    {"guided_json", BOTH, read_nothing, .accepted = UNSUPPORTED},
+    {"guided_regex", BOTH, read_nothing, .accepted = UNSUPPORTED},
+    {"guided_choice", BOTH, read_nothing, .accepted = UNSUPPORTED},
 };
 
 static const field *find_field(hy_ask_kind kind, const char *name) {

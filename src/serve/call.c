@@ -124,7 +124,7 @@ static hy_mhd answer_model(hy_call *call) {
     hy_text text = {0};
     hy_json_writer w;
     hy_refusal refusal;
-    if (!is_our_model(call, call->path + strlen("/v1/models/"), &refusal))
+    if (!call->names_model && !is_our_model(call, call->path + strlen("/v1/models/"), &refusal))
         return send_refusal(call, &refusal);
     hy_json_begin(&w, &text, false);
     put_model(call, &w);
@@ -350,6 +350,13 @@ static void copy_printable(char *to, size_t size, const char *from) {
     to[i] = '\0';
 }
 
+/* The path that is kept is for people. */
+static bool names_model(const hy_server *server, const char *path) {
+    static const char before[] = "/v1/models/";
+    return strncmp(path, before, sizeof before - 1) == 0 &&
+           strcmp(path + sizeof before - 1, server->options->model) == 0;
+}
+
 hy_call *hy_call_create(hy_server *server, struct MHD_Connection *connection, const char *method,
                         const char *path) {
     const union MHD_ConnectionInfo *info =
@@ -360,6 +367,7 @@ hy_call *hy_call_create(hy_server *server, struct MHD_Connection *connection, co
                       .connection = connection,
                       .link = info ? info->socket_context : NULL,
                       .route = find_route(path),
+                      .names_model = names_model(server, path),
                       .began = hy_clock()};
     copy_printable(call->method, sizeof call->method, method);
     copy_printable(call->path, sizeof call->path, path);

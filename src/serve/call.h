@@ -40,9 +40,10 @@ typedef struct hy_call {
     hy_server *server;
     struct MHD_Connection *connection;
     hy_link *link;
-    const hy_route *route; /* NULL: there is none */
-    char method[8], path[128];
-    hy_refusal refusal; /* known before the body has arrived */
+    const hy_route *route;     /* NULL: there is none */
+    char method[8], path[128]; /* printable, perhaps shortened */
+    bool names_model;          /* the path ends with the model's name */
+    hy_refusal refusal;        /* known before the body has arrived */
     hy_text body;
     uint64_t received; /* bytes of the body */
     double began;

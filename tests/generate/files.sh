@@ -246,3 +246,71 @@ test_a_full_disk_is_reported_and_the_file_can_be_continued() {
     expect_code 0
     cmp -s answers.jsonl ../whole || fail "the continued file is another one"
 }
+
+test_the_prompts_are_none_of_the_files_that_are_written() {
+    make_model
+    make_prompts 3
+    cp prompts.jsonl answers.jsonl.part
+    cp prompts.jsonl ../rows
+    for name in answers.jsonl.part answers.jsonl; do
+        [ "$name" = answers.jsonl ] && mv answers.jsonl.part answers.jsonl
+        run_generate --model model --data "$name" --out answers.jsonl --overwrite
+        expect_generate_error "$name has the prompts"
+        cmp -s "$name" ../rows || fail "$name has changed"
+    done
+}
+
+test_links_and_special_files_are_not_replaced() {
+    make_model
+    make_prompts 2
+    ln -s elsewhere answers.jsonl
+    answer --overwrite
+    expect_generate_error "answers.jsonl is a link"
+    rm answers.jsonl
+    mkfifo answers.jsonl
+    answer --overwrite
+    expect_generate_error "answers.jsonl is a special file"
+}
+
+test_a_file_that_appears_meanwhile_stays() {
+    make_model
+    make_prompts 200
+    "$generate" --model model --device cpu --threads 1 --data prompts.jsonl --out answers.jsonl --max-tokens 60 \
+        --quiet > "$stdout" 2> "$stderr" &
+    until [ -s answers.jsonl.part ] || [ -e answers.jsonl ]; do sleep 0.01; done
+    echo precious > answers.jsonl
+    wait $!
+    expect_same "$?" 2 "exit code"
+    expect_err "answers.jsonl has appeared in the meantime"
+    expect_same "$(cat answers.jsonl)" precious "the file"
+}
+
+# Settings of an interrupted command must not be found beside rows of another one.
+test_rows_of_standard_input_do_not_seem_to_belong_to_a_file() {
+    make_answers 40
+    make_part
+    printf '%s\n' '{"prompt": "other"}' '{"oh": 1}' > other.jsonl
+    input=other.jsonl
+    run_generate --model model --data - --out answers.jsonl --max-tokens 60 --overwrite
+    expect_generate_error "standard input:2"
+    unset input
+    answer --max-tokens 60
+    [ "$code" -ne 0 ] || cmp -s answers.jsonl ../whole || fail "answers of two commands are mixed"
+}
+
+test_another_configuration_of_the_model_is_refused() {
+    make_answers 40
+    make_part
+    find model -name '*.json' -path '*checkpoint*' | head -n 1 > ../found
+    echo >> "$(cat ../found)"
+    answer --max-tokens 60
+    expect_generate_error "weights"
+}
+
+test_values_in_csv_are_numbers() {
+    make_model
+    printf 'prompt,seed,max_tokens,min_p,stop\nhi,5,2,0.1,x\nho,,,,\n' > rows.csv
+    run_generate --model model --data rows.csv --out answers.jsonl --max-tokens 4 --temperature 0
+    expect_code 0
+    expect_same "$(sed -n 's/.*"max_tokens":"\([0-9]*\)".*/\1/p' answers.jsonl | tr "\n" " ")" "2  " "values"
+}

@@ -201,7 +201,7 @@ def test_wrong_values_are_named_with_what_is_accepted():
              "n": (0, 129), "seed": ("a", 1.5), "stop": ("", 5, [""], ["a"] * 17, ["a\0"]), "stream": (1,),
              "max_tokens": (-1, "5"), "repetition_penalty": (0,), "stream_options": (5,), "model": (5,),
              "presence_penalty": (0.5,), "frequency_penalty": (-1,), "response_format": ({"type": "json_object"},),
-             "logit_bias": ({"5": 1},)}
+             "logit_bias": ({"5": 1},), "stop_token_ids": ([5],), "min_tokens": (3,)}
     for base, path, more in (({"prompt": "a"}, TEXT, {"logprobs": (21, True), "suffix": ("x",), "best_of": (2,),
                                                        "echo": (1,), "prompt": ([], {}, 5, [1, "a"], [[]], [-1])}),
                              (HELLO, CHAT, {"logprobs": (1,), "top_logprobs": (21, 1), "messages": ([], "a"),
