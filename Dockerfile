@@ -16,7 +16,7 @@ ARG CUDA_SYSTEM=ubuntu24.04
 # ---- CPU: build ----------------------------------------------------------------------------------------------
 FROM debian:${DEBIAN}-slim AS build-cpu
 RUN apt-get update && apt-get install -y --no-install-recommends gcc make pkg-config libc6-dev libconfig-dev libyaml-dev \
-    libpcre2-dev libopenblas0 dpkg-dev && rm -rf /var/lib/apt/lists/*
+    libpcre2-dev libmicrohttpd-dev libopenblas0 dpkg-dev && rm -rf /var/lib/apt/lists/*
 COPY . /source
 RUN make -C /source deb NVCC= PACKAGES=/packages
 
@@ -24,7 +24,7 @@ RUN make -C /source deb NVCC= PACKAGES=/packages
 FROM nvidia/cuda:${CUDA_VERSION}-devel-${CUDA_SYSTEM} AS build-cuda
 ARG CUDA_ARCHS="75 80 86 89 90 120"
 RUN apt-get update && apt-get install -y --no-install-recommends gcc g++ make pkg-config libc6-dev libconfig-dev libyaml-dev \
-    libpcre2-dev libopenblas0 dpkg-dev && rm -rf /var/lib/apt/lists/*
+    libpcre2-dev libmicrohttpd-dev libopenblas0 dpkg-dev && rm -rf /var/lib/apt/lists/*
 COPY . /source
 RUN make -C /source deb CUDA_ARCHS="${CUDA_ARCHS}" PACKAGES=/packages
 

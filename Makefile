@@ -7,7 +7,7 @@
 # mpi.mk, tests.mk, gpu.mk, install.mk, python.mk.
 
 # Modules in order: each may use only those before it.
-MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer custom selftest
+MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer generate trainer custom selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -72,7 +72,7 @@ bench: $(BENCHES) ## build and run the measurements in bench/
 
 FORMATTED = $(wildcard include/*.h \
     $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
-TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES)
+TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES) $(SERVE_SOURCES)
 
 need-tool = @command -v $(1) >/dev/null || \
     { echo "$(1) is missing: sudo apt-get install $(1)" >&2; exit 1; }

@@ -55,4 +55,4 @@ _hybrid() {
     esac
 }
 
-complete -F _hybrid hybrid-train hybrid-chat hybrid-tokenize hybrid-export hybrid-report hybrid-top
+complete -F _hybrid hybrid-train hybrid-chat hybrid-generate hybrid-serve hybrid-tokenize hybrid-export hybrid-report hybrid-top

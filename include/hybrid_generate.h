@@ -30,7 +30,8 @@ typedef struct hy_generator hy_generator;
 
 typedef struct hy_generator_options {
     size_t size;
-    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192 */
+    int32_t context; /* most tokens of prompt and answer; 0: the model's, at most 8192, or as many
+                        as memory allows */
     int32_t streams; /* answers that are generated at once; 0: 64 on a GPU, 16 on a CPU, or as many
                         as memory allows */
     int32_t waiting; /* requests that may wait; one more is refused; 0: no limit */
@@ -71,7 +72,8 @@ hy_status hy_generator_decode(const hy_generator *generator, const int32_t *ids,
 
 typedef struct hy_token_score {
     int32_t token;
-    float logprob; /* of the model, without temperature and penalty; NaN: not known */
+    float logprob; /* of the model, without temperature and penalty; NaN: not requested, or the
+                      first token of a prompt */
 } hy_token_score;
 
 /* A token of an answer, or of a prompt. */
@@ -86,7 +88,8 @@ typedef struct hy_piece {
     size_t size;
     int64_t request; /* from hy_generator_add */
     int32_t answer;  /* number of the answer, from 0, if the request wants several */
-    bool is_prompt;  /* tokens of the prompt with their log-probabilities, before the first answer */
+    bool is_prompt; /* all tokens of the prompt with their log-probabilities, without text; it comes
+                       once, before the first answer */
     const char *text; /* whole characters; "" while one is not complete or a stop text may begin */
     size_t text_size;
     const hy_scored_token *tokens; /* of this text; without the token that ends the answer */
@@ -95,8 +98,9 @@ typedef struct hy_piece {
     bool is_last;
     hy_end end;
     int32_t prompt_tokens, reused_tokens; /* reused: their keys and values were there already */
-    int32_t answer_tokens;                /* with the token that ended it */
+    int32_t answer_tokens;                /* so far; with the token that ended it */
     double wait_seconds, prompt_seconds, seconds; /* in the queue; until the first token; in all */
+    const hy_scored_token *end_token; /* with HY_END_MODEL the token that ended it; else NULL */
 } hy_piece;
 
 /* Called for each new token of an answer, and once more or with it at the end. */
@@ -119,9 +123,10 @@ typedef struct hy_request {
     double top_p;       /* sample from the most likely that sum to this share; 0 or 1: from all */
     double min_p;       /* and are at least this share of the most likely; 0: all */
     int32_t top_k;      /* sample from the k most likely; 0: from all */
-    double repetition_penalty; /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
-    uint64_t seed;             /* the same seed, model and prompt give the same answer */
-    const char *const *stop;   /* an answer ends before one of these texts */
+    double
+        repetition_penalty;  /* of tokens of prompt and answer, as in transformers; 0 or 1: none */
+    uint64_t seed;           /* the same seed, model and prompt give the same answer */
+    const char *const *stop; /* an answer ends before one of these texts */
     size_t stop_count;
     bool ignores_end; /* the model's end token does not end the answer (for measurements) */
 
@@ -150,12 +155,69 @@ void hy_generator_request_stop(hy_generator *generator);
 
 typedef struct hy_generator_state {
     size_t size;
-    int32_t running, waiting;              /* answers; requests */
-    int64_t finished, prompt_tokens, tokens; /* requests, and tokens of prompts and answers, so far */
+    int32_t running, waiting; /* answers; requests */
+    int64_t finished, prompt_tokens,
+        tokens; /* requests, and tokens of prompts and answers, so far */
     int64_t cache_tokens_used;
     double busy_seconds; /* in which there was something to generate */
 } hy_generator_state;
 static inline void hy_generator_now(const hy_generator *generator, hy_generator_state *out);
+
+/* ---- files of prompts ------------------------------------------------------------------------ */
+
+typedef struct hy_generate_file_state {
+    size_t size;
+    bool is_checking;     /* all rows are read once before the first is answered */
+    double checked;       /* share of the data that was read by then */
+    int64_t rows;         /* of the data; -1: not known */
+    int64_t done;         /* rows written, with those of earlier calls */
+    int64_t resumed;      /* of these, written by earlier calls */
+    int64_t bad;          /* of `done`, written with "error" */
+    int64_t answers, cut; /* answers of this call; of these, ended by max_tokens or the context */
+    int64_t prompt_tokens, answer_tokens; /* of this call */
+    int32_t running, waiting;             /* as in hy_generator_state */
+    double seconds;                       /* of this call, since the first row was asked */
+} hy_generate_file_state;
+
+typedef void (*hy_generate_file_callback)(void *user, const hy_generate_file_state *state);
+
+typedef struct hy_generate_file_options {
+    size_t size;
+    const char *data;    /* a file of rows: JSON lines, a JSON array or CSV; "-": lines of input */
+    const char *out;     /* "-": standard output */
+    const char *columns; /* other names of keys, as the key "columns"; NULL: none */
+    const char *system;  /* system message of rows with messages or a prompt that have none */
+    bool skips_bad;      /* a row that cannot be asked is written with "error" and counted */
+    bool starts_over;    /* replaces `out`, and what an interrupted call has written */
+    hy_generate_file_callback on_progress; /* at most ten times per second; or NULL */
+    void *user;
+} hy_generate_file_options;
+
+/* Answers each row of a file as the request `each` says, which has no prompt.
+ *
+ * A row is {"prompt"}, {"messages"} or of another kind that training reads; its answer may be
+ * missing and is not read. {"text"} is continued as it is; {"tokens"} are token ids. A row's keys
+ * max_tokens, temperature, top_p, top_k, seed and stop replace the values of `each`. Row i without
+ * a seed has the seed each.seed + i * each.answers.
+ *
+ * Rows are written in their order and as they are, each on one line, with "text" and "end" (model,
+ * max_tokens, context, stop_text); with several answers these are lists, "texts" and "ends". If
+ * `each` wants log-probabilities, "logprobs" has them. Keys of these names are replaced. If "text"
+ * is the prompt, the answer is "answer"; if "texts" is, the answers are "answers".
+ *
+ * The rows of a file are checked before the first is answered; HY_ERR_INPUT names file and line.
+ * Answers are written to OUT.part, which becomes OUT at the end. After an interruption the same
+ * call continues after the last whole row, and the file gets the same bytes. HY_ERR_INPUT: OUT
+ * exists, or OUT.part belongs to other settings, weights or data, which the message names. Standard
+ * input is not checked beforehand; with it, or with standard output, nothing can be continued.
+ *
+ * The call runs hy_generator_serve. Requests that others add are answered, too. HY_STOPPED:
+ * hy_generator_request_stop() was called. `state` may be NULL. */
+static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
+                                         const hy_generate_file_options *options,
+                                         hy_generate_file_state *state);
+/* The word for `end` in these files. */
+const char *hy_end_name(hy_end end);
 
 /* ---- with the size of structs ---------------------------------------------------------------- */
 
@@ -180,6 +242,15 @@ static inline hy_status hy_generator_add(hy_generator *generator, const hy_reque
 void hy_generator_now_sized(const hy_generator *generator, hy_generator_state *out, size_t size);
 static inline void hy_generator_now(const hy_generator *generator, hy_generator_state *out) {
     hy_generator_now_sized(generator, out, sizeof *out);
+}
+hy_status hy_generate_file_sized(hy_generator *generator, const hy_request *each, size_t each_size,
+                                 const hy_generate_file_options *options, size_t options_size,
+                                 hy_generate_file_state *state, size_t state_size);
+static inline hy_status hy_generate_file(hy_generator *generator, const hy_request *each,
+                                         const hy_generate_file_options *options,
+                                         hy_generate_file_state *state) {
+    return hy_generate_file_sized(generator, each, sizeof *each, options, sizeof *options, state,
+                                  sizeof *state);
 }
 
 #ifdef __cplusplus

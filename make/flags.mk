@@ -62,6 +62,9 @@ PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(
     -DPCRE2_CODE_UNIT_WIDTH=8 -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && \
     echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
+# libmicrohttpd is for hybrid-serve alone, which is left out without it.
+MICROHTTPD_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(LDFLAGS) \
+    -include microhttpd.h -x c - -o /dev/null -lmicrohttpd 2>/dev/null && echo -lmicrohttpd)
 SYSTEM_LIBS := -lm -lpthread -ldl
 LIBS := $(CONFIG_LIBS) $(PCRE2_LIBS) $(SYSTEM_LIBS)
 ifeq ($(STATIC_DEPS),1)
@@ -89,6 +92,8 @@ LINK_STAMP := $(OBJ)/link-flags
 $(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 
 comma := ,
+empty :=
+space := $(empty) $(empty)
 # $(call need-header,STAMP,HEADER,PACKAGE,LIBRARY): a stamp that is made when the compiler exists
 # and finds the header and the library (may be empty), also in folders from CPPFLAGS and LDFLAGS.
 # All compiling depends on it, so that a missing package is the first and only message.

@@ -7,8 +7,12 @@ objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 LIB_SOURCES := $(foreach r,$(MODULES),$(call module-sources,$r))
 LIB_OBJECTS := $(call objects,$(LIB_SOURCES))
 CLI_SOURCES := $(wildcard src/cli/*.c)
-CLI_MAINS := $(wildcard src/cli/hybrid_*.c)
-CLI_SHARED := $(filter-out $(CLI_MAINS),$(CLI_SOURCES))
+CLI_SHARED := $(filter-out src/cli/hybrid_%.c,$(CLI_SOURCES))
+# hybrid-serve, of which src/serve is a part, is built if libmicrohttpd is found.
+CLI_MAINS := $(filter-out $(if $(MICROHTTPD_LIBS),,src/cli/hybrid_serve.c),\
+    $(filter src/cli/hybrid_%.c,$(CLI_SOURCES)))
+SERVE_SOURCES := $(call module-sources,serve)
+SERVE_OBJECTS := $(call objects,$(SERVE_SOURCES)) $(OBJ)/gen/serve_page.o
 
 # ---- configuration files embedded in the library ------------------------------------------
 BUILTIN_INPUTS := $(wildcard configs/*.cfg configs/*/*.cfg)
@@ -28,7 +32,15 @@ LIB_OBJECTS += $(OBJ)/gen/report_page.o
 
 $(REPORT_PAGE_C): scripts/embed-page.sh $(PAGE_STYLE) $(PAGE_SCRIPTS)
 	$(call say,EMBED,$@)
-	$(Q)scripts/embed-page.sh $@ $(PAGE_STYLE) $(PAGE_SCRIPTS)
+	$(Q)scripts/embed-page.sh $@ report/page.h hy_report style=$(PAGE_STYLE) \
+	    script=$(subst $(space),$(comma),$(PAGE_SCRIPTS))
+
+SERVE_PAGE := $(addprefix src/serve/page/,style.css body.html page.js)
+SERVE_PAGE_C := $(GEN)/serve_page.c
+$(SERVE_PAGE_C): scripts/embed-page.sh $(SERVE_PAGE)
+	$(call say,EMBED,$@)
+	$(Q)scripts/embed-page.sh $@ serve/page.h hy_serve style=$(word 1,$(SERVE_PAGE)) \
+	    body=$(word 2,$(SERVE_PAGE)) script=$(word 3,$(SERVE_PAGE))
 
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
@@ -86,12 +98,23 @@ $(eval $(call remember,$(OBJ)/cli-list,$(CLI_SHARED)))
 $(CLI_ARCHIVE): $(call objects,$(CLI_SHARED)) $(OBJ)/cli-list
 	$(Q)rm -f $@ && $(AR) rcs $@ $(call objects,$(CLI_SHARED))
 
+is-serve = $(filter %/hybrid_serve.c,$(1))
 define program-rule
-$(call program-of,$(1)): $(call objects,$(1)) $(CLI_ARCHIVE) $(STATIC_LIB) $(LINK_STAMP)
+$(call program-of,$(1)): $(call objects,$(1)) $(if $(is-serve),$(SERVE_OBJECTS)) $(CLI_ARCHIVE) \
+    $(STATIC_LIB) $(LINK_STAMP)
 	$$(call say,LD,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(LINK) -o $$@ $$(filter %.o %.a,$$^) $$(PROGRAM_LIBS)
+	$$(Q)mkdir -p $$(@D) && $$(LINK) -o $$@ $$(filter %.o %.a,$$^) \
+	    $(if $(is-serve),$(MICROHTTPD_LIBS)) $$(PROGRAM_LIBS)
 endef
 $(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
+
+# Said once, after the programs.
+ifeq ($(MICROHTTPD_LIBS),)
+build-note: $(GEN)/no-serve
+$(GEN)/no-serve: | bin
+	@mkdir -p $(@D) && echo "hybrid-serve was left out: libmicrohttpd was not found (package \
+	libmicrohttpd-dev; \`make deps\` installs it)." | tee $@
+endif
 
 # ---- examples and measurements ---------------------------------------------------------------
 # Examples use only the public header; measurements may use internal ones.

@@ -12,7 +12,7 @@
 # names another folder, HYBRID_DIST_MIRROR the mirror for debootstrap. HYBRID_DIST_HERE=1 uses the
 # libraries of this system instead.
 #
-# libconfig, libyaml, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
+# libconfig, libyaml, libmicrohttpd with GnuTLS, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
 # their licences; the programs find them wherever the folder is. libcurl (--download), libedit and
 # cuBLAS (500 MB) are not included.
 set -euo pipefail
@@ -37,7 +37,7 @@ is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -
 
 system="" # prefix of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
-packages=libc6-dev,libconfig-dev,libyaml-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
+packages=libc6-dev,libconfig-dev,libyaml-dev,libpcre2-dev,libmicrohttpd-dev,libopenblas0-pthread,zlib1g,libzstd1
 
 find_old_root() {
     local why
@@ -102,7 +102,7 @@ Nothing has to be installed. Put this folder where you like and run bin/hybrid-t
 shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of your own: pkg-config finds
 lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
 
-lib/ holds libconfig, libyaml, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
+lib/ holds libconfig, libyaml, libmicrohttpd, GnuTLS, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
 packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit.
 
 $about_cuda
@@ -146,7 +146,7 @@ while [ -n "$pending" ]; do
     pending="$pending $(wanted_by "$tree/lib/$library" | tr '\n' ' ')"
 done
 LC_ALL=C sort -o "$tree/licenses/packages" "$tree/licenses/packages"
-cp "$system"/usr/share/common-licenses/{GPL-3,LGPL-2.1} "$tree/licenses"
+cp "$system"/usr/share/common-licenses/{GPL-3,LGPL-2.1,LGPL-3} "$tree/licenses"
 
 # ---- the required glibc, and the tarball --------------------------------------------------------
 

@@ -1,19 +1,20 @@
 #!/bin/sh
-# embed-page.sh OUT.c STYLE.css SCRIPT.js...: converts the style and the script of reports to C
-# strings, for src/report/page.h. Several scripts become one, in the given order. Next to each
-# string is the base64 of its SHA-256, for the security policy of the page. Needs a POSIX shell,
-# sed, sha256sum and base64.
+# embed-page.sh OUT.c HEADER PREFIX NAME=FILE[,FILE...]...: converts the style and the script of a
+# page to C strings PREFIX_NAME, which HEADER declares. Several files become one string, in the
+# given order. Next to each string is the base64 of its SHA-256, PREFIX_NAME_hash, for the security
+# policy of the page. Needs a POSIX shell, sed, tr, sha256sum and base64.
 set -eu
 LC_ALL=C
 export LC_ALL
 
-if [ $# -lt 3 ]; then
-    echo "usage: $0 OUT.c STYLE.css SCRIPT.js..." >&2
+if [ $# -lt 4 ]; then
+    echo "usage: $0 OUT.c HEADER PREFIX NAME=FILE[,FILE...]..." >&2
     exit 2
 fi
 out=$1
-style=$2
-shift 2
+header=$2
+prefix=$3
+shift 3
 
 # A question mark is escaped because "??/" would be a trigraph in standard C.
 quote() { sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/?/\\?/g' -e 's/^/    "/' -e 's/$/\\n"/'; }
@@ -29,20 +30,22 @@ hash() {
 embed() { # NAME FILE...
     name=$1
     shift
-    printf 'const char hy_report_%s[] =\n' "$name"
+    printf 'const char %s_%s[] =\n' "$prefix" "$name"
     cat "$@" | quote
-    printf '    ;\nconst char hy_report_%s_hash[] = "%s";\n\n' "$name" "$(cat "$@" | hash)"
+    printf '    ;\nconst char %s_%s_hash[] = "%s";\n\n' "$prefix" "$name" "$(cat "$@" | hash)"
 }
 
 mkdir -p "$(dirname "$out")"
 part=$out.part.$$
 trap 'rm -f "$part"' EXIT
 {
-    echo '/* Made by scripts/embed-page.sh from src/report/page/. */'
-    echo '#include "report/page.h"'
+    echo '/* Made by scripts/embed-page.sh. */'
+    echo "#include \"$header\""
     echo
-    embed style "$style"
-    embed script "$@"
+    for one in "$@"; do
+        # shellcheck disable=SC2046 # names of our files hold no blanks
+        embed "${one%%=*}" $(printf '%s' "${one#*=}" | tr ',' ' ')
+    done
 } >"$part"
 mv "$part" "$out"
 trap - EXIT

@@ -40,18 +40,20 @@ if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
     has_library libcurl || missing+=(libcurl4)
 fi
-# PCRE2 is optional: without it, tokenizers with a split pattern that is not built in are rejected.
+# Optional: without PCRE2, tokenizers with a split pattern that is not built in are rejected; without
+# libmicrohttpd, hybrid-serve is not built.
 has_pcre2() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' |
         ${CC:-gcc} ${CPPFLAGS:-} -E -x c - > /dev/null 2>&1
 }
-if ! has_pcre2; then
-    if [ ${#missing[@]} -gt 0 ]; then
-        missing+=(libpcre2-dev)
-    elif has_command apt-get && [ "$(id -u)" -eq 0 ]; then
-        DEBIAN_FRONTEND=noninteractive timeout 60 \
-            apt-get -qq install -y --no-install-recommends libpcre2-dev > /dev/null 2>&1 || true
-    fi
+optional=()
+has_pcre2 || optional+=(libpcre2-dev)
+has_header microhttpd.h || optional+=(libmicrohttpd-dev)
+if [ ${#missing[@]} -gt 0 ]; then
+    missing+=(${optional[@]+"${optional[@]}"})
+elif [ ${#optional[@]} -gt 0 ] && has_command apt-get && [ "$(id -u)" -eq 0 ]; then
+    DEBIAN_FRONTEND=noninteractive timeout 60 \
+        apt-get -qq install -y --no-install-recommends "${optional[@]}" > /dev/null 2>&1 || true
 fi
 
 # Open MPI is optional for tests: without it, tests with mpirun are skipped. After a failed attempt
@@ -77,7 +79,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (Debian package names). Please install them with this system's" >&2
-    echo "package manager; libconfig, libyaml, OpenBLAS, Check and curl are the libraries." >&2
+    echo "package manager; libconfig, libyaml, libmicrohttpd, OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
 

@@ -90,7 +90,7 @@ static inline void check_invariant_coded(hy_dtype stored, int mixture, call_runn
 
 /* Where sequence b of a call begins: some sequences are idle. */
 static inline int32_t first_of(int64_t b, int32_t most) {
-    return b % 4 == 2 ? -1 : (int32_t)((b * 37 + 11) % (most + 1));
+    return b % 4 == 2 ? -1 : (int32_t)((b * 37 + most * 3 / 4) % (most + 1));
 }
 
 /* Rows of an idle sequence are undefined: zero in both results. */

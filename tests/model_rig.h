@@ -45,7 +45,7 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     must(hy_arena_push(&rig->arena, HY_DATA, rows * 4, (void **)&rig->losses));
     must(hy_arena_push(&rig->arena, HY_DATA, rope, (void **)&rig->rope));
     hy_batch_plan_place(rig->plan, activations, workspace);
-    hy_shape_rope_tables(&rig->model->shape, options->seq, rig->rope);
+    if (shape->has_rope) hy_shape_rope_tables(&rig->model->shape, options->seq, rig->rope);
     for (int32_t i = 0; i < rig->model->params.count; i++) {
         const hy_param *p = &rig->model->params.list[i];
         if (options->dtype == HY_F32) {

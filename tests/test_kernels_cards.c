@@ -1,6 +1,8 @@
 /* test_kernels_cards.c: cards by name, and the driver's library where there is none. */
 #include "harness.h"
 
+#include <math.h>
+
 #include "kernels/card_backend.h"
 #include "kernels/card_list.h"
 #include "kernels/nvml.h"
@@ -26,7 +28,15 @@ START_TEST(cards_are_known_by_the_names_the_driver_gives) {
         {"NVIDIA GeForce RTX 4070 Ti SUPER", 88.2},
         {"NVIDIA GeForce RTX 4070 SUPER", 71.0},
         {"NVIDIA GeForce RTX 3090", 71.2},
+        {"NVIDIA GeForce RTX 2060 SUPER", 28.7},
+        {"NVIDIA GeForce RTX 4090 D", 147.1},
+        {"NVIDIA GeForce RTX 5090 D", 209.5},
+        {"NVIDIA H100 NVL", 835.5},
+        {"NVIDIA H200 NVL", 835.5},
+        {"NVIDIA RTX A5000", 111.1},
         {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8},
+        {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9},
+        {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 480},
         {"NVIDIA RTX 6000 Ada Generation", 364.2},
     };
     for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
@@ -37,12 +47,65 @@ START_TEST(cards_are_known_by_the_names_the_driver_gives) {
 END_TEST
 
 START_TEST(what_is_not_known_has_no_peak) {
-    static const char *const names[] = {"", "CPU: Neoverse-V1", "NVIDIA GeForce GTX 1080",
+    static const char *const names[] = {"",
+                                        "CPU: Neoverse-V1",
+                                        "NVIDIA GeForce GTX 1080",
                                         "NVIDIA GeForce RTX 4090 Laptop GPU",
+                                        "NVIDIA GeForce RTX 2060 with Max-Q Design",
+                                        "NVIDIA GeForce RTX 5080 SUPER",
+                                        "NVIDIA GeForce RTX 5080 Super",
                                         "NVIDIA GeForce RTX 50800"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         ck_assert_double_eq(hy_card_peak(names[i]), 0);
     }
+}
+END_TEST
+
+/* The figures on the page on which NVIDIA compares GeForce cards, for sparse fp8 (RTX 40) and fp4
+ * (RTX 50). */
+START_TEST(rates_agree_with_the_ai_tops_that_nvidia_gives) {
+    static const struct {
+        const char *name;
+        double tops, times;
+    } cards[] = {
+        {"RTX 5090", 3352, 16},        {"RTX 5080", 1801, 16},     {"RTX 5070 Ti", 1406, 16},
+        {"RTX 5070", 988, 16},         {"RTX 5060 Ti", 759, 16},   {"RTX 5060", 614, 16},
+        {"RTX 4090", 1321, 8},         {"RTX 4080 SUPER", 836, 8}, {"RTX 4080", 780, 8},
+        {"RTX 4070 Ti SUPER", 706, 8}, {"RTX 4070 Ti", 641, 8},    {"RTX 4070 SUPER", 568, 8},
+        {"RTX 4070", 466, 8},          {"RTX 4060 Ti", 353, 8},    {"RTX 4060", 242, 8},
+    };
+    for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
+        double rate = hy_card_peak(cards[i].name) / 1e12, tops = cards[i].times * rate;
+        ck_assert_msg(fabs(tops - cards[i].tops) < 0.002 * tops, "%s: %g", cards[i].name, tops);
+    }
+}
+END_TEST
+
+/* Cards with nearly the same name, of which one number differs. */
+START_TEST(a_longer_name_is_another_card) {
+    static const struct {
+        const char *name;
+        int32_t mib;
+        double gigabytes_per_second;
+    } cases[] = {
+        {"NVIDIA A100-SXM4-80GB", 81920, 2039},
+        {"NVIDIA A100 80GB PCIe", 81920, 1935},
+        {"NVIDIA A100-PCIE-40GB", 40960, 1555},
+        {"NVIDIA A800 80GB PCIe", 81920, 1935},
+        {"NVIDIA GeForce RTX 2060", 6144, 336},
+        {"rtx2060super", 8192, 448},
+        {"NVIDIA GeForce RTX 5090 D", 32607, 1792},
+        {"NVIDIA GeForce RTX 5090 D v2", 24455, 1344},
+        {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887, 1792},
+        {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 1597},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const hy_card *card = hy_card_find(cases[i].name);
+        ck_assert_msg(card && card->memory_mib == cases[i].mib &&
+                          card->bandwidth == 1e9 * cases[i].gigabytes_per_second,
+                      "%s: %s", cases[i].name, card ? card->name : "not found");
+    }
+    ck_assert_ptr_null(hy_card_find("RTX 5080 Super"));
 }
 END_TEST
 
@@ -88,6 +151,8 @@ static Suite *cards_suite(void) {
     TCase *tests = tcase_create("cards");
     tcase_add_test(tests, cards_are_known_by_the_names_the_driver_gives);
     tcase_add_test(tests, what_is_not_known_has_no_peak);
+    tcase_add_test(tests, rates_agree_with_the_ai_tops_that_nvidia_gives);
+    tcase_add_test(tests, a_longer_name_is_another_card);
     tcase_add_test(tests, a_card_that_nobody_knows_is_not_watched);
     tcase_add_test(tests, cards_refuse_fp8_as_the_cuda_backend_does);
     suite_add_tcase(suite, tests);

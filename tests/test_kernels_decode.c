@@ -126,9 +126,10 @@ EACH_MIXTURE(a_cache_in_blocks_gives_the_output_of_a_contiguous_one, 0, PURE_TYP
 
 EACH_MIXTURE(a_prompt_has_the_same_bits_in_chunks_of_any_size, 0, PURE_TYPES) {
     static const blocks_case cases[] = {{{1, 300, 6, 2, 24, 0, false}, 32, 90},
-                                        {{1, 150, 4, 1, 80, 33, false}, 16, 530}};
+                                        {{1, 150, 4, 1, 80, 33, false}, 16, 290},
+                                        {{1, 90, 4, 1, 40, 300, false}, 8, 400}};
     static const int32_t chunks[] = {1, 2, 7, 64};
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 12; i++) {
         trial t = blocks_trial(&cases[i / 4], mixture);
         check_chunks(&t.call, chunks[i % 4], run_call);
         trial_end(&t);
@@ -245,7 +246,7 @@ END_TEST
 
 /* Of equal logits, the lowest ids are candidates. */
 START_TEST(among_equal_logits_the_lowest_ids_are_first) {
-    enum { ROWS = 400, V = 5000 };
+    enum { ROWS = 400, V = 5120 };
     sample_rows s = {ROWS, V, 3, HY_F32, V, 1, 0, false};
     hy_op_call call = sample_call(&s, 0, 3); /* zeros of either sign */
     for (int64_t i = 0; i < ROWS * V; i++) {
@@ -255,7 +256,7 @@ START_TEST(among_equal_logits_the_lowest_ids_are_first) {
         hy_sampling *with = sampling_at(&call, row);
         with->temperature = row % 4 ? 1 : 0;
         with->top_k = row % 2 ? 10 : 0;
-        with->top_p = row % 4 == 2 ? 0.0009f : 0; /* five of 5,000 */
+        with->top_p = row % 4 == 2 ? 0x1p-10f : 0; /* exactly five of 5,120 */
     }
     run_call(&call);
     bool has_token[10] = {false};
@@ -353,7 +354,7 @@ END_TEST
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Runs a copy of the call with `threads` threads; returns the copy, whose tensors are to be freed. */
+/* Runs a copy of the call with `threads` threads; the tensors of the copy are to be freed. */
 static hy_op_call run_with(const hy_op_call *call, int threads) {
     hy_op_call copy = *call;
     rig r = rig_create(threads);

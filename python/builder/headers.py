@@ -18,6 +18,7 @@ HEADERS = (
     "hybrid_sized.h",
     "hybrid_tools.h",
     "hybrid_report.h",
+    "hybrid_generate.h",
 )
 
 

@@ -19,6 +19,7 @@ SCALARS = {
     "bool": "C.c_bool",
     "char": "C.c_char",
     "int": "C.c_int",
+    "float": "C.c_float",
     "double": "C.c_double",
     "size_t": "C.c_size_t",
     "int32_t": "C.c_int32",
@@ -51,6 +52,8 @@ RESULTS = {
     "hy_run_point": "RunPoint",
     "hy_run_event": "RunEvent",
     "hy_run_facts": "RunFacts",
+    "hy_generator_facts": "GeneratorFacts",
+    "hy_generator_state": "GeneratorState",
 }
 
 ABOUT = '"""Made from include/*.h by builder/write.py. Do not edit."""\n'
@@ -213,7 +216,7 @@ __all__ = [{names}]
 def layout_program(header: Header) -> str:
     """A C program that prints {"hy_x": [size, {"field": [offset, size], ...}], ...}."""
     out = ["/* Made by builder/write.py. */\n#include <stddef.h>\n#include <stdio.h>\n"]
-    out += ['#include "hybrid.h"\n#include "hybrid_report.h"\n#include "hybrid_tools.h"\n\nint main(void) {\n    puts("{");\n']
+    out += ['#include "hybrid.h"\n#include "hybrid_generate.h"\n#include "hybrid_report.h"\n#include "hybrid_tools.h"\n\nint main(void) {\n    puts("{");\n']
     for i, s in enumerate(header.structs.values()):
         out.append(f'    printf("%s\\"{s.name}\\": [%zu, {{", "{"," if i else ""}", sizeof({s.name}));\n')
         for j, f in enumerate(s.fields):

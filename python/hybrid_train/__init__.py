@@ -7,6 +7,8 @@
     loop = hybrid_train.Loop(module.named_parameters(), steps=1000, lr=3e-4)
     loop.run(lambda batch: loss_of(module, data[batch]))              # your model, your data
 
+    hybrid_train.generate("runs/mine", ["Once upon a time"], max_tokens=100)      # answers of a model
+
 The C library does the work; this package is a thin layer over it, without a compiled part and without
 dependencies. torch and NumPy are used only if your program uses them.
 """
@@ -29,11 +31,14 @@ from .errors import (
     StateError,
     Stopped,
 )
+from .generator import Answer, Generated, Generator, Request, Sampling, generate
 from .loop import Loop, Step, plan_parameters
 from .ranks import find_rank
 from .results import (
     ConfigKey,
     EvalInfo,
+    GeneratorFacts,
+    GeneratorState,
     MemoryState,
     PlanFacts,
     RankInfo,
@@ -55,12 +60,17 @@ if TYPE_CHECKING:
 __version__: str = _abi.HYBRID_VERSION
 
 __all__ = [
+    "Answer",
     "Config",
     "ConfigKey",
     "DeviceError",
     "Error",
     "EvalInfo",
     "FileError",
+    "Generated",
+    "Generator",
+    "GeneratorFacts",
+    "GeneratorState",
     "InputError",
     "InternalError",
     "Loop",
@@ -70,10 +80,12 @@ __all__ = [
     "PlanFacts",
     "RankInfo",
     "RanksInfo",
+    "Request",
     "Run",
     "RunEvent",
     "RunFacts",
     "RunPoint",
+    "Sampling",
     "Saving",
     "StateError",
     "Step",
@@ -84,6 +96,7 @@ __all__ = [
     "Trainer",
     "chunked_cross_entropy",
     "find_rank",
+    "generate",
     "plan",
     "plan_parameters",
     "read_run",

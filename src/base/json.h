@@ -83,4 +83,6 @@ void hy_json_put_real(hy_json_writer *w, const char *key, double value);
 void hy_json_put_bool(hy_json_writer *w, const char *key, bool value);
 /* NULL becomes null; invalid UTF-8 bytes become U+FFFD. */
 void hy_json_put_string(hy_json_writer *w, const char *key, const char *value);
+/* As above, of `size` bytes, which may include zeros. */
+void hy_json_put_bytes(hy_json_writer *w, const char *key, const char *value, size_t size);
 void hy_json_put_null(hy_json_writer *w, const char *key);

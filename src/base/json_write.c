@@ -15,9 +15,9 @@ void hy_json_begin(hy_json_writer *w, hy_text *text, bool is_pretty) {
     *w = (hy_json_writer){.text = text, .is_pretty = is_pretty};
 }
 
-static void put_quoted(hy_text *text, const char *string) {
+static void put_quoted(hy_text *text, const char *string, size_t size) {
     static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    const uint8_t *p = (const uint8_t *)string, *end = p + strlen(string);
+    const uint8_t *p = (const uint8_t *)string, *end = p + size;
     hy_text_add(text, "\"");
     while (p < end) {
         const uint8_t *plain = p;
@@ -28,7 +28,7 @@ static void put_quoted(hy_text *text, const char *string) {
         }
         hy_text_add_bytes(text, plain, (size_t)(p - plain));
         if (p == end) break;
-        const char *code = strchr(codes, *p);
+        const char *code = *p != 0 ? strchr(codes, *p) : NULL;
         if (code) {
             hy_text_addf(text, "\\%c", letters[code - codes]);
         } else if (*p < 0x80) {
@@ -58,7 +58,7 @@ static void begin_value(hy_json_writer *w, const char *key) {
     if (w->depth > 0) put_line(w);
     w->has_members |= bit;
     if (!key) return;
-    put_quoted(w->text, key);
+    put_quoted(w->text, key, strlen(key));
     hy_text_add(w->text, w->is_pretty ? ": " : ":");
 }
 
@@ -110,12 +110,16 @@ void hy_json_put_bool(hy_json_writer *w, const char *key, bool value) {
 }
 
 void hy_json_put_string(hy_json_writer *w, const char *key, const char *value) {
-    begin_value(w, key);
     if (value) {
-        put_quoted(w->text, value);
+        hy_json_put_bytes(w, key, value, strlen(value));
     } else {
-        hy_text_add(w->text, "null");
+        hy_json_put_null(w, key);
     }
+}
+
+void hy_json_put_bytes(hy_json_writer *w, const char *key, const char *value, size_t size) {
+    begin_value(w, key);
+    put_quoted(w->text, value, size);
 }
 
 void hy_json_put_null(hy_json_writer *w, const char *key) {

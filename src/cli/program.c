@@ -161,7 +161,7 @@ static void write_row(const char *name, const char *value, const char *help) {
 static const char *completion_type(const hy_cli_row *row) {
     if (row->kind == HY_CLI_SWITCH) return "action";
     if (row->kind == HY_CLI_NUMBER) return "number";
-    if (row->kind != HY_CLI_TEXT) return "integer";
+    if (row->kind != HY_CLI_TEXT && row->kind != HY_CLI_TEXTS) return "integer";
     if (row->accepted) return "choice";
     if (strcmp(row->value, "FOLDER") == 0) return "folder";
     return strcmp(row->value, "FILE") == 0 ? "path" : "text";
@@ -217,6 +217,13 @@ static const hy_cli_row *find_row(const hy_cli_program *program, const char *typ
     return NULL;
 }
 
+static bool add_text(const hy_cli_row *row, const char *value, hy_cli_texts *texts) {
+    if (texts->count == HY_CLI_TEXTS_MOST)
+        return hy_cli_refuse(false, "%s is given more than %d times", row->name, HY_CLI_TEXTS_MOST);
+    texts->list[texts->count++] = value;
+    return true;
+}
+
 static bool take_value(const hy_cli_row *row, const char *value, void *options) {
     void *at = (char *)options + row->offset;
     char *end;
@@ -224,6 +231,7 @@ static bool take_value(const hy_cli_row *row, const char *value, void *options) 
         *(const char **)at = value;
         return true;
     }
+    if (row->kind == HY_CLI_TEXTS) return add_text(row, value, at);
     errno = 0;
     double number = strtod(value, &end);
     bool is_right = end != value && *end == '\0' && number >= row->low &&

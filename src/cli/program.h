@@ -59,8 +59,15 @@ typedef enum hy_cli_kind {
     HY_CLI_NUMBER, /* a double, from `low` to `high` */
     HY_CLI_INT32,  /* an int32_t */
     HY_CLI_COUNT,  /* a uint64_t; high 0: any */
-    HY_CLI_SWITCH  /* a bool; takes no value */
+    HY_CLI_SWITCH, /* a bool; takes no value */
+    HY_CLI_TEXTS   /* hy_cli_texts: the flag can be given several times */
 } hy_cli_kind;
+
+#define HY_CLI_TEXTS_MOST 64
+typedef struct hy_cli_texts {
+    const char *list[HY_CLI_TEXTS_MOST];
+    size_t count;
+} hy_cli_texts;
 
 typedef struct hy_cli_row {
     const char *name;  /* "--top-p" */

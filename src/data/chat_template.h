@@ -100,6 +100,7 @@ typedef struct hy_columns {
     } list[HY_MOST_COLUMNS];
     int count;
     hy_scoring scores;
+    bool asks; /* only questions are read: the keys of answers may be missing */
 } hy_columns;
 
 typedef struct hy_conversation {

@@ -121,6 +121,13 @@ static const char *mapped(const hy_columns *columns, const char *key) {
     return NULL;
 }
 
+/* Whether key k of a kind is an answer that is not needed, because only questions are read. */
+static bool is_unread_answer(const hy_columns *columns, hy_row_kind kind, int k) {
+    if (!columns || !columns->asks) return false;
+    bool is_list = kind == HY_ROWS_TURNS && strcmp(kinds[kind].keys[k].key, "completion") == 0;
+    return is_list || (!kinds[kind].is_list && kinds[kind].keys[k].role == HY_ROLE_ASSISTANT);
+}
+
 /* The name of a key in the data: its own if it is not mapped. */
 static const char *name_of(const hy_columns *columns, const char *key) {
     const char *name = mapped(columns, key);
@@ -173,7 +180,8 @@ static bool is_of_kind(const hy_json_node *row, const hy_columns *columns, hy_ro
         const char *key = kinds[kind].keys[k].key;
         const hy_json_node *value = get(row, columns, key);
         bool is_turns = kind != HY_ROWS_TURNS || hy_json_type_of(value) == HY_JSON_ARRAY;
-        if (!kinds[kind].keys[k].is_optional && !(value && is_turns)) return false;
+        bool is_needed = !kinds[kind].keys[k].is_optional && !is_unread_answer(columns, kind, k);
+        if (is_needed && !(value && is_turns)) return false;
         is_asked |= mapped(columns, key) != NULL;
     }
     return is_asked;
@@ -199,6 +207,10 @@ hy_status hy_row_recognise(const hy_json_node *row, const hy_columns *columns, h
     }
     char keys[160] = "";
     list_keys(row, keys, sizeof keys);
+    HY_FAIL_IF(columns && columns->asks, HY_ERR_INPUT,
+               "the row has the keys (%s); expected prompt, text, question, instruction, "
+               "conversations or messages (--columns maps other names: --columns prompt=NAME)",
+               keys);
     HY_FAIL_IF(get(row, columns, "prompt") && get(row, columns, "answer"), HY_ERR_INPUT,
                "the row has the keys (%s): rows with a prompt and an answer are for --eval-only "
                "and --eval-rows%s",
@@ -495,6 +507,7 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
         const char *key = kinds[kind].keys[k].key;
         hy_role role = kinds[kind].keys[k].role;
         bool is_optional = kinds[kind].keys[k].is_optional;
+        if (is_unread_answer(out->columns, kind, k)) continue;
         if (strcmp(key, "system") == 0) {
             HY_TRY(read_system(row, kind, out));
         } else if (kinds[kind].is_list) {

@@ -1,47 +1,14 @@
 /* inference.c: the handle of a loaded model: create, query, close. See hybrid.h. */
 #include "infer/inference.h"
-#include "base/sized.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/say.h"
-#include "formats/checkpoint.h"
-#include "record/state_files.h"
-#include "setup/setup.h"
+#include "base/sized.h"
 
 #define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
 #define SHORTEST_CONTEXT 127 /* not halved further */
-
-/* ---- tokenizer ------------------------------------------------------------------------------- */
-
-/* named: the one that the user names; NULL: none. */
-static hy_status open_tokenizer(hy_inference *in, const char *named, const char *folder) {
-    const char *asked = named ? named : in->model->settings.input.tokenizer;
-    HY_TRY(hy_model_tokenizer(in->model->engine->model, asked, folder, in->tokenizer_path));
-    int32_t vocab = in->model->engine->model->shape.vocab;
-    if (!in->tokenizer_path[0]) {
-        snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
-        in->vocab = vocab;
-        HY_FAIL_IF(vocab < 256, HY_ERR_INPUT,
-                   "no tokenizer was found, and a vocabulary of %d tokens cannot represent all "
-                   "bytes; name a tokenizer.json",
-                   vocab);
-        return HY_OK;
-    }
-    HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
-    int32_t ids = hy_tokenizer_vocab(in->tokenizer);
-    if (ids > vocab) { /* often a padding token that was added after training */
-        hy_say_to(&in->model->observer, HY_WARNING,
-                  "%s has %d tokens and the model has %d: the extra tokens are never sampled",
-                  in->tokenizer_path, ids, vocab);
-    }
-    in->vocab = ids < vocab ? ids : vocab;
-    return named ? hy_model_compare_tokenizer(in->model->engine, asked, folder, in->tokenizer)
-                 : HY_OK;
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -60,63 +27,12 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
                                     SHORTEST_CONTEXT, &in->decoder);
 }
 
-/* ---- the format of messages ------------------------------------------------------------------ */
-
-static void describe_format(hy_inference *in, bool is_trained) {
-    in->is_trained_format = is_trained;
-    const char *name = hy_chat_kind_name(in->chat.kind);
-    bool is_own = in->chat.kind == HY_CHAT_OWN;
-    snprintf(in->format, sizeof in->format, "%s%s%s%s", is_trained ? "as in training, " : "",
-             !in->has_template                ? "the text alone, without a chat template"
-             : in->chat.kind == HY_CHAT_LINES ? "the question and a line end"
-             : is_own                         ? "the chat template of the model folder"
-                                              : "chat template ",
-             !in->has_template || is_own || in->chat.kind == HY_CHAT_LINES ? "" : name,
-             in->is_single ? "; each message is asked alone" : "");
-}
-
-/* The template that the user names, or else the format of the run's rows, or else the template of
- * the model's folder. */
-static hy_status open_template(hy_inference *in, const hy_inference_options *options,
-                               const char *folder) {
-    hy_chat_kind chat = HY_CHAT_AUTO;
-    hy_prompt_format trained = {0};
-    if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
-    bool is_asked = chat != HY_CHAT_AUTO;
-    if (!is_asked) HY_TRY(hy_model_read_format(in->model, folder, &trained));
-    bool is_trained = trained.chat != HY_CHAT_AUTO;
-    if (!is_asked) chat = is_trained ? trained.chat : in->model->settings.input.chat_template;
-    if (chat == HY_CHAT_OWN) chat = HY_CHAT_AUTO;
-    in->is_single = trained.is_single;
-    HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
-    time_t now = time(NULL);
-    localtime_r(&now, &in->chat.now);
-    in->chat.skips_thinking = options->without_thinking;
-    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
-                       in->chat.kind != HY_CHAT_NONE;
-    if (in->chat.kind == HY_CHAT_UNKNOWN) {
-        char offer[HY_CHAT_NAMES_MAX];
-        hy_chat_template_offer(&in->chat, offer);
-        hy_say_to(&in->model->observer, HY_WARNING,
-                  "the chat template in %s is not supported: %s; messages are joined without a "
-                  "template; if one of these matches, choose it with --chat-template: %s",
-                  folder, in->chat.reason, offer);
-    }
-    describe_format(in, is_trained);
-    if (!is_asked) hy_model_compare_formats(in->model, in->chat.kind);
-    return HY_OK;
-}
-
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 static hy_status open_all(hy_inference *in, const hy_config *config,
                           const hy_inference_options *options, const hy_observer *observer) {
-    char folder[HY_PATH_MAX];
     HY_TRY(hy_model_open(config, observer, &in->model));
-    HY_TRY(hy_model_folder(&in->model->settings, folder));
-    HY_TRY(open_tokenizer(in, options->tokenizer, folder));
-    HY_TRY(open_template(in, options, folder));
-    HY_TRY(hy_end_tokens_read(folder, &in->ends));
+    HY_TRY(hy_codec_open(&in->codec, in->model, options));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
     hy_used_model *m = in->model;
@@ -154,8 +70,7 @@ void hy_inference_close(hy_inference *in) {
     hy_ids_free(&in->known);
     hy_decoder_destroy(in->decoder);
     hy_model_close(in->model);
-    hy_chat_template_close(&in->chat);
-    hy_tokenizer_close(in->tokenizer);
+    hy_codec_close(&in->codec);
     free(in->logits);
     free(in->order);
     free(in);
@@ -168,8 +83,8 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .model = m->settings.model,
         .weights = in->weights_from,
         .device = m->engine->device.backend->facts.name,
-        .tokenizer = in->tokenizer_path,
-        .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
+        .tokenizer = in->codec.tokenizer_path,
+        .chat_template = hy_codec_template(&in->codec),
         .parameters = m->engine->model->params.elements,
         .vocab = m->engine->model->shape.vocab,
         .context = d->options.context,
@@ -177,8 +92,8 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
-        .message_format = in->format,
-        .is_trained_format = in->is_trained_format,
+        .message_format = in->codec.format,
+        .is_trained_format = in->codec.is_trained_format,
     };
     hy_copy_sized(out, size, &facts, sizeof facts);
 }

@@ -1,4 +1,4 @@
-/* inference.h: a model that is used, not trained; only inside the infer module.
+/* inference.h: a model that is used, not trained; only inside the modules infer and generate.
  *
  * A loaded model is an engine with device, model and weights and no plan. inference_model.c
  * opens it, for text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c
@@ -8,12 +8,10 @@
 
 #include <stdatomic.h>
 
-#include "data/conversation.h"
 #include "engine/engine.h"
-#include "hub/end_tokens.h"
 #include "infer/adapters.h"
+#include "infer/codec.h"
 #include "model/decode.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- inference_model.c ----------------------------------------------------------------------- */
 
@@ -66,21 +64,14 @@ void hy_model_compare_formats(const hy_used_model *m, hy_chat_kind chat);
 struct hy_inference {
     hy_used_model *model;
     hy_decoder *decoder;
-    hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
-    hy_chat_template chat;
-    bool has_template;
-    bool is_single;   /* each message is asked alone, as the rows of the run were */
-    char format[160]; /* how messages are written, for people */
-    bool is_trained_format;
-    hy_end_tokens ends;   /* from the model's folder */
-    int32_t vocab;        /* sampled token ids are below this */
+    hy_codec codec;       /* sampled token ids are below codec.vocab */
     hy_ids known;         /* tokens that the decoder has taken */
     float *logits;        /* (V) of the token after them */
     int32_t *order;       /* (V) scratch memory of hy_choose_token */
     hy_conversation said; /* the turns so far; a text belongs to `messages`, or to its turn */
     hy_json *messages;    /* from hy_inference_set_messages, or NULL */
     atomic_bool stop_requested;
-    char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
+    char weights_from[HY_PATH_MAX];
 };
 
 /* ---- inference_text.c ------------------------------------------------------------------------ */
@@ -94,22 +85,6 @@ typedef struct hy_answer {
     hy_text text; /* all of it; the caller frees it */
 } hy_answer;
 
-/* Appends the text of tokens; tokenizer NULL: bytes, with '?' for ids that are not bytes. */
-hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
-                         hy_text *out);
-
-/* Which tokens of an answer are shown already. New tokens are decoded together with the tokens
- * [first, next), which contain text if there is any: the first token of a decoded text loses its
- * blank. */
-typedef struct hy_decode_window {
-    size_t first, next;
-} hy_decode_window;
-/* Appends the text of the tokens that are not shown yet. */
-hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known,
-                         hy_decode_window *window, hy_text *out);
-/* Appends the tokens of a text to continue, with the tokenizer's start tokens. */
-hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
-                                   hy_ids *out);
 /* Continues after exactly these tokens; tokens in the cache are not computed again. */
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *answer);

@@ -58,40 +58,12 @@ hy_status hy_inference_reset(hy_inference *in, const char *system) {
 hy_status hy_inference_set_messages(hy_inference *in, const char *json, size_t size) {
     hy_inference_forget(in);
     atomic_store(&in->stop_requested, false);
-    HY_TRY(hy_json_parse(json, size, "messages", &in->messages));
-    const hy_json_node *root = hy_json_root(in->messages);
-    hy_status status = hy_json_type_of(root) == HY_JSON_ARRAY
-                           ? hy_conversation_read_messages(root, &in->said)
-                           : hy_conversation_read(root, HY_ROWS_MESSAGES, &in->said);
+    hy_status status = hy_messages_parse(json, size, &in->messages, &in->said);
     if (status != HY_OK) hy_inference_forget(in);
     return status;
 }
 
 /* ---- as tokens ------------------------------------------------------------------------------- */
-
-/* Without a template, messages are joined without separators. */
-static hy_status encode_plain(const hy_inference *in, hy_ids *out) {
-    hy_text all = {0};
-    for (size_t i = 0; i < in->said.count; i++) {
-        hy_text_add_bytes(&all, in->said.turns[i].text, in->said.turns[i].size);
-    }
-    hy_status status = hy_text_status(&all);
-    if (status == HY_OK) {
-        status = hy_inference_encode_open(in, hy_text_string(&all), all.size, out);
-    }
-    hy_text_free(&all);
-    return status;
-}
-
-static hy_status encode_turns(const hy_inference *in, hy_ids *out) {
-    hy_rendered rendered = {0};
-    hy_flags answers = {0};
-    hy_status status = hy_chat_render(&in->chat, &in->said, true, &rendered);
-    if (status == HY_OK) status = hy_rendered_encode(&rendered, in->tokenizer, out, &answers);
-    hy_rendered_free(&rendered);
-    hy_flags_free(&answers);
-    return status;
-}
 
 static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *out) {
     size_t room = (size_t)in->decoder->options.context, spare = room / ANSWER_SHARE;
@@ -100,7 +72,7 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
         hy_conversation *s = &in->said;
         size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
         out->count = 0;
-        HY_TRY(in->has_template ? encode_turns(in, out) : encode_plain(in, out));
+        HY_TRY(hy_codec_encode_turns(&in->codec, s, out));
         /* Drops the oldest question and its answers, unless it is the only question. */
         size_t next = first + 1;
         while (next < s->count && s->turns[next].role != HY_ROLE_USER) next++;
@@ -120,11 +92,9 @@ hy_status hy_inference_say_sized(hy_inference *in, const char *message,
     hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
     const hy_conversation *said = &in->said;
-    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "the conversation is empty");
-    HY_FAIL_IF(!message && said->turns[said->count - 1].role == HY_ROLE_ASSISTANT, HY_ERR_INPUT,
-               "the last message is the assistant's: add a user message first");
+    if (!message) HY_TRY(hy_messages_check(said));
     size_t first = said->count > 0 && said->turns[0].role == HY_ROLE_SYSTEM;
-    bool drops = message && in->is_single && said->count > first;
+    bool drops = message && in->codec.is_single && said->count > first;
     if (drops) drop_turns(&in->said, first, said->count - first);
     if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);

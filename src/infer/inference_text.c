@@ -1,8 +1,7 @@
 /* inference_text.c: text in, text out. See inference.h and hybrid.h.
  *
- * A prompt is compared with the cache, and only new tokens are computed. The text of new tokens
- * is found by decoding a few tokens with and without them, because a token's text can depend on
- * the one before it. Bytes that may begin a character wait for the rest of it. */
+ * A prompt is compared with the cache, and only new tokens are computed. Bytes that may begin a
+ * character wait for the rest of it. */
 #include <math.h>
 #include <string.h>
 
@@ -12,24 +11,12 @@
 #include "infer/choose.h"
 #include "infer/inference.h"
 
-#define BYTE_END 0 /* the end token if tokens are bytes */
-
 /* ---- tokens and text ------------------------------------------------------------------------- */
-
-hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
-                         hy_text *out) {
-    if (tokenizer) return hy_tokenizer_decode(tokenizer, ids, count, flags, out);
-    for (size_t i = 0; i < count; i++) {
-        char byte = ids[i] >= 0 && ids[i] < 256 ? (char)ids[i] : '?';
-        hy_text_add_bytes(out, &byte, 1);
-    }
-    return hy_text_status(out);
-}
 
 hy_status hy_inference_encode(const hy_inference *in, const char *text, size_t size, int32_t **ids,
                               size_t *count) {
     hy_ids found = {0};
-    hy_status status = hy_encode_text(in->tokenizer, text, size, 0, &found);
+    hy_status status = hy_codec_encode(&in->codec, text, size, &found);
     if (status != HY_OK) hy_ids_free(&found);
     *ids = found.data;
     *count = found.count;
@@ -39,43 +26,21 @@ hy_status hy_inference_encode(const hy_inference *in, const char *text, size_t s
 hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t count, char **text,
                               size_t *size) {
     hy_text out = {0};
-    int32_t vocab = in->tokenizer ? hy_tokenizer_vocab(in->tokenizer) : 256;
+    int32_t vocab = in->codec.tokenizer ? hy_tokenizer_vocab(in->codec.tokenizer) : 256;
     *text = NULL;
     for (size_t i = 0; i < count; i++) {
         if (ids[i] >= 0 && ids[i] < vocab) continue;
         return hy_fail(HY_ERR_INPUT, "token %zu is %d, expected 0 to %d", i, ids[i], vocab - 1);
     }
-    hy_status status = hy_decode_text(in->tokenizer, ids, count, 0, &out);
+    hy_status status = hy_decode_text(in->codec.tokenizer, ids, count, 0, &out);
     hy_text_add(&out, ""); /* an empty text is a string too, not NULL */
     if (status != HY_OK) hy_text_free(&out);
     if (size) *size = out.size;
     return status != HY_OK ? status : hy_text_take(&out, text);
 }
 
-static bool is_end(const hy_inference *in, int32_t token) {
-    if (hy_end_tokens_has(&in->ends, token)) return true;
-    if (!in->tokenizer) return token == BYTE_END;
-    return token == hy_tokenizer_eos(in->tokenizer) || token == hy_tokenizer_bos(in->tokenizer) ||
-           ((in->has_template || in->chat.kind == HY_CHAT_PLAIN) &&
-            token == hy_chat_template_end(&in->chat));
-}
-
-/* ---- whole characters ------------------------------------------------------------------------ */
-
-/* The number of bytes at the end that belong to an incomplete character. */
-static size_t waiting_bytes(const char *text, size_t size) {
-    for (size_t back = 1; back <= 3 && back <= size; back++) {
-        const uint8_t *at = (const uint8_t *)text + size - back;
-        if ((*at & 0xC0) == 0x80) continue;
-        int length = *at >= 0xF0 ? 4 : *at >= 0xE0 ? 3 : *at >= 0xC2 ? 2 : 1;
-        bool is_cut = (size_t)length > back && *at <= 0xF4;
-        return is_cut ? back : 0;
-    }
-    return 0;
-}
-
 static void hand_out(hy_answer *a, size_t *given, bool is_last) {
-    size_t waiting = is_last ? 0 : waiting_bytes(a->text.data, a->text.size);
+    size_t waiting = is_last ? 0 : hy_incomplete_bytes(a->text.data, a->text.size);
     size_t ready = a->text.size - waiting;
     if (ready <= *given) return;
     if (a->on_text) a->on_text(a->user, a->text.data + *given, ready - *given);
@@ -88,7 +53,7 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_engine *e = in->model->engine;
     HY_TRY(hy_decoder_take(in->decoder, e->device.compute, hy_store_of(e, HY_ROW_MASTER), NULL,
                            tokens, (int32_t)count, in->logits));
-    for (int32_t i = 0; i < in->vocab; i++) {
+    for (int32_t i = 0; i < in->codec.vocab; i++) {
         HY_FAIL_IF(!isfinite(in->logits[i]), HY_ERR_NUMERIC,
                    "the model's logits are not finite: its weights contain NaN or infinity, or "
                    "produce them");
@@ -123,27 +88,6 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-hy_status hy_decode_more(const hy_tokenizer *tokenizer, const hy_ids *known, hy_decode_window *s,
-                         hy_text *out) {
-    const int32_t *ids = known->data + s->first;
-    hy_text before = {0}, after = {0};
-    hy_status status =
-        hy_decode_text(tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
-    if (status == HY_OK) {
-        status =
-            hy_decode_text(tokenizer, ids, known->count - s->first, HY_TOKENS_SKIP_SPECIAL, &after);
-    }
-    if (status == HY_OK && after.size > before.size) {
-        hy_text_add_bytes(out, after.data + before.size, after.size - before.size);
-        status = hy_text_status(out);
-        s->first = s->next;
-    }
-    hy_text_free(&before);
-    hy_text_free(&after);
-    s->next = known->count;
-    return status;
-}
-
 /* Does the answer end before its next token, and why? */
 static bool must_end(hy_inference *in, hy_answer *a) {
     hy_generated *info = &a->info;
@@ -162,15 +106,15 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     hy_decode_window s = {.first = in->known.count - 1, .next = in->known.count};
     size_t given = 0; /* bytes of the answer that the listener has received */
     while (!must_end(in, a)) {
-        int32_t token =
-            hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
-        if (is_end(in, token)) {
+        int32_t token = hy_choose_token(&choice, in->logits, in->codec.vocab,
+                                        (uint64_t)in->known.count, in->order);
+        if (hy_codec_is_end(&in->codec, token)) {
             a->info.end = HY_END_MODEL;
             break;
         }
         a->info.tokens++;
         HY_TRY(take(in, &token, 1));
-        HY_TRY(hy_decode_more(in->tokenizer, &in->known, &s, &a->text));
+        HY_TRY(hy_decode_more(in->codec.tokenizer, &in->known, &s, &a->text));
         hand_out(a, &given, false);
     }
     hand_out(a, &given, true);
@@ -187,32 +131,14 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     return status;
 }
 
-/* A post-processor may add tokens at both ends. The end token is removed, because the text
- * continues. */
-hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
-                                   hy_ids *out) {
-    HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));
-    int32_t eos = in->tokenizer ? hy_tokenizer_eos(in->tokenizer) : -1;
-    if (eos >= 0 && out->count > 1 && out->data[out->count - 1] == eos) out->count--;
-    return HY_OK;
-}
-
-/* Text without a prompt starts after the tokenizer's start token, or after a new line. */
-static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_ids *out) {
-    HY_TRY(hy_inference_encode_open(in, prompt, strlen(prompt), out));
-    if (out->count > 0) return HY_OK;
-    int32_t bos = in->tokenizer ? hy_tokenizer_bos(in->tokenizer) : -1;
-    if (bos >= 0) return hy_ids_append(out, &bos, 1);
-    return hy_encode_text(in->tokenizer, "\n", 1, 0, out);
-}
-
 hy_status hy_inference_complete_sized(hy_inference *in, const char *prompt,
                                       const hy_generate_options *options, hy_text_callback on_text,
                                       void *user, hy_generated *info, size_t size) {
     static const hy_generate_options usual = {0};
     hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
-    hy_status status = encode_prompt(in, prompt ? prompt : "", &ids);
+    if (!prompt) prompt = "";
+    hy_status status = hy_codec_encode_prompt(&in->codec, prompt, strlen(prompt), &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);
     hy_copy_sized(info, size, &answer.info, sizeof answer.info);
     hy_ids_free(&ids);

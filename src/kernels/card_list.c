@@ -8,8 +8,9 @@
  * centre cards: NVIDIA's data sheets (their larger figures are for sparse matrices and twice
  * these). GeForce: multiprocessors x 512 operations x boost clock in GHz, from the "FP32
  * accumulate" rows of NVIDIA's Turing, GA102, Ada and RTX Blackwell architecture papers;
- * workstation cards with the same chips have 1,024. Laptop cards are omitted, because their clocks
- * vary. */
+ * workstation cards with the same chips have 1,024. The "AI TOPS" on NVIDIA's GeForce pages are
+ * for sparse fp8 (RTX 40) and fp4 (RTX 50) with smaller sums: 8 and 16 times these rates; on RTX
+ * PRO Blackwell, 8 times. Laptop cards are omitted, because their clocks vary. */
 #include "kernels/card_list.h"
 
 #include <ctype.h>
@@ -26,7 +27,9 @@
 /* A card that was sold with two sizes of memory has two rows; the first is meant if no size is
  * given. */
 static const hy_card cards[] = {
-    {"RTX 5090", 32607, 170, 120, 1792e9, GEN5, true, 209.5},     /* 170 x 512 x 2.407 */
+    {"RTX 5090", 32607, 170, 120, 1792e9, GEN5, true, 209.5}, /* 170 x 512 x 2.407 */
+    {"RTX 5090 D", 32607, 170, 120, 1792e9, GEN5, true, 209.5},
+    {"RTX 5090 D v2", 24455, 170, 120, 1344e9, GEN5, true, 209.5},
     {"RTX 5080", 16303, 84, 120, 960e9, GEN5, true, 112.6},       /* 84 x 512 x 2.617 */
     {"RTX 5070 Ti", 16303, 70, 120, 896e9, GEN5, true, 87.9},     /* 70 x 512 x 2.452 */
     {"RTX 5070", 12227, 48, 120, 672e9, GEN5, true, 61.7},        /* 48 x 512 x 2.512 */
@@ -34,6 +37,7 @@ static const hy_card cards[] = {
     {"RTX 5060 Ti", 8151, 36, 120, 448e9, GEN5 / 2, true, 47.4},
     {"RTX 5060", 8151, 30, 120, 448e9, GEN5 / 2, true, 38.4},      /* 30 x 512 x 2.497 */
     {"RTX 4090", 24564, 128, 89, 1008e9, GEN4, true, 165.2},       /* 128 x 512 x 2.520 */
+    {"RTX 4090 D", 24564, 114, 89, 1008e9, GEN4, true, 147.1},     /* 114 x 512 x 2.520 */
     {"RTX 4080 SUPER", 16376, 80, 89, 736e9, GEN4, true, 104.4},   /* 80 x 512 x 2.550 */
     {"RTX 4080", 16376, 76, 89, 717e9, GEN4, true, 97.5},          /* 76 x 512 x 2.505 */
     {"RTX 4070 Ti SUPER", 16376, 66, 89, 672e9, GEN4, true, 88.2}, /* 66 x 512 x 2.610 */
@@ -56,12 +60,17 @@ static const hy_card cards[] = {
     {"RTX 3050", 8192, 20, 86, 224e9, GEN4 / 2, true, 18.2},                /* 20 x 512 x 1.777 */
     {"RTX 3050", 6144, 18, 86, 168e9, GEN4 / 2, true, 13.5},                /* 18 x 512 x 1.470 */
     {"RTX 2080 Ti", 11264, 68, 75, 616e9, GEN3, true, 53.8},                /* 68 x 512 x 1.545 */
+    {"RTX 2060 SUPER", 8192, 34, 75, 448e9, GEN3, true, 28.7},              /* 34 x 512 x 1.650 */
     {"RTX 2060", 6144, 30, 75, 336e9, GEN3, true, 25.8},                    /* 30 x 512 x 1.680 */
     {"RTX 2060", 12288, 34, 75, 336e9, GEN3, true, 28.7},                   /* 34 x 512 x 1.650 */
     {"RTX PRO 6000 Blackwell", 97887, 188, 120, 1792e9, GEN5, true, 503.8}, /* 188 x 1024 x 2.617 */
-    {"RTX 6000 Ada", 49140, 142, 89, 960e9, GEN4, true, 364.2},             /* 142 x 1024 x 2.505 */
-    {"RTX A6000", 49140, 84, 86, 768e9, GEN4, true, 154.8},                 /* 84 x 1024 x 1.800 */
-    {"RTX A5000", 24564, 64, 86, 768e9, GEN4, true, 111.1},                 /* 64 x 1024 x 1.695 */
+    /* 3511 AI TOPS / 8 */
+    {"RTX PRO 6000 Blackwell Max-Q", 97887, 188, 120, 1792e9, GEN5, true, 438.9},
+    /* 4 x the 120 of its fp32, as on the other two; no sheet gives it */
+    {"RTX PRO 6000 Blackwell Server", 97887, 188, 120, 1597e9, GEN5, false, 480},
+    {"RTX 6000 Ada", 49140, 142, 89, 960e9, GEN4, true, 364.2}, /* 142 x 1024 x 2.505 */
+    {"RTX A6000", 49140, 84, 86, 768e9, GEN4, true, 154.8},     /* 84 x 1024 x 1.800 */
+    {"RTX A5000", 24564, 64, 86, 768e9, GEN4, true, 111.1},     /* 64 x 1024 x 1.695 */
     {"L40S", 46068, 142, 89, 864e9, GEN4, false, 362.05},
     {"L40", 46068, 142, 89, 864e9, GEN4, false, 181.05},
     {"L4", 23034, 58, 89, 300e9, GEN4, false, 121},
@@ -71,8 +80,10 @@ static const hy_card cards[] = {
     {"A40", 46068, 84, 86, 696e9, GEN4, false, 149.7},
     {"A100", 81920, 108, 80, 2039e9, GEN4, false, 312},
     {"A100", 40960, 108, 80, 1555e9, GEN4, false, 312},
+    {"A100 80GB PCIe", 81920, 108, 80, 1935e9, GEN4, false, 312},
     {"A800", 81920, 108, 80, 2039e9, GEN4, false, 312},
     {"A800", 40960, 108, 80, 1555e9, GEN4, false, 312},
+    {"A800 80GB PCIe", 81920, 108, 80, 1935e9, GEN4, false, 312},
     {"T4", 15360, 40, 75, 320e9, GEN3, false, 65},
     {"H100 PCIe", 81559, 114, 90, 2039e9, GEN5, false, 756},
     {"H100 NVL", 95830, 132, 90, 3938e9, GEN5, false, 835.5},
@@ -121,12 +132,22 @@ static bool has_words(const char *text, const char *words) {
     return false;
 }
 
+/* A word behind a card's name can make it another model: an RTX 2060 SUPER is no RTX 2060. */
+static bool is_other_model(const char *name, const hy_card *card) {
+    static const char *const words[] = {"Laptop", "Max-Q", "Ti", "SUPER", "Super", "D", "v2"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (has_words(name, words[i]) && !has_words(card->name, words[i])) return true;
+    }
+    return false;
+}
+
 /* The card with the longest name such that `name` has all its words. has_memory: only cards of
  * which more than the rate is known. */
 static const hy_card *card_by_words(const char *name, bool has_memory) {
     const hy_card *best = NULL;
-    for (size_t i = 0; i < COUNT && !has_words(name, "Laptop"); i++) {
+    for (size_t i = 0; i < COUNT; i++) {
         if ((has_memory && cards[i].memory_mib == 0) || !has_words(name, cards[i].name)) continue;
+        if (is_other_model(name, &cards[i])) continue;
         if (!best || strlen(cards[i].name) > strlen(best->name)) best = &cards[i];
     }
     return best;

@@ -746,6 +746,15 @@ hy_status hy_op_check_fp8(const hy_op_call *call, const char *card, int capabili
 
 /* ---- accounting ------------------------------------------------------------------------------ */
 
+/* The first position of the rows of cached attention. With a cache in blocks only the device knows
+ * it: the last one that the table has room for. */
+static int64_t cached_first(const hy_op_call *call) {
+    const hy_tensor *blocks = &call->t[HY_ATTENTION_CACHED_BLOCKS];
+    if (!blocks->data) return call->attr.heads.first;
+    int64_t room = hy_tensor_width(blocks) * call->t[HY_ATTENTION_CACHED_CACHE].shape[1];
+    return room > call->attr.heads.seq ? room - call->attr.heads.seq : 0;
+}
+
 double hy_op_flops(const hy_op_call *call) {
     /* For ops with a fixed cost per element of the first tensor. */
     static const int per_element[HY_OP_COUNT] = {
@@ -770,14 +779,8 @@ double hy_op_flops(const hy_op_call *call) {
         return 4.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
     case HY_OP_ATTENTION_BWD: /* q k again, dp, dq, dk, dv */
         return 10.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
-    case HY_OP_ATTENTION_CACHED: {
-        /* The pairs of all positions minus those of the earlier ones. Positions of a cache in
-         * blocks are not known here: the last ones that its table has room for. */
-        const hy_tensor *blocks = &t[HY_ATTENTION_CACHED_BLOCKS];
-        int64_t room = hy_tensor_width(blocks) * t[HY_ATTENTION_CACHED_CACHE].shape[1];
-        int64_t first = heads->first;
-        if (blocks->data) first = room > heads->seq ? room - heads->seq : 0;
-        int64_t end = first + heads->seq;
+    case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions minus those of the earlier ones */
+        int64_t first = cached_first(call), end = first + heads->seq;
         int64_t before = hy_attention_pairs(first, heads->window);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
     }

@@ -20,9 +20,9 @@
 typedef struct hy_sampling {
     float temperature;
     float top_p, min_p;
-    float penalty;  /* repetition penalty, as in transformers; 0 or 1: none */
-    int32_t top_k;  /* 0: all */
-    int32_t forced; /* -1: none */
+    float penalty;           /* repetition penalty, as in transformers; 0 or 1: none */
+    int32_t top_k;           /* 0: all */
+    int32_t forced;          /* -1: none */
     uint64_t seed, position; /* hy_rng_u64(seed, HY_RNG_SAMPLE, position) */
 } hy_sampling;
 

@@ -18,17 +18,18 @@
 
 #define HY_DECODE_BLOCK 16  /* positions of a block of the cache */
 #define HY_DECODE_CHUNK 256 /* prompt tokens of a chunk, by default */
-#define HY_CACHE_KINDS 3    /* most */
-#define HY_STEPS_AHEAD 2    /* results that may wait to be read */
+#define HY_CACHE_KINDS 2    /* most: a shape has one length of window */
+#define HY_STEPS_AHEAD 2    /* results that may wait to be read while another is enqueued */
+#define HY_STREAMS_MOST 1024
 
 typedef struct hy_batch_decoder_options {
-    int32_t streams; /* slots */
-    int32_t context; /* most tokens of a sequence; at most the model's context */
-    int32_t chunk;   /* 0: HY_DECODE_CHUNK; a multiple of HY_KEY_RANGE, or at least context */
-    int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
-    int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
-    bool has_seen;   /* repetition penalties are possible */
-    hy_dtype dtype;  /* activations, weights and cache */
+    int32_t streams;    /* slots */
+    int32_t context;    /* most tokens of a sequence; at most the model's context */
+    int32_t chunk;      /* 0: HY_DECODE_CHUNK; a multiple of HY_KEY_RANGE, or at least context */
+    int32_t top;        /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
+    int64_t tokens;     /* positions in the pool, of all sequences; 0: streams x context */
+    bool has_seen;      /* repetition penalties are possible */
+    hy_dtype dtype;     /* activations, weights and cache */
     bool is_unprepared; /* nothing is timed: no device memory is allocated for that */
     uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_batch_decoder_options;
@@ -45,19 +46,19 @@ typedef struct hy_cache_kind {
 
 /* The results of a chunk or step for slots [0, rows); of a chunk only for its slot's. They stay
  * until HY_STEPS_AHEAD more have begun. */
-typedef struct hy_step_result {
-    const int32_t *tokens;       /* (rows) chosen */
-    const float *logprobs;       /* (rows) of the chosen token */
-    const int32_t *top_tokens;   /* (rows, top) */
-    const float *top_logprobs;   /* (rows, top) */
-} hy_step_result;
+typedef struct hy_step_tokens {
+    const int32_t *tokens;     /* (rows) chosen */
+    const float *logprobs;     /* (rows) of the chosen token */
+    const int32_t *top_tokens; /* (rows, top) */
+    const float *top_logprobs; /* (rows, top) */
+} hy_step_tokens;
 
 typedef struct hy_batch_decoder hy_batch_decoder;
 
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
                                   const hy_batch_decoder_options *options, hy_batch_decoder **out);
-void hy_batch_decoder_destroy(hy_batch_decoder *decoder); /* before its backend */
+void hy_batch_decoder_destroy(hy_batch_decoder *decoder);         /* before its backend */
 uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder); /* of device memory */
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *decoder);
 int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_kind **kinds);
@@ -67,11 +68,15 @@ int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_k
 hy_status hy_batch_decoder_place(hy_batch_decoder *decoder, hy_stream *stream, void *memory,
                                  hy_store *weights, hy_store *frozen);
 
+/* What the host gives to a slot is copied before the call returns, and reaches the device after the
+ * passes that were enqueued before: a slot may be given to another sequence while they run. */
+
 /* Gives a slot its blocks: of each kind, blocks[kind][i] holds positions [i * HY_DECODE_BLOCK, ..)
  * of the sequence, for i in [0, counts[kind]); a kind with a window uses its blocks in turn. */
 hy_status hy_batch_decoder_seat(hy_batch_decoder *decoder, int32_t slot,
                                 const int32_t *const *blocks, const int32_t *counts);
-/* Marks these tokens as seen by a slot's repetition penalty, and no others. */
+/* Marks these tokens as seen by a slot's repetition penalty, and no others. Not before the last chunk:
+ * steps may mark a token of an idle slot. */
 hy_status hy_batch_decoder_see(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                int32_t count);
 /* Copies one position block of all layers of a kind, for sequences that share a prompt. */
@@ -83,8 +88,8 @@ hy_status hy_batch_decoder_copy_block(hy_batch_decoder *decoder, int32_t kind, i
  * the last, and stays on the device as the slot's next token; NULL: not. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
-/* After a chunk with sampling: chooses once more from the same logits, for another slot, whose
- * sequence has the same prompt. Its result is read like a chunk's. */
+/* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another
+ * whose sequence has the same prompt. Its result is read like a chunk's. */
 hy_status hy_batch_decoder_choose(hy_batch_decoder *decoder, int32_t slot,
                                   const hy_sampling *sampling);
 /* After a chunk: enqueues the log-probabilities of `count` (at most options.streams) given tokens
@@ -97,4 +102,4 @@ hy_status hy_batch_decoder_score(hy_batch_decoder *decoder, int32_t row, const i
 hy_status hy_batch_decoder_step(hy_batch_decoder *decoder, int32_t rows, const int32_t *first,
                                 const hy_sampling *sampling);
 /* Waits for the results of the oldest chunk with sampling, score or step that was not read. */
-hy_status hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_result *out);
+hy_status hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out);

@@ -17,7 +17,7 @@ static bool is_resident(const hy_store *store) {
     return !store || (store->place == HY_DEVICE && store->ring_depth == 0);
 }
 
-static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) {
+bool hy_can_capture(const hy_batch_plan *plan, const hy_batch_input *input) {
     int64_t residual = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
     return plan->backend->capture_begin && !plan->is_uncapturable && residual <= SMALL_RESIDUAL &&
            is_resident(input->weights) && is_resident(input->frozen) && is_resident(input->grads) &&
@@ -64,7 +64,7 @@ static void capture(hy_batch_plan *plan, hy_captured_pass *entry, hy_pass_functi
 }
 
 hy_status hy_run_captured(hy_batch_plan *plan, const hy_batch_input *input, hy_pass_function pass) {
-    if (!is_worth_it(plan, input)) return pass(plan, input);
+    if (!hy_can_capture(plan, input)) return pass(plan, input);
     hy_captured_pass *entry = find_entry(plan, input);
     if (!entry->graph && entry->seen++ == SEEN_BEFORE_CAPTURE) capture(plan, entry, pass);
     if (!entry->graph) return pass(plan, input);

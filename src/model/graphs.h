@@ -13,4 +13,7 @@ typedef hy_status (*hy_pass_function)(hy_batch_plan *plan, const hy_batch_input 
  * gradients distinguish the two. */
 hy_status hy_run_captured(hy_batch_plan *plan, const hy_batch_input *input, hy_pass_function pass);
 
+/* Whether a pass with this input can be captured and gains by it. */
+bool hy_can_capture(const hy_batch_plan *plan, const hy_batch_input *input);
+
 void hy_forget_graphs(hy_batch_plan *plan);

@@ -56,8 +56,9 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     out->process_device = is_ours ? sample.process_memory : 0;
     if (!pool->free) return;
     const hy_custom_types *types = t->engine->custom ? &t->engine->custom->types : NULL;
-    /* What a caller's passes take is not known before the first step has measured it. */
-    if (types && types->keeps_weights && types->caller_bytes < 0) return;
+    /* What a caller's passes take is not known before the first step has measured it: until then
+     * nothing is reported as short. Plans ask for a fresh look and know it. */
+    if (!is_fresh && types && types->keeps_weights && types->caller_bytes < 0) return;
     uint64_t held = types ? hy_caller_share(types) : 0;
     uint64_t card =
         hy_card_budget(facts->memory_free + held, pool->free, pool->reserved, HY_CARD_RESERVE);

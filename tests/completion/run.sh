@@ -7,7 +7,8 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 bin="$(cd "${HYBRID_BIN:-${HYBRID_BUILD:-$root/build}/bin}" && pwd)" || exit 1
-programs=(hybrid-train hybrid-chat hybrid-tokenize hybrid-export hybrid-report hybrid-top)
+programs=(hybrid-train hybrid-chat hybrid-generate hybrid-tokenize hybrid-export hybrid-report hybrid-top)
+[ ! -x "$bin/hybrid-serve" ] || programs+=(hybrid-serve) # not built without libmicrohttpd
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-completion-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 export LC_ALL=C PATH="$bin:$PATH"
@@ -75,10 +76,12 @@ bash_offers_flags_values_and_what_stands_alone() {
         same flags --interval "$(in_bash hybrid-top --int)" &&
         same flags --max-shard-size "$(in_bash hybrid-export runs --max)" &&
         same flags --temperature "$(in_bash hybrid-chat --tem)" &&
+        same flags --repetition-penalty "$(in_bash hybrid-generate --rep)" &&
         same flags --shard-tokens "$(in_bash hybrid-tokenize --sh)" &&
         same flags --quiet "$(in_bash hybrid-report --qu)" &&
         same choices bf16 "$(in_bash hybrid-export --dtype b)" &&
         same choices chatml "$(in_bash hybrid-chat --chat-template cha)" &&
+        same "prompts" corpus.txt "$(in_bash hybrid-generate --data cor)" &&
         same "choices after =" chatml "$(in_bash hybrid-chat --chat-template = cha)" &&
         same folders runs/mine "$(in_bash hybrid-chat --model runs/m)" &&
         same runs runs/mine "$(in_bash hybrid-top runs/m)" &&

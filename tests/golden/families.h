@@ -8,6 +8,7 @@
 #include "hf_folders.h"
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
+#include "model/batch_decode.h"
 #include "model/decode.h"
 
 enum { GREEDY = 40 };
@@ -174,6 +175,72 @@ static inline void check_greedy(golden *g) {
     must(hy_decoder_place(decoder, g->stream, memory));
     take_greedy(g, decoder);
     hy_decoder_destroy(decoder);
+    g->backend->release(g->backend, HY_DEVICE, memory, 0);
+}
+
+enum { BATCH = 3 };
+
+/* Blocks of slots 0 and 2; slot 1 stays idle. */
+static inline void seat_batch(hy_batch_decoder *decoder, int32_t slot) {
+    const hy_cache_kind *kinds;
+    int32_t *ids[HY_CACHE_KINDS] = {0}, counts[HY_CACHE_KINDS] = {0};
+    int32_t count = hy_batch_decoder_kinds(decoder, &kinds);
+    for (int32_t k = 0; k < count; k++) {
+        counts[k] = kinds[k].most;
+        ids[k] = malloc((size_t)counts[k] * sizeof **ids);
+        for (int32_t i = 0; i < counts[k]; i++) ids[k][i] = i + (slot ? counts[k] : 0);
+    }
+    must(hy_batch_decoder_seat(decoder, slot, (const int32_t *const *)ids, counts));
+    for (int32_t k = 0; k < count; k++) free(ids[k]);
+}
+
+/* The second sequence begins when the first has ten tokens. */
+static inline void take_greedy_batch(golden *g, hy_batch_decoder *decoder) {
+    int32_t prompt = int_of(g, "prompt"), at[BATCH] = {0, -1, -10}, first[BATCH];
+    int32_t *tokens = bytes_of(g, entry_of(g, "tokens"));
+    int32_t *expected = bytes_of(g, entry_of(g, "greedy"));
+    hy_sampling likeliest[BATCH] = {{.forced = -1}, {.forced = -1}, {.forced = -1}};
+    hy_step_tokens found;
+    while (at[2] < GREEDY) {
+        for (int32_t slot = 0; slot < BATCH; slot += 2) {
+            if (at[slot] != 0) continue;
+            seat_batch(decoder, slot);
+            must(hy_batch_decoder_chunk(decoder, slot, tokens, 0, prompt, &likeliest[slot]));
+            must(hy_batch_decoder_read(decoder, &found));
+            ck_assert_int_eq(found.tokens[slot], expected[0]);
+        }
+        for (int32_t slot = 0; slot < BATCH; slot++) {
+            bool is_idle = slot == 1 || at[slot] < 0 || at[slot] >= GREEDY;
+            first[slot] = is_idle ? -1 : prompt + at[slot];
+            if (slot != 1) at[slot]++;
+        }
+        must(hy_batch_decoder_step(decoder, BATCH, first, likeliest));
+        must(hy_batch_decoder_read(decoder, &found));
+        for (int32_t slot = 0; slot < BATCH; slot++) {
+            if (first[slot] < 0 || at[slot] == GREEDY) continue;
+            ck_assert_msg(found.tokens[slot] == expected[at[slot]],
+                          "%s, slot %d: token %d is %d, transformers has %d", g->name, slot,
+                          at[slot], found.tokens[slot], expected[at[slot]]);
+        }
+    }
+    free(tokens);
+    free(expected);
+}
+
+/* As above, by the decoder for many sequences. */
+static inline void check_greedy_batch(golden *g) {
+    hy_batch_decoder *decoder;
+    void *memory;
+    hy_batch_decoder_options options = {
+        .context = int_of(g, "prompt") + GREEDY, .streams = BATCH, .dtype = HY_F32};
+    must(hy_batch_decoder_create(g->model, g->backend, &options, &decoder));
+    uint64_t bytes = hy_batch_decoder_bytes(decoder);
+    must(g->backend->alloc(g->backend, HY_DEVICE, bytes, &memory));
+    spoil(g, memory, bytes);
+    must(hy_batch_decoder_place(decoder, g->stream, memory, &g->weights, NULL));
+    take_greedy_batch(g, decoder);
+    must(g->backend->stream_sync(g->stream));
+    hy_batch_decoder_destroy(decoder);
     g->backend->release(g->backend, HY_DEVICE, memory, 0);
 }
 

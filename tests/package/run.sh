@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer custom selftest)
+modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer generate trainer custom selftest)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -75,7 +75,16 @@ a_module_includes_only_modules_before_it() {
 the_programs_include_the_public_header_alone() {
     local others
     others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/cli" "$root/examples" |
-        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools)\.h"')"
+        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report|hybrid_tools|hybrid_generate)\.h"' |
+        grep -v 'src/cli/hybrid_serve.c:.*"serve/serve.h"')"
+    echo "$others"
+    [ -z "$others" ]
+}
+
+the_server_uses_base_and_the_public_headers() {
+    local others
+    others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/serve" |
+        grep -vE '"((base|serve)/[a-z0-9_]+|hybrid|hybrid_generate)\.h"')"
     echo "$others"
     [ -z "$others" ]
 }
@@ -95,6 +104,12 @@ a_missing_libconfig_is_named_with_its_package() {
     ! build lib BUILD="$scratch/nothing" LIBCONFIG_LIBS=-lconfig-that-is-not-here > "$scratch/said" 2>&1 || return 1
     cat "$scratch/said"
     grep -q 'libconfig.h, or its library, is missing: package libconfig-dev' "$scratch/said"
+}
+
+without_libmicrohttpd_only_the_server_is_left_out() {
+    build -n all BUILD="$scratch/nothing" MICROHTTPD_LIBS= > "$scratch/said" 2>&1 || { tail "$scratch/said"; return 1; }
+    grep -q 'hybrid-serve was left out: .*libmicrohttpd-dev' <(tr -d '\\\n' < "$scratch/said") &&
+        grep -q 'bin/hybrid-chat' "$scratch/said" && ! grep -q 'bin/hybrid-serve\|src/serve' "$scratch/said"
 }
 
 # What `make run` would build, with an nvcc that knows sm_89 and sm_120 and an nvidia-smi that answers $1.
@@ -141,7 +156,7 @@ every_program_has_a_manual_page_with_all_its_flags() {
         [ -f "$page" ] || { echo "$page is missing"; return 1; }
         [ "$(basename "$program")" != hybrid-train ] || continue
         for flag in $("$program" --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p'); do
-            sed 's/\\-/-/g' "$page" | grep -q -e "$flag" || { echo "$page does not name $flag"; wrong=1; }
+            grep -q -e "$flag" <(sed 's/\\-/-/g' "$page") || { echo "$page does not name $flag"; wrong=1; }
         done
     done
     [ "$wrong" = 0 ]
@@ -161,7 +176,7 @@ install_puts_everything_under_the_prefix() {
     local file
     for file in bin/hybrid-train lib/libhybrid.a lib/libhybrid.so lib/libhybrid.so.0 \
         lib/pkgconfig/hybrid.pc include/hybrid.h include/hybrid_types.h \
-        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h \
+        include/hybrid_tokenizer.h include/hybrid_report.h include/hybrid_tools.h include/hybrid_generate.h \
         include/hybrid_sized.h include/hybrid_old_names.h; do
         [ -e "$prefix/$file" ] || { echo "$file is missing"; return 1; }
     done
@@ -368,9 +383,11 @@ check the_shared_library_needs_no_symbol_that_its_libraries_lack
 check openblas_is_not_linked
 check a_module_includes_only_modules_before_it
 check the_programs_include_the_public_header_alone
+check the_server_uses_base_and_the_public_headers
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there
 check a_missing_libconfig_is_named_with_its_package
+check without_libmicrohttpd_only_the_server_is_left_out
 check make_run_compiles_for_the_cards_that_are_here
 check make_run_keeps_what_was_built_for_more_cards
 check without_a_card_make_run_compiles_no_backend

@@ -57,7 +57,7 @@ run() { # MODULE...
     counts=${counts#*, }
     failed=$((failed + ${counts%% *}))
 }
-plain=(test_interface test_runs test_wheel)
+plain=(test_interface test_runs test_generate test_wheel)
 others=(test_arrays test_torch test_blocks test_mistakes test_data test_plan_blocks test_optimizer test_cuda test_resume test_examples test_docs)
 if [ $# -gt 0 ]; then
     plain=() others=("$@")

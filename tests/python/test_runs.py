@@ -34,7 +34,7 @@ class Configurations(InFolder):
             ht.Config(stepss=3)
         with self.assertRaisesRegex(ht.InputError, "lr"):
             ht.Config(lr="fast")
-        with self.assertRaisesRegex(ht.InputError, "lr is .*a list"):
+        with self.assertRaisesRegex(ht.InputError, "lr is .*of type list"):
             ht.Config(lr=[1])
         with self.assertRaisesRegex(ht.InputError, "zero byte"):
             ht.Config(name="a\0b")

@@ -17,8 +17,8 @@
 void hy_cpu_widen(hy_dtype dtype, const void *src, float *dst, int64_t n);
 void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n);
 
-/* Elements [at, at + n) of a quantised tensor as numbers of `dtype` (decode.c); if two share a byte,
- * `at` is even. */
+/* Elements [at, at + n) of a quantised tensor as numbers of `dtype` (decode.c); if two share a
+ * byte, `at` is even. */
 void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out);
 
 /* Elements [at, at + n) of an fp8 tensor. */

@@ -1,7 +1,7 @@
 /* sample.c: chooses a token per row of logits, as sampling.h defines it.
  *
- * A task is a row. Candidates are never sorted: the last one that top_k or top_p admits is found by a
- * radix search over logits as unsigned numbers. It adds up counts and masses per bucket of the
+ * A task is a row. Candidates are never sorted: the last one that top_k or top_p admits is found by
+ * a radix search over logits as unsigned numbers. It adds up counts and masses per bucket of the
  * highest bits, takes the bucket in which the limit is reached, and continues with its tokens and
  * the next bits. The time is linear in the vocabulary, also for logits that are all alike. */
 #include <math.h>

@@ -1,0 +1,13 @@
+/* fit.h: how many streams and tokens of cache a generator has memory for. */
+#pragma once
+
+#include "hybrid_generate.h"
+#include "infer/inference.h"
+#include "model/batch_decode.h"
+
+/* Creates the decoder of an opened model whose weights are not loaded yet. Weights come first: they
+ * are on the device if the smallest decoder fits beside them. The cache then gets what is left, up
+ * to a full context for each stream; on a CPU half of what is left. Without room for one context,
+ * the context is halved, then the streams, unless the options fix them. */
+hy_status hy_generator_fit(hy_used_model *model, const hy_generator_options *options,
+                           hy_batch_decoder **out);

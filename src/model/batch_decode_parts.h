@@ -1,0 +1,97 @@
+/* batch_decode_parts.h: the parts of a batched decoder; only inside the model module.
+ *
+ * batch_decode_plan.c: sizes, memory and calls; creates and destroys. batch_decode.c: memory, slots,
+ * inputs, results and passes. */
+#pragma once
+
+#include "model/batch_decode.h"
+#include "model/bind.h"
+
+#define HY_DECODER_RESULTS (HY_STEPS_AHEAD + 1)
+#define HY_DECODER_INPUTS (2 * HY_DECODER_RESULTS)
+#define HY_DECODER_GRAPHS 16 /* one for each power of two */
+
+/* The head's list begins with its norm and the logits matmul; the loss is omitted. */
+enum { HY_HEAD_OPS = 2 };
+
+/* The blocks of its device memory, in this order. */
+typedef enum hy_decoder_part {
+    HY_DECODER_CACHE,                                      /* one for each kind */
+    HY_DECODER_TABLES = HY_DECODER_CACHE + HY_CACHE_KINDS, /* likewise: (streams, W) i32 */
+    HY_DECODER_ROPE = HY_DECODER_TABLES + HY_CACHE_KINDS, /* hy_shape_rope_tables for the context */
+    HY_DECODER_FIRST,                                     /* (streams) i32 */
+    HY_DECODER_SAMPLING,                                  /* (streams) hy_sampling */
+    HY_DECODER_PROMPT,                                    /* (chunk) i32 */
+    HY_DECODER_NEXT,         /* (streams) i32: the token that a slot takes next */
+    HY_DECODER_SCORED,       /* (streams) i32: tokens of hy_batch_decoder_score */
+    HY_DECODER_LOGPROBS,     /* (streams) fp32 */
+    HY_DECODER_TOP_TOKENS,   /* (streams, top) i32 */
+    HY_DECODER_TOP_LOGPROBS, /* (streams, top) fp32 */
+    HY_DECODER_SEEN,         /* (streams, M) i32 */
+    HY_DECODER_ACTIVATIONS,  /* of both plans */
+    HY_DECODER_PLAN_WORKSPACE,
+    HY_DECODER_WORKSPACE, /* of cached attention and sampling */
+    HY_DECODER_PARTS
+} hy_decoder_part;
+
+typedef struct hy_decoder_input {
+    int32_t *first;        /* (streams) */
+    hy_sampling *sampling; /* (streams) */
+    int32_t *prompt;       /* (chunk) */
+    hy_event *is_copied;
+} hy_decoder_input;
+
+typedef struct hy_decoder_result {
+    int32_t *tokens, *top_tokens;
+    float *logprobs, *top_logprobs;
+    hy_event *is_there;
+} hy_decoder_result;
+
+struct hy_batch_decoder {
+    hy_model *model;
+    hy_backend *backend;
+    hy_batch_decoder_options options;
+    hy_batch_plan *chunk, *step;
+    hy_cache_kind kinds[HY_CACHE_KINDS];
+    int32_t kind_count;
+    int8_t *kind_of;     /* (L) */
+    int32_t *index_of;   /* (L) number of a layer among those of its kind */
+    int32_t table_width; /* W: blocks of a whole context */
+    uint64_t workspace_bytes, bytes, part_bytes[HY_DECODER_PARTS];
+
+    /* Placed: */
+    hy_stream *stream;
+    hy_store *weights, *frozen;
+    char *parts[HY_DECODER_PARTS];
+    void *pinned; /* inputs, results and the tables of the host */
+    uint64_t pinned_bytes;
+    int32_t *tables[HY_CACHE_KINDS]; /* (streams, W) pinned */
+    int32_t *seen;                   /* (streams, M) pinned */
+    hy_event **is_given;             /* (streams) table and seen tokens of a slot; NULL: never */
+    hy_decoder_input inputs[HY_DECODER_INPUTS];
+    hy_decoder_result results[HY_DECODER_RESULTS];
+    uint64_t given, enqueued, read; /* inputs and results so far */
+    int32_t chunk_rows;             /* whose residuals are there; 0: none */
+    bool has_logits;                /* of the last row of that chunk */
+    hy_graph *graphs[HY_DECODER_GRAPHS];
+    bool was_run[HY_DECODER_GRAPHS];
+    /* The pass that is being enqueued: */
+    int32_t slot; /* of a chunk */
+    bool is_step;
+};
+
+/* ---- batch_decode_plan.c --------------------------------------------------------------------- */
+
+/* Elements of a position in the cache of a layer: keys and values. */
+int64_t hy_decoder_cache_width(const hy_batch_decoder *decoder);
+/* Words of a bit per token of the vocabulary, whose rows are padded. */
+int64_t hy_decoder_seen_words(const hy_batch_decoder *decoder);
+/* Sets the step's plan to this many sequences, and the chunk's to this many tokens. */
+void hy_decoder_set_sequences(hy_batch_plan *step, int32_t rows);
+void hy_decoder_set_tokens(hy_batch_plan *chunk, int32_t rows);
+/* Makes a call fit the new tokens (hy_frame.adjust; the context is the decoder). */
+void hy_decoder_adjust(const hy_frame *frame, hy_op_call *call);
+/* Chooses tokens for slots [slot, slot + rows) from rows of logits, and writes them to `tokens`. */
+hy_op_call hy_decoder_sample_call(const hy_batch_decoder *decoder, int32_t slot, int32_t rows,
+                                  hy_decoder_part tokens);
+void hy_decoder_forget_graphs(hy_batch_decoder *decoder);

@@ -1,0 +1,231 @@
+/* fake_decoder.h: a batched decoder without a model, for tests of what schedules it.
+ *
+ * It stands in for model/batch_decode.c in the programs that include it. Its cache holds tokens
+ * instead of keys and values, in the same blocks. The next token is a hash of the tokens that the
+ * cache has for the sequence (within the window, for a kind with one), of seed and position: so a
+ * block that is shared, copied, overwritten or given away wrongly changes the answer. */
+#ifndef HY_TESTS_FAKE_DECODER_H
+#define HY_TESTS_FAKE_DECODER_H
+
+#include "harness.h"
+
+#include "base/hash.h"
+#include "model/batch_decode.h"
+
+enum { FAKE_STREAMS = 9, FAKE_CONTEXT = 1200, FAKE_VOCAB = 256, FAKE_TOP = 3, FAKE_CHUNK = 256 };
+enum { FAKE_WIDTH = FAKE_CONTEXT / HY_DECODE_BLOCK, FAKE_BLOCKS = 1000 };
+
+typedef struct fake_result {
+    int32_t tokens[FAKE_STREAMS], top_tokens[FAKE_STREAMS * FAKE_TOP];
+    float logprobs[FAKE_STREAMS], top_logprobs[FAKE_STREAMS * FAKE_TOP];
+} fake_result;
+
+struct hy_batch_decoder {
+    hy_batch_decoder_options options;
+    hy_cache_kind kinds[HY_CACHE_KINDS];
+    int32_t kind_count;
+    int32_t cache[HY_CACHE_KINDS][FAKE_BLOCKS][HY_DECODE_BLOCK];
+    int32_t blocks[FAKE_STREAMS][HY_CACHE_KINDS][FAKE_WIDTH], counts[FAKE_STREAMS][HY_CACHE_KINDS];
+    int32_t next[FAKE_STREAMS], seen[FAKE_STREAMS];
+    int32_t chunk_slot, chunk_first, chunk_count; /* count 0: a step followed */
+    fake_result results[HY_STEPS_AHEAD + 1];
+    uint64_t enqueued, read;
+    int64_t chunks, rows, steps; /* so far; rows: of steps, without idle ones */
+    int64_t fails_at;            /* this step fails; 0: none */
+};
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static inline int32_t fake_at(const hy_batch_decoder *d, int32_t slot, int32_t kind, int32_t at) {
+    int32_t i = at / HY_DECODE_BLOCK % d->counts[slot][kind];
+    return d->cache[kind][d->blocks[slot][kind][i]][at % HY_DECODE_BLOCK];
+}
+
+static inline void fake_write(hy_batch_decoder *d, int32_t slot, int32_t at, int32_t token) {
+    for (int32_t kind = 0; kind < d->kind_count; kind++) {
+        int32_t i = at / HY_DECODE_BLOCK % d->counts[slot][kind];
+        ck_assert_int_lt(at / HY_DECODE_BLOCK, d->counts[slot][kind] == d->kinds[kind].most
+                                                   ? FAKE_WIDTH
+                                                   : d->counts[slot][kind]);
+        d->cache[kind][d->blocks[slot][kind][i]][at % HY_DECODE_BLOCK] = token;
+    }
+}
+
+/* A hash of what a kind's layers see at position `last`. */
+static inline uint64_t fake_hash(const int32_t *tokens, int32_t last, int32_t window) {
+    int32_t first = window > 0 && last >= window ? last - window + 1 : 0;
+    return hy_hash_bytes(tokens + first, (size_t)(last + 1 - first) * sizeof *tokens, 0);
+}
+
+/* What follows the tokens up to position `last`, as each kind's layers see them. */
+static inline uint64_t fake_logits(const hy_batch_decoder *d, const int32_t *const *tokens,
+                                   int32_t last) {
+    uint64_t hash = 1;
+    for (int32_t kind = 0; kind < d->kind_count; kind++) {
+        hash = hash * 31 + fake_hash(tokens[kind], last, d->kinds[kind].window);
+    }
+    return hash;
+}
+
+/* Tokens are below 40, so about one in 40 is token 0, the end of an answer. */
+static inline int32_t fake_choice(uint64_t logits, const hy_sampling *sampling) {
+    uint64_t key[3] = {logits, sampling->seed, sampling->position};
+    return (int32_t)(hy_hash_bytes(key, sizeof key, 0) % 40);
+}
+
+static inline float fake_logprob(uint64_t logits, int32_t token) {
+    return -(float)((logits ^ (uint64_t)token) % 1000) / 100;
+}
+
+/* The logits after position `last` of a slot. */
+static inline uint64_t fake_look(const hy_batch_decoder *d, int32_t slot, int32_t last) {
+    static int32_t tokens[HY_CACHE_KINDS][FAKE_CONTEXT];
+    const int32_t *lists[HY_CACHE_KINDS] = {tokens[0], tokens[1]};
+    for (int32_t kind = 0; kind < d->kind_count; kind++) {
+        for (int32_t i = 0; i <= last; i++) tokens[kind][i] = fake_at(d, slot, kind, i);
+    }
+    return fake_logits(d, lists, last);
+}
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *d) {
+    return &d->options;
+}
+
+int32_t hy_batch_decoder_kinds(const hy_batch_decoder *d, const hy_cache_kind **kinds) {
+    *kinds = d->kinds;
+    return d->kind_count;
+}
+
+hy_status hy_batch_decoder_seat(hy_batch_decoder *d, int32_t slot, const int32_t *const *blocks,
+                                const int32_t *counts) {
+    for (int32_t kind = 0; kind < d->kind_count; kind++) {
+        d->counts[slot][kind] = counts[kind];
+        memcpy(d->blocks[slot][kind], blocks[kind], (size_t)counts[kind] * sizeof(int32_t));
+    }
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_see(hy_batch_decoder *d, int32_t slot, const int32_t *tokens,
+                               int32_t count) {
+    (void)tokens;
+    d->seen[slot] = count;
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_copy_block(hy_batch_decoder *d, int32_t kind, int32_t from, int32_t to) {
+    memcpy(d->cache[kind][to], d->cache[kind][from], sizeof d->cache[kind][to]);
+    return HY_OK;
+}
+
+static inline fake_result *fake_next(hy_batch_decoder *d) {
+    ck_assert_uint_le(d->enqueued - d->read, HY_STEPS_AHEAD);
+    fake_result *r = &d->results[d->enqueued++ % (HY_STEPS_AHEAD + 1)];
+    memset(r, 0xff, sizeof *r);
+    return r;
+}
+
+static inline void fake_put(fake_result *r, int32_t row, uint64_t logits, int32_t token) {
+    r->tokens[row] = token;
+    r->logprobs[row] = fake_logprob(logits, token);
+    for (int i = 0; i < FAKE_TOP; i++) {
+        r->top_tokens[row * FAKE_TOP + i] = (token + i) % FAKE_VOCAB;
+        r->top_logprobs[row * FAKE_TOP + i] = r->logprobs[row] - (float)i;
+    }
+}
+
+hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_t *tokens,
+                                 int32_t first, int32_t count, const hy_sampling *sampling) {
+    ck_assert(first % d->options.chunk == 0 && count >= 1 && count <= d->options.chunk);
+    ck_assert_ptr_null(sampling); /* the schedule chooses apart */
+    for (int32_t i = 0; i < count; i++) fake_write(d, slot, first + i, tokens[i]);
+    d->chunk_slot = slot;
+    d->chunk_first = first;
+    d->chunk_count = count;
+    d->chunks++;
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_choose(hy_batch_decoder *d, int32_t slot, const hy_sampling *sampling) {
+    ck_assert_int_gt(d->chunk_count, 0);
+    uint64_t logits = fake_look(d, d->chunk_slot, d->chunk_first + d->chunk_count - 1);
+    d->next[slot] = fake_choice(logits, sampling);
+    fake_put(fake_next(d), slot, logits, d->next[slot]);
+    bool has_penalty = sampling->penalty > 0 && sampling->penalty != 1;
+    if (has_penalty) ck_assert_int_eq(d->seen[slot], d->chunk_first + d->chunk_count);
+    d->seen[slot]++;
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_score(hy_batch_decoder *d, int32_t row, const int32_t *tokens,
+                                 int32_t count) {
+    ck_assert(row + count <= d->chunk_count && count <= d->options.streams);
+    fake_result *r = fake_next(d);
+    for (int32_t i = 0; i < count; i++) {
+        fake_put(r, i, fake_look(d, d->chunk_slot, d->chunk_first + row + i), tokens[i]);
+    }
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t *first,
+                                const hy_sampling *sampling) {
+    if (++d->steps == d->fails_at) return hy_fail(HY_ERR_DEVICE, "this step fails");
+    fake_result *r = fake_next(d);
+    d->chunk_count = 0;
+    for (int32_t slot = 0; slot < rows; slot++) {
+        d->seen[slot]++; /* of an idle slot too */
+        if (first[slot] < 0) continue;
+        fake_write(d, slot, first[slot], d->next[slot]);
+        uint64_t logits = fake_look(d, slot, first[slot]);
+        d->next[slot] = fake_choice(logits, &sampling[slot]);
+        fake_put(r, slot, logits, d->next[slot]);
+        d->rows++;
+    }
+    return HY_OK;
+}
+
+hy_status hy_batch_decoder_read(hy_batch_decoder *d, hy_step_tokens *out) {
+    ck_assert_uint_lt(d->read, d->enqueued);
+    const fake_result *r = &d->results[d->read++ % (HY_STEPS_AHEAD + 1)];
+    *out = (hy_step_tokens){.tokens = r->tokens,
+                            .logprobs = r->logprobs,
+                            .top_tokens = r->top_tokens,
+                            .top_logprobs = r->top_logprobs};
+    return HY_OK;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+enum { FAKE_FULL, FAKE_MIXED, FAKE_WINDOW, FAKE_SORTS };
+
+/* A pool of so many blocks of each kind; `sort` says which windows the layers have. */
+static inline hy_batch_decoder *fake_open(int sort, int32_t blocks) {
+    hy_batch_decoder *d = calloc(1, sizeof *d);
+    ck_assert_ptr_nonnull(d);
+    int32_t window = 37, in_turn = (window + FAKE_CHUNK) / HY_DECODE_BLOCK + 2;
+    d->options = (hy_batch_decoder_options){.streams = FAKE_STREAMS,
+                                            .context = FAKE_CONTEXT,
+                                            .chunk = FAKE_CHUNK,
+                                            .top = FAKE_TOP,
+                                            .has_seen = true};
+    hy_cache_kind full = {.most = FAKE_WIDTH, .blocks = blocks};
+    hy_cache_kind turns = {.window = window, .most = in_turn, .blocks = blocks};
+    d->kinds[0] = sort == FAKE_WINDOW ? turns : full;
+    d->kinds[1] = turns;
+    d->kind_count = sort == FAKE_MIXED ? 2 : 1;
+    d->options.tokens = (int64_t)blocks * HY_DECODE_BLOCK;
+    memset(d->cache, 0xff, sizeof d->cache);
+    return d;
+}
+
+/* The token that an answer has after `count` tokens (prompt and answer so far). */
+static inline int32_t fake_expected(const hy_batch_decoder *d, const int32_t *tokens, int32_t count,
+                                    uint64_t seed, uint64_t *logits) {
+    const int32_t *lists[HY_CACHE_KINDS] = {tokens, tokens};
+    hy_sampling sampling = {.seed = seed, .position = (uint64_t)count};
+    *logits = fake_logits(d, lists, count - 1);
+    return fake_choice(*logits, &sampling);
+}
+
+#endif

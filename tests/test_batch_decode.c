@@ -1,0 +1,440 @@
+/* test_batch_decode.c: a batched decoder gives the log-probabilities of a pass over whole
+ * sequences, and each sequence the same bits alone and among others.
+ *
+ * Models of every kind of position and attention; sequences longer than a chunk and longer than
+ * what is kept of a window; blocks in shuffled order; weights on the device and passing through a
+ * ring. Steps force the tokens of a text, so that every position has a known answer. */
+#include "model_rig.h"
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "model/batch_decode.h"
+
+enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
+
+enum { GPT2, LLAMA, QWEN3, WINDOW, MIXED, CAPPED, SHAPES };
+
+static hy_shape shape_of(int kind) {
+    hy_shape s = {.layers = 3,
+                  .width = 32,
+                  .heads = 4,
+                  .kv_heads = 4,
+                  .mlp_width = 48,
+                  .vocab = VOCAB,
+                  .context = SEQ,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 10000,
+                  .init_std = 0.1};
+    if (kind == GPT2) {
+        s.has_qkv_bias = s.has_proj_bias = s.has_tied_head = true;
+        return s;
+    }
+    s.is_rms = s.has_rope = s.is_gated = true;
+    if (kind >= QWEN3) s.kv_heads = 2;
+    if (kind == QWEN3) s.has_qk_norm = true;
+    if (kind == QWEN3) s.head_size = 12;
+    if (kind >= WINDOW) s.sliding_window = 37;
+    if (kind >= MIXED) strcpy(s.sliding_layers, "fs");
+    if (kind == CAPPED) s.more.attention_softcap = s.more.logit_softcap = 5;
+    if (kind == CAPPED) s.more.logit_divisor = 2, s.more.rope.local_theta = 100;
+    return s;
+}
+
+typedef struct decode_rig {
+    model_rig model;
+    float expected[TEXTS][SEQ]; /* log-probability of the token after each position */
+    int32_t texts[TEXTS][SEQ + 1];
+    hy_batch_decoder *decoder;
+    void *memory;
+    int32_t used[HY_CACHE_KINDS]; /* blocks handed out */
+    float logprobs[TEXTS][SEQ];   /* as the decoder gave them */
+} decode_rig;
+
+/* Texts are windows of one random sequence. */
+static void make_texts(decode_rig *rig) {
+    for (int t = 0; t < TEXTS; t++) {
+        for (int i = 0; i <= SEQ; i++)
+            rig->texts[t][i] =
+                (int32_t)hy_rng_below(5, HY_RNG_TEST, (uint64_t)(t * 1000 + i), VOCAB);
+        memcpy(rig->model.tokens, rig->texts[t], SEQ * sizeof(int32_t));
+        memcpy(rig->model.targets, rig->texts[t] + 1, SEQ * sizeof(int32_t));
+        hy_batch_input input = rig_input(&rig->model, 1, false);
+        must(hy_batch_evaluate(rig->model.plan, &input));
+        rig_sync(&rig->model);
+        for (int i = 0; i < SEQ; i++) rig->expected[t][i] = -rig->model.losses[i];
+    }
+}
+
+static void decode_open(decode_rig *rig, int kind) {
+    hy_shape shape = shape_of(kind);
+    hy_batch_options options = {.batch = 1, .seq = SEQ, .dtype = HY_F32, .grad_dtype = HY_F32};
+    hy_batch_decoder_options decoding = {.context = SEQ,
+                                         .streams = STREAMS,
+                                         .chunk = CHUNK,
+                                         .top = TOP,
+                                         .has_seen = true,
+                                         .dtype = HY_F32};
+    *rig = (decode_rig){0};
+    rig_open(&rig->model, &shape, &options, 3);
+    make_texts(rig);
+    hy_backend *b = rig->model.backend;
+    must(hy_batch_decoder_create(rig->model.model, b, &decoding, &rig->decoder));
+    uint64_t bytes = hy_batch_decoder_bytes(rig->decoder);
+    must(b->alloc(b, HY_DEVICE, bytes, &rig->memory));
+    memset(rig->memory, 0xff, bytes); /* NaN: what is read must have been written */
+    must(hy_batch_decoder_place(rig->decoder, rig->model.stream, rig->memory, &rig->model.weights,
+                                NULL));
+}
+
+static void decode_close(decode_rig *rig) {
+    rig_sync(&rig->model);
+    hy_batch_decoder_destroy(rig->decoder);
+    rig->model.backend->release(rig->model.backend, HY_DEVICE, rig->memory, 0);
+    rig_close(&rig->model);
+}
+
+/* Gives a slot blocks from all over the pool. */
+static void seat(decode_rig *rig, int32_t slot) {
+    const hy_cache_kind *kinds;
+    static int32_t ids[HY_CACHE_KINDS][SEQ];
+    const int32_t *lists[HY_CACHE_KINDS] = {ids[0], ids[1]};
+    int32_t counts[HY_CACHE_KINDS];
+    int32_t count = hy_batch_decoder_kinds(rig->decoder, &kinds);
+    for (int32_t k = 0; k < count; k++) {
+        counts[k] = kinds[k].most;
+        for (int32_t i = 0; i < counts[k]; i++) {
+            ck_assert_int_lt(rig->used[k], kinds[k].blocks);
+            ids[k][i] = (int32_t)hy_rng_permute(7, HY_RNG_TEST, (uint64_t)kinds[k].blocks,
+                                                (uint64_t)rig->used[k]++);
+        }
+    }
+    must(hy_batch_decoder_seat(rig->decoder, slot, lists, counts));
+}
+
+static hy_sampling forced(int32_t token) { return (hy_sampling){.forced = token}; }
+
+/* A prompt of `count` tokens of a text; its next token is that of the text. */
+static void take_prompt(decode_rig *rig, int32_t slot, int text, int32_t count, bool scores) {
+    const int32_t *tokens = rig->texts[text];
+    hy_step_tokens result;
+    for (int32_t first = 0; first < count; first += CHUNK) {
+        int32_t rows = count - first < CHUNK ? count - first : CHUNK;
+        bool is_last = first + rows == count;
+        hy_sampling next = forced(tokens[count]);
+        must(hy_batch_decoder_chunk(rig->decoder, slot, tokens + first, first, rows,
+                                    is_last ? &next : NULL));
+        if (is_last) {
+            must(hy_batch_decoder_read(rig->decoder, &result));
+            ck_assert_int_eq(result.tokens[slot], tokens[count]);
+            rig->logprobs[text][count - 1] = result.logprobs[slot];
+        }
+        for (int32_t row = 0; scores && row < rows; row += STREAMS) {
+            int32_t some = rows - row < STREAMS ? rows - row : STREAMS;
+            must(hy_batch_decoder_score(rig->decoder, row, tokens + first + row + 1, some));
+            must(hy_batch_decoder_read(rig->decoder, &result));
+            memcpy(rig->logprobs[text] + first + row, result.logprobs,
+                   (size_t)some * sizeof(float));
+        }
+    }
+}
+
+static void compare(const decode_rig *rig, int text, int32_t from, int32_t to) {
+    for (int32_t i = from; i < to; i++) {
+        float got = rig->logprobs[text][i], expected = rig->expected[text][i];
+        ck_assert_msg(fabsf(got - expected) <= 1e-5f * fmaxf(1, fabsf(expected)),
+                      "text %d, position %d: log-probability %g, expected %g", text, i, (double)got,
+                      (double)expected);
+    }
+}
+
+/* Slots with a text, and how far they are. */
+typedef struct seats {
+    int text[STREAMS]; /* -1: idle */
+    int32_t at[STREAMS];
+} seats;
+
+static void step(decode_rig *rig, seats *s, int32_t rows) {
+    int32_t first[STREAMS];
+    hy_sampling sampling[STREAMS];
+    hy_step_tokens result;
+    for (int32_t i = 0; i < rows; i++) {
+        bool is_idle = s->text[i] < 0;
+        first[i] = is_idle ? -1 : s->at[i];
+        sampling[i] = forced(is_idle ? 0 : rig->texts[s->text[i]][s->at[i] + 1]);
+    }
+    must(hy_batch_decoder_step(rig->decoder, rows, first, sampling));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    for (int32_t i = 0; i < rows; i++) {
+        if (s->text[i] < 0) continue;
+        rig->logprobs[s->text[i]][s->at[i]] = result.logprobs[i];
+        s->at[i]++;
+    }
+}
+
+START_TEST(prompts_and_steps_equal_passes_over_whole_sequences) {
+    static const int32_t prompts[TEXTS] = {300, 256, 1, 511};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open(rig, _i);
+    seats s = {.text = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    for (int t = 0; t < TEXTS; t++) {
+        int32_t slot = t * 2 + 1;
+        seat(rig, slot);
+        take_prompt(rig, slot, t, prompts[t], true);
+        compare(rig, t, 0, prompts[t]);
+        s.text[slot] = t;
+        s.at[slot] = prompts[t];
+    }
+    for (int i = 0; i < SEQ - 511; i++) step(rig, &s, STREAMS);
+    for (int t = 0; t < TEXTS; t++) compare(rig, t, prompts[t] - 1, s.at[2 * t + 1]);
+    /* One goes on alone to the end of the context. */
+    s.text[1] = s.text[3] = s.text[7] = -1;
+    while (s.at[5] < SEQ) step(rig, &s, 6);
+    compare(rig, 2, 0, SEQ);
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Bits of one text from position `from` on, alone in a slot or with others that come and go. */
+static void run_text(int kind, bool alone, float *out) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open(rig, kind);
+    seats s = {.text = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    int32_t slot = alone ? 0 : 5;
+    if (!alone) seat(rig, 2), take_prompt(rig, 2, 1, 270, false), s.text[2] = 1, s.at[2] = 270;
+    seat(rig, slot);
+    take_prompt(rig, slot, 0, 262, false);
+    s.text[slot] = 0;
+    s.at[slot] = 262;
+    for (int i = 0; i < 20; i++) {
+        if (!alone && i == 4)
+            seat(rig, 8), take_prompt(rig, 8, 2, 17, false), s.text[8] = 2, s.at[8] = 17;
+        if (!alone && i == 11) s.text[2] = -1;
+        step(rig, &s, alone ? 1 : STREAMS);
+    }
+    memcpy(out, rig->logprobs[0] + 261, 21 * sizeof *out);
+    decode_close(rig);
+    free(rig);
+}
+
+START_TEST(a_sequence_has_the_same_bits_alone_and_among_others) {
+    float alone[21], among[21];
+    run_text(_i, true, alone);
+    run_text(_i, false, among);
+    ck_assert_mem_eq(alone, among, sizeof alone);
+}
+END_TEST
+
+/* Sampled tokens follow from the seed alone; the likeliest tokens come with them. */
+START_TEST(tokens_are_chosen_on_the_device_and_taken_in_the_next_step) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    decode_open(rig, QWEN3);
+    int32_t chosen[2][12];
+    for (int round = 0; round < 2; round++) {
+        int32_t slot = round * 4, first[STREAMS];
+        hy_sampling sampling[STREAMS];
+        for (int i = 0; i < STREAMS; i++) first[i] = -1;
+        seat(rig, slot);
+        must(hy_batch_decoder_see(rig->decoder, slot, rig->texts[0], 10));
+        for (int i = 0; i < 12; i++) {
+            sampling[slot] = (hy_sampling){
+                .temperature = 1, .top_p = 0.9f, .penalty = 1.2f, .forced = -1, .seed = 9};
+            sampling[slot].position = (uint64_t)(10 + i);
+            first[slot] = 9 + i;
+            if (i == 0)
+                must(hy_batch_decoder_chunk(rig->decoder, slot, rig->texts[0], 0, 10,
+                                            &sampling[slot]));
+            else
+                must(hy_batch_decoder_step(rig->decoder, slot + 1, first, sampling));
+            must(hy_batch_decoder_read(rig->decoder, &result));
+            chosen[round][i] = result.tokens[slot];
+            const float *top = result.top_logprobs + slot * TOP;
+            ck_assert(top[0] >= top[1] && top[1] >= top[2] && top[0] <= 0);
+            ck_assert(result.logprobs[slot] <= top[0]);
+        }
+    }
+    ck_assert_mem_eq(chosen[0], chosen[1], sizeof chosen[0]);
+    /* The cache has these tokens: taken as a text they have the same log-probabilities. */
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(one_prompt_serves_several_answers) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    decode_open(rig, MIXED);
+    int32_t first[STREAMS] = {100, 100};
+    float logprobs[2];
+    seat(rig, 0);
+    hy_sampling next[STREAMS] = {forced(7), forced(8)};
+    must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], 0, 100, &next[0]));
+    must(hy_batch_decoder_choose(rig->decoder, 1, &next[1]));
+    for (int i = 0; i < 2; i++) {
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        ck_assert_int_eq(result.tokens[i], 7 + i);
+        logprobs[i] = result.logprobs[i];
+    }
+    ck_assert(logprobs[0] != logprobs[1]);
+    /* Slot 1 has copies of the blocks: position 100 of both begins with the same past. */
+    const hy_cache_kind *kinds;
+    int32_t count = hy_batch_decoder_kinds(rig->decoder, &kinds);
+    int32_t before[HY_CACHE_KINDS] = {rig->used[0], rig->used[1]};
+    seat(rig, 1);
+    for (int32_t k = 0; k < count; k++) {
+        int32_t blocks = 101 / HY_DECODE_BLOCK + 1;
+        for (int32_t i = 0; i < blocks && i < kinds[k].most; i++) {
+            uint64_t all = (uint64_t)kinds[k].blocks;
+            must(hy_batch_decoder_copy_block(
+                rig->decoder, k, (int32_t)hy_rng_permute(7, HY_RNG_TEST, all, (uint64_t)i),
+                (int32_t)hy_rng_permute(7, HY_RNG_TEST, all, (uint64_t)(before[k] + i))));
+        }
+    }
+    next[0] = next[1] = forced(3);
+    must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], 0, 100, &next[0]));
+    must(hy_batch_decoder_choose(rig->decoder, 1, &next[1]));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    must(hy_batch_decoder_step(rig->decoder, 2, first, next));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    ck_assert_mem_eq(&result.logprobs[0], &result.logprobs[1], sizeof(float));
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Scores use the memory of the logits that a choice needs, so these are computed again. */
+START_TEST(a_choice_after_scores_is_that_of_the_chunk) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    hy_sampling sampling = {.temperature = 1, .forced = -1, .seed = 3};
+    decode_open(rig, MIXED);
+    seat(rig, 2);
+    must(hy_batch_decoder_chunk(rig->decoder, 2, rig->texts[0], 0, 70, &sampling));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    int32_t token = result.tokens[2];
+    float logprob = result.logprobs[2];
+    must(hy_batch_decoder_chunk(rig->decoder, 2, rig->texts[0], 0, 70, NULL));
+    for (int again = 0; again < 2; again++) {
+        must(hy_batch_decoder_score(rig->decoder, 5, rig->texts[0] + 6, 4));
+        must(hy_batch_decoder_choose(rig->decoder, 2, &sampling));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        ck_assert_int_eq(result.tokens[2], token);
+        ck_assert_mem_eq(&result.logprobs[2], &logprob, sizeof logprob);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* A slot gets other blocks while its chunk waits behind another: the chunk uses those it had. */
+START_TEST(a_slot_is_given_away_while_its_passes_wait) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    int32_t first[STREAMS], used[HY_CACHE_KINDS];
+    hy_sampling sampling[STREAMS];
+    decode_open(rig, QWEN3);
+    seat(rig, 0);
+    must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[1], 0, CHUNK, NULL));
+    memcpy(used, rig->used, sizeof used);
+    seat(rig, 3);
+    must(hy_batch_decoder_chunk(rig->decoder, 3, rig->texts[0], 0, 100, NULL));
+    seat(rig, 3);
+    must(hy_batch_decoder_chunk(rig->decoder, 3, rig->texts[2], 0, 100, NULL));
+    memcpy(rig->used, used, sizeof used);
+    seat(rig, 5); /* the blocks that slot 3 had */
+    for (int i = 0; i < STREAMS; i++) first[i] = i == 5 ? 100 : -1;
+    sampling[5] = forced(rig->texts[0][100]);
+    must(hy_batch_decoder_choose(rig->decoder, 5, &sampling[5]));
+    sampling[5] = forced(rig->texts[0][101]);
+    must(hy_batch_decoder_step(rig->decoder, STREAMS, first, sampling));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    must(hy_batch_decoder_read(rig->decoder, &result));
+    rig->logprobs[0][100] = result.logprobs[5];
+    compare(rig, 0, 100, 101);
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* The weights are backed by the host; units pass through a ring of two buffers. */
+START_TEST(weights_may_pass_through_a_ring) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open(rig, _i);
+    hy_backend *b = rig->model.backend;
+    hy_layout layout;
+    hy_arena backing, device;
+    hy_ledger ledger = {0};
+    hy_store streamed = {0};
+    hy_copies copies;
+    must(b->stream_create(b, "up", &copies.up));
+    must(b->stream_create(b, "down", &copies.down));
+    must(hy_params_layout(&rig->model.model->params, HY_SET_ALL, HY_F32, &layout));
+    must(hy_arena_init(&backing, b, &ledger, HY_PINNED, layout.bytes, "a test"));
+    must(hy_arena_init(&device, b, &ledger, HY_DEVICE, hy_store_ring_bytes(&layout, 2), "a test"));
+    must(hy_store_init_streamed(&streamed, &backing, &device, HY_WEIGHTS, &layout, 2, &copies));
+    must(hy_store_copy(&streamed, &rig->model.weights, rig->model.stream));
+    must(hy_batch_decoder_place(rig->decoder, rig->model.stream, rig->memory, &streamed, NULL));
+    seat(rig, 0);
+    take_prompt(rig, 0, 0, 40, true);
+    seats s = {.text = {0}, .at = {40}};
+    for (int i = 0; i < 6; i++) step(rig, &s, 1);
+    compare(rig, 0, 0, 46);
+    rig_sync(&rig->model);
+    hy_store_fini(&streamed);
+    hy_arena_fini(&backing);
+    hy_arena_fini(&device);
+    hy_layout_fini(&layout);
+    b->stream_destroy(copies.up);
+    b->stream_destroy(copies.down);
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+static void refuse(const model_rig *rig, hy_batch_decoder_options options, const char *message) {
+    hy_batch_decoder *decoder;
+    options.dtype = HY_F32;
+    must_fail(hy_batch_decoder_create(rig->model, rig->backend, &options, &decoder), HY_ERR_INPUT,
+              message);
+    ck_assert_ptr_null(decoder);
+}
+
+START_TEST(options_out_of_range_are_refused) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open(rig, LLAMA);
+    hy_batch_decoder_options good = {.context = SEQ, .streams = 2}, wrong = good;
+    wrong.context = SEQ + 1;
+    refuse(&rig->model, wrong, "accepted: 1 to 560");
+    wrong = good, wrong.streams = 0;
+    refuse(&rig->model, wrong, "accepted: 1 to 1024");
+    wrong = good, wrong.chunk = 100;
+    refuse(&rig->model, wrong, "accepted: multiples of 256");
+    wrong = good, wrong.top = 21;
+    refuse(&rig->model, wrong, "accepted: 0 to 20");
+    wrong = good, wrong.tokens = 100;
+    refuse(&rig->model, wrong, "too small for a sequence of 560");
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("batch decode");
+    TCase *all = tcase_create("batch decode");
+    tcase_add_loop_test(all, prompts_and_steps_equal_passes_over_whole_sequences, 0, SHAPES);
+    tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, SHAPES);
+    tcase_add_test(all, tokens_are_chosen_on_the_device_and_taken_in_the_next_step);
+    tcase_add_test(all, one_prompt_serves_several_answers);
+    tcase_add_test(all, a_choice_after_scores_is_that_of_the_chunk);
+    tcase_add_test(all, a_slot_is_given_away_while_its_passes_wait);
+    tcase_add_loop_test(all, weights_may_pass_through_a_ring, 0, SHAPES);
+    tcase_add_test(all, options_out_of_range_are_refused);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)

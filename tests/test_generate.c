@@ -1,0 +1,214 @@
+/* test_generate.c: a generator's answers are those of the model, alone and among others.
+ *
+ * Small random models of every kind: learned positions, windows in some and in all layers, a
+ * quantised base with adapters, weights that stream. */
+#include "generate_rig.h"
+
+#include <math.h>
+
+enum { PLAIN, LEARNED, MIXED, WINDOW, ADAPTED, NF4, MODELS };
+
+static const char *const names[MODELS] = {"plain", "learned", "mixed", "window", "adapted", "nf4"};
+
+static void make_models(void) {
+    temp_folder(rig_folder);
+    make_run("plain", NULL);
+    make_run("learned", PAIRS("positions", "learned", "norm", "layernorm", "activation", "gelu",
+                              "qkv_bias", "true", "proj_bias", "true", "kv_heads", "4"));
+    make_run("mixed", PAIRS("sliding_window", "37", "sliding_layers", "fs"));
+    make_run("window", PAIRS("sliding_window", "37"));
+    make_run("adapted",
+             PAIRS("lora", "true", "lora_rank", "4", "frozen_dtype", "int8", "lr", "0.1"));
+    make_run("deep", PAIRS("layers", "16", "sliding_window", "37", "sliding_layers", "ffs"));
+    make_run("nf4", PAIRS("qlora", "true", "lora_rank", "4", "lr", "0.1"));
+}
+
+static void remove_models(void) { remove_folder(rig_folder); }
+
+/* ---- against other passes over the model ----------------------------------------------------- */
+
+static void keep_text(void *user, const char *text, size_t size) {
+    hy_text_add_bytes(user, text, size);
+}
+
+/* The likeliest tokens of the decoder for one sequence; where two are nearly alike, both may. */
+START_TEST(greedy_answers_are_those_of_the_decoder_for_one_sequence) {
+    static const char prompt[] = "The prompt of a test, which is longer than two blocks.";
+    hy_generator *g = open_run(names[_i], NULL, (hy_generator_options){.top_logprobs = 2});
+    hy_config *config = config_of_run(names[_i], NULL);
+    hy_inference *in;
+    hy_text text = {0};
+    static heard h;
+    hy_generate_options options = {.max_tokens = 40};
+    must(hy_inference_open(config, NULL, NULL, &in));
+    must(hy_inference_complete(in, prompt, &options, keep_text, &text, NULL));
+    ask(g,
+        (hy_request){
+            .text = prompt, .text_size = sizeof prompt - 1, .max_tokens = 40, .top_logprobs = 2},
+        &h);
+    must(hy_generator_run(g));
+    size_t same = 0;
+    while (same < h.text.size && same < text.size && h.text.data[same] == text.data[same]) same++;
+    bool is_tie = (int32_t)same < h.count && h.logprobs[same] - h.top_logprobs[same] < 1e-3f;
+    ck_assert(same > 10);
+    ck_assert_msg((same == h.text.size && same == text.size) || is_tie,
+                  "answers differ from token %zu on, where the likeliest are %g apart", same,
+                  (double)(h.logprobs[same] - h.top_logprobs[same]));
+    for (int32_t i = 0; i < h.count; i++) ck_assert_int_eq(h.tokens[i], h.top[i]);
+    unhear(&h);
+    hy_text_free(&text);
+    hy_config_destroy(config);
+    hy_inference_close(in);
+    hy_generator_close(g);
+}
+END_TEST
+
+/* The loss of the model on a text of one sequence is the mean over its tokens but the first. */
+START_TEST(log_probabilities_of_a_prompt_are_those_of_an_evaluation) {
+    enum { COUNT = 401 };
+    int32_t prompt[COUNT];
+    char text[COUNT], path[300];
+    static heard h;
+    hy_evaluation found;
+    draw_prompt(3, COUNT, prompt);
+    for (int i = 0; i < COUNT; i++) text[i] = (char)prompt[i];
+    snprintf(path, sizeof path, "%s/text", rig_folder);
+    must(hy_file_write_atomic(path, text, COUNT));
+    hy_config *config =
+        config_of_run(names[_i], PAIRS("data", path, "data_format", "bytes", "seq_len", "400"));
+    must(hy_evaluate(config, NULL, &found));
+    ck_assert_int_eq(found.tokens, COUNT - 1);
+    hy_generator *g = open_run(names[_i], NULL, (hy_generator_options){0});
+    ask(g,
+        (hy_request){
+            .tokens = prompt, .token_count = COUNT, .max_tokens = 1, .wants_prompt_logprobs = true},
+        &h);
+    must(hy_generator_run(g));
+    double sum = 0;
+    ck_assert_int_eq(h.prompt_count, COUNT);
+    ck_assert(isnan(h.prompt[0]));
+    for (int i = 1; i < COUNT; i++) sum -= (double)h.prompt[i];
+    ck_assert_double_eq_tol(sum / (COUNT - 1), found.loss, 1e-5);
+    unhear(&h);
+    hy_config_destroy(config);
+    hy_generator_close(g);
+}
+END_TEST
+
+/* ---- alone and among others ------------------------------------------------------------------ */
+
+/* A request that depends on its number only; every third is long, every fourth has a penalty. */
+static hy_request numbered(int number, int32_t prompt[CONTEXT]) {
+    int32_t count = number % 3 == 0 ? 250 + 37 * (number % 7) : 3 + 11 * (number % 5);
+    draw_prompt(40 + (uint64_t)number % 4, count, prompt); /* some prompts begin alike */
+    prompt[count - 1] = 1 + number;
+    return (hy_request){.tokens = prompt,
+                        .token_count = (size_t)count,
+                        .max_tokens = 10 + 5 * (number % 6),
+                        .temperature = number % 5 ? 0.8 : 0,
+                        .top_p = number % 2 ? 0.9 : 0,
+                        .top_k = number % 7 == 2 ? 40 : 0,
+                        .min_p = number % 7 == 3 ? 0.01 : 0,
+                        .repetition_penalty = number % 4 == 1 ? 1.3 : 0,
+                        .seed = (uint64_t)number,
+                        .ignores_end = number % 2};
+}
+
+static void run_alone(const char *name, int number, const char *const *pairs, heard *h) {
+    hy_generator *g = open_run(name, pairs, (hy_generator_options){.streams = 3});
+    int32_t prompt[CONTEXT];
+    ask(g, numbered(number, prompt), h);
+    must(hy_generator_run(g));
+    hy_generator_close(g);
+}
+
+enum { COMPANY = 30 };
+
+/* Thirty in sixteen slots; some are cancelled on the way, and one has four answers. */
+START_TEST(an_answer_has_the_same_bits_alone_and_among_others) {
+    static heard among[COMPANY], alone, several;
+    static const int compared[] = {0, 5, 13, 21, 29};
+    int32_t prompt[CONTEXT];
+    hy_generator *g = open_run(names[_i], NULL, (hy_generator_options){.streams = 16});
+    for (int i = 0; i < COMPANY; i++) {
+        if (i % 4 == 2) among[i].cancel_at = 1 + i % 5;
+        ask(g, numbered(i, prompt), &among[i]);
+    }
+    must(hy_generator_run(g));
+    int reused = 0;
+    for (int i = 0; i < COMPANY; i++) {
+        ck_assert_int_eq(among[i].ends, 1);
+        if (i % 4 == 2) ck_assert_int_le(among[i].count, 2 + i % 5);
+        reused += among[i].last.reused_tokens > 0;
+    }
+    if (_i == PLAIN) ck_assert_int_gt(reused, 0);
+    for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++) {
+        run_alone(names[_i], compared[i], NULL, &alone);
+        check_same(&among[compared[i]], &alone);
+        unhear(&alone);
+    }
+    for (int i = 0; i < COMPANY; i++) unhear(&among[i]);
+    unhear(&several);
+    hy_generator_close(g);
+}
+END_TEST
+
+START_TEST(answers_of_one_request_are_those_of_its_seeds) {
+    static heard one[4];
+    static heard_answers several;
+    int32_t prompt[CONTEXT];
+    draw_prompt(8, 300, prompt);
+    hy_request request = {.tokens = prompt,
+                          .token_count = 300,
+                          .max_tokens = 25,
+                          .temperature = 1,
+                          .repetition_penalty = 1.1,
+                          .seed = 70};
+    hy_generator *g = open_run(names[_i], NULL, (hy_generator_options){.streams = 6});
+    ask_several(g, request, 4, &several);
+    must(hy_generator_run(g));
+    for (int i = 0; i < 4; i++) {
+        request.seed = 70 + (uint64_t)i;
+        ask(g, request, &one[i]);
+    }
+    must(hy_generator_run(g));
+    for (int i = 0; i < 4; i++) check_same(&several.answers[i], &one[i]);
+    ck_assert_int_ne(memcmp(one[0].tokens, one[1].tokens, sizeof one[0].tokens), 0);
+    for (int i = 0; i < 4; i++) unhear(&one[i]), unhear(&several.answers[i]);
+    hy_generator_close(g);
+}
+END_TEST
+
+START_TEST(streamed_weights_give_the_same_bits) {
+    static heard resident, streamed;
+    hy_generator_facts facts;
+    int32_t prompt[CONTEXT];
+    hy_generator *g =
+        open_run("deep", PAIRS("max_gpu_mem", "1700KiB"), (hy_generator_options){.streams = 3});
+    hy_generator_describe(g, &facts);
+    ck_assert_int_eq(facts.weights_place, HY_PINNED);
+    ck_assert_int_ge(facts.cache_tokens, facts.context);
+    ask(g, numbered(7, prompt), &streamed);
+    must(hy_generator_run(g));
+    run_alone("deep", 7, NULL, &resident);
+    check_same(&streamed, &resident);
+    unhear(&resident);
+    unhear(&streamed);
+    hy_generator_close(g);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("generate");
+    TCase *all = tcase_create("generate");
+    tcase_add_unchecked_fixture(all, make_models, remove_models);
+    tcase_add_loop_test(all, greedy_answers_are_those_of_the_decoder_for_one_sequence, 0, MODELS);
+    tcase_add_loop_test(all, log_probabilities_of_a_prompt_are_those_of_an_evaluation, 0, MODELS);
+    tcase_add_loop_test(all, an_answer_has_the_same_bits_alone_and_among_others, 0, MODELS);
+    tcase_add_loop_test(all, answers_of_one_request_are_those_of_its_seeds, 0, MODELS);
+    tcase_add_test(all, streamed_weights_give_the_same_bits);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
