@@ -11,7 +11,7 @@
 # and workspace full of NaN in `make test-gpu`.
 build=${1:-${HYBRID_BUILD:-build}}
 tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-tests=${HYBRID_SANITIZE_TESTS:-"ops matmul heads optim fp8"}
+tests=${HYBRID_SANITIZE_TESTS:-"ops matmul heads optim fp8 decode"}
 tools=${HYBRID_SANITIZE_TOOLS:-"memcheck racecheck initcheck"}
 limit=${HYBRID_SANITIZE_LIMIT:-120}
 log=$(mktemp "${TMPDIR:-/tmp}/hybrid-sanitize-XXXXXX")

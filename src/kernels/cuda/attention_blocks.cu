@@ -9,11 +9,18 @@ enum { WARPS = 4, THREADS = 32 * WARPS };
 
 /* ---- appending ------------------------------------------------------------------------------- */
 
+/* The output of an idle sequence: zeros, so that nothing undefined is read later. */
+__device__ __forceinline__ void clear_out(const hy_block_call &c, int64_t at, int64_t count) {
+    for (int64_t i = threadIdx.x; i < count; i += THREADS) {
+        hy_store_any(c.out, at + i, c.out_type, 0);
+    }
+}
+
 /* A block for each new row. */
 static __global__ void __launch_bounds__(THREADS) append_rows(hy_block_call c) {
     int b = blockIdx.x / c.a.T, t = blockIdx.x % c.a.T, first = c.first[b];
     int64_t queries = (int64_t)c.a.H * c.a.D, width = 2 * (int64_t)c.a.K * c.a.D;
-    if (first < 0) return;
+    if (first < 0) return clear_out(c, blockIdx.x * queries, queries);
     int64_t from = (int64_t)blockIdx.x * (queries + width) + queries;
     int64_t to = hy_pool_row(c, b, first + t) * width;
     for (int64_t i = threadIdx.x; i < width; i += THREADS) {
@@ -135,7 +142,7 @@ static __global__ void __launch_bounds__(THREADS) attend_step(hy_block_call c) {
 /* Blocks (H, B): adds the ranges of a query, from the first on. */
 static __global__ void __launch_bounds__(THREADS) join_ranges(hy_block_call c) {
     int head = blockIdx.x, b = blockIdx.y, position = c.first[b], D = c.a.D;
-    if (position < 0) return;
+    if (position < 0) return clear_out(c, ((int64_t)b * c.a.H + head) * D, D);
     int from = hy_first_seen(c, position) / HY_KEY_RANGE, last = position / HY_KEY_RANGE;
     float high = hy_block_sink(c, head), sink = high;
     for (int range = from; range <= last; range++) {
