@@ -1,20 +1,21 @@
 /* attention_blocks_tiles.cu: cached attention over blocks on tensor cores, for 16-bit types.
  *
- * Keys are the 16-row operand of mma.sync and queries its 8 columns: scores' = k q', out' = v' p'. A
- * key head's queries (a group of heads, or neighbouring rows of it) fill the columns, so keys and
+ * Keys are the 16-row operand of mma.sync and queries its 8 columns: scores' = k q', out' = v' p'.
+ * A key head's queries (a group of heads, or neighbouring rows of it) fill the columns, so keys and
  * values are read once for all of them. A lane has scores and results of the same two queries of
- * each 8, so the softmax needs no exchange with the results. A column depends on its own query only,
- * and weights are relative to the query's exact maximum: its bits do not depend on the others.
+ * each 8, so the softmax needs no exchange with the results. A column depends on its own query
+ * only, and weights are relative to the query's exact maximum: its bits do not depend on the
+ * others.
  *
  * A step (T = 1) reads memory: a block takes a range of keys, each warp 64 of them, and copies only
- * for itself. A chunk computes: each warp has its own queries, and all warps read the same
- * keys. */
+ * for itself. A chunk computes: each warp has its own queries, and all warps read the same keys. */
 #include "kernels/cuda/attention_blocks.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-/* Rows of a head in shared memory. Rows of 2^n chunks of 16 bytes are swizzled, others are padded to
- * an odd number: either way the eight rows that ldmatrix reads at once are in different banks. */
+/* Rows of a head in shared memory. Rows of 2^n chunks of 16 bytes are swizzled, others are
+ * padded to an odd number: either way the eight rows that ldmatrix reads at once are in
+ * different banks. */
 template <int D_> struct head_rows {
     static constexpr int D = D_, CHUNKS = D / 8, STEPS = D / 16;
     static constexpr bool IS_SWIZZLED = CHUNKS % 8 == 0 && (CHUNKS & (CHUNKS - 1)) == 0;

@@ -1,8 +1,8 @@
 /* embed.cu: token and position embeddings.
  *
  * x[n] = scale wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
- * becomes NaN, so that the loss shows it, because a kernel cannot return an error; so do rows of idle
- * sequences. Quantised rows are read as numbers of x's type. */
+ * becomes NaN, so that the loss shows it, because a kernel cannot return an error; so do rows of
+ * idle sequences. Quantised rows are read as numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/positions.cuh"

@@ -1,8 +1,8 @@
 /* matmul_rows.cu: batch-invariant matmuls: what they accept, which kernel runs, and a plain kernel.
  *
  * On sm_80 and newer, 16-bit a with aligned operands runs on tensor cores (matmul_rows.cuh). All
- * else runs in the plain kernel: fp32, K that is no multiple of 16, a and b of different real types,
- * older cards. Which of the two runs does not depend on the number of rows. */
+ * else runs in the plain kernel: fp32, K that is no multiple of 16, a and b of different real
+ * types, older cards. Which of the two runs does not depend on the number of rows. */
 #include "kernels/cuda/matmul_rows.cuh"
 
 #include "kernels/cuda/matmul.cuh"
@@ -53,8 +53,8 @@ struct e4m3_reader {
     }
 };
 
-/* A warp takes a row of b and TOKENS rows of a; a lane every 32nd element, in order, and the sums of
- * lanes are added in a tree. Rows that are not there repeat the last one. */
+/* A warp takes a row of b and TOKENS rows of a; a lane every 32nd element, in order, and the sums
+ * of lanes are added in a tree. Rows that are not there repeat the last one. */
 template <typename T, typename Reader>
 static __global__ void __launch_bounds__(THREADS) plain_rows_kernel(hy_rows_call c, Reader b) {
     int lane = threadIdx.x % 32;

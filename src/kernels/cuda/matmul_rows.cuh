@@ -1,19 +1,19 @@
 /* matmul_rows.cuh: matmul of few rows, each with the same bits in any company, on tensor cores.
  *
- * d = alpha a b' + c + bias for 16-bit a (M,K), "tokens", and weights b (N,K) of any stored type. The
- * weights are the 16-row operand of mma.sync and 8 tokens its columns, so a column of the result
- * depends on its own token only. The order of sums is that of this file whatever M is: K is cut into
- * chunks of HY_ROWS_CHUNK, chunks into HY_ROWS_SLICES slices of equal length. A slice is summed
- * chunk by chunk, then the slices from the first to the last. How many tokens and weights a block
- * takes, and whether its warps share the slices or take all of them in turn, does not change that
- * order: hy_rows_shape is chosen for speed alone.
+ * d = alpha a b' + c + bias for 16-bit a (M,K), "tokens", and weights b (N,K) of any stored type.
+ * The weights are the 16-row operand of mma.sync and 8 tokens its columns, so a column of the
+ * result depends on its own token only. The order of sums is that of this file whatever M is: K is
+ * cut into chunks of HY_ROWS_CHUNK, chunks into HY_ROWS_SLICES slices of equal length. A slice is
+ * summed chunk by chunk, then the slices from the first to the last. How many tokens and weights a
+ * block takes, and whether its warps share the slices or take all of them in turn, does not change
+ * that order: hy_rows_shape is chosen for speed alone.
  *
  * In an mma, a lane multiplies four numbers of a row. The lane's numbers of a chunk are 32 that are
  * next to each other, for weights and tokens alike: the order within a chunk is the same for all
  * types, so quantised weights give the bits of the weights that they represent.
  *
- * Weights are read once, as they are stored, by cp.async into a ring of stages. Each warp reads only
- * the weights that it copied. */
+ * Weights are read once, as they are stored, by cp.async into a ring of stages. Each warp reads
+ * only the weights that it copied. */
 #pragma once
 
 #include <cuda_fp8.h>
@@ -112,10 +112,10 @@ template <int PIECES, int ROWS, int THREADS> struct hy_rows_copier {
 
 /* ---- stored types ---------------------------------------------------------------------------- */
 
-/* Eight numbers of a lane as four pairs. A type says how many PIECES a lane has of a row of a chunk,
- * and what it keeps beside them: SCALE_BYTES for 16 rows of a stage, TABLE_BYTES for all. `fetch`
- * copies scales, `enter` reads them before the numbers of a chunk, `open` converts part `part` of a
- * piece of row 16 tile + 8 half + lane / 4. */
+/* Eight numbers of a lane as four pairs. A type says how many PIECES a lane has of a row of a
+ * chunk, and what it keeps beside them: SCALE_BYTES for 16 rows of a stage, TABLE_BYTES for all.
+ * `fetch` copies scales, `enter` reads them before the numbers of a chunk, `open` converts part
+ * `part` of a piece of row 16 tile + 8 half + lane / 4. */
 
 /* a's own type. */
 template <typename T, int TILES> struct hy_rows_real {
@@ -185,8 +185,8 @@ template <typename T, int TILES> struct hy_rows_e4m3 {
     }
 };
 
-/* nf4: a chunk has two blocks of a row. Their scales travel with it: of each of 32 blocks of 16 rows
- * the word that contains its byte (or its fp32 scale), then all pairs of scale and offset. */
+/* nf4: a chunk has two blocks of a row. Their scales travel with it: of each of 32 blocks of 16
+ * rows the word that contains its byte (or its fp32 scale), then all pairs of scale and offset. */
 template <typename T, int TILES> struct hy_rows_nf4 {
     static constexpr int PIECES = 1, SCALE_BYTES = 32 * (4 + 8);
     static constexpr int MAP = 256, TABLE_BYTES = (MAP + 16) * 4; /* map of scales, levels */

@@ -2,8 +2,8 @@
  *
  * Each pair (i, i + R/2) of the first R elements of a head is rotated by the angle in the table for
  * the row's position, in the backward pass by the opposite angle; rows of an idle sequence stay as
- * they are. A thread reads its part of the table once and applies it to several heads of the row; it
- * loads all their values before it stores any. If queries are multiplied by a factor of their
+ * they are. A thread reads its part of the table once and applies it to several heads of the row;
+ * it loads all their values before it stores any. If queries are multiplied by a factor of their
  * position, so is the rest of the head: its halves are pairs that are not rotated. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/positions.cuh"

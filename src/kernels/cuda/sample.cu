@@ -1,12 +1,12 @@
 /* sample.cu: chooses a token of each row of logits, exactly as sampling.h says.
  *
  * One block per row. Masses of tokens are integers, so their sums do not depend on an order and may
- * be made with atomics. What top_k and top_p keep is found by radix selection: the numbers of tokens,
- * or their masses, by the upper, middle and lower bits of the logit. Then the masses of spans of 256
- * tokens give the span that contains the random point, and one warp finds the token in it. The
- * log-sum-exp is added in a fixed order. A kernel cannot return an error: if a logit is NaN, so are
- * the log-probabilities; the token is any valid one. Logits without a largest finite one have no
- * masses: the token is the first of the largest. */
+ * be made with atomics. What top_k and top_p keep is found by radix selection: the numbers of
+ * tokens, or their masses, by the upper, middle and lower bits of the logit. Then the masses of
+ * spans of 256 tokens give the span that contains the random point, and one warp finds the token in
+ * it. The log-sum-exp is added in a fixed order. A kernel cannot return an error: if a logit is
+ * NaN, so are the log-probabilities; the token is any valid one. Logits without a largest finite
+ * one have no masses: the token is the first of the largest. */
 #include <math.h>
 
 #include "kernels/cuda/noise.cuh"
@@ -215,8 +215,8 @@ __device__ __forceinline__ float logprob_of(float x, const running &r) {
 
 /* ---- masses ---------------------------------------------------------------------------------- */
 
-/* How tokens are weighed, and which are candidates: those with a larger key than `key`, and of those
- * with this key the first `equal`, of `all`. */
+/* How tokens are weighed, and which are candidates: those with a larger key than `key`, and of
+ * those with this key the first `equal`, of `all`. */
 typedef struct candidates {
     float largest, temperature, min_p;
     uint32_t key;
@@ -332,7 +332,8 @@ __device__ __forceinline__ uint64_t take_stock(const row_view<T> &row, const can
     return sum;
 }
 
-/* How many of `count` tokens with the last candidate's key are candidates, after `before` others. */
+/* How many of `count` tokens with the last candidate's key are candidates, after `before`
+ * others. */
 __device__ __forceinline__ uint64_t allowed_of(const candidates &k, uint64_t before,
                                                uint64_t count) {
     uint64_t left = k.equal > before ? k.equal - before : 0;
