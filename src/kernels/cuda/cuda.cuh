@@ -109,6 +109,11 @@ static inline bool hy_has(const hy_tensor *t) { return t->data != NULL; }
  * compile-time constant. */
 #define HY_EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
 
+/* Begins to read what is needed later. */
+__device__ __forceinline__ void hy_prefetch(const void *p) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
+
 /* ---- elements -------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float hy_to_float(float x) { return x; }

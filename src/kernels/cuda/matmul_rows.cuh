@@ -54,18 +54,26 @@ hy_status hy_rows_by_e4m3(const hy_cuda_run *run, const hy_rows_call *call);
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* A block takes 8 COLUMNS tokens and 16 TILES WIDE weights (rows of b): WIDE warps beside each
- * other, each with TILES tiles, and DEEP of these groups, which share the slices. */
-template <int COLUMNS_, int TILES_, int WIDE_, int DEEP_, int STAGES_> struct hy_rows_shape {
+ * other, each with TILES tiles, and DEEP of these groups. These, in a cluster of ACROSS blocks,
+ * share the slices. */
+template <int COLUMNS_, int TILES_, int WIDE_, int DEEP_, int STAGES_, int ACROSS_ = 1>
+struct hy_rows_shape {
     static constexpr int COLUMNS = COLUMNS_, TILES = TILES_, WIDE = WIDE_, DEEP = DEEP_;
-    static constexpr int STAGES = STAGES_;
+    static constexpr int STAGES = STAGES_, ACROSS = ACROSS_;
     static constexpr int TOKENS = 8 * COLUMNS, OWN = 16 * TILES, WEIGHTS = OWN * WIDE;
     static constexpr int WARPS = WIDE * DEEP, THREADS = 32 * WARPS;
-    static constexpr int ROUNDS = HY_ROWS_SLICES / DEEP; /* slices of a warp */
-    /* Sums that the block adds at the end: all slices, or their sum if one warp has all. */
-    static constexpr int PARTS = DEEP == 1 ? 1 : HY_ROWS_SLICES;
+    static constexpr int ROUNDS = HY_ROWS_SLICES / (DEEP * ACROSS); /* slices of a warp */
+    /* Sums that the block has at the end: of its slices, or of all if a warp has all of them. */
+    static constexpr bool HAS_ALL = ROUNDS == HY_ROWS_SLICES;
+    /* Cards with clusters use no shape of two groups, nor this many sums twice; others no cluster. */
+#if defined(__CUDA_ARCH__)
+    static constexpr bool IS_USED =
+        __CUDA_ARCH__ >= 900 ? DEEP != 2 && !(HAS_ALL && COLUMNS == 8) : ACROSS == 1;
+#endif
+    static constexpr int PARTS = HAS_ALL ? 1 : HY_ROWS_SLICES / ACROSS;
     static constexpr int PITCH = WEIGHTS + 4; /* lanes write their sums to different banks */
     static constexpr int PARTS_BYTES = PARTS * TOKENS * PITCH * 4;
-    static_assert(ROUNDS * DEEP == HY_ROWS_SLICES && ROUNDS != 3, "");
+    static_assert(ROUNDS * DEEP * ACROSS == HY_ROWS_SLICES && (ROUNDS <= 2 || HAS_ALL), "");
 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -78,12 +86,13 @@ template <int PIECES> __device__ __forceinline__ uint32_t hy_rows_at(int row, in
     return row * (64 * PIECES) + 16 * (piece ^ turn);
 }
 
-/* What one of THREADS threads copies of ROWS rows: a piece of every APART-th row. Rows and pieces
- * that the matrix does not have become zeros. */
+/* What one of THREADS threads copies of ROWS rows: a piece of every APART-th row. Pieces that the
+ * matrix does not have become zeros; rows that it does not have are left as they are, because a row
+ * only has effect on its own results. */
 template <int PIECES, int ROWS, int THREADS> struct hy_rows_copier {
     static constexpr int IN_ROW = 4 * PIECES, APART = THREADS / IN_ROW;
     static_assert(APART % 2 == 0 && ROWS % APART == 0, "");
-    const char *base, *from; /* the matrix; the thread's piece of its first row */
+    const char *from; /* the thread's piece of its first row */
     int64_t row_bytes;
     uint32_t to;
     int piece, pieces, rows; /* the piece, of how many; rows there are from the thread's first on */
@@ -91,21 +100,20 @@ template <int PIECES, int ROWS, int THREADS> struct hy_rows_copier {
     __device__ __forceinline__ hy_rows_copier(const void *matrix, int64_t bytes, int first,
                                               int count, int thread) {
         int row = thread / IN_ROW;
-        base = (const char *)matrix;
         row_bytes = bytes;
         piece = thread % IN_ROW;
         pieces = (int)(bytes / 16);
         rows = count - first - row;
-        from = base + (first + row) * row_bytes + 16 * piece;
+        from = (const char *)matrix + (first + row) * row_bytes + 16 * piece;
         to = hy_rows_at<PIECES>(row, piece);
     }
     __device__ __forceinline__ void copy(uint32_t shared, int chunk) const {
-        const char *source = from + (int64_t)chunk * (16 * IN_ROW);
-        bool is_inside = chunk * IN_ROW + piece < pieces;
+        bool is_there = chunk * IN_ROW + piece < pieces;
+        const char *source = from + (is_there ? (int64_t)chunk * (16 * IN_ROW) : -16 * piece);
         HY_EACH(i, ROWS / APART) {
-            bool is_there = is_inside && i * APART < rows;
-            hy_copy_async(shared + to + i * APART * (16 * IN_ROW),
-                          is_there ? source + i * APART * row_bytes : base, is_there);
+            if (i * APART < rows)
+                hy_copy_async(shared + to + i * APART * (16 * IN_ROW),
+                              source + i * APART * row_bytes, is_there);
         }
     }
 };
@@ -288,10 +296,11 @@ template <typename S> __device__ __forceinline__ void hy_rows_meet() {
         __syncthreads();
 }
 
-/* sum += weights tokens, of a chunk. */
+/* sum += weights tokens, of a chunk; there are `there` tokens. */
 template <typename S, typename W, typename T>
 __device__ __forceinline__ void hy_rows_multiply(float sum[S::TILES][S::COLUMNS][4], const W &w,
-                                                 const char *weights, const char *tokens) {
+                                                 const char *weights, const char *tokens,
+                                                 int there) {
     constexpr int PARTS = 4 / W::PIECES; /* of a piece, eight numbers each */
     int row = threadIdx.x % 32 / 4, lane = threadIdx.x % 4;
     uint32_t from = hy_rows_at<W::PIECES>(row, lane * W::PIECES),
@@ -312,8 +321,10 @@ __device__ __forceinline__ void hy_rows_multiply(float sum[S::TILES][S::COLUMNS]
                 }
             }
             HY_EACH(column, S::COLUMNS) {
-                uint4 y = *(const uint4 *)(tokens + column * 8 * 256 +
-                                           (token ^ 16 * (piece * PARTS + part)));
+                uint4 y = {};
+                if (S::COLUMNS > 1 || row < there) /* one token is usual, and reading takes time */
+                    y = *(const uint4 *)(tokens + column * 8 * 256 +
+                                         (token ^ 16 * (piece * PARTS + part)));
                 HY_EACH(tile, S::TILES) {
                     const uint32_t *low = x[tile][0], *high = x[tile][1];
                     uint32_t first[4] = {low[0], high[0], low[1], high[1]};
@@ -360,7 +371,7 @@ __device__ __forceinline__ void hy_rows_keep(float all[S::TILES][S::COLUMNS][4],
         HY_EACH(column, S::COLUMNS) {
             HY_EACH(e, 4) {
                 float x = sum[tile][column][e];
-                all[tile][column][e] = S::DEEP == 1 ? __fadd_rn(all[tile][column][e], x) : x;
+                all[tile][column][e] = S::HAS_ALL ? __fadd_rn(all[tile][column][e], x) : x;
             }
         }
     }
@@ -370,16 +381,18 @@ __device__ __forceinline__ void hy_rows_keep(float all[S::TILES][S::COLUMNS][4],
 #endif
 
 template <typename S, typename W, typename T>
-__global__ void __launch_bounds__(S::THREADS) hy_rows_kernel(hy_rows_call c) {
-#if HY_HAS_TILES
+__global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kernel(hy_rows_call c) {
+#if HY_HAS_TILES && defined(__CUDA_ARCH__)
+    if (!S::IS_USED) return;
     typedef hy_rows_memory<S, W> memory;
     extern __shared__ __align__(1024) char shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int beside = warp % S::WIDE, group = warp / S::WIDE;
     int tiles = (c.M + S::TOKENS - 1) / S::TOKENS;
-    int token = (int)(blockIdx.x % tiles) * S::TOKENS;
-    int weight = (int)(blockIdx.x / tiles) * S::WEIGHTS, own = weight + beside * S::OWN;
-    int steps = S::ROUNDS * c.slice, first = group * steps;
+    int place = blockIdx.x / S::ACROSS, rank = blockIdx.x % S::ACROSS; /* in the cluster */
+    int token = place % tiles * S::TOKENS;
+    int weight = place / tiles * S::WEIGHTS, own = weight + beside * S::OWN;
+    int steps = S::ROUNDS * c.slice, first = (rank * S::DEEP + group) * steps;
 
     hy_rows_copier<W::PIECES, S::OWN, 32> of_weights(c.b, W::row_bytes(c.K), own, c.N, lane);
     hy_rows_copier<4, S::TOKENS, 32 * S::WIDE> of_tokens(c.a, 2 * (int64_t)c.K, token, c.M,
@@ -419,9 +432,9 @@ __global__ void __launch_bounds__(S::THREADS) hy_rows_kernel(hy_rows_call c) {
             end += c.slice;
         }
         w.enter(stage + scales_at, first + step);
-        hy_rows_multiply<S, W, T>(sum, w, stage + weights_at, stage + tokens_at);
+        hy_rows_multiply<S, W, T>(sum, w, stage + weights_at, stage + tokens_at, c.M - token);
     }
-    if (S::DEEP == 1) hy_rows_keep<S>(all, sum);
+    if (S::HAS_ALL) hy_rows_keep<S>(all, sum);
     hy_copy_wait<0>();
     __syncthreads();
 
@@ -429,19 +442,23 @@ __global__ void __launch_bounds__(S::THREADS) hy_rows_kernel(hy_rows_call c) {
     if (S::ROUNDS == 1) {
         hy_rows_leave<S>(parts, group, beside * S::OWN, sum);
     } else {
-        hy_rows_leave<S>(parts, S::DEEP == 1 ? 0 : 2 * group, beside * S::OWN, all);
-        if (S::DEEP > 1) hy_rows_leave<S>(parts, 2 * group + 1, beside * S::OWN, sum);
+        hy_rows_leave<S>(parts, S::HAS_ALL ? 0 : 2 * group, beside * S::OWN, all);
+        if (!S::HAS_ALL) hy_rows_leave<S>(parts, 2 * group + 1, beside * S::OWN, sum);
     }
-    __syncthreads();
+    hy_meet_cluster<S::ACROSS>();
     int count = min(S::TOKENS, c.M - token) * S::WEIGHTS;
-    for (int i = threadIdx.x; i < count; i += S::THREADS) {
+    for (int i = rank * S::THREADS + threadIdx.x; i < count; i += S::ACROSS * S::THREADS) {
         int row = i / S::WEIGHTS, column = i % S::WEIGHTS;
         float total = 0;
-        HY_EACH(part, S::PARTS) {
-            total = __fadd_rn(total, parts[(part * S::TOKENS + row) * S::PITCH + column]);
+        HY_EACH(block, S::ACROSS) {
+            HY_EACH(part, S::PARTS) {
+                const float *from = parts + (part * S::TOKENS + row) * S::PITCH + column;
+                total = __fadd_rn(total, hy_read_cluster<S::ACROSS>(from, block));
+            }
         }
         if (weight + column < c.N) hy_rows_finish(c, token + row, weight + column, total);
     }
+    if (S::ACROSS > 1) hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
 #endif
 }
 
@@ -450,24 +467,33 @@ __global__ void __launch_bounds__(S::THREADS) hy_rows_kernel(hy_rows_call c) {
 template <typename S, template <typename, int> class W, typename T>
 static hy_status hy_rows_launch(const hy_cuda_run *run, const hy_rows_call &c) {
     typedef W<T, S::TILES> weights;
-    int64_t blocks = hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(c.N, S::WEIGHTS);
-    return hy_launch_with_shared(run, hy_rows_kernel<S, weights, T>, blocks, S::THREADS,
-                                 hy_rows_memory<S, weights>::BYTES, c);
+    int64_t places = hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(c.N, S::WEIGHTS);
+    return hy_launch_clusters(run, hy_rows_kernel<S, weights, T>, S::ACROSS,
+                              (unsigned)places * S::ACROSS, S::THREADS,
+                              hy_rows_memory<S, weights>::BYTES, c);
 }
 
-/* Few weights in a block make many blocks, which a small matrix needs to keep the card busy; many
- * weights read the tokens less often. */
+/* Few weights in a block, and a cluster that shares the slices, make many blocks, which a small
+ * matrix needs to keep the card busy; many weights read the tokens less often. */
 template <template <typename, int> class W, typename T>
 static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
-    int64_t wide = (int64_t)run->cuda->card.multiprocessors * 64; /* weights: a block each */
-    int64_t tiles = hy_ceil_div(c.M, 64);
+    /* room: blocks that the card runs at once */
+    int64_t room = 2 * (int64_t)run->cuda->card.multiprocessors;
+    int64_t tiles = hy_ceil_div(c.M, c.M <= 32 ? 32 : 64), wide = hy_ceil_div(c.N, 128) * tiles;
+    bool has_clusters = run->cuda->card.capability >= 90;
     if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 1, 1, 4, 3>, W, T>(run, c);
     if (c.M <= 16) return hy_rows_launch<hy_rows_shape<2, 1, 1, 4, 3>, W, T>(run, c);
-    if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3>, W, T>(run, c);
-    if (c.N * tiles < wide) return hy_rows_launch<hy_rows_shape<8, 1, 2, 2, 2>, W, T>(run, c);
-    if (tiles > 1 && c.N * tiles >= 2 * wide)
-        return hy_rows_launch<hy_rows_shape<8, 2, 4, 1, 2>, W, T>(run, c);
-    return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3>, W, T>(run, c);
+    if (c.M <= 32) {
+        if (wide >= 4 * room) return hy_rows_launch<hy_rows_shape<4, 1, 8, 1, 2>, W, T>(run, c);
+        if (has_clusters) return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 4, 4>, W, T>(run, c);
+        return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3>, W, T>(run, c);
+    }
+    if (!has_clusters && 2 * wide >= room)
+        return hy_rows_launch<hy_rows_shape<8, 1, 8, 1, 2>, W, T>(run, c);
+    if (!has_clusters) return hy_rows_launch<hy_rows_shape<8, 1, 2, 2, 2>, W, T>(run, c);
+    if (hy_ceil_div(c.N, 64) * tiles * 4 <= room)
+        return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 4>, W, T>(run, c);
+    return hy_rows_launch<hy_rows_shape<8, 1, 8, 1, 2, 4>, W, T>(run, c);
 }
 
 /* By the type of a. */

@@ -115,6 +115,7 @@ static __device__ __forceinline__ uint32_t norm_team(const norm_call &n, float *
             int64_t i = (row + r) * n.apart + at * width;
             x[r][p] = hy_load_pack((const T *)n.x + i);
             if (mode == RESIDUAL) residual[r][p] = hy_load_pack((const T *)n.residual + i);
+            if (chunks <= 2 && n.is_w_packed) hy_prefetch((const T *)n.w + at * width);
         }
     }
     if (!n.is_rms) {
@@ -228,6 +229,9 @@ hy_status hy_cuda_norm_apart(const hy_cuda_run *run, int64_t apart, int statisti
     n.is_b_packed = hy_fit_packs(n.C, {x, b});
     int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
     int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
+    if (call->attr.norm.has_few_rows && packs <= 2 * WIDE_THREADS) { /* one or two packs per thread */
+        warps = (int)hy_ceil_div(packs, packs <= WIDE_THREADS ? 32 : 64);
+    }
     if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C | apart, {x, y, residual})) {
         hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
     } else {

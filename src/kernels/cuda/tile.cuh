@@ -115,3 +115,62 @@ template <> __device__ __forceinline__ uint32_t hy_pair<__half>(float low, float
 }
 
 #endif
+
+/* ---- clusters -------------------------------------------------------------------------------- */
+
+/* From sm_90 on, neighbouring blocks may form a cluster, whose blocks read each other's shared
+ * memory. A cluster of 1 is a block, on any card. */
+
+/* Waits for all threads of the cluster. */
+template <int blocks> __device__ __forceinline__ void hy_meet_cluster() {
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n" ::
+                         : "memory");
+        return;
+    }
+#endif
+    __syncthreads();
+}
+
+/* What block `rank` of the cluster has at this place of its shared memory. */
+template <int blocks>
+__device__ __forceinline__ float hy_read_cluster(const float *shared, int rank) {
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        uint32_t there;
+        float x;
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n"
+                     : "=r"(there)
+                     : "r"(hy_shared_address(shared)), "r"(rank));
+        asm volatile("ld.shared::cluster.f32 %0, [%1];\n" : "=f"(x) : "r"(there) : "memory");
+        return x;
+    }
+#endif
+    return *shared;
+}
+
+/* hy_launch_with_shared in clusters of so many blocks; more than 1: the card has them. */
+template <typename... P, typename... A>
+static hy_status hy_launch_clusters(const hy_cuda_run *run, void (*kernel)(P...), int cluster,
+                                    unsigned blocks, int threads, int shared_bytes,
+                                    const A &...args) {
+    if (cluster == 1)
+        return hy_launch_with_shared(run, kernel, blocks, threads, shared_bytes, args...);
+    const char *name = run->cuda->host.op_name(run->call->kind);
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = blocks;
+    config.blockDim = (unsigned)threads;
+    config.dynamicSmemBytes = (size_t)shared_bytes;
+    config.stream = run->stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    HY_TRY(hy_cuda_check(run->cuda, error, name));
+    return hy_cuda_check(run->cuda, cudaLaunchKernelEx(&config, kernel, args...), name);
+}
