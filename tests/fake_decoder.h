@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "model/batch_decode.h"
 
-enum { FAKE_STREAMS = 9, FAKE_CONTEXT = 1200, FAKE_VOCAB = 256, FAKE_TOP = 3, FAKE_CHUNK = 256 };
+enum { FAKE_STREAMS = 9, FAKE_CONTEXT = 1200, FAKE_VOCAB = 256, FAKE_TOP = 3 };
 enum { FAKE_WIDTH = FAKE_CONTEXT / HY_DECODE_BLOCK, FAKE_BLOCKS = 1000 };
 
 typedef struct fake_result {
@@ -137,7 +137,10 @@ static inline void fake_put(fake_result *r, int32_t row, uint64_t logits, int32_
 
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling) {
-    ck_assert(first % d->options.chunk == 0 && count >= 1 && count <= d->options.chunk);
+    int32_t begin = 0;
+    while (begin < first) begin += hy_chunk_length(begin, d->options.chunk);
+    ck_assert_int_eq(begin, first);
+    ck_assert(count >= 1 && count <= hy_chunk_length(first, d->options.chunk));
     ck_assert_ptr_null(sampling); /* the schedule chooses apart */
     for (int32_t i = 0; i < count; i++) fake_write(d, slot, first + i, tokens[i]);
     d->chunk_slot = slot;
@@ -197,23 +200,25 @@ hy_status hy_batch_decoder_read(hy_batch_decoder *d, hy_step_tokens *out) {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-enum { FAKE_FULL, FAKE_MIXED, FAKE_WINDOW, FAKE_SORTS };
+enum { FAKE_FULL, FAKE_MIXED, FAKE_WINDOW, FAKE_GROWING, FAKE_GROWING_MIXED, FAKE_SORTS };
 
-/* A pool of so many blocks of each kind; `sort` says which windows the layers have. */
+/* A pool of so many blocks of each kind; `sort` says which windows the layers have, and whether
+ * chunks grow. */
 static inline hy_batch_decoder *fake_open(int sort, int32_t blocks) {
     hy_batch_decoder *d = calloc(1, sizeof *d);
     ck_assert_ptr_nonnull(d);
-    int32_t window = 37, in_turn = (window + FAKE_CHUNK) / HY_DECODE_BLOCK + 2;
+    int32_t chunk = sort >= FAKE_GROWING ? 512 : 256;
+    int32_t window = 37, in_turn = (window + chunk) / HY_DECODE_BLOCK + 2;
     d->options = (hy_batch_decoder_options){.streams = FAKE_STREAMS,
                                             .context = FAKE_CONTEXT,
-                                            .chunk = FAKE_CHUNK,
+                                            .chunk = chunk,
                                             .top = FAKE_TOP,
                                             .has_seen = true};
     hy_cache_kind full = {.most = FAKE_WIDTH, .blocks = blocks};
     hy_cache_kind turns = {.window = window, .most = in_turn, .blocks = blocks};
     d->kinds[0] = sort == FAKE_WINDOW ? turns : full;
     d->kinds[1] = turns;
-    d->kind_count = sort == FAKE_MIXED ? 2 : 1;
+    d->kind_count = sort == FAKE_MIXED || sort == FAKE_GROWING_MIXED ? 2 : 1;
     d->options.tokens = (int64_t)blocks * HY_DECODE_BLOCK;
     memset(d->cache, 0xff, sizeof d->cache);
     return d;

@@ -2,8 +2,9 @@
  * sequences, and each sequence the same bits alone and among others.
  *
  * Models of every kind of position and attention; sequences longer than a chunk and longer than
- * what is kept of a window; blocks in shuffled order; weights on the device and passing through a
- * ring. Steps force the tokens of a text, so that every position has a known answer. */
+ * what is kept of a window; chunks of one length and chunks that grow; blocks in shuffled order;
+ * weights on the device and passing through a ring. Steps force the tokens of a text, so that every
+ * position has a known answer. */
 #include "model_rig.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@
 #include "model/batch_decode.h"
 
 enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
+enum { LONG = 1300, GROWN = 1024 }; /* contexts and longest chunks where chunks grow */
 
 enum { GPT2, LLAMA, QWEN3, WINDOW, MIXED, CAPPED, SHAPES };
 
@@ -22,7 +24,7 @@ static hy_shape shape_of(int kind) {
                   .kv_heads = 4,
                   .mlp_width = 48,
                   .vocab = VOCAB,
-                  .context = SEQ,
+                  .context = LONG,
                   .norm_eps = 1e-5,
                   .rope_theta = 10000,
                   .init_std = 0.1};
@@ -43,39 +45,41 @@ static hy_shape shape_of(int kind) {
 
 typedef struct decode_rig {
     model_rig model;
-    float expected[TEXTS][SEQ]; /* log-probability of the token after each position */
-    int32_t texts[TEXTS][SEQ + 1];
+    int32_t context, chunk;
+    float expected[TEXTS][LONG]; /* log-probability of the token after each position */
+    int32_t texts[TEXTS][LONG + 1];
     hy_batch_decoder *decoder;
     void *memory;
     int32_t used[HY_CACHE_KINDS]; /* blocks handed out */
-    float logprobs[TEXTS][SEQ];   /* as the decoder gave them */
+    float logprobs[TEXTS][LONG];  /* as the decoder gave them */
 } decode_rig;
 
 /* Texts are windows of one random sequence. */
 static void make_texts(decode_rig *rig) {
+    size_t bytes = (size_t)rig->context * sizeof(int32_t);
     for (int t = 0; t < TEXTS; t++) {
-        for (int i = 0; i <= SEQ; i++)
+        for (int i = 0; i <= rig->context; i++)
             rig->texts[t][i] =
                 (int32_t)hy_rng_below(5, HY_RNG_TEST, (uint64_t)(t * 1000 + i), VOCAB);
-        memcpy(rig->model.tokens, rig->texts[t], SEQ * sizeof(int32_t));
-        memcpy(rig->model.targets, rig->texts[t] + 1, SEQ * sizeof(int32_t));
+        memcpy(rig->model.tokens, rig->texts[t], bytes);
+        memcpy(rig->model.targets, rig->texts[t] + 1, bytes);
         hy_batch_input input = rig_input(&rig->model, 1, false);
         must(hy_batch_evaluate(rig->model.plan, &input));
         rig_sync(&rig->model);
-        for (int i = 0; i < SEQ; i++) rig->expected[t][i] = -rig->model.losses[i];
+        for (int i = 0; i < rig->context; i++) rig->expected[t][i] = -rig->model.losses[i];
     }
 }
 
-static void decode_open(decode_rig *rig, int kind) {
+static void decode_open_sized(decode_rig *rig, int kind, int32_t context, int32_t chunk) {
     hy_shape shape = shape_of(kind);
-    hy_batch_options options = {.batch = 1, .seq = SEQ, .dtype = HY_F32, .grad_dtype = HY_F32};
-    hy_batch_decoder_options decoding = {.context = SEQ,
+    hy_batch_options options = {.batch = 1, .seq = context, .dtype = HY_F32, .grad_dtype = HY_F32};
+    hy_batch_decoder_options decoding = {.context = context,
                                          .streams = STREAMS,
-                                         .chunk = CHUNK,
+                                         .chunk = chunk,
                                          .top = TOP,
                                          .has_seen = true,
                                          .dtype = HY_F32};
-    *rig = (decode_rig){0};
+    *rig = (decode_rig){.context = context, .chunk = chunk};
     rig_open(&rig->model, &shape, &options, 3);
     make_texts(rig);
     hy_backend *b = rig->model.backend;
@@ -87,6 +91,8 @@ static void decode_open(decode_rig *rig, int kind) {
                                 NULL));
 }
 
+static void decode_open(decode_rig *rig, int kind) { decode_open_sized(rig, kind, SEQ, CHUNK); }
+
 static void decode_close(decode_rig *rig) {
     rig_sync(&rig->model);
     hy_batch_decoder_destroy(rig->decoder);
@@ -94,10 +100,14 @@ static void decode_close(decode_rig *rig) {
     rig_close(&rig->model);
 }
 
-/* Gives a slot blocks from all over the pool. */
+/* The n-th block that is handed out: they come from all over the pool. */
+static int32_t block_at(const hy_cache_kind *kind, int32_t n) {
+    return (int32_t)hy_rng_permute(7, HY_RNG_TEST, (uint64_t)kind->blocks, (uint64_t)n);
+}
+
 static void seat(decode_rig *rig, int32_t slot) {
     const hy_cache_kind *kinds;
-    static int32_t ids[HY_CACHE_KINDS][SEQ];
+    static int32_t ids[HY_CACHE_KINDS][LONG];
     const int32_t *lists[HY_CACHE_KINDS] = {ids[0], ids[1]};
     int32_t counts[HY_CACHE_KINDS];
     int32_t count = hy_batch_decoder_kinds(rig->decoder, &kinds);
@@ -105,8 +115,7 @@ static void seat(decode_rig *rig, int32_t slot) {
         counts[k] = kinds[k].most;
         for (int32_t i = 0; i < counts[k]; i++) {
             ck_assert_int_lt(rig->used[k], kinds[k].blocks);
-            ids[k][i] = (int32_t)hy_rng_permute(7, HY_RNG_TEST, (uint64_t)kinds[k].blocks,
-                                                (uint64_t)rig->used[k]++);
+            ids[k][i] = block_at(&kinds[k], rig->used[k]++);
         }
     }
     must(hy_batch_decoder_seat(rig->decoder, slot, lists, counts));
@@ -114,12 +123,15 @@ static void seat(decode_rig *rig, int32_t slot) {
 
 static hy_sampling forced(int32_t token) { return (hy_sampling){.forced = token}; }
 
-/* A prompt of `count` tokens of a text; its next token is that of the text. */
-static void take_prompt(decode_rig *rig, int32_t slot, int text, int32_t count, bool scores) {
+/* A prompt of `count` tokens of a text, of which the cache has `first`; its next token is that of
+ * the text. */
+static void take_rest(decode_rig *rig, int32_t slot, int text, int32_t first, int32_t count,
+                      bool scores) {
     const int32_t *tokens = rig->texts[text];
     hy_step_tokens result;
-    for (int32_t first = 0; first < count; first += CHUNK) {
-        int32_t rows = count - first < CHUNK ? count - first : CHUNK;
+    for (int32_t rows; first < count; first += rows) {
+        rows = hy_chunk_length(first, rig->chunk);
+        if (rows > count - first) rows = count - first;
         bool is_last = first + rows == count;
         hy_sampling next = forced(tokens[count]);
         must(hy_batch_decoder_chunk(rig->decoder, slot, tokens + first, first, rows,
@@ -137,6 +149,10 @@ static void take_prompt(decode_rig *rig, int32_t slot, int text, int32_t count, 
                    (size_t)some * sizeof(float));
         }
     }
+}
+
+static void take_prompt(decode_rig *rig, int32_t slot, int text, int32_t count, bool scores) {
+    take_rest(rig, slot, text, 0, count, scores);
 }
 
 static void compare(const decode_rig *rig, int text, int32_t from, int32_t to) {
@@ -196,32 +212,102 @@ START_TEST(prompts_and_steps_equal_passes_over_whole_sequences) {
 }
 END_TEST
 
-/* Bits of one text from position `from` on, alone in a slot or with others that come and go. */
-static void run_text(int kind, bool alone, float *out) {
+START_TEST(chunks_of_a_long_prompt_grow) {
+    static const int32_t prompts[TEXTS] = {1100, 513, 1024, 1025};
     decode_rig *rig = calloc(1, sizeof *rig);
-    decode_open(rig, kind);
+    decode_open_sized(rig, _i, LONG, GROWN);
+    seats s = {.text = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    for (int t = 0; t < TEXTS; t++) {
+        seat(rig, t);
+        take_prompt(rig, t, t, prompts[t], true);
+        s.text[t] = t;
+        s.at[t] = prompts[t];
+    }
+    for (int i = 0; i < 30; i++) step(rig, &s, STREAMS);
+    for (int t = 0; t < TEXTS; t++) compare(rig, t, 0, s.at[t]);
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Copies what the first seat has before `count` to the seat whose blocks begin with number `to`. */
+static void copy_prefix(const decode_rig *rig, const int32_t *to, int32_t count) {
+    const hy_cache_kind *kinds;
+    int32_t kind_count = hy_batch_decoder_kinds(rig->decoder, &kinds);
+    for (int32_t k = 0; k < kind_count; k++) {
+        for (int32_t i = 0; i < count / HY_DECODE_BLOCK; i++) {
+            must(hy_batch_decoder_copy_block(rig->decoder, k, block_at(&kinds[k], i),
+                                             block_at(&kinds[k], to[k] + i)));
+        }
+    }
+}
+
+START_TEST(a_prompt_has_the_same_bits_with_a_reused_beginning) {
+    static const int32_t beginnings[] = {256, 512, 1024};
+    enum { PROMPT = 1100 };
+    decode_rig *rig = calloc(1, sizeof *rig);
+    static float whole[PROMPT];
+    decode_open_sized(rig, _i, LONG, GROWN);
+    seat(rig, 0);
+    take_prompt(rig, 0, 0, PROMPT, true);
+    memcpy(whole, rig->logprobs[0], sizeof whole);
+    for (int32_t i = 0; i < 3; i++) {
+        int32_t first = beginnings[i], used[HY_CACHE_KINDS];
+        memcpy(used, rig->used, sizeof used);
+        seat(rig, 1 + i);
+        copy_prefix(rig, used, first);
+        memset(rig->logprobs[0], 0, sizeof whole);
+        take_rest(rig, 1 + i, 0, first, PROMPT, true);
+        ck_assert_mem_eq(rig->logprobs[0] + first, whole + first,
+                         (PROMPT - (size_t)first) * sizeof *whole);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(a_chunk_begins_where_the_one_before_ends) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open_sized(rig, LLAMA, LONG, GROWN);
+    seat(rig, 0);
+    must_fail(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], 768, 1, NULL), HY_ERR_INTERNAL,
+              "1 tokens at position 768");
+    must_fail(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], 0, 257, NULL), HY_ERR_INTERNAL,
+              "257 tokens at position 0");
+    must_fail(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], -1, 1, NULL), HY_ERR_INTERNAL,
+              "position -1");
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* Bits of one text from the end of a prompt on, alone in a slot or with others that come and go. */
+static void run_text(int kind, bool grows, bool alone, float *out) {
+    decode_rig *rig = calloc(1, sizeof *rig);
+    int32_t prompt = grows ? 1030 : 262;
+    decode_open_sized(rig, kind, grows ? LONG : SEQ, grows ? GROWN : CHUNK);
     seats s = {.text = {-1, -1, -1, -1, -1, -1, -1, -1, -1}};
     int32_t slot = alone ? 0 : 5;
     if (!alone) seat(rig, 2), take_prompt(rig, 2, 1, 270, false), s.text[2] = 1, s.at[2] = 270;
     seat(rig, slot);
-    take_prompt(rig, slot, 0, 262, false);
+    take_prompt(rig, slot, 0, prompt, false);
     s.text[slot] = 0;
-    s.at[slot] = 262;
+    s.at[slot] = prompt;
     for (int i = 0; i < 20; i++) {
         if (!alone && i == 4)
             seat(rig, 8), take_prompt(rig, 8, 2, 17, false), s.text[8] = 2, s.at[8] = 17;
         if (!alone && i == 11) s.text[2] = -1;
         step(rig, &s, alone ? 1 : STREAMS);
     }
-    memcpy(out, rig->logprobs[0] + 261, 21 * sizeof *out);
+    memcpy(out, rig->logprobs[0] + prompt - 1, 21 * sizeof *out);
     decode_close(rig);
     free(rig);
 }
 
 START_TEST(a_sequence_has_the_same_bits_alone_and_among_others) {
     float alone[21], among[21];
-    run_text(_i, true, alone);
-    run_text(_i, false, among);
+    run_text(_i / 2, _i % 2, true, alone);
+    run_text(_i / 2, _i % 2, false, among);
     ck_assert_mem_eq(alone, among, sizeof alone);
 }
 END_TEST
@@ -286,10 +372,8 @@ START_TEST(one_prompt_serves_several_answers) {
     for (int32_t k = 0; k < count; k++) {
         int32_t blocks = 101 / HY_DECODE_BLOCK + 1;
         for (int32_t i = 0; i < blocks && i < kinds[k].most; i++) {
-            uint64_t all = (uint64_t)kinds[k].blocks;
-            must(hy_batch_decoder_copy_block(
-                rig->decoder, k, (int32_t)hy_rng_permute(7, HY_RNG_TEST, all, (uint64_t)i),
-                (int32_t)hy_rng_permute(7, HY_RNG_TEST, all, (uint64_t)(before[k] + i))));
+            must(hy_batch_decoder_copy_block(rig->decoder, k, block_at(&kinds[k], i),
+                                             block_at(&kinds[k], before[k] + i)));
         }
     }
     next[0] = next[1] = forced(3);
@@ -407,8 +491,8 @@ START_TEST(options_out_of_range_are_refused) {
     decode_rig *rig = calloc(1, sizeof *rig);
     decode_open(rig, LLAMA);
     hy_batch_decoder_options good = {.context = SEQ, .streams = 2}, wrong = good;
-    wrong.context = SEQ + 1;
-    refuse(&rig->model, wrong, "accepted: 1 to 560");
+    wrong.context = LONG + 1;
+    refuse(&rig->model, wrong, "accepted: 1 to 1300");
     wrong = good, wrong.streams = 0;
     refuse(&rig->model, wrong, "accepted: 1 to 1024");
     wrong = good, wrong.chunk = 100;
@@ -426,7 +510,11 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("batch decode");
     TCase *all = tcase_create("batch decode");
     tcase_add_loop_test(all, prompts_and_steps_equal_passes_over_whole_sequences, 0, SHAPES);
-    tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, SHAPES);
+    tcase_add_loop_test(all, chunks_of_a_long_prompt_grow, 0, SHAPES);
+    /* Sequences with a window use blocks in turn, so they reuse nothing. */
+    tcase_add_loop_test(all, a_prompt_has_the_same_bits_with_a_reused_beginning, 0, WINDOW);
+    tcase_add_test(all, a_chunk_begins_where_the_one_before_ends);
+    tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, 2 * SHAPES);
     tcase_add_test(all, tokens_are_chosen_on_the_device_and_taken_in_the_next_step);
     tcase_add_test(all, one_prompt_serves_several_answers);
     tcase_add_test(all, a_choice_after_scores_is_that_of_the_chunk);

@@ -197,7 +197,7 @@ static void check_empty(const bench *b, int64_t finished) {
 /* Prompts begin with one of three texts, so they share chunks. */
 static asked *ask_at_random(bench *b) {
     static int32_t prompt[FAKE_CONTEXT];
-    int32_t count = (int32_t)draw(b, 3) ? 1 + (int32_t)draw(b, 60) : 1 + (int32_t)draw(b, 800);
+    int32_t count = (int32_t)draw(b, 3) ? 1 + (int32_t)draw(b, 60) : 1 + (int32_t)draw(b, 1150);
     uint64_t text = draw(b, 3);
     int32_t own = (int32_t)draw(b, (uint64_t)count + 1);
     for (int32_t i = 0; i < count; i++) {
@@ -318,6 +318,30 @@ START_TEST(a_prompt_that_begins_like_another_reuses_its_chunks) {
     ck_assert_int_eq(b->decoder->chunks, 3 + 1 + 1 + 2 + 1 + 3);
     for (int i = 0; i < b->count; i++) check_task(b, &b->tasks[i]);
     check_empty(b, 6);
+    close_bench(b);
+}
+END_TEST
+
+/* Chunks begin at 0, 256, 512 and 1024. */
+START_TEST(chunks_that_grow_are_reused) {
+    bench *b = open_bench(FAKE_GROWING, FAKE_BLOCKS, 0);
+    static const int32_t counts[] = {1024, 1025, 700, 512, 257, 256},
+                         reused[] = {512, 1024, 512, 256, 256, 0};
+    int32_t prompt[1100];
+    for (int i = 0; i < 1100; i++) prompt[i] = i % 50;
+    hy_request request = {.max_tokens = 20};
+    ask(b, prompt, 1100, request);
+    for (int i = 0; i < 6; i++) ask(b, prompt, counts[i], request);
+    prompt[1023] = 77; /* in the third chunk */
+    asked *other = ask(b, prompt, 1100, request);
+    run(b);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(b->tasks[1 + i].answers[0].last.reused_tokens, reused[i]);
+    }
+    ck_assert_int_eq(other->answers[0].last.reused_tokens, 512);
+    ck_assert_int_eq(b->decoder->chunks, 4 + 6 + 2);
+    for (int i = 0; i < b->count; i++) check_task(b, &b->tasks[i]);
+    check_empty(b, 8);
     close_bench(b);
 }
 END_TEST
@@ -449,6 +473,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, requests_begin_in_the_order_of_their_arrival);
     tcase_add_test(all, no_step_is_wasted_when_max_tokens_ends_an_answer);
     tcase_add_test(all, a_prompt_that_begins_like_another_reuses_its_chunks);
+    tcase_add_test(all, chunks_that_grow_are_reused);
     tcase_add_test(all, chunks_are_kept_until_their_blocks_are_needed);
     tcase_add_test(all, with_a_window_only_short_sequences_reuse_chunks);
     tcase_add_loop_test(all, answers_of_one_request_share_its_prompt, 0, FAKE_SORTS);

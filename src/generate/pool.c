@@ -22,17 +22,19 @@ typedef struct shelf {
 /* A chunk of a prompt whose keys and values are kept. */
 typedef struct kept_chunk {
     uint64_t hash;       /* of this chunk and those before it */
-    int32_t *tokens;     /* (chunk) */
-    int32_t *blocks;     /* (kinds, chunk / HY_DECODE_BLOCK) */
+    int32_t *tokens;     /* (count) */
+    int32_t *blocks;     /* (kinds, width) */
     uint64_t id, before; /* `before`: the id of the chunk before it; 0: it is the first */
-    int32_t number;      /* of chunks before it */
+    int32_t first;       /* position */
+    int32_t count;       /* tokens */
+    int32_t width;       /* blocks of a kind */
     uint64_t used;       /* when: the number of the last use */
 } kept_chunk;
 
 struct hy_pool {
     shelf shelves[HY_CACHE_KINDS];
-    int32_t kinds, chunk;
-    int32_t longest; /* the kind in which a sequence has most blocks */
+    int32_t kinds, chunk; /* chunk: tokens of the longest */
+    int32_t longest;      /* the kind in which a sequence has most blocks */
     kept_chunk *kept;
     size_t kept_count, kept_room;
     uint64_t uses, last_id;
@@ -114,12 +116,11 @@ static bool can_reuse(const hy_pool *p, int32_t positions) {
     for (int32_t i = 0; i < p->kinds; i++) {
         if (is_in_turn(&p->shelves[i], positions)) return false;
     }
-    return p->chunk % HY_DECODE_BLOCK == 0;
+    /* chunks are whole blocks, except in a context that is shorter than the first */
+    return hy_chunk_length(0, p->chunk) % HY_DECODE_BLOCK == 0;
 }
 
 /* ---- kept chunks ----------------------------------------------------------------------------- */
-
-static int32_t blocks_of_chunk(const hy_pool *p) { return p->chunk / HY_DECODE_BLOCK; }
 
 static bool is_unused(const hy_pool *p, const kept_chunk *c) {
     return p->shelves[0].references[c->blocks[0]] == 1;
@@ -127,9 +128,8 @@ static bool is_unused(const hy_pool *p, const kept_chunk *c) {
 
 static void give_up(hy_pool *p, size_t at) {
     kept_chunk *c = &p->kept[at];
-    int32_t width = blocks_of_chunk(p);
-    for (int32_t i = 0; i < p->kinds * width; i++) {
-        drop_reference(&p->shelves[i / width], c->blocks[i]);
+    for (int32_t i = 0; i < p->kinds * c->width; i++) {
+        drop_reference(&p->shelves[i / c->width], c->blocks[i]);
     }
     free_kept(c);
     *c = p->kept[--p->kept_count];
@@ -137,7 +137,7 @@ static void give_up(hy_pool *p, size_t at) {
 
 /* Is `a` given up before `b`? The one that was not used for longer; of a prompt, the later one. */
 static bool goes_first(const kept_chunk *a, const kept_chunk *b) {
-    return a->used != b->used ? a->used < b->used : a->number > b->number;
+    return a->used != b->used ? a->used < b->used : a->first > b->first;
 }
 
 /* False: sequences use all chunks that are kept. */
@@ -158,38 +158,39 @@ void hy_pool_forget(hy_pool *p) {
 
 /* A walk along the chunks of a prompt. */
 typedef struct walk {
-    int32_t number;        /* of the next chunk */
+    int32_t first;         /* position of the next chunk */
     uint64_t hash, before; /* of the chunk before it */
 } walk;
 
-static const int32_t *next_tokens(const hy_pool *p, const hy_claim *claim, const walk *w) {
-    return claim->prompt + (int64_t)w->number * p->chunk;
+static int32_t next_count(const hy_pool *p, const walk *w) {
+    return hy_chunk_length(w->first, p->chunk);
 }
 
 static uint64_t next_hash(const hy_pool *p, const hy_claim *claim, const walk *w) {
-    return hy_hash_bytes(next_tokens(p, claim, w), (size_t)p->chunk * sizeof(int32_t), w->hash);
+    return hy_hash_bytes(claim->prompt + w->first, (size_t)next_count(p, w) * sizeof(int32_t),
+                         w->hash);
 }
 
 /* Walks over the next chunk of the prompt if it is kept; NULL: it is not. */
 static kept_chunk *walk_on(hy_pool *p, const hy_claim *claim, walk *w) {
-    const int32_t *tokens = next_tokens(p, claim, w);
     uint64_t hash = next_hash(p, claim, w);
     for (size_t i = 0; i < p->kept_count; i++) {
         kept_chunk *c = &p->kept[i];
-        if (c->hash != hash || c->before != w->before) continue;
-        if (memcmp(c->tokens, tokens, (size_t)p->chunk * sizeof *tokens) != 0) continue;
+        if (c->hash != hash || c->before != w->before || c->first != w->first) continue;
+        size_t bytes = (size_t)c->count * sizeof *c->tokens;
+        if (memcmp(c->tokens, claim->prompt + w->first, bytes) != 0) continue;
         c->used = p->uses;
-        *w = (walk){.number = w->number + 1, .hash = hash, .before = c->id};
+        *w = (walk){.first = c->first + c->count, .hash = hash, .before = c->id};
         return c;
     }
     return NULL;
 }
 
-static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *tokens,
+static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *prompt,
                           const hy_blocks *blocks) {
-    size_t bytes = (size_t)p->chunk * sizeof *tokens;
-    int32_t width = blocks_of_chunk(p), begin = like->number * width;
     kept_chunk c = *like;
+    size_t bytes = (size_t)c.count * sizeof *c.tokens;
+    int32_t width = c.width = c.count / HY_DECODE_BLOCK, begin = c.first / HY_DECODE_BLOCK;
     HY_TRY(hy_array_reserve(&p->kept, &p->kept_room, p->kept_count + 1, sizeof c, "kept chunks"));
     c.tokens = malloc(bytes);
     c.blocks = malloc((size_t)p->kinds * (size_t)width * sizeof *c.blocks);
@@ -197,7 +198,7 @@ static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *tok
         free_kept(&c);
         return hy_fail(HY_ERR_MEMORY, "not enough memory for a list of blocks");
     }
-    memcpy(c.tokens, tokens, bytes);
+    memcpy(c.tokens, prompt + c.first, bytes);
     for (int32_t i = 0; i < p->kinds * width; i++) {
         c.blocks[i] = blocks->ids[i / width][begin + i % width];
         p->shelves[i / width].references[c.blocks[i]]++;
@@ -206,18 +207,19 @@ static hy_status add_kept(hy_pool *p, const kept_chunk *like, const int32_t *tok
     return HY_OK;
 }
 
-hy_status hy_pool_keep(hy_pool *p, const hy_claim *claim, int32_t number, const hy_blocks *blocks) {
+hy_status hy_pool_keep(hy_pool *p, const hy_claim *claim, int32_t first, const hy_blocks *blocks) {
     walk w = {0};
     if (!can_reuse(p, claim->positions)) return HY_OK;
     p->uses++;
-    while (w.number <= number && walk_on(p, claim, &w)) {}
-    if (w.number != number) return HY_OK; /* it is kept already, or one before it was given up */
+    while (w.first <= first && walk_on(p, claim, &w)) {}
+    if (w.first != first) return HY_OK; /* it is kept already, or one before it was given up */
     kept_chunk c = {.hash = next_hash(p, claim, &w),
                     .id = ++p->last_id,
                     .before = w.before,
-                    .number = number,
+                    .first = first,
+                    .count = next_count(p, &w),
                     .used = p->uses};
-    return add_kept(p, &c, next_tokens(p, claim, &w), blocks);
+    return add_kept(p, &c, claim->prompt, blocks);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -257,8 +259,10 @@ static void add_block(hy_pool *p, int32_t kind, int32_t block, hy_blocks *out) {
 /* Could so many blocks of a kind be free, if all kept chunks that nobody uses were given up? */
 static bool could_free(const hy_pool *p, const shelf *s, int32_t needed) {
     int64_t unused = 0;
-    for (size_t i = 0; i < p->kept_count; i++) unused += is_unused(p, &p->kept[i]);
-    return s->free_count + unused * blocks_of_chunk(p) >= needed;
+    for (size_t i = 0; i < p->kept_count; i++) {
+        if (is_unused(p, &p->kept[i])) unused += p->kept[i].width;
+    }
+    return s->free_count + unused >= needed;
 }
 
 /* Adds free blocks until the sequence has all that it needs. False: there are too few. */
@@ -285,15 +289,16 @@ static bool add_rest(hy_pool *p, int32_t positions, hy_blocks *out) {
 hy_status hy_pool_take(hy_pool *p, const hy_claim *claim, hy_blocks *out, int32_t *reused,
                        bool *is_taken) {
     bool reuses = !claim->is_whole && can_reuse(p, claim->positions);
-    int32_t most = reuses ? (claim->prompt_count - 1) / p->chunk : 0, width = blocks_of_chunk(p);
+    int32_t most = reuses ? claim->prompt_count - 1 : 0;
     kept_chunk *c;
     walk w = {0};
     HY_TRY(make_lists(p, claim->positions, out));
     p->uses++;
-    while (w.number < most && (c = walk_on(p, claim, &w)) != NULL) {
-        for (int32_t i = 0; i < p->kinds * width; i++) add_block(p, i / width, c->blocks[i], out);
+    while (w.first + next_count(p, &w) <= most && (c = walk_on(p, claim, &w)) != NULL) {
+        for (int32_t i = 0; i < p->kinds * c->width; i++)
+            add_block(p, i / c->width, c->blocks[i], out);
     }
-    *reused = w.number * p->chunk;
+    *reused = w.first;
     *is_taken = add_rest(p, claim->positions, out);
     return HY_OK;
 }
@@ -319,7 +324,7 @@ int64_t hy_pool_used(const hy_pool *p) {
     const shelf *s = &p->shelves[p->longest];
     int64_t blocks = s->kind.blocks - s->free_count;
     for (size_t i = 0; i < p->kept_count; i++) {
-        if (is_unused(p, &p->kept[i])) blocks -= blocks_of_chunk(p);
+        if (is_unused(p, &p->kept[i])) blocks -= p->kept[i].width;
     }
     return blocks * HY_DECODE_BLOCK;
 }

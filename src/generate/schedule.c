@@ -375,15 +375,14 @@ static hy_status fill_chunk(hy_schedule *s) {
     filling *f = &s->fill;
     hy_task *t = f->task;
     if (!t) return HY_OK;
-    int32_t first = f->next, all = (int32_t)t->prompt.count, tokens = least(all - first, s->chunk);
+    int32_t first = f->next, all = (int32_t)t->prompt.count;
+    int32_t length = hy_chunk_length(first, s->chunk), tokens = least(all - first, length);
     hy_claim claim = claim_of(t);
     bool is_last = first + tokens == all;
     HY_TRY(hy_batch_decoder_chunk(s->decoder, f->group[0]->slot, t->prompt.data + first, first,
                                   tokens, NULL));
     f->next += tokens;
-    if (tokens == s->chunk) {
-        HY_TRY(hy_pool_keep(s->pool, &claim, first / s->chunk, &f->group[0]->blocks));
-    }
+    if (tokens == length) HY_TRY(hy_pool_keep(s->pool, &claim, first, &f->group[0]->blocks));
     if (f->has_scores) HY_TRY(score_chunk(s, first, tokens - is_last));
     return is_last ? choose_group(s) : HY_OK;
 }

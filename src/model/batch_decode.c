@@ -248,15 +248,21 @@ static char *chunk_row(const hy_batch_decoder *d, int32_t row) {
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
+static bool is_chunk_start(const hy_batch_decoder *d, int32_t position) {
+    int32_t at = 0;
+    while (at < position) at += hy_chunk_length(at, d->options.chunk);
+    return at == position;
+}
+
 static hy_status check_chunk(const hy_batch_decoder *d, const int32_t *tokens, int32_t first,
                              int32_t count) {
     const hy_batch_decoder_options *o = &d->options;
     int32_t vocab = d->model->shape.vocab;
-    HY_FAIL_IF(first < 0 || first % o->chunk != 0 || count < 1 || count > o->chunk ||
+    HY_FAIL_IF(!is_chunk_start(d, first) || count < 1 || count > hy_chunk_length(first, o->chunk) ||
                    count > o->context - first,
                HY_ERR_INTERNAL,
-               "a chunk of %d tokens at position %d; chunks have %d, the context %d", count, first,
-               o->chunk, o->context);
+               "a chunk of %d tokens at position %d; chunks have up to %d, the context %d", count,
+               first, o->chunk, o->context);
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(tokens[i] < 0 || tokens[i] >= vocab, HY_ERR_INPUT,
                    "token %d is %d, expected 0 to %d", first + i, tokens[i], vocab - 1);

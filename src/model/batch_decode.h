@@ -7,8 +7,8 @@
  * the next step, so the host reads a step's results while the next one runs.
  *
  * A sequence's tokens and log-probabilities have the same bits alone and among others: a chunk has
- * rows of one sequence only and begins at a multiple of options.chunk, and in a step all matmuls
- * are batch-invariant and attention sums keys in fixed ranges.
+ * rows of one sequence only, and where chunks begin depends on the position only (hy_chunk_length);
+ * in a step all matmuls are batch-invariant and attention sums keys in fixed ranges.
  *
  * Like a batch plan, it reports how many bytes it needs, and the caller provides them. */
 #pragma once
@@ -16,16 +16,17 @@
 #include "kernels/sampling.h"
 #include "model/model.h"
 
-#define HY_DECODE_BLOCK 16  /* positions of a block of the cache */
-#define HY_DECODE_CHUNK 256 /* prompt tokens of a chunk, by default */
-#define HY_CACHE_KINDS 2    /* most: a shape has one length of window */
-#define HY_STEPS_AHEAD 2    /* results that may wait to be read while another is enqueued */
+#define HY_DECODE_BLOCK 16       /* positions of a block of the cache */
+#define HY_DECODE_CHUNK 256      /* tokens of a prompt's first chunk; on a CPU also of the others */
+#define HY_DECODE_CHUNK_GPU 2048 /* tokens of its longest chunks on a GPU, by default */
+#define HY_CACHE_KINDS 2         /* most: a shape has one length of window */
+#define HY_STEPS_AHEAD 2         /* results that may wait to be read while another is enqueued */
 #define HY_STREAMS_MOST 1024
 
 typedef struct hy_batch_decoder_options {
     int32_t streams;    /* slots */
     int32_t context;    /* most tokens of a sequence; at most the model's context */
-    int32_t chunk;      /* 0: HY_DECODE_CHUNK; a multiple of HY_KEY_RANGE, or at least context */
+    int32_t chunk;      /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
     int32_t top;        /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
     int64_t tokens;     /* positions in the pool, of all sequences; 0: streams x context */
     bool has_seen;      /* repetition penalties are possible */
@@ -33,6 +34,13 @@ typedef struct hy_batch_decoder_options {
     bool is_unprepared; /* nothing is timed: no device memory is allocated for that */
     uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_batch_decoder_options;
+
+/* Tokens of the chunk that begins at a position; `most`: options.chunk. Chunks begin at 0, 256, 512,
+ * 1024 and so on, until they are as long as allowed. The last of a prompt may be shorter. */
+static inline int32_t hy_chunk_length(int32_t first, int32_t most) {
+    int32_t length = first > HY_DECODE_CHUNK ? first : HY_DECODE_CHUNK;
+    return length < most ? length : most;
+}
 
 /* Layers with the same window share block tables: a sequence has the same blocks in each of them.
  * A sequence never needs more than `most` blocks; in layers with a window it uses them in turn. */
@@ -83,9 +91,9 @@ hy_status hy_batch_decoder_see(hy_batch_decoder *decoder, int32_t slot, const in
 hy_status hy_batch_decoder_copy_block(hy_batch_decoder *decoder, int32_t kind, int32_t from,
                                       int32_t to);
 
-/* Enqueues prompt tokens of a slot, at positions [first, first + count); first is a multiple of
- * options.chunk and count at most that. With sampling, the next token is chosen from the logits of
- * the last, and stays on the device as the slot's next token; NULL: not. */
+/* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first, and
+ * count is at most its length. With sampling, the next token is chosen from the logits of the last,
+ * and stays on the device as the slot's next token; NULL: not. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
 /* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another

@@ -281,7 +281,7 @@ static hy_status plan_all(hy_batch_decoder *d) {
     return HY_OK;
 }
 
-static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s) {
+static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s, bool is_gpu) {
     HY_FAIL_IF(o->context < 1 || o->context > s->context, HY_ERR_INPUT,
                "a context of %d tokens is not supported; accepted: 1 to %d", o->context,
                s->context);
@@ -291,7 +291,7 @@ static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s
     HY_FAIL_IF(o->top < 0 || o->top > HY_SAMPLE_TOP_MOST || o->top > s->vocab, HY_ERR_INPUT,
                "log-probabilities of %d tokens were requested; accepted: 0 to %d", o->top,
                s->vocab < HY_SAMPLE_TOP_MOST ? s->vocab : HY_SAMPLE_TOP_MOST);
-    if (o->chunk < 1) o->chunk = HY_DECODE_CHUNK;
+    if (o->chunk < 1) o->chunk = is_gpu ? HY_DECODE_CHUNK_GPU : HY_DECODE_CHUNK;
     if (o->chunk >= o->context) o->chunk = o->context;
     HY_FAIL_IF(o->chunk < o->context && o->chunk % HY_KEY_RANGE != 0, HY_ERR_INPUT,
                "prompt chunks of %d tokens are not supported; accepted: multiples of %d", o->chunk,
@@ -311,7 +311,7 @@ hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
     d->model = model;
     d->backend = backend;
     d->options = *options;
-    hy_status status = complete_options(&d->options, &model->shape);
+    hy_status status = complete_options(&d->options, &model->shape, backend->facts.is_gpu);
     if (status == HY_OK) status = plan_all(d);
     if (status == HY_OK)
         *out = d;
