@@ -14,6 +14,8 @@
  * many answers is not computed for each of them again. */
 #define GROUP_SHARE 8
 
+#define ROUND_CHUNKS 8 /* most chunks of prompts before a step */
+
 /* A result that was enqueued and not read: tokens, or scores of a prompt. */
 typedef struct pending {
     hy_sequence **of; /* (streams) whose token is in this row; NULL: nobody's */
@@ -387,6 +389,22 @@ static hy_status fill_chunk(hy_schedule *s) {
     return is_last ? choose_group(s) : HY_OK;
 }
 
+/* Chunks of prompts before the next step: several of short prompts, so that many requests begin
+ * soon, and no more tokens than one of the longest has. */
+static hy_status fill_chunks(hy_schedule *s) {
+    filling *f = &s->fill;
+    int32_t tokens = 0;
+    for (int i = 0; i < ROUND_CHUNKS && tokens < s->chunk; i++) {
+        HY_TRY(read_all_but(s, HY_STEPS_AHEAD)); /* answers may end here */
+        HY_TRY(begin_request(s));
+        if (!f->task) break;
+        tokens +=
+            least((int32_t)f->task->prompt.count - f->next, hy_chunk_length(f->next, s->chunk));
+        HY_TRY(fill_chunk(s));
+    }
+    return HY_OK;
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static bool is_running(const hy_sequence *q) {
@@ -427,8 +445,7 @@ hy_status hy_schedule_round(hy_schedule *s, bool *is_idle) {
     double begin = hy_clock();
     HY_TRY(end_cancelled(s));
     uint64_t before = s->enqueued;
-    HY_TRY(begin_request(s));
-    HY_TRY(fill_chunk(s));
+    HY_TRY(fill_chunks(s));
     HY_TRY(step(s));
     HY_TRY(read_all_but(s, s->enqueued > before));
     *is_idle = s->taken == 0 && s->enqueued == s->read && !hy_queue_front(s->queue);
