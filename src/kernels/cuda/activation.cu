@@ -148,6 +148,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     uint32_t largest = 0;
     typename A::chunk gate[HY_STEPS], up[HY_STEPS];
     hy_walk at(first, per_row);
+    hy_let_next_start();
     HY_EACH(k, HY_STEPS) {
         if (first + k * HY_STEP_THREADS >= chunks) break;
         int64_t i = at.row * 2 * F + at.chunk * A::width;

@@ -142,6 +142,7 @@ static __global__ void __launch_bounds__(THREADS) attend_step(hy_block_call c) {
 /* Blocks (H, B): adds the ranges of a query, from the first on. */
 static __global__ void __launch_bounds__(THREADS) join_ranges(hy_block_call c) {
     int head = blockIdx.x, b = blockIdx.y, position = c.first[b], D = c.a.D;
+    hy_let_next_start();
     if (position < 0) return clear_out(c, ((int64_t)b * c.a.H + head) * D, D);
     int from = hy_first_seen(c, position) / HY_KEY_RANGE, last = position / HY_KEY_RANGE;
     float high = hy_block_sink(c, head), sink = high;

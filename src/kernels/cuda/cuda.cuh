@@ -96,6 +96,22 @@ static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P.
     return hy_cuda_launched(run);
 }
 
+/* ---- early starts ---------------------------------------------------------------------------- */
+
+/* From sm_90 on, a kernel that is launched early may start before the one before it in the stream
+ * has ended: as soon as all blocks of that have called hy_let_next_start. Until hy_wait_for_previous
+ * it may only read what no kernel of the stream writes (weights), and write nothing. */
+__device__ __forceinline__ void hy_let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void hy_wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 static inline int64_t hy_width(const hy_tensor *t) {

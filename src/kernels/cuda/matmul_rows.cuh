@@ -402,17 +402,21 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
         tokens_at = memory::TOKENS + group * memory::TOKEN_BYTES;
     int scales_at = memory::SCALES + warp * S::TILES * W::SCALE_BYTES;
     uint32_t base = hy_shared_address(shared);
-    auto fetch = [&](int step) {
+    auto fetch_weights = [&](int step) {
         uint32_t stage = base + step % S::STAGES * memory::STAGE;
-        if (step < steps) {
-            of_weights.copy(stage + weights_at, first + step);
-            of_tokens.copy(stage + tokens_at, first + step);
-            w.fetch(stage + scales_at, c, first + step);
-        }
+        if (step >= steps) return;
+        of_weights.copy(stage + weights_at, first + step);
+        w.fetch(stage + scales_at, c, first + step);
+    };
+    auto fetch_tokens = [&](int step) {
+        uint32_t stage = base + step % S::STAGES * memory::STAGE;
+        if (step < steps) of_tokens.copy(stage + tokens_at, first + step);
         hy_copy_commit();
     };
-#pragma unroll
-    for (int step = 0; step < S::STAGES - 1; step++) fetch(step);
+    hy_let_next_start();
+    HY_EACH(step, S::STAGES - 1) fetch_weights(step);
+    hy_wait_for_previous();
+    HY_EACH(step, S::STAGES - 1) fetch_tokens(step);
     if (W::TABLE_BYTES > 0) {
         W::fill_table(shared + memory::TABLE);
         __syncthreads();
@@ -425,7 +429,8 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
     for (int step = 0; step < steps; step++) {
         hy_copy_wait<S::STAGES - 2>();
         hy_rows_meet<S>();
-        fetch(step + S::STAGES - 1);
+        fetch_weights(step + S::STAGES - 1);
+        fetch_tokens(step + S::STAGES - 1);
         const char *stage = shared + step % S::STAGES * memory::STAGE;
         if (S::ROUNDS > 1 && step == end) {
             hy_rows_keep<S>(all, sum);
@@ -458,7 +463,8 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
         }
         if (weight + column < c.N) hy_rows_finish(c, token + row, weight + column, total);
     }
-    if (S::ACROSS > 1) hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
+    if (S::ACROSS > 1)
+        hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
 #endif
 }
 
@@ -468,9 +474,9 @@ template <typename S, template <typename, int> class W, typename T>
 static hy_status hy_rows_launch(const hy_cuda_run *run, const hy_rows_call &c) {
     typedef W<T, S::TILES> weights;
     int64_t places = hy_ceil_div(c.M, S::TOKENS) * hy_ceil_div(c.N, S::WEIGHTS);
-    return hy_launch_clusters(run, hy_rows_kernel<S, weights, T>, S::ACROSS,
-                              (unsigned)places * S::ACROSS, S::THREADS,
-                              hy_rows_memory<S, weights>::BYTES, c);
+    return hy_launch_early(run, hy_rows_kernel<S, weights, T>, S::ACROSS,
+                           (unsigned)places * S::ACROSS, S::THREADS,
+                           hy_rows_memory<S, weights>::BYTES, c);
 }
 
 /* Few weights in a block, and a cluster that shares the slices, make many blocks, which a small

@@ -140,6 +140,7 @@ template <typename T, int chunks, bool is_wide, int mode>
 static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
     norm_rows(norm_call n) {
     __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
+    hy_let_next_start();
     uint32_t largest = norm_team<T, chunks, is_wide, mode>(n, buffer);
     if (mode == LARGEST) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
 }
