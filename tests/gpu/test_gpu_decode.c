@@ -147,6 +147,7 @@ static const blocks_case tables[] = {
     {{3, 1, 10, 1, 256, 90, false}, 1, 270},   {{2, 33, 6, 1, 64, 0, false}, 16, 256},
     {{2, 70, 4, 4, 80, 50, false}, 16, 200},   {{3, 5, 4, 2, 96, 0, false}, 256, 500},
     {{1, 256, 6, 2, 128, 0, false}, 16, 512},  {{2, 40, 4, 1, 256, 300, false}, 16, 310},
+    {{1, 300, 48, 4, 128, 0, false}, 16, 256}, {{1, 300, 48, 8, 128, 90, false}, 16, 700},
     {{530, 1, 1, 1, 16, 0, false}, 16, 300},
 };
 enum { TABLES = sizeof tables / sizeof tables[0] };
@@ -193,9 +194,10 @@ EACH_TYPE(a_sequence_has_the_same_bits_in_any_company, PURE_TYPES) {
 EACH_TYPE(a_prompt_has_the_same_bits_in_chunks_of_any_size, PURE_TYPES) {
     static const blocks_case prompts[] = {{{1, 150, 6, 2, 24, 0, false}, 32, 90},
                                           {{1, 150, 4, 1, 80, 33, false}, 16, 530},
-                                          {{1, 150, 6, 1, 128, 0, false}, 16, 300}};
+                                          {{1, 150, 6, 1, 128, 0, false}, 16, 300},
+                                          {{1, 300, 48, 4, 128, 0, false}, 16, 256}};
     static const int32_t chunks[] = {7, 16, 64};
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 12; i++) {
         if (leaves_out(&prompts[i / 3])) continue;
         trial t = blocks_trial(&prompts[i / 3], mixture);
         check_chunks(&t.call, chunks[i % 3], gpu_must_run);

@@ -1,15 +1,16 @@
 /* attention_blocks_tiles.cu: cached attention over blocks on tensor cores, for 16-bit types.
  *
- * Keys are the 16-row operand of mma.sync and queries its 8 columns: scores' = k q', out' = v' p'.
- * A key head's queries (a group of heads, or neighbouring rows of it) fill the columns, so keys and
- * values are read once for all of them. A lane has scores and results of the same two queries of
- * each 8, so the softmax needs no exchange with the results. A column depends on its own query
+ * A step (T = 1) reads memory. Keys are the 16-row operand of mma.sync and queries its 8 columns:
+ * scores' = k q', out' = v' p'. A key head's queries (a group of heads) fill the columns, so keys
+ * and values are read once for all of them. A lane has scores and results of the same two queries
+ * of each 8, so the softmax needs no exchange with the results. A column depends on its own query
  * only, and weights are relative to the query's exact maximum: its bits do not depend on the
- * others.
+ * others. A block takes a range of keys, each warp 64 of them, and copies only for itself.
  *
- * A step (T = 1) reads memory: a block takes a range of keys, each warp 64 of them, and copies only
- * for itself. A chunk computes: each warp has its own queries, and all warps read the same keys. */
+ * A chunk computes: its kernel is that of training (attention_tiles.cuh) with keys and values from
+ * the pool. A block has queries of one head. */
 #include "kernels/cuda/attention_blocks.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
@@ -87,13 +88,11 @@ __device__ __forceinline__ void score_keys(float score[COLUMNS][4],
 /* Scores in units of log2; those of keys that a query does not see become minus infinity. */
 template <int COLUMNS>
 __device__ __forceinline__ void shape_scores(float score[COLUMNS][4], const hy_block_call &c,
-                                             const lane_queries<COLUMNS> &mine, int key,
-                                             bool is_edge) {
+                                             const lane_queries<COLUMNS> &mine, int key) {
     HY_EACH(column, COLUMNS) {
         HY_EACH(e, 4) {
             int at = key + (int)threadIdx.x % 32 / 4 + 8 * (e / 2);
-            bool is_seen =
-                !is_edge || (at <= mine.position[column][e % 2] && at >= mine.low[column][e % 2]);
+            bool is_seen = at <= mine.position[column][e % 2] && at >= mine.low[column][e % 2];
             float x = hy_block_score(c, score[column][e]);
             score[column][e] = is_seen ? x : -INFINITY;
         }
@@ -169,14 +168,14 @@ template <typename H, int COLUMNS> struct step_shape {
 #if HY_HAS_TILES
 
 /* Copies 16 keys, or their values; lane l has the row in the pool of key l % 16, -1 for one that is
- * not seen. */
-template <typename H>
+ * not seen. AT_ONCE: fewer take fewer registers. */
+template <typename H, int AT_ONCE>
 __device__ __forceinline__ void fetch_tile(uint32_t shared, const hy_block_call &c, int first_head,
-                                           int pool_row) {
-    int lane = threadIdx.x % 32;
+                                           int pool_row, int lane) {
     const char *cache = (const char *)c.cache;
     int64_t row_bytes = 4 * (int64_t)c.a.K * H::D;
-    HY_EACH(i, 16 * H::CHUNKS / 32) {
+#pragma unroll AT_ONCE
+    for (int i = 0; i < 16 * H::CHUNKS / 32; i++) {
         int row = (i * 32 + lane) / H::CHUNKS, chunk = (i * 32 + lane) % H::CHUNKS;
         int from = __shfl_sync(0xffffffffu, pool_row, row);
         int64_t at = from * row_bytes + ((int64_t)first_head * H::D + 8 * chunk) * 2;
@@ -200,7 +199,7 @@ attend_keys(const hy_block_call &c, int b, int kv_head, const uint32_t q[COLUMNS
     auto fetch = [&](int copy) {
         int tile = copy % S::TILES, head = copy < S::TILES ? kv_head : c.a.K + kv_head;
         int row = __shfl_sync(0xffffffffu, rows[tile / 2], tile % 2 * 16 + lane % 16);
-        fetch_tile<H>(ring + copy % S::RING * H::TILE_BYTES, c, head, row);
+        fetch_tile<H, H::STEPS>(ring + copy % S::RING * H::TILE_BYTES, c, head, row, lane);
         hy_copy_commit();
     };
     HY_EACH(copy, S::RING) fetch(copy);
@@ -211,7 +210,7 @@ attend_keys(const hy_block_call &c, int b, int kv_head, const uint32_t q[COLUMNS
         hy_copy_wait<S::RING - 1>();
         __syncwarp();
         score_keys<H, T, COLUMNS>(score[tile], q, ring + tile % S::RING * H::TILE_BYTES);
-        shape_scores<COLUMNS>(score[tile], c, mine, key + 16 * tile, true);
+        shape_scores<COLUMNS>(score[tile], c, mine, key + 16 * tile);
         __syncwarp();
         if (tile + S::RING < S::COPIES)
             fetch(tile + S::RING);
@@ -330,171 +329,109 @@ static __global__ void __launch_bounds__(THREADS, 2) step_kernel(hy_block_call c
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-template <typename H> struct chunk_shape {
-    static constexpr int COLUMNS = H::D <= 128 ? 2 : 1, OWN = 8 * COLUMNS, QUERIES = WARPS * OWN;
-    static constexpr int KEYS = H::D <= 128 ? 64 : 32, TILES = KEYS / 16;
-    static constexpr int STAGES = 3, HALF = KEYS * H::ROW_BYTES, STAGE = 2 * HALF;
-    static constexpr int OUT_BYTES = QUERIES * H::PITCH * 4;
-    static constexpr int BYTES = STAGES * STAGE > OUT_BYTES ? STAGES *STAGE : OUT_BYTES;
-    static_assert(KEYS * H::CHUNKS % THREADS == 0 && BYTES <= 99 * 1024, "the limit of sm_120");
+/* Bytes for the blocks of a multiprocessor: of a roomy card (launch_chunks), or of the least. Shapes
+ * that need more are not launched on the card. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+enum { ROOM = 100 * 1024 };
+#else
+enum { ROOM = 228 * 1024 };
+#endif
+
+/* A division of attention_tiles.cuh in which the bits of a row do not depend on those beside it. */
+template <int... SIZES> struct chunk_shape : hy_attention_shape<SIZES...> {
+    typedef hy_attention_shape<SIZES...> base;
+    static constexpr bool MOVES_ALONE = true;
+    static constexpr bool FITS = base::BLOCKS * base::SHARED_BYTES <= ROOM;
+    static_assert(base::SHARED_BYTES <= 99 * 1024, "the limit of sm_120");
 };
 
 #if HY_HAS_TILES
 
-/* Copies keys [key, key + KEYS) and their values; those before `low` and after `high` become
- * zeros. */
-template <typename H>
-__device__ __forceinline__ void fetch_keys(uint32_t shared, const hy_block_call &c, int b,
-                                           int kv_head, int key, int low, int high) {
-    typedef chunk_shape<H> S;
-    const char *cache = (const char *)c.cache;
-    int64_t row_bytes = 4 * (int64_t)c.a.K * H::D, to_values = 2 * (int64_t)c.a.K * H::D;
-    HY_EACH(i, S::KEYS * H::CHUNKS / THREADS) {
-        int row = (i * THREADS + (int)threadIdx.x) / H::CHUNKS;
-        int chunk = (i * THREADS + (int)threadIdx.x) % H::CHUNKS;
-        bool is_there = key + row >= low && key + row <= high;
-        const char *from = cache;
-        if (is_there)
-            from += hy_pool_row(c, b, key + row) * row_bytes + (kv_head * H::D + 8 * chunk) * 2;
-        hy_copy_async(shared + H::at(row, chunk), from, is_there);
-        hy_copy_async(shared + S::HALF + H::at(row, chunk), is_there ? from + to_values : from,
-                      is_there);
-    }
+/* The same number in all lanes, for a register that they share. */
+__device__ __forceinline__ int same_in_warp(int x) { return __reduce_min_sync(0xffffffffu, x); }
+
+/* A stage is copied by 16 keys, or their values, for each warp: which keys. */
+template <typename S> __device__ __forceinline__ int keys_of_warp() {
+    static_assert(S::WARPS % (S::BN / 16) == 0, "a warp copies keys, values, or both of the same");
+    return hy_thread_here() / 32 % (S::BN / 16) * 16;
 }
 
-/* The softmax and results of a warp's queries so far. */
-template <typename H> struct chunk_rows {
-    static constexpr int COLUMNS = chunk_shape<H>::COLUMNS;
-    float out[COLUMNS][H::STEPS][4], high[COLUMNS][2], total[COLUMNS][2];
-
-    __device__ __forceinline__ chunk_rows() {
-        HY_EACH(column, COLUMNS) {
-            HY_EACH(e, 2) high[column][e] = -1e30f, total[column][e] = 0; /* finite: see attend */
-            HY_EACH(step, H::STEPS) {
-                HY_EACH(e, 4) out[column][step][e] = 0;
-            }
-        }
-    }
-};
-
-/* Raises the maxima to those of new scores, and turns these into weights. A query that has seen no
- * key yet has a maximum far below all scores, and its weights are zero. */
-template <typename H>
-__device__ __forceinline__ void soften(chunk_rows<H> &rows,
-                                       float (*score)[chunk_shape<H>::COLUMNS][4]) {
-    typedef chunk_shape<H> S;
-    HY_EACH(column, S::COLUMNS) {
-        HY_EACH(e, 2) {
-            float top = rows.high[column][e], sum = 0;
-            HY_EACH(tile, S::TILES) {
-                top = fmaxf(top, fmaxf(score[tile][column][e], score[tile][column][2 + e]));
-            }
-            top = max_of_query(top);
-            float shrink = hy_exp2(rows.high[column][e] - top);
-            rows.high[column][e] = top;
-            HY_EACH(tile, S::TILES) {
-                HY_EACH(half, 2) {
-                    float *x = &score[tile][column][2 * half + e];
-                    *x = hy_exp2(*x - top);
-                    sum += *x;
-                }
-            }
-            rows.total[column][e] = rows.total[column][e] * shrink + sum;
-            HY_EACH(step, H::STEPS) {
-                rows.out[column][step][e] *= shrink;
-                rows.out[column][step][2 + e] *= shrink;
-            }
-        }
-    }
-}
-
-/* Divides by the totals, of which the sink is a part, and writes the block's queries. */
-template <typename H>
-__device__ __forceinline__ void write_queries(const hy_block_call &c, const float *results, int b,
-                                              int kv_head, int query) {
-    for (int i = threadIdx.x; i < chunk_shape<H>::QUERIES * H::D; i += THREADS) {
-        int at = i / H::D, column = i % H::D;
-        if (query + at >= c.queries) return;
-        const float *row = results + at * H::PITCH;
-        float sink = hy_block_sink(c, kv_head * c.group + (query + at) % c.group);
-        float high = fmaxf(row[H::D], sink), shrink = exp2f(row[H::D] - high);
-        float total = fmaf(row[H::D + 1], shrink, exp2f(sink - high));
-        hy_store_any(c.out, hy_out_at(c, b, kv_head, query + at) + column, c.out_type,
-                     row[column] * shrink / total);
-    }
+/* Lane l has the row in the pool of its warp's key l % 16. */
+template <typename S>
+__device__ __forceinline__ void fetch_stage(uint32_t stage, const hy_block_call &c, int kv_head,
+                                            int pool_row) {
+    typedef head_rows<S::D> H;
+    constexpr int TILES = S::BN / 16;
+    int thread = hy_thread_here(), lane = thread % 32, part = thread / 32 / TILES;
+    stage += keys_of_warp<S>() * S::ROW_BYTES;
+    if (S::WARPS == TILES || part == 0) fetch_tile<H, 2>(stage, c, kv_head, pool_row, lane);
+    if (S::WARPS == TILES || part == 1)
+        fetch_tile<H, 2>(stage + S::TILE_BYTES, c, c.a.K + kv_head, pool_row, lane);
 }
 
 #endif
 
-/* Blocks (queries / QUERIES, K, B). The tiles that see most keys go first. */
-template <typename H, typename T>
-static __global__ void __launch_bounds__(THREADS, 2) chunk_kernel(hy_block_call c) {
+template <typename S, typename T, bool IS_CAPPED>
+static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    chunk_kernel(hy_block_call c, hy_attention_grid grid) {
 #if HY_HAS_TILES
-    typedef chunk_shape<H> S;
     extern __shared__ __align__(1024) char shared[];
-    int b = blockIdx.z, kv_head = blockIdx.y, warp = threadIdx.x / 32, first = c.first[b];
-    int query = (int)(gridDim.x - 1 - blockIdx.x) * S::QUERIES, own = query + warp * S::OWN;
-    if (first < 0) return;
-    int low = hy_first_seen(c, first + query / c.group);
-    int last = first + min(query + S::QUERIES - 1, c.queries - 1) / c.group;
-    /* of the warp: the first keys that its queries see, and the last */
-    int own_first = first + min(own, c.queries - 1) / c.group;
-    int own_last = first + min(own + S::OWN - 1, c.queries - 1) / c.group;
-    int own_low = hy_first_seen(c, own_first), own_high = hy_first_seen(c, own_last);
+    hy_first_keys<S> *first_keys = (hy_first_keys<S> *)(shared + S::FIRST_OFFSET);
+    uint32_t base = hy_shared_address(shared);
+    hy_attention_place at = hy_attention_place_of<S>(c.a, grid);
+    int b = at.b, first = c.first[b], query = at.query, end = min(query + S::BM, c.a.T);
+    if (!S::FITS || first < 0) return;
 
-    uint32_t q[S::COLUMNS][H::STEPS][2], base = hy_shared_address(shared);
-    HY_EACH(column, S::COLUMNS) load_queries<H>(q[column], c, b, kv_head, own + 8 * column);
-    lane_queries<S::COLUMNS> mine(c, first, own);
-    chunk_rows<H> rows;
-    int tile = low / S::KEYS, end = last / S::KEYS, next = tile;
-    auto fetch = [&] {
-        if (next <= end) {
-            fetch_keys<H>(base + next % S::STAGES * S::STAGE, c, b, kv_head, next * S::KEYS, low,
-                          last);
-        }
-        hy_copy_commit();
-        next++;
+    uint32_t width = (c.a.H + 2 * c.a.K) * S::CHUNKS, row = threadIdx.x / S::CHUNKS;
+    const int4 *own = (const int4 *)c.qkv + ((int64_t)b * c.a.T + query) * width;
+    hy_fetch_rows<S, S::BM, false>(base + S::Q_OFFSET, own,
+                                   row * width + at.h * S::CHUNKS + threadIdx.x % S::CHUNKS,
+                                   grid.apart, end - query);
+    hy_copy_commit();
+
+    hy_cuda_heads a = c.a; /* as if the sequence ended with the chunk */
+    a.T = first + c.a.T;
+    a.doc_starts = nullptr;
+    int low = same_in_warp(hy_find_first_keys<S>(first_keys, a, b, first + query));
+    int tile = (first + end - 1) / S::BN, kv_head = same_in_warp(at.h / c.group);
+    /* Where this lane's key of a tile is in the pool: found before the tile above it is copied. */
+    auto find = [&](int of_tile, int after) {
+        int key = of_tile * S::BN + keys_of_warp<S>() + hy_thread_here() % 16;
+        return key >= low && key < after ? (int)hy_pool_row(c, b, key) : -1;
     };
-    HY_EACH(i, S::STAGES - 1) fetch();
-    for (; tile <= end; tile++) {
-        int key = tile * S::KEYS;
-        uint32_t keys = base + tile % S::STAGES * S::STAGE;
-        hy_copy_wait<S::STAGES - 2>();
-        __syncthreads();
-        fetch();
-        if (key > own_last || key + S::KEYS <= own_low) continue; /* the warp sees none of them */
-        bool is_edge = key + S::KEYS > own_first + 1 || key < own_high;
-        float score[S::TILES][S::COLUMNS][4];
-        HY_EACH(i, S::TILES) {
-            score_keys<H, T, S::COLUMNS>(score[i], q, keys + i * H::TILE_BYTES);
-            shape_scores<S::COLUMNS>(score[i], c, mine, key + 16 * i, is_edge);
-        }
-        soften<H>(rows, score);
-        HY_EACH(i, S::TILES) {
-            weigh_values<H, T, S::COLUMNS>(rows.out, score[i], keys + S::HALF + i * H::TILE_BYTES);
-        }
-    }
-    hy_copy_wait<0>();
-    __syncthreads();
-    HY_EACH(column, S::COLUMNS) {
-        HY_EACH(e, 2) rows.total[column][e] = sum_of_query(rows.total[column][e]);
-    }
-    float *results = (float *)shared;
-    leave_results<H, S::COLUMNS>(results + warp * S::OWN * H::PITCH, rows.out, rows.high,
-                                 rows.total);
-    __syncthreads();
-    write_queries<H>(c, results, b, kv_head, query);
+    int pool_row = find(tile, first + end);
+    auto fetch_next = [&](uint32_t stage, int of_tile) {
+        fetch_stage<S>(stage, c, kv_head, pool_row);
+        pool_row = find(of_tile - 1, INT_MAX);
+    };
+    fetch_next(base, tile);
+    hy_copy_commit();
+
+    hy_attention_rows<S> rows;
+    hy_attend_tiles<S, T, IS_CAPPED>(rows, first_keys, c.a.window > 0, grid.scale, grid.inner, base,
+                                     first + query, tile, low / S::BN, fetch_next);
+    at = hy_attention_place_of<S>(c.a, grid);
+    T *out = (T *)c.out + ((int64_t)at.b * c.a.T * c.a.H + at.h) * S::D;
+    hy_store_rows<S, T, false>(rows, shared, c.a, at.h, out, nullptr, (int64_t)c.a.H * S::D,
+                               at.query, min(at.query + S::BM, c.a.T));
 #endif
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
+
+/* What the kernel for chunks needs beside what both need. */
+static bool has_chunk_tiles(const hy_block_call &c) {
+    bool has_shape = c.cap == 0 || c.a.D == 128 || c.a.D == 256;
+    return has_shape && c.a.scale > 0 && c.out_type == c.qkv_type && (uintptr_t)c.out % 16 == 0;
+}
 
 bool hy_block_has_tiles(const hy_cuda *cuda, const hy_block_call &c) {
     int D = c.a.D;
     bool is_16_bit = c.qkv_type != HY_F32 && c.cache_type == c.qkv_type;
     bool is_aligned = ((uintptr_t)c.qkv | (uintptr_t)c.cache) % 16 == 0;
     return cuda->card.capability >= 80 && is_16_bit && is_aligned &&
-           (D == 64 || D == 80 || D == 96 || D == 128 || D == 256);
+           (D == 64 || D == 80 || D == 96 || D == 128 || D == 256) &&
+           (c.a.T == 1 || has_chunk_tiles(c));
 }
 
 /* Calls f(head_rows<D>{}, T{}). */
@@ -530,12 +467,55 @@ hy_status hy_block_step_tiles(const hy_cuda_run *run, const hy_block_call &c) {
     });
 }
 
+template <typename S, typename T, bool IS_CAPPED = false>
+static hy_status launch_chunk(const hy_cuda_run *run, const hy_block_call &c) {
+    hy_attention_grid grid = {};
+    grid.tiles = (int)hy_ceil_div(c.a.T, S::BM);
+    grid.group = c.a.H;
+    grid.apart = S::ROWS_APART * (uint32_t)(c.a.H + 2 * c.a.K) * S::CHUNKS;
+    grid.scale = IS_CAPPED ? c.cap : c.inner;
+    grid.inner = c.inner;
+    return hy_launch_with_shared(run, chunk_kernel<S, T, IS_CAPPED>, grid.tiles * c.a.B * c.a.H,
+                                 S::THREADS, S::SHARED_BYTES, c, grid);
+}
+
+/* Shapes nearly as in attention.cu. On one card, all of a head size hold scores of as many keys at
+ * once, so a row has the same bits in chunks of any length. */
+template <typename T>
+static hy_status launch_capped(const hy_cuda_run *run, const hy_block_call &c) {
+    bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
+    if (c.a.D == 128)
+        return launch_chunk<chunk_shape<128, 64, 32, 32, 4, 2, 2, 8>, T, true>(run, c);
+    return is_roomy ? launch_chunk<chunk_shape<256, 64, 32, 32, 4, 2, 2, 0>, T, true>(run, c)
+                    : launch_chunk<chunk_shape<256, 64, 16, 16, 4, 3, 2, 16>, T, true>(run, c);
+}
+
+/* Fewer queries per block if the card has more multiprocessors than there would be blocks. */
+template <typename T> static hy_status launch_128(const hy_cuda_run *run, const hy_block_call &c) {
+    const hy_cuda_card *card = &run->cuda->card;
+    if (card->shared_bytes < 200 * 1024)
+        return launch_chunk<chunk_shape<128, 64, 32, 32, 4, 3, 2, 8>, T>(run, c);
+    return c.a.H * hy_ceil_div(c.a.T, 128) < card->multiprocessors
+               ? launch_chunk<chunk_shape<128, 64, 64, 64, 4, 2, 2, 8>, T>(run, c)
+               : launch_chunk<chunk_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run, c);
+}
+
+template <typename T>
+static hy_status launch_chunks(const hy_cuda_run *run, const hy_block_call &c) {
+    bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
+    if (c.cap > 0) return launch_capped<T>(run, c);
+    switch (c.a.D) {
+    case 64: return launch_chunk<chunk_shape<64, 128, 64, 32, 4, 2, 2, 4>, T>(run, c);
+    case 80: return launch_chunk<chunk_shape<80, 128, 64, 64, 4, 2, 2, 5>, T>(run, c);
+    case 96: return launch_chunk<chunk_shape<96, 128, 32, 32, 4, 3, 2, 6>, T>(run, c);
+    case 128: return launch_128<T>(run, c);
+    default:
+        return is_roomy ? launch_chunk<chunk_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run, c)
+                        : launch_chunk<chunk_shape<256, 64, 16, 16, 4, 3, 2, 16>, T>(run, c);
+    }
+}
+
 hy_status hy_block_chunk_tiles(const hy_cuda_run *run, const hy_block_call &c) {
-    return by_head(c, [&](auto head, auto zero) {
-        using H = decltype(head);
-        using T = decltype(zero);
-        typedef chunk_shape<H> S;
-        dim3 grid((unsigned)hy_ceil_div(c.queries, S::QUERIES), (unsigned)c.a.K, (unsigned)c.a.B);
-        return hy_launch_with_shared(run, chunk_kernel<H, T>, grid, THREADS, S::BYTES, c);
-    });
+    return c.qkv_type == HY_BF16 ? launch_chunks<__nv_bfloat16>(run, c)
+                                 : launch_chunks<__half>(run, c);
 }

@@ -8,7 +8,9 @@
  *
  * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close enough
  * that nothing overflows: it moves (and the output is rescaled) when a score exceeds it by 2^SLACK,
- * which is rare after the first tiles. */
+ * which is rare after the first tiles.
+ *
+ * attention_blocks_tiles.cu has another kernel of these parts, for chunks of a prompt. */
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
@@ -23,7 +25,9 @@ struct hy_attention_shape {
     static constexpr int SN = SN_; /* keys for which scores are held at once */
     static constexpr int WARPS = WARPS_;
     static constexpr int STAGES = STAGES_;
-    static constexpr int BLOCKS = BLOCKS_; /* intended blocks per multiprocessor */
+    static constexpr int BLOCKS = BLOCKS_;     /* intended blocks per multiprocessor */
+    static constexpr float SLACK = 8;          /* weights up to 2^8, far inside fp16's range */
+    static constexpr bool MOVES_ALONE = false; /* m of a row moves for its own scores only */
 
     static constexpr int THREADS = 32 * WARPS;
     static constexpr int M_TILES = BM / WARPS / 16;
@@ -216,6 +220,7 @@ __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
         HY_EACH(r, 2) {
             float top = fmaxf(high[mt][r], __shfl_xor_sync(0xffffffffu, high[mt][r], 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            if (S::MOVES_ALONE && !(top > rows.m[mt][r] + S::SLACK)) top = rows.m[mt][r];
             top = fmaxf(top, rows.m[mt][r]);
             float shrink = hy_exp2(rows.m[mt][r] - top);
             rows.m[mt][r] = top;
@@ -232,7 +237,6 @@ __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
 template <typename S>
 __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::SN / 8][4],
                                                hy_attention_rows<S> &rows, float scale) {
-    constexpr float SLACK = 8; /* weights up to 2^8, far inside fp16's range */
     float high[S::M_TILES][2];
     bool is_far = false;
     HY_EACH(mt, S::M_TILES) {
@@ -243,7 +247,7 @@ __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::
                 top = fmaxf(top, fmaxf(score[mt][n][2 * r], score[mt][n][2 * r + 1]));
             }
             high[mt][r] = top * scale;
-            is_far |= high[mt][r] > rows.m[mt][r] + SLACK;
+            is_far |= high[mt][r] > rows.m[mt][r] + S::SLACK;
         }
     }
     if (__any_sync(0xffffffffu, is_far)) hy_move_maxima<S>(rows, high);
@@ -292,9 +296,9 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
     }
 }
 
-/* Divides by the sums, of which the sink is a part, and writes output and lse. The output passes through shared memory, each warp
- * its own rows, so it is written in packs of 16 bytes. */
-template <typename S, typename T>
+/* Divides by the sums, of which the sink is a part, and writes output and lse. The output passes
+ * through shared memory, each warp its own rows, so it is written in packs of 16 bytes. */
+template <typename S, typename T, bool HAS_LSE = true>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared,
                                               const hy_cuda_heads &a, int h, T *out, float *lse,
                                               int64_t width, int query, int end) {
@@ -313,7 +317,7 @@ __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *
                 sum = sum * shrink + hy_exp2(sink - m);
             }
             float inverse = __fdividef(shrink, sum);
-            if (lane % 4 == 0 && query + row < end) {
+            if (HAS_LSE && lane % 4 == 0 && query + row < end) {
                 lse[query + row] = (m + log2f(sum)) * 0.693147180559945309f;
             }
             HY_EACH(n, S::D / 8) {
@@ -389,6 +393,52 @@ __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_f
     hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES);
 }
 
+/* The block's rows, which begin at key `query`, attend to tiles `tile` down to `low`. Two groups of
+ * copies are on their way: of the queries, and of the first tile to `base`. fetch_next(to,
+ * tile) copies the tile below the last that was copied. */
+template <typename S, typename T, bool IS_CAPPED, typename F>
+__device__ __forceinline__ void hy_attend_tiles(hy_attention_rows<S> &rows,
+                                                const hy_first_keys<S> *first, bool hides_before,
+                                                float scale, float inner, uint32_t base, int query,
+                                                int tile, int low, F fetch_next) {
+    hy_clear_rows<S>(rows);
+    int own_rows = hy_own_rows<S>(threadIdx.x);
+    if (S::KEPT > 0) {
+        hy_copy_wait<1>();
+        __syncthreads();
+        HY_EACH(step, S::KEPT) {
+            hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, own_rows, step);
+        }
+        if (S::KEEPS_Q) __syncthreads();
+    }
+#pragma unroll
+    for (int ahead = 1; ahead < S::STAGES - 1; ahead++) {
+        if (tile - ahead >= low) fetch_next(base + ahead * S::STAGE_BYTES, tile - ahead);
+        hy_copy_commit();
+    }
+
+    int own = __reduce_min_sync(0xffffffffu, query + own_rows);
+    uint32_t keys = base; /* the current stage */
+    for (; tile >= low; tile--) {
+        hy_copy_wait<S::STAGES - 2>();
+        __syncthreads();
+        if (tile - (S::STAGES - 1) >= low) {
+            fetch_next(keys == base ? base + S::STAGES_END - S::STAGE_BYTES : keys - S::STAGE_BYTES,
+                       tile - (S::STAGES - 1));
+        }
+        hy_copy_commit();
+#pragma unroll
+        for (int part = S::BN / S::SN - 1; part >= 0; part--) {
+            hy_attend<S, T, IS_CAPPED>(rows, first, hides_before, scale, inner, base + S::Q_OFFSET,
+                                       keys + part * S::SN * S::ROW_BYTES, own,
+                                       tile * S::BN + part * S::SN);
+        }
+        keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
+    }
+    hy_copy_wait<0>();
+    __syncthreads();
+}
+
 #endif
 
 template <typename S, typename T, bool IS_CAPPED>
@@ -416,7 +466,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                                    end - tile * S::BN);
     hy_copy_commit();
     /* Tiles after the first are complete. */
-    auto fetch_next = [&](uint32_t to) {
+    auto fetch_next = [&](uint32_t to, int) {
         k -= grid.to_tile;
         hy_fetch_rows<S, S::BN, true>(to, chunks, k, grid.apart, 0);
         hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
@@ -426,42 +476,8 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int low = hy_find_first_keys<S>(first, a, at.b, query) / S::BN;
 
     hy_attention_rows<S> rows;
-    hy_clear_rows<S>(rows);
-    int own_rows = hy_own_rows<S>(threadIdx.x);
-    if (S::KEPT > 0) {
-        hy_copy_wait<1>();
-        __syncthreads();
-        HY_EACH(step, S::KEPT) {
-            hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, own_rows, step);
-        }
-        if (S::KEEPS_Q) __syncthreads();
-    }
-#pragma unroll
-    for (int ahead = 1; ahead < S::STAGES - 1; ahead++) {
-        if (tile - ahead >= low) fetch_next(base + ahead * S::STAGE_BYTES);
-        hy_copy_commit();
-    }
-
-    int own = __reduce_min_sync(0xffffffffu, query + own_rows);
-    uint32_t keys = base; /* the current stage */
-    for (; tile >= low; tile--) {
-        hy_copy_wait<S::STAGES - 2>();
-        __syncthreads();
-        if (tile - (S::STAGES - 1) >= low) {
-            fetch_next(keys == base ? base + S::STAGES_END - S::STAGE_BYTES
-                                    : keys - S::STAGE_BYTES);
-        }
-        hy_copy_commit();
-#pragma unroll
-        for (int part = S::BN / S::SN - 1; part >= 0; part--) {
-            hy_attend<S, T, IS_CAPPED>(rows, first, hides_before, grid.scale, grid.inner,
-                                       base + S::Q_OFFSET, keys + part * S::SN * S::ROW_BYTES, own,
-                                       tile * S::BN + part * S::SN);
-        }
-        keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
-    }
-    hy_copy_wait<0>();
-    __syncthreads();
+    hy_attend_tiles<S, T, IS_CAPPED>(rows, first, hides_before, grid.scale, grid.inner, base, query,
+                                     tile, low, fetch_next);
     at = hy_attention_place_of<S>(a, grid);
     hy_store_rows<S, T>(rows, shared, a, at.h, out + ((int64_t)at.b * a.T * a.H + at.h) * S::D,
                         lse + ((int64_t)at.b * a.H + at.h) * a.T, (int64_t)a.H * S::D, at.query,
