@@ -141,8 +141,9 @@ static __global__ void __launch_bounds__(THREADS) attend_step(hy_block_call c) {
 
 /* Blocks (H, B): adds the ranges of a query, from the first on. */
 static __global__ void __launch_bounds__(THREADS) join_ranges(hy_block_call c) {
-    int head = blockIdx.x, b = blockIdx.y, position = c.first[b], D = c.a.D;
     hy_let_next_start();
+    hy_wait_for_previous();
+    int head = blockIdx.x, b = blockIdx.y, position = c.first[b], D = c.a.D;
     if (position < 0) return clear_out(c, ((int64_t)b * c.a.H + head) * D, D);
     int from = hy_first_seen(c, position) / HY_KEY_RANGE, last = position / HY_KEY_RANGE;
     float high = hy_block_sink(c, head), sink = high;
@@ -274,6 +275,5 @@ hy_status hy_attention_blocks(const hy_cuda_run *run) {
         HY_TRY(hy_cuda_launched(run));
     }
     if (!is_step) return HY_OK;
-    join_ranges<<<dim3((unsigned)c.a.H, (unsigned)c.a.B), THREADS, 0, run->stream>>>(c);
-    return hy_cuda_launched(run);
+    return hy_launch_early(run, join_ranges, 1, dim3((unsigned)c.a.H, (unsigned)c.a.B), THREADS, 0, c);
 }

@@ -299,6 +299,8 @@ static __global__ void __launch_bounds__(THREADS, 2) step_kernel(hy_block_call c
 #if HY_HAS_TILES
     typedef step_shape<H, COLUMNS> S;
     extern __shared__ __align__(1024) char shared[];
+    hy_let_next_start();
+    hy_wait_for_previous();
     int b = blockIdx.z / c.a.K, kv_head = blockIdx.z % c.a.K, query = blockIdx.y * S::QUERIES;
     int position = c.first[b], warp = threadIdx.x / 32;
     if (position < 0) return;
@@ -454,8 +456,8 @@ static hy_status launch_step(const hy_cuda_run *run, const hy_block_call &c) {
     unsigned tiles = (unsigned)hy_ceil_div(c.queries, S::QUERIES);
     unsigned heads = (unsigned)(c.a.B * c.a.K);
     unsigned spread = (unsigned)hy_block_spread(run->cuda, c, (int64_t)tiles * heads);
-    return hy_launch_with_shared(run, step_kernel<H, T, COLUMNS>, dim3(spread, tiles, heads),
-                                 THREADS, S::BYTES, c);
+    return hy_launch_early(run, step_kernel<H, T, COLUMNS>, 1, dim3(spread, tiles, heads), THREADS,
+                           S::BYTES, c);
 }
 
 hy_status hy_block_step_tiles(const hy_cuda_run *run, const hy_block_call &c) {

@@ -141,6 +141,7 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
     norm_rows(norm_call n) {
     __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
     hy_let_next_start();
+    hy_wait_for_previous();
     uint32_t largest = norm_team<T, chunks, is_wide, mode>(n, buffer);
     if (mode == LARGEST) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
 }
@@ -153,7 +154,10 @@ static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads)
     auto kernel = n.largest    ? norm_rows<T, chunks, is_wide, LARGEST>
                   : n.residual ? norm_rows<T, chunks, is_wide, RESIDUAL>
                                : norm_rows<T, chunks, is_wide, PLAIN>;
-    kernel<<<blocks, threads, 0, run->stream>>>(n);
+    if (run->call->attr.norm.has_few_rows)
+        (void)hy_launch_early(run, kernel, 1, blocks, threads, 0, n);
+    else
+        kernel<<<blocks, threads, 0, run->stream>>>(n);
 }
 
 /* The fewest packs per thread that hold the row. */

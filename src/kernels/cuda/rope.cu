@@ -84,6 +84,8 @@ static __device__ __forceinline__ void rope_heads(A qkv, const float *table, con
 template <typename A, bool has_query>
 static __global__ void __launch_bounds__(THREADS) rope(A qkv, const float *table, rope_shape s) {
     int per_row = s.chunks * s.groups;
+    hy_let_next_start();
+    hy_wait_for_previous();
     for (int i = threadIdx.x; i < s.rows_per_block * per_row; i += THREADS) {
         int64_t row = (int64_t)blockIdx.x * s.rows_per_block + i / per_row;
         int rest = i % per_row;
@@ -115,8 +117,11 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
         s.chunks = (s.half + s.rest) / A::width;
         s.rows_per_block = max(1, THREADS / (s.chunks * s.groups));
         unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
-        kernel<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv),
-                                                    (const float *)call->t[HY_ROPE_TABLE].data, s);
+        const float *table = (const float *)call->t[HY_ROPE_TABLE].data;
+        if (s.first)
+            (void)hy_launch_early(run, kernel, 1, blocks, THREADS, 0, A::of(qkv), table, s);
+        else
+            kernel<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv), table, s);
     });
     return hy_cuda_launched(run);
 }

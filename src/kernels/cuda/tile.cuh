@@ -149,28 +149,3 @@ __device__ __forceinline__ float hy_read_cluster(const float *shared, int rank) 
 #endif
     return *shared;
 }
-
-/* hy_launch_with_shared, early and in clusters of so many blocks, on cards that have that; others
- * only take clusters of one. */
-template <typename... P, typename... A>
-static hy_status hy_launch_early(const hy_cuda_run *run, void (*kernel)(P...), int cluster,
-                                 unsigned blocks, int threads, int shared_bytes, const A &...args) {
-    const char *name = run->cuda->host.op_name(run->call->kind);
-    cudaLaunchAttribute attributes[2] = {};
-    cudaLaunchConfig_t config = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = (unsigned)cluster;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    config.gridDim = blocks;
-    config.blockDim = (unsigned)threads;
-    config.dynamicSmemBytes = (size_t)shared_bytes;
-    config.stream = run->stream;
-    config.attrs = attributes;
-    if (run->cuda->card.capability >= 90) config.numAttrs = cluster > 1 ? 2 : 1;
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    HY_TRY(hy_cuda_check(run->cuda, error, name));
-    return hy_cuda_check(run->cuda, cudaLaunchKernelEx(&config, kernel, args...), name);
-}
