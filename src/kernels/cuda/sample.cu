@@ -24,10 +24,10 @@
 #endif
 
 enum {
-    CLUSTER = 8,         /* blocks */
-    FEW_THREADS = 512,   /* of a block in a cluster: two fit on a multiprocessor */
-    MANY_THREADS = 1024, /* of a row's only block */
-    EACH = 8,            /* neighbouring tokens of a lane */
+    CLUSTER = 8,        /* blocks */
+    FEW_THREADS = 512,  /* of a block in a cluster: two fit on a multiprocessor */
+    MANY_THREADS = 768, /* of a row's only block: 1024 have too few registers */
+    EACH = 8,           /* neighbouring tokens of a lane */
     SPAN = 32 * EACH,
     MOST_SPANS = 4096,
     BINS = 2048,
@@ -277,12 +277,12 @@ __device__ __forceinline__ float logprob_of(float x, const running &r) {
 /* ---- masses ---------------------------------------------------------------------------------- */
 
 /* How tokens are weighed, and which are candidates: those with a larger y than `last`, and of those
- * with this y the first `equal`, of `all`. */
+ * with this y the first `equal`, not the `excess` others. */
 typedef struct candidates {
     float largest, temperature, min_p;
     float scale; /* bins of the first histogram per unit of y */
     float last;
-    uint64_t equal, all;
+    uint32_t equal, excess;
     int turn; /* of the next histogram: 0 or 1 */
 } candidates;
 
@@ -401,7 +401,7 @@ __device__ __forceinline__ void select(const row_view<T, PARTS> &row, candidates
     bool is_mass = top_k == 0;
     int unused = row.unused;
     /* The last candidate's equals are in the bins, too. */
-    uint64_t excess = (k->all - k->equal) * mass_of(weight_of(*k, k->last));
+    uint64_t excess = k->excess * mass_of(weight_of(*k, k->last));
     fill_bins(row, *k, m, is_mass, [&](float y) { return bin_of(*k, y); });
     find_bin(m, k->turn, 0, top_k, top_p, excess);
     k->turn ^= 1;
@@ -422,8 +422,8 @@ __device__ __forceinline__ void select(const row_view<T, PARTS> &row, candidates
     uint32_t key = end - 1, sign = 0x80000000u >> unused;
     k->last = number_of(key << unused | (key & sign ? 0 : (1u << unused) - 1));
     uint64_t mass = is_mass ? mass_of(weight_of(*k, k->last)) : 1;
-    k->all = m->amount / mass;
-    k->equal = (m->target - m->before + mass - 1) / mass;
+    k->equal = (uint32_t)((m->target - m->before + mass - 1) / mass);
+    k->excess = (uint32_t)(m->amount / mass) - k->equal;
 }
 
 /* ---- the random point ------------------------------------------------------------------------ */
@@ -589,7 +589,7 @@ static __global__ void __launch_bounds__(PARTS > 1 ? FEW_THREADS : MANY_THREADS,
     if constexpr ((PARTS > 1) == HAS_CLUSTERS) {
         __shared__ block_memory<PARTS> m;
         int index = (int)blockIdx.x / PARTS;
-        hy_sampling s = c.sampling[index];
+        const hy_sampling &s = c.sampling[index]; /* read where it is used: fewer registers */
         row_view<T, PARTS> row(c, s, index);
         uint64_t largest;
         running r = survey(row, &m, &largest);
@@ -598,8 +598,12 @@ static __global__ void __launch_bounds__(PARTS > 1 ? FEW_THREADS : MANY_THREADS,
         if (c.top > 0) find_top(c, row, &m, r, (int64_t)index * c.top);
         if (s.forced < 0 && s.temperature > 0 && isfinite(y)) {
             candidates k = all_candidates(s, y, r.least);
-            if (s.top_k > 0 && s.top_k < c.vocab) select(row, &k, &m, (uint64_t)s.top_k, 0);
-            if (s.top_p > 0 && s.top_p < 1) select(row, &k, &m, 0, s.top_p);
+            bool has_k = s.top_k > 0 && s.top_k < c.vocab;
+            bool has_p = s.top_p > 0 && s.top_p < 1;
+#pragma unroll 1 /* one copy of the code */
+            for (int i = !has_k; i < 1 + has_p; i++) {
+                select(row, &k, &m, i == 0 ? (uint64_t)s.top_k : 0, s.top_p);
+            }
             token = draw(row, k, s, &m, token);
         } else {
             bool is_first = row.part == 0 && threadIdx.x == 0;
