@@ -2,8 +2,8 @@
  *
  * A sequence takes all blocks that it may ever need before its first token, so it never waits for
  * one later. Blocks are counted by reference: the answers of one request share the full blocks of
- * their prompt, and full chunks of prompts (hy_chunk_length) are *kept* for later prompts that begin
- * alike. A kept chunk is given up when its blocks are needed, the least recently used first.
+ * their prompt, and full chunks of prompts (hy_chunk_length) are *kept* for later prompts that
+ * begin alike. A kept chunk is given up when its blocks are needed, the least recently used first.
  *
  * A sequence that is longer than the blocks it has in a kind with a window uses them in turn, so a
  * block does not stay what it was. Such a sequence shares no block of that kind, and its chunks are
@@ -29,8 +29,8 @@ typedef struct hy_claim {
     bool is_whole; /* no kept chunk is used: all of the prompt will be computed */
 } hy_claim;
 
-/* A pool has at least the blocks of one sequence, so an empty one has room for any. chunk: tokens of
- * the longest. */
+/* A pool has at least the blocks of one sequence, so an empty one has room for any. chunk: tokens
+ * of the longest. */
 hy_status hy_pool_create(const hy_cache_kind *kinds, int32_t count, int32_t chunk, hy_pool **out);
 void hy_pool_destroy(hy_pool *pool); /* NULL is allowed */
 
@@ -49,8 +49,8 @@ void hy_pool_give(hy_pool *pool, hy_blocks *blocks);
 bool hy_pool_needs_copy(const hy_blocks *from, const hy_blocks *to, int32_t kind, int32_t i,
                         int32_t prompt_count);
 
-/* The prompt's chunk that begins at position `first` is in these blocks and full: it is kept. Chunks
- * come in order. */
+/* The prompt's chunk that begins at position `first` is in these blocks and full: it is kept.
+ * Chunks come in order. */
 hy_status hy_pool_keep(hy_pool *pool, const hy_claim *claim, int32_t first,
                        const hy_blocks *blocks);
 /* Gives up all kept chunks that no sequence uses. */

@@ -35,8 +35,8 @@ typedef struct hy_batch_decoder_options {
     uint64_t budget;    /* device bytes at hand; 0: all */
 } hy_batch_decoder_options;
 
-/* Tokens of the chunk that begins at a position; `most`: options.chunk. Chunks begin at 0, 256, 512,
- * 1024 and so on, until they are as long as allowed. The last of a prompt may be shorter. */
+/* Tokens of the chunk that begins at a position; `most`: options.chunk. Chunks begin at 0, 256,
+ * 512, 1024 and so on, until they are as long as allowed. The last of a prompt may be shorter. */
 static inline int32_t hy_chunk_length(int32_t first, int32_t most) {
     int32_t length = first > HY_DECODE_CHUNK ? first : HY_DECODE_CHUNK;
     return length < most ? length : most;
@@ -91,9 +91,9 @@ hy_status hy_batch_decoder_see(hy_batch_decoder *decoder, int32_t slot, const in
 hy_status hy_batch_decoder_copy_block(hy_batch_decoder *decoder, int32_t kind, int32_t from,
                                       int32_t to);
 
-/* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first, and
- * count is at most its length. With sampling, the next token is chosen from the logits of the last,
- * and stays on the device as the slot's next token; NULL: not. */
+/* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first,
+ * and count is at most its length. With sampling, the next token is chosen from the logits of the
+ * last, and stays on the device as the slot's next token; NULL: not. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
 /* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another

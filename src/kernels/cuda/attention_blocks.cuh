@@ -4,9 +4,9 @@
  * graph serves all of them. Blocks of threads whose keys no query sees end at once.
  *
  * The queries of a key head are numbered row * group + head, as in attention_cached.cu. A query's
- * keys are summed in ranges of HY_KEY_RANGE absolute positions, on tensor cores for T > 1 in shorter
- * ones; which thread takes which key of a range depends on the position alone. Scores are in units
- * of log2. */
+ * keys are summed in ranges of HY_KEY_RANGE absolute positions (chunks on tensor cores: of fewer);
+ * which thread takes which key of a range depends on the position alone. Scores are in units of
+ * log2. */
 #pragma once
 
 #include "kernels/cuda/attention.cuh"

@@ -331,8 +331,8 @@ static __global__ void __launch_bounds__(THREADS, 2) step_kernel(hy_block_call c
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* Bytes for the blocks of a multiprocessor: of a roomy card (launch_chunks), or of the least. Shapes
- * that need more are not launched on the card. */
+/* Bytes for the blocks of a multiprocessor: of a roomy card (launch_chunks), or of the least.
+ * Shapes that need more are not launched on the card. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
 enum { ROOM = 100 * 1024 };
 #else
