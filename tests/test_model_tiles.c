@@ -224,6 +224,26 @@ START_TEST(adapters_are_spread_once_for_all_tiles) {
 }
 END_TEST
 
+/* A batch-invariant matmul reads b while the op before runs, unless it is told not to. */
+START_TEST(a_forward_matmul_by_a_matrix_that_was_computed_says_so) {
+    sets_choice choice = choice_at(5);
+    sets_rig r;
+    int computed = 0;
+    sets_open(&r, &choice);
+    const hy_unit_plan *unit = hy_batch_unit(r.plan, 1);
+    const hy_pass_plan *pass = &unit->pass[HY_PASS_EVAL];
+    for (int32_t i = 0; i < pass->op_count; i++) {
+        const hy_unit_op *op = pass->ops[i];
+        if (op->kind != HY_OP_MATMUL) continue;
+        bool is_param = unit->unit->slots[op->slot[HY_MATMUL_B]].role == HY_SLOT_PARAM;
+        ck_assert_int_eq(op->attr.matmul.has_computed_b, !is_param);
+        computed += !is_param;
+    }
+    ck_assert_int_gt(computed, 0);
+    sets_close(&r);
+}
+END_TEST
+
 START_TEST(tiles_of_rows_without_divisors_are_at_most_as_many_as_wanted_and_aligned) {
     static const struct {
         int64_t rows, wanted;
@@ -298,6 +318,7 @@ static Suite *tiles_suite(void) {
     tcase_add_test(same, uneven_tiles_have_a_multiple_of_8_rows);
     tcase_add_test(same, tiles_of_rows_without_divisors_are_at_most_as_many_as_wanted_and_aligned);
     tcase_add_test(same, adapters_are_spread_once_for_all_tiles);
+    tcase_add_test(same, a_forward_matmul_by_a_matrix_that_was_computed_says_so);
     tcase_add_test(same, an_mlp_in_fp8_cannot_run_in_tiles);
     suite_add_tcase(suite, same);
     return suite;

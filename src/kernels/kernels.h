@@ -46,7 +46,8 @@ typedef enum hy_op_kind {
      * is_batch_invariant: a row of d depends on its row of a, on b and on K alone: it has the same
      * bits for any number of rows and whatever the others hold, because sums over K have one order.
      * Only with trans_b, and without trans_a, act, is_gelu, pre, batch and fp8 a. It is made for few
-     * rows (a token of each sequence); b is read once for all of them.
+     * rows (a token of each sequence); b is read once for all of them, perhaps while the op before
+     * runs: has_computed_b says that an op of the same pass writes b.
      *
      * batch: this many matmuls at once, of contiguous matrices, (batch M,K) and so on; only with c
      * and accumulate. The algorithm is chosen for `batch_most` of them, so each has the same bits
@@ -456,6 +457,7 @@ typedef struct hy_op_attr {
             bool is_gelu; /* d = gelu of the result; the input of gelu is not stored */
             bool is_fast; /* fp8: fewer bits in sums */
             bool is_batch_invariant;
+            bool has_computed_b;
             float alpha;
             int32_t batch, batch_most; /* 0: a single matmul */
         } matmul;

@@ -125,6 +125,7 @@ static hy_rows_call describe(const hy_op_call *call) {
     c.in = a->dtype, c.out = d->dtype;
     c.alpha = call->attr.matmul.alpha;
     c.scales = b->quant.scale;
+    c.waits = call->attr.matmul.has_computed_b;
     if (b->dtype == HY_NF4) c.nf4 = hy_nf4_codes_of(b);
     return c;
 }

@@ -33,6 +33,7 @@ typedef struct hy_rows_call {
     float alpha;
     const float *scales; /* int8: one per row; e4m3: one */
     hy_nf4_codes nf4;
+    bool waits; /* the op before may write b */
 } hy_rows_call;
 
 /* One result from its sum: every kernel rounds in the same places. */
@@ -65,15 +66,16 @@ struct hy_rows_shape {
     static constexpr int ROUNDS = HY_ROWS_SLICES / (DEEP * ACROSS); /* slices of a warp */
     /* Sums that the block has at the end: of its slices, or of all if a warp has all of them. */
     static constexpr bool HAS_ALL = ROUNDS == HY_ROWS_SLICES;
-    /* Cards with clusters use no shape of two groups, nor this many sums twice; others no cluster. */
 #if defined(__CUDA_ARCH__)
-    static constexpr bool IS_USED =
-        __CUDA_ARCH__ >= 900 ? DEEP != 2 && !(HAS_ALL && COLUMNS == 8) : ACROSS == 1;
+    static constexpr bool HAS_CLUSTERS = __CUDA_ARCH__ >= 900;
+    static constexpr bool IS_USED = HAS_CLUSTERS ? DEEP * COLUMNS != 16 : ACROSS == 1;
 #endif
     static constexpr int PARTS = HAS_ALL ? 1 : HY_ROWS_SLICES / ACROSS;
     static constexpr int PITCH = WEIGHTS + 4; /* lanes write their sums to different banks */
     static constexpr int PARTS_BYTES = PARTS * TOKENS * PITCH * 4;
-    static_assert(ROUNDS * DEEP * ACROSS == HY_ROWS_SLICES && (ROUNDS <= 2 || HAS_ALL), "");
+    static_assert(PITCH % 4 == 0 && ROUNDS * DEEP * ACROSS == HY_ROWS_SLICES &&
+                      (ROUNDS <= 2 || HAS_ALL),
+                  "");
 };
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -414,6 +416,7 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
         hy_copy_commit();
     };
     hy_let_next_start();
+    if (c.waits) hy_wait_for_previous();
     HY_EACH(step, S::STAGES - 1) fetch_weights(step);
     hy_wait_for_previous();
     HY_EACH(step, S::STAGES - 1) fetch_tokens(step);
@@ -451,17 +454,23 @@ __global__ void __launch_bounds__(S::THREADS, S::DEEP == 4 ? 5 : 1) hy_rows_kern
         if (!S::HAS_ALL) hy_rows_leave<S>(parts, 2 * group + 1, beside * S::OWN, sum);
     }
     hy_meet_cluster<S::ACROSS>();
-    int count = min(S::TOKENS, c.M - token) * S::WEIGHTS;
+    constexpr int FOURS = S::WEIGHTS / 4; /* of a row */
+    int count = min(S::TOKENS, c.M - token) * FOURS;
     for (int i = rank * S::THREADS + threadIdx.x; i < count; i += S::ACROSS * S::THREADS) {
-        int row = i / S::WEIGHTS, column = i % S::WEIGHTS;
-        float total = 0;
+        int row = i / FOURS, column = i % FOURS * 4;
+        float total[4] = {};
         HY_EACH(block, S::ACROSS) {
             HY_EACH(part, S::PARTS) {
                 const float *from = parts + (part * S::TOKENS + row) * S::PITCH + column;
-                total = __fadd_rn(total, hy_read_cluster<S::ACROSS>(from, block));
+                float4 x = hy_read_cluster<S::ACROSS>(from, block);
+                total[0] = __fadd_rn(total[0], x.x), total[1] = __fadd_rn(total[1], x.y);
+                total[2] = __fadd_rn(total[2], x.z), total[3] = __fadd_rn(total[3], x.w);
             }
         }
-        if (weight + column < c.N) hy_rows_finish(c, token + row, weight + column, total);
+        HY_EACH(e, 4) {
+            int at = weight + column + e;
+            if (at < c.N) hy_rows_finish(c, token + row, at, total[e]);
+        }
     }
     if (S::ACROSS > 1)
         hy_meet_cluster<S::ACROSS>(); /* the others may still read this block's sums */
@@ -483,23 +492,24 @@ static hy_status hy_rows_launch(const hy_cuda_run *run, const hy_rows_call &c) {
  * matrix needs to keep the card busy; many weights read the tokens less often. */
 template <template <typename, int> class W, typename T>
 static hy_status hy_rows_choose(const hy_cuda_run *run, const hy_rows_call &c) {
-    /* room: blocks that the card runs at once */
-    int64_t room = 2 * (int64_t)run->cuda->card.multiprocessors;
-    int64_t tiles = hy_ceil_div(c.M, c.M <= 32 ? 32 : 64), wide = hy_ceil_div(c.N, 128) * tiles;
-    bool has_clusters = run->cuda->card.capability >= 90;
+    int64_t tiles = hy_ceil_div(c.M, 64);
+    int64_t full = (int64_t)run->cuda->card.multiprocessors * 64; /* a block of 64 weights each */
+    bool is_small = c.N * tiles < full, has_clusters = run->cuda->card.code >= 90;
+    if constexpr (W<T, 1>::PIECES == 1) { /* nf4: its decoding takes more time than its bytes */
+        if (c.M <= 8 && !is_small)
+            return hy_rows_launch<hy_rows_shape<1, 2, 1, 4, 2>, W, T>(run, c);
+    }
     if (c.M <= 8) return hy_rows_launch<hy_rows_shape<1, 1, 1, 4, 3>, W, T>(run, c);
     if (c.M <= 16) return hy_rows_launch<hy_rows_shape<2, 1, 1, 4, 3>, W, T>(run, c);
-    if (c.M <= 32) {
-        if (wide >= 4 * room) return hy_rows_launch<hy_rows_shape<4, 1, 8, 1, 2>, W, T>(run, c);
-        if (has_clusters) return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 4, 4>, W, T>(run, c);
-        return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3>, W, T>(run, c);
-    }
-    if (!has_clusters && 2 * wide >= room)
-        return hy_rows_launch<hy_rows_shape<8, 1, 8, 1, 2>, W, T>(run, c);
-    if (!has_clusters) return hy_rows_launch<hy_rows_shape<8, 1, 2, 2, 2>, W, T>(run, c);
-    if (hy_ceil_div(c.N, 64) * tiles * 4 <= room)
+    if (c.M <= 32 && is_small && has_clusters)
+        return hy_rows_launch<hy_rows_shape<4, 1, 4, 1, 4, 4>, W, T>(run, c);
+    if (c.M <= 32) return hy_rows_launch<hy_rows_shape<4, 1, 2, 2, 3>, W, T>(run, c);
+    if (is_small && has_clusters)
         return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3, 4>, W, T>(run, c);
-    return hy_rows_launch<hy_rows_shape<8, 1, 8, 1, 2, 4>, W, T>(run, c);
+    if (is_small) return hy_rows_launch<hy_rows_shape<8, 1, 2, 2, 2>, W, T>(run, c);
+    if (tiles > 1 && c.N * tiles >= 2 * full)
+        return hy_rows_launch<hy_rows_shape<8, 2, 4, 1, 2>, W, T>(run, c);
+    return hy_rows_launch<hy_rows_shape<8, 1, 4, 1, 3>, W, T>(run, c);
 }
 
 /* By the type of a. */

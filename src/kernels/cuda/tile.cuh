@@ -133,19 +133,22 @@ template <int blocks> __device__ __forceinline__ void hy_meet_cluster() {
     __syncthreads();
 }
 
-/* What block `rank` of the cluster has at this place of its shared memory. */
+/* Four numbers that block `rank` of the cluster has at this place of its shared memory. */
 template <int blocks>
-__device__ __forceinline__ float hy_read_cluster(const float *shared, int rank) {
+__device__ __forceinline__ float4 hy_read_cluster(const float *shared, int rank) {
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) {
         uint32_t there;
-        float x;
+        float4 x;
         asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n"
                      : "=r"(there)
                      : "r"(hy_shared_address(shared)), "r"(rank));
-        asm volatile("ld.shared::cluster.f32 %0, [%1];\n" : "=f"(x) : "r"(there) : "memory");
+        asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];\n"
+                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                     : "r"(there)
+                     : "memory");
         return x;
     }
 #endif
-    return *shared;
+    return *(const float4 *)shared;
 }
