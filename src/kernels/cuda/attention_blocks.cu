@@ -275,5 +275,6 @@ hy_status hy_attention_blocks(const hy_cuda_run *run) {
         HY_TRY(hy_cuda_launched(run));
     }
     if (!is_step) return HY_OK;
-    return hy_launch_early(run, join_ranges, 1, dim3((unsigned)c.a.H, (unsigned)c.a.B), THREADS, 0, c);
+    return hy_launch_early(run, join_ranges, 1, dim3((unsigned)c.a.H, (unsigned)c.a.B), THREADS, 0,
+                           c);
 }

@@ -339,6 +339,11 @@ enum { ROOM = 100 * 1024 };
 enum { ROOM = 228 * 1024 };
 #endif
 
+/* The card and the code have room. */
+static bool has_room(const hy_cuda *cuda) {
+    return cuda->card.shared_bytes >= 200 * 1024 && cuda->card.code >= 90 && cuda->card.code < 120;
+}
+
 /* A division of attention_tiles.cuh in which the bits of a row do not depend on those beside it. */
 template <int... SIZES> struct chunk_shape : hy_attention_shape<SIZES...> {
     typedef hy_attention_shape<SIZES...> base;
@@ -485,7 +490,7 @@ static hy_status launch_chunk(const hy_cuda_run *run, const hy_block_call &c) {
  * once, so a row has the same bits in chunks of any length. */
 template <typename T>
 static hy_status launch_capped(const hy_cuda_run *run, const hy_block_call &c) {
-    bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
+    bool is_roomy = has_room(run->cuda);
     if (c.a.D == 128)
         return launch_chunk<chunk_shape<128, 64, 32, 32, 4, 2, 2, 8>, T, true>(run, c);
     return is_roomy ? launch_chunk<chunk_shape<256, 64, 32, 32, 4, 2, 2, 0>, T, true>(run, c)
@@ -504,7 +509,7 @@ template <typename T> static hy_status launch_128(const hy_cuda_run *run, const 
 
 template <typename T>
 static hy_status launch_chunks(const hy_cuda_run *run, const hy_block_call &c) {
-    bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
+    bool is_roomy = has_room(run->cuda);
     if (c.cap > 0) return launch_capped<T>(run, c);
     switch (c.a.D) {
     case 64: return launch_chunk<chunk_shape<64, 128, 64, 32, 4, 2, 2, 4>, T>(run, c);

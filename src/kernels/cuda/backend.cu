@@ -226,8 +226,9 @@ static hy_status choose_device(hy_cuda *cuda) {
 __global__ void hy_cuda_probe_kernel(int *out) { *out = 1; }
 
 static hy_status check_capability(hy_cuda *cuda, const char *name) {
-    cudaFuncAttributes attributes;
+    cudaFuncAttributes attributes = {};
     cudaError_t error = cudaFuncGetAttributes(&attributes, hy_cuda_probe_kernel);
+    cuda->card.code = attributes.ptxVersion;
     if (error == cudaSuccess) return HY_OK;
     cudaGetLastError();
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {

@@ -17,6 +17,7 @@
 /* The device and its features. */
 typedef struct hy_cuda_card {
     int capability; /* 90 for sm_90 */
+    int code;       /* what the kernels were compiled for; less, if the driver translated them */
     int multiprocessors;
     size_t shared_bytes; /* most shared memory a block may request */
 } hy_cuda_card;
@@ -99,8 +100,9 @@ static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P.
 /* ---- early starts ---------------------------------------------------------------------------- */
 
 /* From sm_90 on, a kernel that is launched early may start before the one before it in the stream
- * has ended: as soon as all blocks of that have called hy_let_next_start. Until hy_wait_for_previous
- * it may only read what no kernel of the stream writes (weights), and write nothing. */
+ * has ended: as soon as all its blocks have called hy_let_next_start or ended. Until
+ * hy_wait_for_previous it may only read what no kernel or copy of the stream writes (weights), and
+ * write nothing. Every early kernel must wait, so that all before it have ended when it ends. */
 __device__ __forceinline__ void hy_let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -112,8 +114,8 @@ __device__ __forceinline__ void hy_wait_for_previous() {
 #endif
 }
 
-/* hy_launch_with_shared, early and in clusters of so many blocks, on cards that have that; others
- * only take clusters of one. */
+/* hy_launch_with_shared, early and in clusters of so many blocks, if the code is for cards that have
+ * that; otherwise clusters have one block. */
 template <typename... P, typename... A>
 static hy_status hy_launch_early(const hy_cuda_run *run, void (*kernel)(P...), int cluster,
                                  dim3 blocks, int threads, int shared_bytes, const A &...args) {
@@ -130,7 +132,7 @@ static hy_status hy_launch_early(const hy_cuda_run *run, void (*kernel)(P...), i
     config.dynamicSmemBytes = (size_t)shared_bytes;
     config.stream = run->stream;
     config.attrs = attributes;
-    if (run->cuda->card.capability >= 90) config.numAttrs = cluster > 1 ? 2 : 1;
+    if (run->cuda->card.code >= 90) config.numAttrs = cluster > 1 ? 2 : 1;
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     HY_TRY(hy_cuda_check(run->cuda, error, name));

@@ -332,7 +332,10 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
         }
         *at = plan;
     }
-    *out = *at;
+    hy_matmul_plan *found = *at; /* becomes the first: prompts of many lengths leave many plans */
+    *at = found->next;
+    found->next = cuda->plans->first;
+    *out = cuda->plans->first = found;
     return HY_OK;
 }
 

@@ -148,31 +148,28 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
 
 /* One team for a few rows: the card assigns blocks to free multiprocessors. */
 template <typename T, int chunks, bool is_wide>
-static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
+static hy_status launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
     int64_t teams = hy_ceil_div(n.N, ROWS(chunks));
     unsigned blocks = (unsigned)(is_wide ? teams : hy_ceil_div(teams, NARROW_THREADS / 32));
     auto kernel = n.largest    ? norm_rows<T, chunks, is_wide, LARGEST>
                   : n.residual ? norm_rows<T, chunks, is_wide, RESIDUAL>
                                : norm_rows<T, chunks, is_wide, PLAIN>;
     if (run->call->attr.norm.has_few_rows)
-        (void)hy_launch_early(run, kernel, 1, blocks, threads, 0, n);
-    else
-        kernel<<<blocks, threads, 0, run->stream>>>(n);
+        return hy_launch_early(run, kernel, 1, blocks, threads, 0, n);
+    kernel<<<blocks, threads, 0, run->stream>>>(n);
+    return hy_cuda_launched(run);
 }
 
 /* The fewest packs per thread that hold the row. */
 template <typename T, int chunks>
-static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
+static hy_status norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
     if constexpr (chunks < MOST_CHUNKS) {
         if (n.C / hy_pack<T>::count > 32 * warps * chunks) {
-            norm_packed<T, chunks + 1>(run, n, warps);
-            return;
+            return norm_packed<T, chunks + 1>(run, n, warps);
         }
     }
-    if (warps == 1)
-        launch_rows<T, chunks, false>(run, n, NARROW_THREADS);
-    else
-        launch_rows<T, chunks, true>(run, n, 32 * warps);
+    if (warps == 1) return launch_rows<T, chunks, false>(run, n, NARROW_THREADS);
+    return launch_rows<T, chunks, true>(run, n, 32 * warps);
 }
 
 /* ---- any rows -------------------------------------------------------------------------------- */
@@ -234,15 +231,18 @@ hy_status hy_cuda_norm_apart(const hy_cuda_run *run, int64_t apart, int statisti
     n.is_b_packed = hy_fit_packs(n.C, {x, b});
     int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
     int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
-    if (call->attr.norm.has_few_rows && packs <= 2 * WIDE_THREADS) { /* one or two packs per thread */
+    if (call->attr.norm.has_few_rows &&
+        packs <= 2 * WIDE_THREADS) { /* one or two packs per thread */
         warps = (int)hy_ceil_div(packs, packs <= WIDE_THREADS ? 32 : 64);
     }
     if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C | apart, {x, y, residual})) {
-        hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
-    } else {
-        auto kernel = n.largest ? norm_any<true> : norm_any<false>;
-        kernel<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
+        hy_status status = HY_OK;
+        hy_by_type(x->dtype,
+                   [&](auto zero) { status = norm_packed<decltype(zero), 1>(run, n, warps); });
+        return status;
     }
+    auto kernel = n.largest ? norm_any<true> : norm_any<false>;
+    kernel<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     return hy_cuda_launched(run);
 }
 

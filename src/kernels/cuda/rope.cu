@@ -110,6 +110,7 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
     s.rest = s.query ? s.D / 2 - s.half : 0;
     s.groups = (int)hy_ceil_div(s.heads, HEADS);
     s.direction = call->attr.heads.inverse ? -1.0f : 1.0f;
+    hy_status status = HY_OK;
     /* Heads begin at multiples of D. */
     hy_by_chunks(s.half | s.rest | s.D, {qkv}, [&](auto access) {
         using A = decltype(access);
@@ -119,9 +120,9 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
         unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
         const float *table = (const float *)call->t[HY_ROPE_TABLE].data;
         if (s.first)
-            (void)hy_launch_early(run, kernel, 1, blocks, THREADS, 0, A::of(qkv), table, s);
+            status = hy_launch_early(run, kernel, 1, blocks, THREADS, 0, A::of(qkv), table, s);
         else
             kernel<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv), table, s);
     });
-    return hy_cuda_launched(run);
+    return status == HY_OK ? hy_cuda_launched(run) : status;
 }

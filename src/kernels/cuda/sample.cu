@@ -631,14 +631,9 @@ hy_status hy_cuda_sample_supports(const hy_cuda *cuda, const hy_op_call *call) {
                         cuda->host.op_name(call->kind), vocab, (int)MOST_SPANS * SPAN);
 }
 
-/* Code for sm_90 and later has clusters, on whatever card the driver compiled it for. */
 template <typename T>
 static hy_status launch(const hy_cuda_run *run, unsigned rows, const sample_call &c) {
-    const char *name = run->cuda->host.op_name(run->call->kind);
-    cudaFuncAttributes code;
-    cudaError_t error = cudaFuncGetAttributes(&code, sample_kernel<T, CLUSTER>);
-    HY_TRY(hy_cuda_check(run->cuda, error, name));
-    if (code.ptxVersion < 90) {
+    if (run->cuda->card.code < 90) {
         sample_kernel<T, 1><<<rows, MANY_THREADS, 0, run->stream>>>(c);
         return hy_cuda_launched(run);
     }
@@ -652,7 +647,7 @@ static hy_status launch(const hy_cuda_run *run, unsigned rows, const sample_call
     config.attrs = &cluster;
     config.numAttrs = 1;
     return hy_cuda_check(run->cuda, cudaLaunchKernelEx(&config, sample_kernel<T, CLUSTER>, c),
-                         name);
+                         run->cuda->host.op_name(run->call->kind));
 }
 
 hy_status hy_cuda_sample(const hy_cuda_run *run) {
