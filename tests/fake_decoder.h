@@ -31,6 +31,7 @@ struct hy_batch_decoder {
     fake_result results[HY_STEPS_AHEAD + 1];
     uint64_t enqueued, read;
     int64_t chunks, rows, steps; /* so far; rows: of steps, without idle ones */
+    int64_t filled, most_filled; /* prompt tokens since the last step, and at most between two */
     int64_t fails_at;            /* this step fails; 0: none */
 };
 
@@ -147,6 +148,7 @@ hy_status hy_batch_decoder_chunk(hy_batch_decoder *d, int32_t slot, const int32_
     d->chunk_first = first;
     d->chunk_count = count;
     d->chunks++;
+    d->filled += count;
     return HY_OK;
 }
 
@@ -176,6 +178,8 @@ hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t
     if (++d->steps == d->fails_at) return hy_fail(HY_ERR_DEVICE, "this step fails");
     fake_result *r = fake_next(d);
     d->chunk_count = 0;
+    if (d->filled > d->most_filled) d->most_filled = d->filled;
+    d->filled = 0;
     for (int32_t slot = 0; slot < rows; slot++) {
         d->seen[slot]++; /* of an idle slot too */
         if (first[slot] < 0) continue;

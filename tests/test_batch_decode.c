@@ -230,6 +230,31 @@ START_TEST(chunks_of_a_long_prompt_grow) {
 }
 END_TEST
 
+/* A chunk beyond the window would only need more blocks. */
+START_TEST(on_a_gpu_the_longest_chunk_is_about_a_window) {
+    static const int32_t windows[] = {0, 40, 256, 600, 1024, 5000},
+                         chunks[] = {2048, 256, 256, 1024, 1024, 2048};
+    for (int i = 0; i < 6; i++) {
+        hy_shape shape = shape_of(LLAMA);
+        hy_batch_options options = {.batch = 1, .seq = 8, .dtype = HY_F32, .grad_dtype = HY_F32};
+        hy_batch_decoder_options decoding = {
+            .context = 3000, .streams = 2, .dtype = HY_F32, .is_unprepared = true};
+        hy_batch_decoder *decoder;
+        model_rig rig;
+        shape.context = 6000;
+        shape.sliding_window = windows[i];
+        rig_open(&rig, &shape, &options, 3);
+        rig.backend->facts.is_gpu = true;
+        hy_status status = hy_batch_decoder_create(rig.model, rig.backend, &decoding, &decoder);
+        rig.backend->facts.is_gpu = false;
+        must(status);
+        ck_assert_int_eq(hy_batch_decoder_facts(decoder)->chunk, chunks[i]);
+        hy_batch_decoder_destroy(decoder);
+        rig_close(&rig);
+    }
+}
+END_TEST
+
 /* Copies what the first seat has before `count` to the seat whose blocks begin with number `to`. */
 static void copy_prefix(const decode_rig *rig, const int32_t *to, int32_t count) {
     const hy_cache_kind *kinds;
@@ -513,6 +538,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(all, chunks_of_a_long_prompt_grow, 0, SHAPES);
     /* Sequences with a window use blocks in turn, so they reuse nothing. */
     tcase_add_loop_test(all, a_prompt_has_the_same_bits_with_a_reused_beginning, 0, WINDOW);
+    tcase_add_test(all, on_a_gpu_the_longest_chunk_is_about_a_window);
     tcase_add_test(all, a_chunk_begins_where_the_one_before_ends);
     tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, 2 * SHAPES);
     tcase_add_test(all, tokens_are_chosen_on_the_device_and_taken_in_the_next_step);

@@ -346,6 +346,23 @@ START_TEST(chunks_that_grow_are_reused) {
 }
 END_TEST
 
+START_TEST(between_two_steps_prompts_have_no_more_tokens_than_the_longest_chunk) {
+    bench *b = open_bench(FAKE_GROWING, FAKE_BLOCKS, 0);
+    static const int32_t counts[] = {3, 250, 250, 1100, 200, 900, 90, 256};
+    int32_t prompt[1100];
+    for (int i = 0; i < 8; i++) {
+        for (int k = 0; k < 1100; k++) prompt[k] = 1 + (k + i) % 50;
+        ask(b, prompt, counts[i], (hy_request){.max_tokens = 100, .ignores_end = true});
+    }
+    run(b);
+    int32_t longest = hy_batch_decoder_facts(b->decoder)->chunk;
+    ck_assert_int_gt(b->decoder->most_filled, longest / 2);
+    ck_assert_int_le(b->decoder->most_filled, longest);
+    for (int i = 0; i < b->count; i++) check_task(b, &b->tasks[i]);
+    close_bench(b);
+}
+END_TEST
+
 /* The pool has 75 blocks: after the second long prompt, the chunks of the first are gone. */
 START_TEST(chunks_are_kept_until_their_blocks_are_needed) {
     bench *b = open_bench(FAKE_FULL, FAKE_WIDTH, 0);
@@ -474,6 +491,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, no_step_is_wasted_when_max_tokens_ends_an_answer);
     tcase_add_test(all, a_prompt_that_begins_like_another_reuses_its_chunks);
     tcase_add_test(all, chunks_that_grow_are_reused);
+    tcase_add_test(all, between_two_steps_prompts_have_no_more_tokens_than_the_longest_chunk);
     tcase_add_test(all, chunks_are_kept_until_their_blocks_are_needed);
     tcase_add_test(all, with_a_window_only_short_sequences_reuse_chunks);
     tcase_add_loop_test(all, answers_of_one_request_share_its_prompt, 0, FAKE_SORTS);

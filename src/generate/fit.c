@@ -79,13 +79,16 @@ static hy_status try_pools(fitting *f, int64_t *tokens, hy_batch_decoder **out) 
 
 /* ---- all sizes ------------------------------------------------------------------------------- */
 
-/* Makes the decoder smaller. False: it is as small as it may be. */
+/* Makes the decoder smaller. False: it is as small as it may be. Shorter chunks come last, because
+ * they can give a prompt other bits. */
 static bool shrink(fitting *f) {
     hy_batch_decoder_options *o = &f->options;
     if (!f->has_context && o->context > SHORTEST_CONTEXT)
         o->context /= 2;
     else if (!f->has_streams && o->streams > 1)
         o->streams /= 2;
+    else if (o->chunk == 0 && f->backend->facts.is_gpu)
+        o->chunk = HY_DECODE_CHUNK;
     else
         return false;
     return true;

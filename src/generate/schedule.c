@@ -394,12 +394,13 @@ static hy_status fill_chunk(hy_schedule *s) {
 static hy_status fill_chunks(hy_schedule *s) {
     filling *f = &s->fill;
     int32_t tokens = 0;
-    for (int i = 0; i < ROUND_CHUNKS && tokens < s->chunk; i++) {
+    for (int i = 0; i < ROUND_CHUNKS; i++) {
         HY_TRY(read_all_but(s, HY_STEPS_AHEAD)); /* answers may end here */
         HY_TRY(begin_request(s));
         if (!f->task) break;
         tokens +=
             least((int32_t)f->task->prompt.count - f->next, hy_chunk_length(f->next, s->chunk));
+        if (i > 0 && tokens > s->chunk) break;
         HY_TRY(fill_chunk(s));
     }
     return HY_OK;

@@ -18,7 +18,7 @@
 
 #define HY_DECODE_BLOCK 16       /* positions of a block of the cache */
 #define HY_DECODE_CHUNK 256      /* tokens of a prompt's first chunk; on a CPU also of the others */
-#define HY_DECODE_CHUNK_GPU 2048 /* tokens of its longest chunks on a GPU, by default */
+#define HY_DECODE_CHUNK_GPU 2048 /* tokens of its longest on a GPU, by default; at most a window */
 #define HY_CACHE_KINDS 2         /* most: a shape has one length of window */
 #define HY_STEPS_AHEAD 2         /* results that may wait to be read while another is enqueued */
 #define HY_STREAMS_MOST 1024

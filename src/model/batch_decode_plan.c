@@ -281,6 +281,18 @@ static hy_status plan_all(hy_batch_decoder *d) {
     return HY_OK;
 }
 
+/* Layers with a window have blocks for the window and a chunk, so long chunks are for long windows. */
+static int32_t default_chunk(const hy_shape *s, bool is_gpu) {
+    int32_t window = 0, chunk = HY_DECODE_CHUNK;
+    for (int32_t layer = 0; layer < s->layers; layer++) {
+        int32_t of_layer = hy_shape_window(s, layer);
+        if (of_layer > window) window = of_layer;
+    }
+    if (!is_gpu) return chunk;
+    while (chunk < HY_DECODE_CHUNK_GPU && (window == 0 || chunk < window)) chunk *= 2;
+    return chunk;
+}
+
 static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s, bool is_gpu) {
     HY_FAIL_IF(o->context < 1 || o->context > s->context, HY_ERR_INPUT,
                "a context of %d tokens is not supported; accepted: 1 to %d", o->context,
@@ -291,7 +303,7 @@ static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s
     HY_FAIL_IF(o->top < 0 || o->top > HY_SAMPLE_TOP_MOST || o->top > s->vocab, HY_ERR_INPUT,
                "log-probabilities of %d tokens were requested; accepted: 0 to %d", o->top,
                s->vocab < HY_SAMPLE_TOP_MOST ? s->vocab : HY_SAMPLE_TOP_MOST);
-    if (o->chunk < 1) o->chunk = is_gpu ? HY_DECODE_CHUNK_GPU : HY_DECODE_CHUNK;
+    if (o->chunk < 1) o->chunk = default_chunk(s, is_gpu);
     if (o->chunk >= o->context) o->chunk = o->context;
     HY_FAIL_IF(o->chunk < o->context && o->chunk % HY_KEY_RANGE != 0, HY_ERR_INPUT,
                "prompt chunks of %d tokens are not supported; accepted: multiples of %d", o->chunk,
