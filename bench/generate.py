@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""generate.py: tokens per second of hybrid-generate, of one stream and of many, with drawn weights.
+"""generate.py: tokens per second of generation, of one stream and of many, with drawn weights.
 
     python3 bench/generate.py qwen2.5-1.5b [--streams 1,64,512] [--peer] [--same 1000] [--prefill 8192] [--profile]
     python3 bench/generate.py qwen3-8b --frozen-dtype nf4 --streams 1
 
 Each stream answers a prompt of --prompt tokens with --answer tokens, sampled with top-p 0.95; logits of drawn
-weights are flat, so that sampling is as slow as it gets. The figure is answer tokens over the time between
-the moment at which all streams run and the end of the file (two answer lengths are timed, and their difference counts).
+weights are flat, so that sampling is as slow as it gets. Two answer lengths are timed, and their difference counts;
+the speed with prompts follows in brackets. Up to 64 streams are timed with hybrid_train.Generator, more with
+hybrid-generate.
 
 --peer      transformers with a static cache and compiled decoding, the same streams
 --same N    N prompts of different lengths, with 1 and with 64 streams: are the files equal?
---prefill N a prompt of N tokens, beside a training forward pass over N tokens
+--prefill N a prompt of N tokens; beside it: gpu_throughput --row d --model MODEL --batch-size 1 --seq-len N --tokens N
+--logprobs  how far log-probabilities of generated tokens are from those of the same tokens as a prompt, and the
+            mean of a prompt's from the loss of an evaluation, which is a training forward pass
 --profile   which kernels take the time of a step (needs PyTorch's profiler)
+--keep DIR  draws the weights into DIR, or takes what is there
 """
 
 import argparse
@@ -22,6 +26,7 @@ import re
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 QWEN2 = dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", max_position_embeddings=32768,
@@ -38,6 +43,8 @@ MODELS = {
                      intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8,
                      head_dim=128, vocab_size=151936, tie_word_embeddings=False, attention_bias=False),
 }  # fmt: skip
+
+FEW_STREAMS = 64  # more are timed without Python, whose callbacks would take a part of a step
 
 
 def shapes_of(c):
@@ -107,6 +114,27 @@ class Ours:
         tokens = int(said[1].replace(",", ""))
         return tokens / float(said[2]), tokens
 
+    def open(self, streams, context):
+        import hybrid_train
+
+        used = dict(streams=streams, context=context, tokenizer="none", device=self.args.device)
+        if self.args.frozen_dtype:
+            used["frozen_dtype"] = self.args.frozen_dtype
+        return hybrid_train.Generator(self.folder, **used)
+
+    def speeds(self, counts):
+        """Tokens per second of several numbers of streams, from one generator: without and with prompts."""
+        short, whole = self.args.answer // 4, self.args.answer
+        with self.open(max(counts), self.args.context) as generator:
+            for streams in counts:
+                prompts = [[(7 * i + k) % 500 for i in range(self.args.prompt)] for k in range(streams)]
+                seconds = []
+                for answer in 8, short, whole:
+                    begin = time.perf_counter()
+                    generator.generate(prompts, max_tokens=answer, temperature=1.0, top_p=0.95)
+                    seconds.append(time.perf_counter() - begin)
+                yield streams, streams * (whole - short) / (seconds[2] - seconds[1]), streams * whole / seconds[2]
+
     def speed(self, streams):
         context = ["--context", str(self.args.context)]
         data, out = self.folder / "prompts.jsonl", self.folder / "answers.jsonl"
@@ -116,29 +144,50 @@ class Ours:
         return (many - few) / (whole - short), many / whole
 
     def same(self, count):
-        data, sums = self.folder / "prompts.jsonl", []
+        """Answers of the same prompts with 1 and with 64 streams, at once: nothing is timed."""
+        data = self.folder / "many.jsonl"
         write_prompts(data, count, 3, 400)
-        for streams in 1, 64:
+
+        def answer(streams):
             out = self.folder / f"answers-{streams}.jsonl"
-            begin = time.perf_counter()
-            self.run(data, out, streams, 40, "--context", "512", "--logprobs")
-            sums.append(hashlib.sha256(out.read_bytes()).hexdigest())
-            print(f"  {count} prompts, {streams} streams: {time.perf_counter() - begin:.1f} s, {sums[-1][:16]}", flush=True)
-        return sums[0] == sums[1]
+            self.run(data, out, streams, 20, "--context", "512", "--logprobs")
+            return hashlib.sha256(out.read_bytes()).hexdigest()
+
+        with ThreadPoolExecutor(2) as pool:
+            alone, among = pool.map(answer, (1, 64))
+        return alone == among
 
     def prefill(self, count):
         """Seconds for a prompt of so many tokens; the second of two, with other tokens."""
-        import hybrid_train
-
-        used = dict(streams=1, context=count + 8, tokenizer="none", device=self.args.device)
         seconds = []
-        with hybrid_train.Generator(self.folder, **used) as generator:
+        with self.open(1, count + 8) as generator:
             for k in range(3):
                 prompt = [(7 * i + k) % 500 for i in range(count)]
                 begin = time.perf_counter()
                 generator.generate([prompt], max_tokens=1)
                 seconds.append(time.perf_counter() - begin)
         return min(seconds[1:])
+
+    def logprobs(self):
+        """Absolute differences of each token (mean, most), of a step and a chunk; and of two means."""
+        prompts = [[(7 * i + k) % 500 for i in range(100)] for k in range(16)]
+        how = dict(temperature=1.0, top_p=1.0, logprobs=True)
+        with self.open(16, 512) as generator:
+            answers = [one.answers[0] for one in generator.generate(prompts, max_tokens=400, **how)]
+            texts = [p + list(a.tokens) for p, a in zip(prompts, answers)]
+            again = generator.generate(texts, max_tokens=1, prompt_logprobs=True)
+        apart = [abs(x - y) for a, b in zip(answers, again) for x, y in zip(a.logprobs, b.prompt_logprobs[100:])]
+        text, count = self.folder / "text.txt", 4096
+        text.write_bytes(bytes((31 * i * i + 7 * i) % 95 + 32 for i in range(count + 1)))
+        with self.open(1, count + 8) as generator:
+            known = generator.generate([list(text.read_bytes())], max_tokens=1, prompt_logprobs=True)[0].prompt_logprobs
+        command = [Path(self.args.program).with_name("hybrid-train"), "--eval-only", "--json", "--tokenizer", "none"]
+        command += ["--model", self.folder, "--data", text, "--seq-len", str(count), "--batch-size", "1"]
+        command += ["--device", self.args.device, "--data-format", "bytes"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return sum(apart) / len(apart), max(apart), -sum(known[1:]) / count - json.loads(done.stdout)["loss"]
 
 
 def peer_speed(args, folder, streams):
@@ -161,16 +210,11 @@ def peer_speed(args, folder, streams):
     return streams * (args.answer - args.answer // 4) / (seconds[2] - seconds[1])
 
 
-def profile(args, folder, streams):
+def profile(ours, streams):
     import torch_profile
 
-    import hybrid_train
-
-    used = dict(streams=streams, context=args.context, tokenizer="none", device=args.device)
-    if args.frozen_dtype:
-        used["frozen_dtype"] = args.frozen_dtype
-    with hybrid_train.Generator(folder, **used) as generator:
-        prompts = [[(7 * i + k) % 500 for i in range(args.prompt)] for k in range(streams)]
+    with ours.open(streams, ours.args.context) as generator:
+        prompts = [[(7 * i + k) % 500 for i in range(ours.args.prompt)] for k in range(streams)]
         how = dict(max_tokens=40, temperature=1.0, top_p=0.95)
         generator.generate(prompts, **how)
         torch_profile.profile(lambda: generator.generate(prompts, **how))
@@ -189,29 +233,47 @@ def main():
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--same", type=int, default=0)
     parser.add_argument("--prefill", type=int, default=0)
+    parser.add_argument("--logprobs", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--keep", default="")
     args = parser.parse_args()
     streams = [int(n) for n in args.streams.split(",") if n]
     base = os.environ.get("TMPDIR") or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
     with tempfile.TemporaryDirectory(dir=base) as made:
-        folder = Path(made)
+        folder = Path(args.keep or made)
+        folder.mkdir(exist_ok=True)
         begin = time.perf_counter()
-        draw_folder(args.model, folder, args.device)
-        print(f"{args.model}: drawn in {time.perf_counter() - begin:.1f} s", flush=True)
+        if not (folder / "config.json").exists():
+            draw_folder(args.model, folder, args.device)
+            print(f"{args.model}: drawn in {time.perf_counter() - begin:.1f} s", flush=True)
         ours = Ours(args, folder)
-        for n in streams:
-            speed, whole = ours.speed(n)
-            line = f"{args.model} {args.frozen_dtype or 'bf16'}, {n} streams: {speed:.0f} tok/s ({whole:.0f} with prompts)"
+
+        def show(n, speed, whole):
+            stored = args.frozen_dtype or "bf16"
+            line = f"{args.model} {stored}, {n} streams: {speed:.0f} tok/s ({whole:.0f} with prompts)"
             if args.peer:
                 line += f"; transformers {peer_speed(args, folder, n):.0f}"
             print(line, flush=True)
             if args.profile:
-                profile(args, folder, n)
+                profile(ours, n)
+
+        few = [n for n in streams if n <= FEW_STREAMS]
+        for figures in ours.speeds(few) if few else ():
+            show(*figures)
+        for n in streams:
+            if n > FEW_STREAMS:
+                show(n, *ours.speed(n))
         if args.prefill:
             seconds = ours.prefill(args.prefill)
-            print(f"prompt of {args.prefill} tokens: {seconds * 1e3:.1f} ms, {args.prefill / seconds:.0f} tok/s", flush=True)
+            rate = args.prefill / seconds
+            print(f"prompt of {args.prefill} tokens: {seconds * 1e3:.1f} ms, {rate:.0f} tok/s", flush=True)
+        if args.logprobs:
+            mean, most, loss = ours.logprobs()
+            print(f"log-probabilities of steps and chunks: {mean:.1e} apart, at most {most:.1e}; "
+                  f"of a prompt and an evaluation: means {loss:+.1e} apart", flush=True)  # fmt: skip
         if args.same:
-            print("the same bits alone and among others:", "yes" if ours.same(args.same) else "NO", flush=True)
+            same = "yes" if ours.same(args.same) else "NO"
+            print(f"{args.same} prompts have the same bits alone and among others: {same}", flush=True)
 
 
 if __name__ == "__main__":

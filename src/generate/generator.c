@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/say.h"
 #include "base/sized.h"
 #include "generate/fit.h"
 #include "generate/generator.h"
@@ -47,14 +46,6 @@ static hy_status place(hy_generator *g) {
     return HY_OK;
 }
 
-/* The CUDA kernels of batched decoding have run in an emulation only. */
-static void warn_of_card(const hy_used_model *m) {
-    if (!m->engine->device.backend->facts.is_gpu) return;
-    hy_say_to(&m->observer, HY_WARNING,
-              "generating many answers at once has not been tested on a GPU yet: compare some "
-              "answers with --device cpu, or use hybrid-chat");
-}
-
 static hy_status open_all(hy_generator *g, const hy_config *config, const hy_generator_options *o,
                           const hy_observer *observer) {
     hy_inference_options text = {.tokenizer = o->tokenizer,
@@ -62,7 +53,6 @@ static hy_status open_all(hy_generator *g, const hy_config *config, const hy_gen
                                  .without_thinking = o->without_thinking};
     HY_TRY(check_options(o));
     HY_TRY(hy_model_open(config, observer, &g->model));
-    warn_of_card(g->model);
     HY_TRY(hy_codec_open(&g->codec, g->model, &text));
     HY_TRY(hy_generator_fit(g->model, o, &g->decoder));
     g->waiting = o->waiting;
