@@ -464,7 +464,7 @@ typedef struct hy_op_attr {
         struct {
             float eps;
             bool is_rms;
-            float offset; /* added to the weights (Gemma: 1) */
+            float offset;      /* added to the weights (Gemma: 1) */
             bool has_few_rows; /* the time of a row counts; sums may have another order */
         } norm;
         hy_heads_attr heads;
