@@ -11,7 +11,8 @@ hybrid-generate.
 
 --peer      transformers with a static cache and compiled decoding, the same streams
 --same N    N prompts of different lengths, with 1 and with 64 streams: are the files equal?
---prefill N a prompt of N tokens; beside it: gpu_throughput --row d --model MODEL --batch-size 1 --seq-len N --tokens N
+--prefill N a prompt of N tokens; an evaluation's forward pass over as long sequences, eight at once:
+            gpu_throughput --row d --model MODEL --batch-size 1 --seq-len N --tokens 8N
 --logprobs  how far log-probabilities of generated tokens are from those of the same tokens as a prompt, and the
             mean of a prompt's from the loss of an evaluation, which is a training forward pass
 --profile   which kernels take the time of a step (needs PyTorch's profiler)
