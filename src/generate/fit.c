@@ -46,7 +46,8 @@ static hy_status find_room(const hy_used_model *m, uint64_t *beside_weights,
 
 /* The pool that would fit if all of it shrank alike. */
 static int64_t smaller_pool(const fitting *f, const hy_batch_decoder *decoder, int64_t tokens) {
-    double cache = (double)hy_batch_decoder_cache_bytes(decoder), over = (double)(f->needed - f->room);
+    double cache = (double)hy_batch_decoder_cache_bytes(decoder),
+           over = (double)(f->needed - f->room);
     int64_t fits = cache > over ? (int64_t)((double)tokens * (1 - over / cache)) : 0;
     int64_t most = tokens - tokens / STEP;
     if (fits > most) fits = most;

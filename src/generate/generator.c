@@ -52,7 +52,7 @@ static void warn_of_card(const hy_used_model *m) {
     if (!m->engine->device.backend->facts.is_gpu) return;
     hy_say_to(&m->observer, HY_WARNING,
               "generating many answers at once has not been tested on a GPU yet: compare some "
-              "answers with --device cpu, or use hybrid-chat");
+              "answers with --device cpu");
 }
 
 static hy_status open_all(hy_generator *g, const hy_config *config, const hy_generator_options *o,

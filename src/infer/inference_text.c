@@ -132,10 +132,9 @@ static hy_status answer_prompt(hy_inference *in, const int32_t *prompt, size_t c
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *a) {
     hy_error error;
-    HY_FAIL_IF(
-        count >= (size_t)context_of(in), HY_ERR_INPUT,
-        "the text has %zu tokens; the context of %d tokens has no room for it and an answer", count,
-        context_of(in));
+    HY_FAIL_IF(count >= (size_t)context_of(in), HY_ERR_INPUT,
+               "the text has %zu tokens; the context of %d tokens has no room for it and an answer",
+               count, context_of(in));
     hy_status status = answer_prompt(in, prompt, count, a);
     atomic_store(&in->stop_requested, false);
     if (status == HY_OK) return HY_OK;

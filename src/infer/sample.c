@@ -37,8 +37,8 @@ typedef struct sampler {
     hy_end_tokens ends;            /* of a model from a folder; a sample ends with one of them */
     hy_solo solo;
     hy_unit_hook brings_weights; /* from other ranks */
-    void *memory;    /* its own memory; NULL: it works in idle memory */
-    int32_t *window; /* (context): the latest tokens */
+    void *memory;                /* its own memory; NULL: it works in idle memory */
+    int32_t *window;             /* (context): the latest tokens */
     int32_t length, context;
 } sampler;
 
@@ -67,8 +67,8 @@ static hy_status open_decoder(sampler *s) {
     HY_TRY(hy_engine_return_rings(e));    /* they use the same memory */
     uint64_t idle = e->work->passes.size; /* activations and workspace of a step */
     if (!e->team || e->team->who.rank == 0)
-        HY_TRY(hy_solo_create(e->model, e->device.backend, &options, idle, SHORTEST_CONTEXT,
-                              decoder));
+        HY_TRY(
+            hy_solo_create(e->model, e->device.backend, &options, idle, SHORTEST_CONTEXT, decoder));
     HY_TRY(share_number(s, &options.context));
     if (!*decoder)
         HY_TRY(hy_solo_create(e->model, e->device.backend, &options, UINT64_MAX, 0, decoder));
@@ -99,7 +99,8 @@ static void append(sampler *s, int32_t token) {
 
 static hy_status next_token(sampler *s, int32_t number, int32_t *token) {
     const hy_sample_options *o = s->options;
-    hy_generate_options options = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
+    hy_generate_options options = {
+        .temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
     hy_sampling sampling = hy_solo_sampling(&options, (uint64_t)number);
     int32_t known = s->solo.length;
     HY_TRY(hy_solo_take(&s->solo, s->window + known, s->length - known, &sampling));
@@ -167,13 +168,13 @@ static hy_status continue_text(hy_engine *e, const hy_tokenizer *tokenizer,
     hy_status status;
     int32_t ids = tokenizer ? hy_tokenizer_vocab(tokenizer) : INT32_MAX;
     int32_t vocab = e->model->shape.vocab;
-    sampler s = {.e = e,
-                 .tokenizer = tokenizer,
-                 .options = options,
-                 .row = row,
-                 .vocab = ids < vocab ? ids : vocab,
-                 .brings_weights = {
-                     .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await}};
+    sampler s = {
+        .e = e,
+        .tokenizer = tokenizer,
+        .options = options,
+        .row = row,
+        .vocab = ids < vocab ? ids : vocab,
+        .brings_weights = {.context = e, .fetch = hy_weights_fetch, .await = hy_weights_await}};
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);

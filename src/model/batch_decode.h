@@ -24,19 +24,19 @@
 #define HY_STREAMS_MOST 1024
 
 typedef struct hy_batch_decoder_options {
-    int32_t streams;    /* slots */
-    int32_t context;    /* most tokens of a sequence; at most the model's context */
-    int32_t chunk;      /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
-    int32_t top;        /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
-    int64_t tokens;     /* positions in the pool, of all sequences; 0: streams x context */
-    int32_t vocab;      /* tokens below this id are chosen; 0: all of the model */
+    int32_t streams; /* slots */
+    int32_t context; /* most tokens of a sequence; at most the model's context */
+    int32_t chunk;   /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
+    int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
+    int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
+    int32_t vocab;   /* tokens below this id are chosen; 0: all of the model */
     /* Sequences may go back to any earlier position: chunks begin anywhere, and layers with a window
      * keep all positions. What follows then has the bits of other chunks. */
     bool goes_back;
-    bool has_seen;      /* repetition penalties are possible */
-    hy_dtype dtype;     /* activations, weights and cache */
-    bool is_unprepared; /* nothing is timed: no device memory is allocated for that */
-    uint64_t budget;    /* device bytes at hand; 0: all */
+    bool has_seen;            /* repetition penalties are possible */
+    hy_dtype dtype;           /* activations, weights and cache */
+    bool is_unprepared;       /* nothing is timed: no device memory is allocated for that */
+    uint64_t budget;          /* device bytes at hand; 0: all */
     const hy_unit_hook *hook; /* the owner's: weights from other ranks; NULL: none */
 } hy_batch_decoder_options;
 
@@ -71,8 +71,8 @@ typedef struct hy_batch_decoder hy_batch_decoder;
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
                                   const hy_batch_decoder_options *options, hy_batch_decoder **out);
-void hy_batch_decoder_destroy(hy_batch_decoder *decoder);         /* before its backend */
-uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder); /* of device memory */
+void hy_batch_decoder_destroy(hy_batch_decoder *decoder);               /* before its backend */
+uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder);       /* of device memory */
 uint64_t hy_batch_decoder_cache_bytes(const hy_batch_decoder *decoder); /* of the pool */
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *decoder);
 int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_kind **kinds);
