@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "infer/solo.h"
 #include "model/batch_decode.h"
 
 enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
@@ -311,6 +312,62 @@ START_TEST(a_sequence_goes_back_and_takes_another_text) {
 }
 END_TEST
 
+/* The text of a chat or of a sample: any number of tokens at a time. */
+START_TEST(a_sequence_alone_takes_any_number_of_tokens) {
+    static const int32_t counts[] = {600, 1, 1, 30, 1, 400};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open_with(
+        rig, _i,
+        &(hy_batch_decoder_options){
+            .context = LONG, .streams = 1, .chunk = CHUNK, .goes_back = true, .dtype = HY_F32});
+    hy_solo solo = {.decoder = rig->decoder};
+    must(hy_solo_place(&solo, rig->model.stream, rig->memory, &rig->model.weights, NULL));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 6; i++) {
+            int32_t last = solo.length + counts[i];
+            hy_sampling next = forced(rig->texts[round][last]);
+            if (i == 2) next = forced((next.forced + 1) % VOCAB); /* another than what follows */
+            must(hy_solo_take(&solo, rig->texts[round] + solo.length, counts[i], &next));
+            must(hy_solo_read(&solo));
+            ck_assert_int_eq(solo.length, last);
+            ck_assert_int_eq(solo.next, next.forced);
+            rig->logprobs[round][last - 1] = solo.logprob;
+            if (i != 2) compare(rig, round, last - 1, last);
+        }
+        solo.length = 0;
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(a_context_is_halved_until_it_fits) {
+    static const struct {
+        uint64_t limit;
+        int32_t shortest, context;
+    } cases[] = {{UINT64_MAX, 0, LONG}, {0, LONG, LONG}, {0, 200, 162}, {1, 163, 162}, {0, 0, 0}};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_batch_decoder *decoder;
+    uint64_t half;
+    decode_open(rig, LLAMA);
+    hy_batch_decoder_options options = {.context = LONG / 2, .dtype = HY_F32};
+    must(hy_solo_create(rig->model.model, rig->model.backend, &options, 0, LONG, &decoder));
+    half = hy_batch_decoder_bytes(decoder);
+    hy_batch_decoder_destroy(decoder);
+    for (int i = 0; i < 5; i++) {
+        bool is_half = cases[i].context == 0;
+        options.context = LONG;
+        must(hy_solo_create(rig->model.model, rig->model.backend, &options,
+                            is_half ? half : cases[i].limit, cases[i].shortest, &decoder));
+        ck_assert_int_eq(options.context, is_half ? LONG / 2 : cases[i].context);
+        ck_assert_int_eq(hy_batch_decoder_facts(decoder)->context, options.context);
+        hy_batch_decoder_destroy(decoder);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
 START_TEST(only_tokens_below_the_given_vocabulary_are_chosen) {
     enum { FEW = 5, TRIES = 200 };
     decode_rig *rig = calloc(1, sizeof *rig);
@@ -582,6 +639,8 @@ static Suite *make_suite(void) {
     /* Sequences with a window use blocks in turn, so they reuse nothing. */
     tcase_add_loop_test(all, a_prompt_has_the_same_bits_with_a_reused_beginning, 0, WINDOW);
     tcase_add_loop_test(all, a_sequence_goes_back_and_takes_another_text, 0, SHAPES);
+    tcase_add_loop_test(all, a_sequence_alone_takes_any_number_of_tokens, 0, SHAPES);
+    tcase_add_test(all, a_context_is_halved_until_it_fits);
     tcase_add_test(all, only_tokens_below_the_given_vocabulary_are_chosen);
     tcase_add_test(all, a_chunk_begins_where_the_one_before_ends);
     tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, 2 * SHAPES);

@@ -1,7 +1,6 @@
 /* shape.c: checks and completes a shape. See shape.h. */
 #include "model/shape.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
