@@ -33,8 +33,8 @@ $(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_
     long/test_engine_limits_all long/test_engine_growth gpu/test_gpu_engine): \
     private WRAPPED := hy_cpu_stream_create hy_cpu_stream_destroy hy_cpu_stream_enqueue
 
-$(addprefix $(OUT)/tests/,test_generate_use test_generate_file test_decode_inference): \
-    private WRAPPED := hy_batch_decoder_step
+$(addprefix $(OUT)/tests/,test_generate_use test_generate_file): private WRAPPED := hy_batch_decoder_step
+$(OUT)/tests/test_decode_inference: private WRAPPED := hy_batch_decoder_read
 
 # tests/inside.c, for the programs that call it.
 TEST_RIG := $(OBJ)/tests/inside.a

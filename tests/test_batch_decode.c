@@ -314,7 +314,7 @@ END_TEST
 
 /* The text of a chat or of a sample: any number of tokens at a time. */
 START_TEST(a_sequence_alone_takes_any_number_of_tokens) {
-    static const int32_t counts[] = {600, 1, 1, 30, 1, 400};
+    static const int32_t counts[] = {600, 1, 1, 1, 30, 400};
     decode_rig *rig = calloc(1, sizeof *rig);
     decode_open_with(
         rig, _i,

@@ -1,7 +1,7 @@
 /* test_decode_inference.c: a model in use, through hybrid.h: text, conversations, loss on data.
  *
  * The model is a small one after a few steps; its tokens are bytes. This program intercepts
- * hy_batch_decoder_step (make/tests.mk). */
+ * hy_batch_decoder_read (make/tests.mk). */
 #include "harness.h"
 
 #include <math.h>
@@ -19,18 +19,15 @@ static hy_eval_info run_loss;
 
 /* ---- a device that fails --------------------------------------------------------------------- */
 
-static int steps_until_failure; /* 0: none fails */
+static int reads_until_failure; /* 0: none fails */
 
-hy_status __real_hy_batch_decoder_step(hy_batch_decoder *decoder, int32_t rows,
-                                       const int32_t *first, const hy_sampling *sampling);
-hy_status __wrap_hy_batch_decoder_step(hy_batch_decoder *decoder, int32_t rows,
-                                       const int32_t *first, const hy_sampling *sampling);
+hy_status __real_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out);
+hy_status __wrap_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out);
 
-hy_status __wrap_hy_batch_decoder_step(hy_batch_decoder *decoder, int32_t rows,
-                                       const int32_t *first, const hy_sampling *sampling) {
-    if (steps_until_failure > 0 && --steps_until_failure == 0)
+hy_status __wrap_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out) {
+    if (reads_until_failure > 0 && --reads_until_failure == 0)
         return hy_fail(HY_ERR_DEVICE, "the device has fallen over");
-    return __real_hy_batch_decoder_step(decoder, rows, first, sampling);
+    return __real_hy_batch_decoder_read(decoder, out);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
@@ -146,12 +143,12 @@ START_TEST(an_answer_that_failed_can_be_asked_for_again) {
     hy_generated info;
     heard first = {0}, again = {0};
     must(hy_inference_say(model, "one two three", &options, hear, &first, &info));
-    for (int step = 1; step <= 3; step += 2) {
+    for (int read = 1; read <= 3; read += 2) {
         must(hy_inference_reset(model, NULL));
-        steps_until_failure = step;
+        reads_until_failure = read;
         must_fail(hy_inference_say(model, "one two three", &options, NULL, NULL, &info),
                   HY_ERR_DEVICE, "fallen over");
-        ck_assert_int_eq(steps_until_failure, 0);
+        ck_assert_int_eq(reads_until_failure, 0);
         must(hy_inference_say(model, "one two three", &options, hear, &again, &info));
         ck_assert_int_eq(info.reused_tokens, 0);
         ck_assert_int_eq(info.prompt_tokens, 13);

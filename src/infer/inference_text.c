@@ -141,7 +141,6 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     hy_error_save(&error, status);
     (void)hy_engine_settle(in->model->engine); /* the first failure is reported */
     in->is_placed = false;
-    in->solo.length = 0;
     return hy_error_restore(&error);
 }
 
