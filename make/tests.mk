@@ -26,7 +26,7 @@ $(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check 
 link-test = $(Q)mkdir -p $(@D) && $(LINK) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) $(LIBS) \
     $(CHECK_LIBS)
 # Programs that intercept functions of the library: tests/skipped_time.h, tests/engine_rig.h,
-# tests/test_generate_use.c, tests/test_generate_file.c.
+# tests/test_generate_use.c, tests/test_generate_file.c, tests/test_decode_inference.c.
 $(addprefix $(OUT)/tests/,test_monitor_run test_steering test_ranks_steering long/test_steering_all \
     long/test_ranks_steering_all): private WRAPPED := hy_clock
 $(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_exact_all \
@@ -34,6 +34,7 @@ $(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_
     private WRAPPED := hy_cpu_stream_create hy_cpu_stream_destroy hy_cpu_stream_enqueue
 
 $(addprefix $(OUT)/tests/,test_generate_use test_generate_file): private WRAPPED := hy_batch_decoder_step
+$(OUT)/tests/test_decode_inference: private WRAPPED := hy_batch_decoder_read
 
 # tests/inside.c, for the programs that call it.
 TEST_RIG := $(OBJ)/tests/inside.a

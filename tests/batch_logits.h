@@ -5,9 +5,18 @@
  * them. */
 #pragma once
 
+#include <math.h>
+
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/visit.h"
+
+/* The logit behind scale and cap. */
+static inline float shaped_logit(const hy_shape *s, float logit) {
+    double cap = s->more.logit_softcap, divisor = s->more.logit_divisor;
+    if (divisor > 0) logit = (float)(logit / divisor);
+    return cap > 0 ? (float)(cap * tanh(logit / cap)) : logit;
+}
 
 /* The logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in the
  * plan's type. At most one chunk of rows. */

@@ -243,36 +243,6 @@ static inline void check_sequences_alone(const hy_op_call *call, call_runner run
     }
 }
 
-/* A sequence with a contiguous cache has the same output, within rounding. */
-static inline void check_contiguous(const hy_op_call *call, int64_t b, call_runner run) {
-    hy_op_call one = call_of_sequence(call, b);
-    hy_tensor *cache = &one.t[HY_ATTENTION_CACHED_CACHE], *out = &one.t[HY_ATTENTION_CACHED_OUT];
-    hy_tensor pool = *cache, expected = copy_tensor(out);
-    int64_t W = hy_tensor_width(&one.t[HY_ATTENTION_CACHED_BLOCKS]), rows = pool.shape[1];
-    size_t bytes = (size_t)(rows * pool.shape[2]) * hy_dtype_size(pool.dtype);
-    one.attr.heads.first = *(int32_t *)one.t[HY_ATTENTION_CACHED_FIRST].data;
-    cache->data = calloc((size_t)W, bytes);
-    cache->shape[0] = 1, cache->shape[1] = W * rows;
-    for (int64_t w = 0; w < W; w++) {
-        int32_t block = ((int32_t *)one.t[HY_ATTENTION_CACHED_BLOCKS].data)[w];
-        if (block < 0) continue;
-        memcpy((char *)cache->data + (size_t)w * bytes, (char *)pool.data + (size_t)block * bytes,
-               bytes);
-    }
-    one.t[HY_ATTENTION_CACHED_FIRST] = one.t[HY_ATTENTION_CACHED_BLOCKS] = (hy_tensor){0};
-    run(&one);
-    double wrong = 0, size = 0;
-    for (int64_t i = 0; i < hy_tensor_count(out); i++) {
-        double difference = real_at(out, i) - real_at(&expected, i);
-        wrong += difference * difference;
-        size += real_at(out, i) * real_at(out, i);
-    }
-    ck_assert_double_le(sqrt(wrong / size), 2 * tolerance_of(out->dtype));
-    memcpy(out->data, expected.data, hy_tensor_bytes(out));
-    free(cache->data);
-    free(expected.data);
-}
-
 /* The rows of one sequence have the same bits in calls of `chunk` rows each. */
 static inline void check_chunks(const hy_op_call *call, int32_t chunk, call_runner run) {
     hy_op_call whole = *call, part = *call;

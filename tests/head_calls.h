@@ -167,48 +167,6 @@ static inline trial attention_trial(const heads_case *h, int mixture) {
     return t;
 }
 
-/* T new rows behind `first` old ones; some room is left behind them, and what lies there is NaN. */
-static inline trial attention_cached_trial(const heads_case *h, int32_t first, int mixture) {
-    trial t = trial_begin(HY_OP_ATTENTION_CACHED, (uint64_t)(h->T * 10 + first + mixture));
-    int64_t room = first + h->T + 3, width = 2 * (int64_t)h->K * h->D;
-    hy_dtype dtype = pick_dtype(mixture, &t.dice);
-    set_heads(&t, h);
-    t.call.attr.heads.first = first;
-    trial_normal(&t, HY_ATTENTION_CACHED_QKV, dtype, rows_of(h), packed_width(h), 0, 1.5);
-    /* rows appended are rounded to the cache's type, which the reference does not do */
-    trial_tensor(&t, HY_ATTENTION_CACHED_CACHE, mixture < PURE_TYPES ? dtype : HY_F32, h->B * room,
-                 width);
-    for (int64_t i = 0; i < h->B * room * width; i++) {
-        bool is_old = i / width % room < first;
-        trial_put(&t, HY_ATTENTION_CACHED_CACHE, i, is_old ? 1.5 * roll_normal(&t.dice) : NAN);
-    }
-    trial_tensor(&t, HY_ATTENTION_CACHED_OUT, pick_dtype(mixture, &t.dice), rows_of(h),
-                 (int64_t)h->H * h->D);
-    put_sinks(&t, HY_ATTENTION_CACHED_SINKS, h, mixture);
-    hy_tensor *caches[] = {&t.call.t[HY_ATTENTION_CACHED_CACHE],
-                           &t.exact.t[HY_ATTENTION_CACHED_CACHE]};
-    for (int i = 0; i < 2; i++) {
-        *caches[i] = (hy_tensor){.data = caches[i]->data,
-                                 .shape = {h->B, room, width},
-                                 .ndim = 3,
-                                 .dtype = caches[i]->dtype};
-    }
-    return t;
-}
-
-/* New rows that lie in the cache now are those of qkv. */
-static inline void check_appended(const trial *t, const heads_case *h, int32_t first) {
-    int64_t room = t->call.t[HY_ATTENTION_CACHED_CACHE].shape[1],
-            width = t->call.t[HY_ATTENTION_CACHED_CACHE].shape[2];
-    for (int64_t i = 0; i < rows_of(h) * width; i++) {
-        int64_t row = i / width, column = i % width;
-        int64_t at = (row / h->T * room + first + row % h->T) * width + column;
-        int64_t from = row * packed_width(h) + (int64_t)h->H * h->D + column;
-        ck_assert_double_eq(real_at(&t->call.t[HY_ATTENTION_CACHED_CACHE], at),
-                            real_at(&t->call.t[HY_ATTENTION_CACHED_QKV], from));
-    }
-}
-
 static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     trial f = attention_trial(h, mixture);
     trial t = trial_begin(HY_OP_ATTENTION_BWD, f.dice.seed + 5);

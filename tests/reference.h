@@ -283,18 +283,13 @@ static inline void reference_attention(const hy_op_call *c) {
 static inline double *reference_cached(const hy_op_call *c, int64_t b, int64_t position) {
     const hy_tensor *cache = &c->t[HY_ATTENTION_CACHED_CACHE],
                     *blocks = &c->t[HY_ATTENTION_CACHED_BLOCKS];
-    int64_t X = cache->shape[1], row = b * X + position;
-    if (blocks->data) {
-        int64_t W = hy_tensor_width(blocks);
-        row = ((const int32_t *)blocks->data)[b * W + position / X] * X + position % X;
-    }
+    int64_t X = cache->shape[1], W = hy_tensor_width(blocks);
+    int64_t row = ((const int32_t *)blocks->data)[b * W + position / X] * X + position % X;
     return (double *)cache->data + row * cache->shape[2];
 }
 
 static inline int64_t reference_cached_place(const hy_op_call *c, int64_t n) {
-    const hy_tensor *first = &c->t[HY_ATTENTION_CACHED_FIRST];
-    int64_t place = reference_place(first, c->attr.heads.seq, n);
-    return first->data ? place : c->attr.heads.first + place;
+    return reference_place(&c->t[HY_ATTENTION_CACHED_FIRST], c->attr.heads.seq, n);
 }
 
 /* The output of one head of row n. */

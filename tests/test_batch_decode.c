@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "infer/solo.h"
 #include "model/batch_decode.h"
 
 enum { SEQ = 560, VOCAB = 61, STREAMS = 9, TEXTS = 4, CHUNK = 256, TOP = 3 };
@@ -70,25 +71,30 @@ static void make_texts(decode_rig *rig) {
     }
 }
 
-static void decode_open_sized(decode_rig *rig, int kind, int32_t context, int32_t chunk) {
+static void decode_open_with(decode_rig *rig, int kind, const hy_batch_decoder_options *decoding) {
     hy_shape shape = shape_of(kind);
-    hy_batch_options options = {.batch = 1, .seq = context, .dtype = HY_F32, .grad_dtype = HY_F32};
-    hy_batch_decoder_options decoding = {.context = context,
-                                         .streams = STREAMS,
-                                         .chunk = chunk,
-                                         .top = TOP,
-                                         .has_seen = true,
-                                         .dtype = HY_F32};
-    *rig = (decode_rig){.context = context, .chunk = chunk};
+    hy_batch_options options = {
+        .batch = 1, .seq = decoding->context, .dtype = HY_F32, .grad_dtype = HY_F32};
+    *rig = (decode_rig){.context = decoding->context, .chunk = decoding->chunk};
     rig_open(&rig->model, &shape, &options, 3);
     make_texts(rig);
     hy_backend *b = rig->model.backend;
-    must(hy_batch_decoder_create(rig->model.model, b, &decoding, &rig->decoder));
+    must(hy_batch_decoder_create(rig->model.model, b, decoding, &rig->decoder));
     uint64_t bytes = hy_batch_decoder_bytes(rig->decoder);
     must(b->alloc(b, HY_DEVICE, bytes, &rig->memory));
     memset(rig->memory, 0xff, bytes); /* NaN: what is read must have been written */
     must(hy_batch_decoder_place(rig->decoder, rig->model.stream, rig->memory, &rig->model.weights,
                                 NULL));
+}
+
+static void decode_open_sized(decode_rig *rig, int kind, int32_t context, int32_t chunk) {
+    decode_open_with(rig, kind,
+                     &(hy_batch_decoder_options){.context = context,
+                                                 .streams = STREAMS,
+                                                 .chunk = chunk,
+                                                 .top = TOP,
+                                                 .has_seen = true,
+                                                 .dtype = HY_F32});
 }
 
 static void decode_open(decode_rig *rig, int kind) { decode_open_sized(rig, kind, SEQ, CHUNK); }
@@ -286,6 +292,125 @@ START_TEST(a_prompt_has_the_same_bits_with_a_reused_beginning) {
         ck_assert_mem_eq(rig->logprobs[0] + first, whole + first,
                          (PROMPT - (size_t)first) * sizeof *whole);
     }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* A sequence goes back to any position, also one that a window no longer sees, and on in chunks that
+ * begin anywhere and in steps with given tokens. */
+START_TEST(a_sequence_goes_back_and_takes_another_text) {
+    static const int32_t kept[] = {300, 17, 0, 515}, taken[] = {350, 90, 519, 520};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    decode_open_with(
+        rig, _i,
+        &(hy_batch_decoder_options){
+            .context = SEQ, .streams = 1, .chunk = CHUNK, .goes_back = true, .dtype = HY_F32});
+    seat(rig, 0);
+    take_prompt(rig, 0, 1, 513, false);
+    for (int i = 0; i < 4; i++) {
+        int text = i < 3 ? 0 : 2;
+        if (text == 2) take_prompt(rig, 0, 2, kept[i], false);
+        if (i == 0) take_prompt(rig, 0, 0, kept[i], false);
+        for (int32_t first = kept[i], rows; first < taken[i]; first += rows) {
+            rows = taken[i] - first < CHUNK ? taken[i] - first : CHUNK;
+            hy_sampling next = forced(rig->texts[text][first + rows]);
+            must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[text] + first, first, rows,
+                                        &next));
+            must(hy_batch_decoder_read(rig->decoder, &result));
+            rig->logprobs[text][first + rows - 1] = result.logprobs[0];
+            compare(rig, text, first + rows - 1, first + rows);
+        }
+        must(hy_batch_decoder_give(rig->decoder, 0, rig->texts[text][taken[i]]));
+        hy_sampling next = forced(rig->texts[text][taken[i] + 1]);
+        must(hy_batch_decoder_step(rig->decoder, 1, &taken[i], &next));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        rig->logprobs[text][taken[i]] = result.logprobs[0];
+        compare(rig, text, taken[i], taken[i] + 1);
+    }
+    must_fail(hy_batch_decoder_give(rig->decoder, 0, VOCAB), HY_ERR_INPUT, "expected 0 to 60");
+    must_fail(hy_batch_decoder_chunk(rig->decoder, 0, &(int32_t){-1}, 30, 1, NULL), HY_ERR_INPUT,
+              "token 30 is -1, expected 0 to 60");
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+/* The text of a chat or of a sample: any number of tokens at a time. */
+START_TEST(a_sequence_alone_takes_any_number_of_tokens) {
+    static const int32_t counts[] = {600, 1, 1, 1, 30, 400};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    decode_open_with(
+        rig, _i,
+        &(hy_batch_decoder_options){
+            .context = LONG, .streams = 1, .chunk = CHUNK, .goes_back = true, .dtype = HY_F32});
+    hy_solo solo = {.decoder = rig->decoder};
+    must(hy_solo_place(&solo, rig->model.stream, rig->memory, &rig->model.weights, NULL));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 6; i++) {
+            int32_t last = solo.length + counts[i];
+            hy_sampling next = forced(rig->texts[round][last]);
+            if (i == 2) next = forced((next.forced + 1) % VOCAB); /* another than what follows */
+            must(hy_solo_take(&solo, rig->texts[round] + solo.length, counts[i], &next));
+            must(hy_solo_read(&solo));
+            ck_assert_int_eq(solo.length, last);
+            ck_assert_int_eq(solo.next, next.forced);
+            rig->logprobs[round][last - 1] = solo.logprob;
+            if (i != 2) compare(rig, round, last - 1, last);
+        }
+        solo.length = 0;
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(a_context_is_halved_until_it_fits) {
+    static const struct {
+        uint64_t limit;
+        int32_t shortest, context;
+    } cases[] = {{UINT64_MAX, 0, LONG}, {0, LONG, LONG}, {0, 200, 162}, {1, 163, 162}, {0, 0, 0}};
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_batch_decoder *decoder;
+    uint64_t half;
+    decode_open(rig, LLAMA);
+    hy_batch_decoder_options options = {.context = LONG / 2, .dtype = HY_F32};
+    must(hy_solo_create(rig->model.model, rig->model.backend, &options, 0, LONG, &decoder));
+    half = hy_batch_decoder_bytes(decoder);
+    hy_batch_decoder_destroy(decoder);
+    for (int i = 0; i < 5; i++) {
+        bool is_half = cases[i].context == 0;
+        options.context = LONG;
+        must(hy_solo_create(rig->model.model, rig->model.backend, &options,
+                            is_half ? half : cases[i].limit, cases[i].shortest, &decoder));
+        ck_assert_int_eq(options.context, is_half ? LONG / 2 : cases[i].context);
+        ck_assert_int_eq(hy_batch_decoder_facts(decoder)->context, options.context);
+        hy_batch_decoder_destroy(decoder);
+    }
+    decode_close(rig);
+    free(rig);
+}
+END_TEST
+
+START_TEST(only_tokens_below_the_given_vocabulary_are_chosen) {
+    enum { FEW = 5, TRIES = 200 };
+    decode_rig *rig = calloc(1, sizeof *rig);
+    hy_step_tokens result;
+    int seen[FEW] = {0};
+    decode_open_with(
+        rig, LLAMA,
+        &(hy_batch_decoder_options){.context = SEQ, .streams = 1, .vocab = FEW, .dtype = HY_F32});
+    seat(rig, 0);
+    must(hy_batch_decoder_chunk(rig->decoder, 0, rig->texts[0], 0, 20, NULL));
+    for (int i = 0; i < TRIES; i++) {
+        hy_sampling sampling = {.temperature = 5, .forced = -1, .position = (uint64_t)i};
+        must(hy_batch_decoder_choose(rig->decoder, 0, &sampling));
+        must(hy_batch_decoder_read(rig->decoder, &result));
+        ck_assert_int_lt(result.tokens[0], FEW);
+        seen[result.tokens[0]]++;
+    }
+    for (int i = 0; i < FEW; i++) ck_assert_int_gt(seen[i], 0);
     decode_close(rig);
     free(rig);
 }
@@ -539,6 +664,10 @@ static Suite *make_suite(void) {
     /* Sequences with a window use blocks in turn, so they reuse nothing. */
     tcase_add_loop_test(all, a_prompt_has_the_same_bits_with_a_reused_beginning, 0, WINDOW);
     tcase_add_test(all, on_a_gpu_the_longest_chunk_is_about_a_window);
+    tcase_add_loop_test(all, a_sequence_goes_back_and_takes_another_text, 0, SHAPES);
+    tcase_add_loop_test(all, a_sequence_alone_takes_any_number_of_tokens, 0, SHAPES);
+    tcase_add_test(all, a_context_is_halved_until_it_fits);
+    tcase_add_test(all, only_tokens_below_the_given_vocabulary_are_chosen);
     tcase_add_test(all, a_chunk_begins_where_the_one_before_ends);
     tcase_add_loop_test(all, a_sequence_has_the_same_bits_alone_and_among_others, 0, 2 * SHAPES);
     tcase_add_test(all, tokens_are_chosen_on_the_device_and_taken_in_the_next_step);

@@ -1,6 +1,7 @@
 /* test_decode_inference.c: a model in use, through hybrid.h: text, conversations, loss on data.
  *
- * The model is a small one after a few steps; its tokens are bytes. */
+ * The model is a small one after a few steps; its tokens are bytes. This program intercepts
+ * hy_batch_decoder_read (make/tests.mk). */
 #include "harness.h"
 
 #include <math.h>
@@ -10,10 +11,26 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "hybrid.h"
+#include "model/batch_decode.h"
 
 static char folder[] = "/tmp/hy-inference-XXXXXX";
 static char run[64];
 static hy_eval_info run_loss;
+
+/* ---- a device that fails --------------------------------------------------------------------- */
+
+static int reads_until_failure; /* 0: none fails */
+
+hy_status __real_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out);
+hy_status __wrap_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out);
+
+hy_status __wrap_hy_batch_decoder_read(hy_batch_decoder *decoder, hy_step_tokens *out) {
+    if (reads_until_failure > 0 && --reads_until_failure == 0)
+        return hy_fail(HY_ERR_DEVICE, "the device has fallen over");
+    return __real_hy_batch_decoder_read(decoder, out);
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static hy_config *tiny_config(void) {
     static const char *const values[][2] = {
@@ -119,6 +136,53 @@ START_TEST(what_is_known_is_used_again_and_changes_nothing) {
 }
 END_TEST
 
+/* After a failure nothing is known, and the same question has the same answer. */
+START_TEST(an_answer_that_failed_can_be_asked_for_again) {
+    hy_inference *model = open_run(0);
+    hy_generate_options options = {.max_tokens = 20, .temperature = 1, .seed = 2};
+    hy_generated info;
+    heard first = {0}, again = {0};
+    must(hy_inference_say(model, "one two three", &options, hear, &first, &info));
+    for (int read = 1; read <= 3; read += 2) {
+        must(hy_inference_reset(model, NULL));
+        reads_until_failure = read;
+        must_fail(hy_inference_say(model, "one two three", &options, NULL, NULL, &info),
+                  HY_ERR_DEVICE, "fallen over");
+        ck_assert_int_eq(reads_until_failure, 0);
+        must(hy_inference_say(model, "one two three", &options, hear, &again, &info));
+        ck_assert_int_eq(info.reused_tokens, 0);
+        ck_assert_int_eq(info.prompt_tokens, 13);
+        ck_assert_str_eq(hy_text_string(&first.text), hy_text_string(&again.text));
+        hy_text_free(&again.text);
+    }
+    hy_text_free(&first.text);
+    hy_inference_close(model);
+}
+END_TEST
+
+/* Values that mean nothing count as 0, and small ones are not 0. */
+START_TEST(odd_values_of_sampling_are_accepted) {
+    static const hy_generate_options same[] = {{.temperature = -1, .top_k = -3, .top_p = -1},
+                                               {.temperature = 1, .top_k = 1},
+                                               {.temperature = 1, .top_p = 1e-300},
+                                               {.temperature = 1e-300, .top_p = 2}};
+    hy_inference *model = open_run(0);
+    heard likeliest = {0};
+    hy_generate_options options = {.max_tokens = 30};
+    must(hy_inference_complete(model, "the ", &options, hear, &likeliest, NULL));
+    for (int i = 0; i < 4; i++) {
+        heard h = {0};
+        options = same[i];
+        options.max_tokens = 30;
+        must(hy_inference_complete(model, "the ", &options, hear, &h, NULL));
+        ck_assert_str_eq(hy_text_string(&h.text), hy_text_string(&likeliest.text));
+        hy_text_free(&h.text);
+    }
+    hy_text_free(&likeliest.text);
+    hy_inference_close(model);
+}
+END_TEST
+
 /* No piece ends inside a character of the whole text. Almost any byte comes here. */
 START_TEST(pieces_are_whole_characters) {
     hy_inference *model = open_run(0);
@@ -187,7 +251,7 @@ START_TEST(a_conversation_remembers_what_was_said) {
     ck_assert_int_eq(info.prompt_tokens, 10);
     must(hy_inference_say(model, " again", &options, hear, &second, &info));
     ck_assert_int_eq(info.prompt_tokens, 10 + 8 + 6);
-    ck_assert_int_eq(info.reused_tokens, 10 + 8);
+    ck_assert_int_eq(info.reused_tokens, 10 + 7); /* the last token was not taken */
     hy_text prompt = {0};
     hy_text_addf(&prompt, "SYS hello %s again", hy_text_string(&first.text));
     must(hy_inference_complete(fresh, hy_text_string(&prompt), &options, hear, &all, NULL));
@@ -240,7 +304,7 @@ static hy_inference *open_chatml(const char *tokenizer) {
 }
 
 /* <|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n: 23 tokens; of the second turn's
- * prompt all before the end of the first answer is known. */
+ * prompt all before the last token of the first answer is in the cache. */
 START_TEST(turns_are_written_as_the_template_has_them) {
     char path[96];
     write_tokenizer(path);
@@ -257,7 +321,7 @@ START_TEST(turns_are_written_as_the_template_has_them) {
     must(hy_inference_say(model, "<|im_end|>", &options, hear, &second, &info));
     /* the answer, its end, a message whose ten letters are no token, and what is around it */
     ck_assert_int_eq(info.prompt_tokens, opening + 4 + 2 + (1 + 5 + 10 + 1 + 1 + 1 + 10));
-    ck_assert_int_eq(info.reused_tokens, opening + 4);
+    ck_assert_int_eq(info.reused_tokens, opening + 3);
     must(hy_inference_say(fresh, "hello", &options, NULL, NULL, NULL));
     must(hy_inference_reset(fresh, NULL));
     must(hy_inference_say(fresh, "hello", &options, hear, &again, NULL));
@@ -347,6 +411,8 @@ static Suite *make_suite(void) {
     tcase_add_unchecked_fixture(all, make_run, remove_run);
     tcase_add_test(all, the_same_seed_gives_the_same_text_and_another_another);
     tcase_add_test(all, what_is_known_is_used_again_and_changes_nothing);
+    tcase_add_test(all, an_answer_that_failed_can_be_asked_for_again);
+    tcase_add_test(all, odd_values_of_sampling_are_accepted);
     tcase_add_test(all, pieces_are_whole_characters);
     tcase_add_test(all, answers_end_when_asked_to_or_when_the_context_does);
     tcase_add_test(all, a_conversation_remembers_what_was_said);

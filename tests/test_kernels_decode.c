@@ -113,17 +113,6 @@ EACH_MIXTURE(a_sequence_has_the_same_bits_among_any_others, 0, PURE_TYPES) {
     }
 }
 
-EACH_MIXTURE(a_cache_in_blocks_gives_the_output_of_a_contiguous_one, 0, PURE_TYPES) {
-    for (int i = 0; i < BLOCKS_CASES; i++) {
-        trial t = blocks_trial(&blocks_cases[i], mixture);
-        rig_run(&cpu, &t.call);
-        for (int64_t b = 0; b < blocks_cases[i].heads.B; b++) {
-            if (first_of(b, blocks_cases[i].most) >= 0) check_contiguous(&t.call, b, run_call);
-        }
-        trial_end(&t);
-    }
-}
-
 EACH_MIXTURE(a_prompt_has_the_same_bits_in_chunks_of_any_size, 0, PURE_TYPES) {
     static const blocks_case cases[] = {{{1, 300, 6, 2, 24, 0, false}, 32, 90},
                                         {{1, 150, 4, 1, 80, 33, false}, 16, 290},
@@ -405,7 +394,6 @@ static Suite *make_suite(void) {
     tcase_add_test(all, positions_beyond_a_table_are_refused);
     tcase_add_test(all, attention_with_a_cache_in_blocks_agrees_with_the_reference);
     tcase_add_test(all, a_sequence_has_the_same_bits_among_any_others);
-    tcase_add_test(all, a_cache_in_blocks_gives_the_output_of_a_contiguous_one);
     tcase_add_test(all, a_prompt_has_the_same_bits_in_chunks_of_any_size);
     tcase_add_test(all, a_cache_in_blocks_names_what_is_wrong_with_it);
     tcase_add_loop_test(all, sampled_tokens_are_those_of_a_full_sort, 0, SAMPLE_SHAPES);

@@ -208,45 +208,6 @@ START_TEST(attention_rejects_a_document_that_begins_after_its_token) {
 }
 END_TEST
 
-/* ---- cached attention ------------------------------------------------------------------------ */
-
-EACH_MIXTURE(cached_attention_agrees_with_the_reference, 0, MIXTURES) {
-    static const int32_t firsts[] = {0, 1, 13, 700};
-    for (int i = 0; i < HEADS_CASES * 4; i++) {
-        heads_case h = heads_cases[i / 4];
-        h.T = i % 4 == 1 ? 1 : h.T > 200 ? 200 : h.T;
-        trial t = attention_cached_trial(&h, firsts[i % 4], mixture);
-        run_both(&t);
-        trial_check(&t, HY_ATTENTION_CACHED_OUT, 1);
-        check_appended(&t, &h, firsts[i % 4]);
-        trial_end(&t);
-    }
-}
-
-EACH_MIXTURE(cached_attention_with_sinks_and_capped_scores_agrees, 0, MIXTURES) {
-    for (int i = 0; i < HEADS_CASES * ATTENTION_VARIANTS; i++) {
-        heads_case h = heads_cases[i / ATTENTION_VARIANTS];
-        h.T = i % 2 ? 1 : h.T > 100 ? 100 : h.T;
-        set_attention_options(i % ATTENTION_VARIANTS);
-        trial t = attention_cached_trial(&h, i % 2 ? 600 : 13, mixture);
-        run_both(&t);
-        trial_check(&t, HY_ATTENTION_CACHED_OUT, 1);
-        trial_end(&t);
-    }
-    clear_options();
-}
-
-START_TEST(cached_attention_refuses_a_cache_that_is_too_short) {
-    heads_case h = {1, 9, 2, 1, 16, 0, false};
-    trial t = attention_cached_trial(&h, 5, 0);
-    t.call.attr.heads.first = 9; /* 18 rows, and room for 17 */
-    must_fail(cpu.backend->supports(cpu.backend, &t.call), HY_ERR_INPUT, "at least 18, 32");
-    t.call.attr.heads.first = -1;
-    must_fail(cpu.backend->supports(cpu.backend, &t.call), HY_ERR_INPUT, "first is -1");
-    trial_end(&t);
-}
-END_TEST
-
 static Suite *make_suite(void) {
     Suite *suite = suite_create("kernels: heads");
     TCase *all = tcase_create("heads");
@@ -267,9 +228,6 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_with_sinks_and_capped_scores_agrees_with_the_reference);
     tcase_add_test(all, attention_refuses_a_gradient_of_sinks_without_sinks);
     tcase_add_test(all, attention_rejects_a_document_that_begins_after_its_token);
-    tcase_add_test(all, cached_attention_agrees_with_the_reference);
-    tcase_add_test(all, cached_attention_with_sinks_and_capped_scores_agrees);
-    tcase_add_test(all, cached_attention_refuses_a_cache_that_is_too_short);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -138,13 +138,17 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         NUMBERS(HY_ATTENTION_BWD_DQKV, N, P);
         break;
     case HY_OP_ATTENTION_CACHED:
-        attr->heads.first = 40;
         NUMBERS(HY_ATTENTION_CACHED_QKV, N, P);
         NUMBERS(HY_ATTENTION_CACHED_CACHE, B * 200, 2 * K * D);
         NUMBERS(HY_ATTENTION_CACHED_OUT, N, H * D);
         hy_tensor *cache = &t.call.t[HY_ATTENTION_CACHED_CACHE];
         cache->ndim = 3;
-        cache->shape[0] = B, cache->shape[1] = 200, cache->shape[2] = 2 * K * D;
+        cache->shape[0] = B * 25, cache->shape[1] = 8, cache->shape[2] = 2 * K * D;
+        trial_tensor(&t, HY_ATTENTION_CACHED_FIRST, HY_I32, 0, B);
+        for (int b = 0; b < B; b++) trial_put(&t, HY_ATTENTION_CACHED_FIRST, b, 40 + b);
+        trial_tensor(&t, HY_ATTENTION_CACHED_BLOCKS, HY_I32, B, 25);
+        for (int i = 0; i < B * 25; i++)
+            trial_put(&t, HY_ATTENTION_CACHED_BLOCKS, i, B * 25 - 1 - i);
         break;
     case HY_OP_GELU:
         NUMBERS(HY_GELU_X, N, C);

@@ -143,7 +143,7 @@ static void compute_logits(peft_rig *p, float out[SETS_ROWS * VOCAB]) {
         must(p->r.backend->stream_sync(p->r.compute));
         const float *logits = (const float *)p->r.plan->logits;
         for (int64_t i = 0; i < count * vocab; i++) {
-            out[first * vocab + i] = hy_shape_logit(&p->r.model->shape, logits[i]);
+            out[first * vocab + i] = shaped_logit(&p->r.model->shape, logits[i]);
         }
     }
 }

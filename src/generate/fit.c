@@ -44,17 +44,10 @@ static hy_status find_room(const hy_used_model *m, uint64_t *beside_weights,
 
 /* ---- one size -------------------------------------------------------------------------------- */
 
-static uint64_t cache_bytes(const hy_batch_decoder *decoder) {
-    const hy_cache_kind *kinds;
-    uint64_t bytes = 0;
-    int32_t count = hy_batch_decoder_kinds(decoder, &kinds);
-    for (int32_t i = 0; i < count; i++) bytes += kinds[i].bytes;
-    return bytes;
-}
-
 /* The pool that would fit if all of it shrank alike. */
 static int64_t smaller_pool(const fitting *f, const hy_batch_decoder *decoder, int64_t tokens) {
-    double cache = (double)cache_bytes(decoder), over = (double)(f->needed - f->room);
+    double cache = (double)hy_batch_decoder_cache_bytes(decoder),
+           over = (double)(f->needed - f->room);
     int64_t fits = cache > over ? (int64_t)((double)tokens * (1 - over / cache)) : 0;
     int64_t most = tokens - tokens / STEP;
     if (fits > most) fits = most;

@@ -113,8 +113,6 @@ void hy_generator_describe_sized(const hy_generator *g, hy_generator_facts *out,
     const hy_engine *e = g->model->engine;
     const hy_batch_decoder_options *o = hy_batch_decoder_facts(g->decoder);
     const hy_store *weights = hy_store_of(e, HY_ROW_MASTER);
-    const hy_cache_kind *kinds;
-    int32_t count = hy_batch_decoder_kinds(g->decoder, &kinds);
     hy_generator_facts facts = {.model = g->model->settings.model,
                                 .weights = g->weights_from,
                                 .device = e->device.backend->facts.name,
@@ -128,8 +126,8 @@ void hy_generator_describe_sized(const hy_generator *g, hy_generator_facts *out,
                                 .dtype = o->dtype,
                                 .weights_place = weights->place,
                                 .weights_bytes = weights->layout.bytes,
+                                .cache_bytes = hy_batch_decoder_cache_bytes(g->decoder),
                                 .cache_tokens = o->tokens};
-    for (int32_t i = 0; i < count; i++) facts.cache_bytes += kinds[i].bytes;
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
 

@@ -12,19 +12,32 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A default context is halved until keys and values use at most half of the device. */
+/* A default context is halved until keys and values use at most half of the device. Chunks are
+ * short: memory for weights counts more than the speed of long prompts. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
     int32_t context = m->engine->model->shape.context;
     uint64_t limit = hy_budget_device(&m->engine->request); /* 0: no limit */
     if (context > LONGEST_CONTEXT) context = LONGEST_CONTEXT;
-    hy_decoder_options options = {.context = asked > 0 ? asked : context,
-                                  .dtype = m->engine->plan->types.of[HY_FULL],
-                                  .is_unprepared = !m->engine->device.backend->facts.is_gpu,
-                                  .budget = limit};
+    hy_batch_decoder_options options = {.context = asked > 0 ? asked : context,
+                                        .chunk = HY_DECODE_CHUNK,
+                                        .vocab = in->codec.vocab,
+                                        .goes_back = true,
+                                        .dtype = m->engine->plan->types.of[HY_FULL],
+                                        .is_unprepared = !m->engine->device.backend->facts.is_gpu,
+                                        .budget = limit};
     uint64_t most = asked > 0 || limit == 0 ? UINT64_MAX : limit / 2;
-    return hy_decoder_create_within(m->engine->model, m->engine->device.backend, &options, most,
-                                    SHORTEST_CONTEXT, &in->decoder);
+    return hy_solo_create(m->engine->model, m->engine->device.backend, &options, most,
+                          SHORTEST_CONTEXT, &in->solo.decoder);
+}
+
+hy_status hy_inference_place(hy_inference *in) {
+    hy_engine *e = in->model->engine;
+    if (in->is_placed) return HY_OK;
+    HY_TRY(hy_solo_place(&in->solo, e->device.compute, e->work->arena.data,
+                         hy_store_of(e, HY_ROW_MASTER), NULL));
+    in->is_placed = true;
+    return HY_OK;
 }
 
 /* ---- the handle ------------------------------------------------------------------------------ */
@@ -34,16 +47,12 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     HY_TRY(hy_model_open(config, observer, &in->model));
     HY_TRY(hy_codec_open(&in->codec, in->model, options));
     HY_TRY(make_decoder(in, options->context));
-    HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
-    hy_used_model *m = in->model;
-    size_t vocab = (size_t)m->engine->model->shape.vocab;
-    HY_TRY(hy_arena_init(&m->engine->work->arena, m->engine->device.backend,
-                         &m->engine->state->ledger, HY_DEVICE, in->decoder->bytes,
+    uint64_t bytes = hy_batch_decoder_bytes(in->solo.decoder);
+    HY_TRY(hy_model_load(in->model, bytes, in->weights_from));
+    hy_engine *e = in->model->engine;
+    HY_TRY(hy_arena_init(&e->work->arena, e->device.backend, &e->state->ledger, HY_DEVICE, bytes,
                          "keys and values"));
-    in->logits = malloc(vocab * sizeof *in->logits);
-    in->order = malloc(vocab * sizeof *in->order);
-    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "not enough memory for logits");
-    return hy_decoder_place(in->decoder, m->engine->device.compute, m->engine->work->arena.data);
+    return hy_inference_place(in);
 }
 
 hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
@@ -68,17 +77,15 @@ void hy_inference_close(hy_inference *in) {
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);
-    hy_decoder_destroy(in->decoder);
+    hy_batch_decoder_destroy(in->solo.decoder);
     hy_model_close(in->model);
     hy_codec_close(&in->codec);
-    free(in->logits);
-    free(in->order);
     free(in);
 }
 
 void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out, size_t size) {
     const hy_used_model *m = in->model;
-    const hy_decoder *d = in->decoder;
+    const hy_batch_decoder_options *o = hy_batch_decoder_facts(in->solo.decoder);
     hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
@@ -87,11 +94,11 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
         .chat_template = hy_codec_template(&in->codec),
         .parameters = m->engine->model->params.elements,
         .vocab = m->engine->model->shape.vocab,
-        .context = d->options.context,
-        .dtype = d->options.dtype,
+        .context = o->context,
+        .dtype = o->dtype,
         .weights_place = hy_store_of(m->engine, HY_ROW_MASTER)->place,
         .weights_bytes = hy_store_of(m->engine, HY_ROW_MASTER)->layout.bytes,
-        .cache_bytes = (uint64_t)m->engine->model->shape.layers * d->layer_bytes,
+        .cache_bytes = hy_batch_decoder_cache_bytes(in->solo.decoder),
         .message_format = in->codec.format,
         .is_trained_format = in->codec.is_trained_format,
     };
@@ -126,8 +133,7 @@ hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     int32_t i = is_none ? HY_BASE_ALONE : hy_adapters_find(a, name);
     if (i == HY_NO_ADAPTER) return refuse_adapter(a, name);
     if (i == a->used) return HY_OK;
-    in->known.count = 0;
-    hy_decoder_rewind(in->decoder, 0);
+    in->solo.length = 0;
     return hy_adapters_use(a, in->model->engine, i);
 }
 

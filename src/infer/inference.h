@@ -2,8 +2,8 @@
  *
  * A loaded model is an engine with device, model and weights and no plan. inference_model.c
  * opens it, for text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c
- * generates text; inference_talk.c keeps a conversation. The tokens in the decoder's cache
- * always equal `known`. */
+ * generates text; inference_talk.c keeps a conversation. The tokens in the decoder's cache are
+ * always the first of `known`. */
 #pragma once
 
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "infer/adapters.h"
 #include "infer/codec.h"
-#include "model/decode.h"
+#include "infer/solo.h"
 
 /* ---- inference_model.c ----------------------------------------------------------------------- */
 
@@ -63,16 +63,17 @@ void hy_model_compare_formats(const hy_used_model *m, hy_chat_kind chat);
 
 struct hy_inference {
     hy_used_model *model;
-    hy_decoder *decoder;
+    hy_solo solo;
+    bool is_placed;       /* the decoder has its memory, and nothing has failed since */
     hy_codec codec;       /* sampled token ids are below codec.vocab */
-    hy_ids known;         /* tokens that the decoder has taken */
-    float *logits;        /* (V) of the token after them */
-    int32_t *order;       /* (V) scratch memory of hy_choose_token */
+    hy_ids known;         /* all tokens so far; the last may not be in the cache */
     hy_conversation said; /* the turns so far; a text belongs to `messages`, or to its turn */
     hy_json *messages;    /* from hy_inference_set_messages, or NULL */
     atomic_bool stop_requested;
     char weights_from[HY_PATH_MAX];
 };
+
+hy_status hy_inference_place(hy_inference *in); /* inference.c: if necessary */
 
 /* ---- inference_text.c ------------------------------------------------------------------------ */
 

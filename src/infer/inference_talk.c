@@ -66,7 +66,8 @@ hy_status hy_inference_set_messages(hy_inference *in, const char *json, size_t s
 /* ---- as tokens ------------------------------------------------------------------------------- */
 
 static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *out) {
-    size_t room = (size_t)in->decoder->options.context, spare = room / ANSWER_SHARE;
+    size_t room = (size_t)hy_batch_decoder_facts(in->solo.decoder)->context;
+    size_t spare = room / ANSWER_SHARE;
     if (max_tokens > 0 && (size_t)max_tokens < spare) spare = (size_t)max_tokens;
     for (;;) {
         hy_conversation *s = &in->said;

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/sized.h"
-#include "infer/choose.h"
 #include "infer/inference.h"
 
 /* ---- tokens and text ------------------------------------------------------------------------- */
@@ -49,40 +48,38 @@ static void hand_out(hy_answer *a, size_t *given, bool is_last) {
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
-    hy_engine *e = in->model->engine;
-    HY_TRY(hy_decoder_take(in->decoder, e->device.compute, hy_store_of(e, HY_ROW_MASTER), NULL,
-                           tokens, (int32_t)count, in->logits));
-    for (int32_t i = 0; i < in->codec.vocab; i++) {
-        HY_FAIL_IF(!isfinite(in->logits[i]), HY_ERR_NUMERIC,
-                   "the model's logits are not finite: its weights contain NaN or infinity, or "
-                   "produce them");
-    }
-    hy_status status = hy_ids_append(&in->known, tokens, count);
-    if (status != HY_OK) hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
-    return status;
+static hy_sampling sampling_of(const hy_inference *in, const hy_answer *a) {
+    return hy_solo_sampling(a->options, in->known.count);
 }
 
-static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
-                             hy_generated *info) {
-    size_t room = (size_t)in->decoder->options.context;
-    HY_FAIL_IF(
-        count >= room, HY_ERR_INPUT,
-        "the text has %zu tokens; the context of %zu tokens has no room for it and an answer",
-        count, room);
+static hy_status read_token(hy_inference *in) {
+    HY_TRY(hy_solo_read(&in->solo));
+    HY_FAIL_IF(!isfinite(in->solo.logprob), HY_ERR_NUMERIC,
+               "the model's logits are not finite: its weights contain NaN or infinity, or "
+               "produce them");
+    return HY_OK;
+}
+
+static int32_t context_of(const hy_inference *in) {
+    return hy_batch_decoder_facts(in->solo.decoder)->context;
+}
+
+static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count, hy_answer *a) {
     double begin = hy_clock();
     /* Keeps the common prefix of prompt and cache; the last token is computed again for its
      * logits. */
-    size_t shared = 0;
-    while (shared + 1 < count && shared < in->known.count &&
-           in->known.data[shared] == prompt[shared])
+    size_t shared = 0, cached = (size_t)in->solo.length;
+    while (shared + 1 < count && shared < cached && in->known.data[shared] == prompt[shared])
         shared++;
     in->known.count = shared;
-    hy_decoder_rewind(in->decoder, (int32_t)shared);
-    HY_TRY(take(in, prompt + shared, count - shared));
-    info->prompt_tokens = (int32_t)count;
-    info->reused_tokens = (int32_t)shared;
-    info->prompt_seconds = hy_clock() - begin;
+    in->solo.length = (int32_t)shared;
+    HY_TRY(hy_ids_append(&in->known, prompt + shared, count - shared));
+    hy_sampling sampling = sampling_of(in, a);
+    HY_TRY(hy_solo_take(&in->solo, prompt + shared, (int32_t)(count - shared), &sampling));
+    HY_TRY(read_token(in));
+    a->info.prompt_tokens = (int32_t)count;
+    a->info.reused_tokens = (int32_t)shared;
+    a->info.prompt_seconds = hy_clock() - begin;
     return HY_OK;
 }
 
@@ -93,42 +90,58 @@ static bool must_end(hy_inference *in, hy_answer *a) {
     hy_generated *info = &a->info;
     int32_t most = a->options->max_tokens;
     bool is_stopped = atomic_load(&in->stop_requested);
-    bool is_full = in->decoder->length >= in->decoder->options.context;
+    bool is_full = in->known.count >= (size_t)context_of(in);
     bool is_long = most > 0 && info->tokens >= most;
     info->end = is_stopped ? HY_END_STOPPED : is_long ? HY_END_MAX_TOKENS : HY_END_CONTEXT;
     return is_stopped || is_full || is_long;
 }
 
+/* The device has the step of a token before the listener gets its text. */
 static hy_status write_answer(hy_inference *in, hy_answer *a) {
-    const hy_generate_options *o = a->options;
-    hy_choice choice = {
-        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
     hy_decode_window s = {.first = in->known.count - 1, .next = in->known.count};
     size_t given = 0; /* bytes of the answer that the listener has received */
     while (!must_end(in, a)) {
-        int32_t token = hy_choose_token(&choice, in->logits, in->codec.vocab,
-                                        (uint64_t)in->known.count, in->order);
+        int32_t token = in->solo.next;
         if (hy_codec_is_end(&in->codec, token)) {
             a->info.end = HY_END_MODEL;
             break;
         }
         a->info.tokens++;
-        HY_TRY(take(in, &token, 1));
+        HY_TRY(hy_ids_append(&in->known, &token, 1));
+        bool is_last = must_end(in, a);
+        hy_sampling sampling = sampling_of(in, a);
+        if (!is_last) HY_TRY(hy_solo_take(&in->solo, &token, 1, &sampling));
         HY_TRY(hy_decode_more(in->codec.tokenizer, &in->known, &s, &a->text));
         hand_out(a, &given, false);
+        if (!is_last) HY_TRY(read_token(in));
     }
     hand_out(a, &given, true);
     return HY_OK;
 }
 
-hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
-                                hy_answer *a) {
-    hy_status status = take_prompt(in, prompt, count, &a->info);
+static hy_status answer_prompt(hy_inference *in, const int32_t *prompt, size_t count,
+                               hy_answer *a) {
+    HY_TRY(hy_inference_place(in));
+    hy_status status = take_prompt(in, prompt, count, a);
     double begin = hy_clock();
     if (status == HY_OK) status = write_answer(in, a);
     a->info.seconds = hy_clock() - begin;
-    atomic_store(&in->stop_requested, false);
     return status;
+}
+
+hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
+                                hy_answer *a) {
+    hy_error error;
+    HY_FAIL_IF(count >= (size_t)context_of(in), HY_ERR_INPUT,
+               "the text has %zu tokens; the context of %d tokens has no room for it and an answer",
+               count, context_of(in));
+    hy_status status = answer_prompt(in, prompt, count, a);
+    atomic_store(&in->stop_requested, false);
+    if (status == HY_OK) return HY_OK;
+    hy_error_save(&error, status);
+    (void)hy_engine_settle(in->model->engine); /* the first failure is reported */
+    in->is_placed = false;
+    return hy_error_restore(&error);
 }
 
 hy_status hy_inference_complete_sized(hy_inference *in, const char *prompt,

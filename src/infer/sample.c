@@ -14,14 +14,12 @@
 #include "base/text.h"
 #include "data/chat_template.h"
 #include "hub/end_tokens.h"
-#include "infer/choose.h"
 #include "infer/inference.h"
 #include "infer/sample.h"
-#include "model/decode.h"
+#include "infer/solo.h"
 #include "setup/setup.h"
 
 #define SHORTEST_CONTEXT 8
-#define PROMPT_ROWS 64 /* prompt tokens per pass */
 
 /* A held-out row, or a question: the tokens before the answer, and of a row the answer without its
  * end token. */
@@ -37,12 +35,11 @@ typedef struct sampler {
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     int32_t vocab;                 /* sampled token ids are below this */
     hy_end_tokens ends;            /* of a model from a folder; a sample ends with one of them */
-    hy_decoder *decoder;
-    void *memory;    /* its own memory; NULL: it works in idle memory */
-    int32_t *window; /* (context): the latest tokens */
-    int32_t length;
-    float *logits;  /* (V) */
-    int32_t *order; /* (V) */
+    hy_solo solo;
+    hy_unit_hook brings_weights; /* from other ranks */
+    void *memory;                /* its own memory; NULL: it works in idle memory */
+    int32_t *window;             /* (context): the latest tokens */
+    int32_t length, context;
 } sampler;
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -57,48 +54,58 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
-    hy_decoder_options options = {.context = (int32_t)e->request.settings->train.seq_len,
-                                  .rows = PROMPT_ROWS,
-                                  .dtype = e->plan->types.of[HY_FULL],
-                                  .is_unprepared = true};
+    hy_store *weights;
+    const hy_unit_hook *hook = hy_engine_exchanges(e) ? &s->brings_weights : NULL;
+    hy_batch_decoder_options options = {.context = (int32_t)e->request.settings->train.seq_len,
+                                        .chunk = HY_DECODE_CHUNK,
+                                        .vocab = s->vocab,
+                                        .dtype = e->plan->types.of[HY_FULL],
+                                        .is_unprepared = true,
+                                        .hook = hook};
+    hy_batch_decoder **decoder = &s->solo.decoder;
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
     HY_TRY(hy_engine_return_rings(e));    /* they use the same memory */
     uint64_t idle = e->work->passes.size; /* activations and workspace of a step */
     if (!e->team || e->team->who.rank == 0)
-        HY_TRY(hy_decoder_create_within(e->model, e->device.backend, &options, idle,
-                                        SHORTEST_CONTEXT, &s->decoder));
+        HY_TRY(
+            hy_solo_create(e->model, e->device.backend, &options, idle, SHORTEST_CONTEXT, decoder));
     HY_TRY(share_number(s, &options.context));
-    if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
+    if (!*decoder)
+        HY_TRY(hy_solo_create(e->model, e->device.backend, &options, UINT64_MAX, 0, decoder));
     void *memory = e->work->arena.data;
-    if (s->decoder->bytes > idle) { /* even the shortest context, or rank 0's, does not fit */
+    uint64_t bytes = hy_batch_decoder_bytes(*decoder);
+    if (bytes > idle) { /* even the shortest context, or rank 0's, does not fit */
         hy_status status =
-            e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+            e->device.backend->alloc(e->device.backend, HY_DEVICE, bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
         memory = s->memory;
     }
-    return hy_decoder_place(s->decoder, e->device.compute, memory);
+    s->context = options.context;
+    HY_TRY(hy_engine_weights(e, options.dtype, &weights));
+    return hy_solo_place(&s->solo, e->device.compute, memory, weights, hy_engine_frozen(e));
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static void append(sampler *s, int32_t token) {
-    int32_t room = s->decoder->options.context;
-    if (s->length == room) {
-        int32_t kept = room / 2;
+    if (s->length == s->context) {
+        int32_t kept = s->context / 2;
         memmove(s->window, s->window + s->length - kept, (size_t)kept * sizeof *s->window);
         s->length = kept;
-        hy_decoder_rewind(s->decoder, 0);
+        s->solo.length = 0;
     }
     s->window[s->length++] = token;
 }
 
-static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32_t *token) {
+static hy_status next_token(sampler *s, int32_t number, int32_t *token) {
     const hy_sample_options *o = s->options;
-    hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
-    int32_t known = s->decoder->length;
-    HY_TRY(hy_decoder_take(s->decoder, s->e->device.compute, weights, hy_engine_frozen(s->e),
-                           s->window + known, s->length - known, s->logits));
-    *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
+    hy_generate_options options = {
+        .temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
+    hy_sampling sampling = hy_solo_sampling(&options, (uint64_t)number);
+    int32_t known = s->solo.length;
+    HY_TRY(hy_solo_take(&s->solo, s->window + known, s->length - known, &sampling));
+    HY_TRY(hy_solo_read(&s->solo));
+    *token = s->solo.next;
     return share_number(s, token);
 }
 
@@ -114,15 +121,10 @@ static hy_status encode_prompt(const sampler *s, hy_ids *out) {
 }
 
 static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
-    hy_store *weights;
-    const hy_unit_hook brings_weights = {
-        .context = s->e, .fetch = hy_weights_fetch, .await = hy_weights_await};
-    HY_TRY(hy_engine_weights(s->e, s->decoder->options.dtype, &weights));
-    s->decoder->hook = hy_engine_exchanges(s->e) ? &brings_weights : NULL;
     for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);
     for (int32_t i = 0; i < s->options->tokens; i++) {
         int32_t token;
-        HY_TRY(next_token(s, weights, i, &token));
+        HY_TRY(next_token(s, i, &token));
         if (hy_end_tokens_has(&s->ends, token) || (s->row && token == s->row->end)) break;
         HY_TRY(hy_ids_append(out, &token, 1));
         append(s, token);
@@ -131,14 +133,10 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
 }
 
 static hy_status sample(sampler *s, hy_text *out) {
-    size_t vocab = (size_t)s->e->model->shape.vocab;
     hy_ids prompt = {0}, ids = {0};
     HY_TRY(open_decoder(s));
-    s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
-    s->logits = malloc(vocab * sizeof *s->logits);
-    s->order = malloc(vocab * sizeof *s->order);
-    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY,
-               "not enough memory to sample text");
+    s->window = malloc((size_t)s->context * sizeof *s->window);
+    HY_FAIL_IF(!s->window, HY_ERR_MEMORY, "not enough memory to sample text");
     hy_status status = encode_prompt(s, &prompt);
     if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
     int flags = s->row ? HY_TOKENS_SKIP_SPECIAL : 0;
@@ -155,13 +153,11 @@ static hy_status try_to_sample(const sampler *as, hy_text *out) {
     hy_backend *b = s.e->device.backend;
     /* The other ranks learn of a failure at once: they may wait for this rank. */
     hy_status status = hy_team_fail(s.e->team, sample(&s, out));
-    size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
+    size_t bytes = s.solo.decoder ? (size_t)hy_batch_decoder_bytes(s.solo.decoder) : 0;
     (void)b->stream_sync(s.e->device.compute); /* before its memory is freed */
-    hy_decoder_destroy(s.decoder);
+    hy_batch_decoder_destroy(s.solo.decoder);
     if (s.memory) b->release(b, HY_DEVICE, s.memory, bytes);
     free(s.window);
-    free(s.logits);
-    free(s.order);
     if (status != HY_OK) hy_text_free(out);
     return status;
 }
@@ -172,11 +168,13 @@ static hy_status continue_text(hy_engine *e, const hy_tokenizer *tokenizer,
     hy_status status;
     int32_t ids = tokenizer ? hy_tokenizer_vocab(tokenizer) : INT32_MAX;
     int32_t vocab = e->model->shape.vocab;
-    sampler s = {.e = e,
-                 .tokenizer = tokenizer,
-                 .options = options,
-                 .row = row,
-                 .vocab = ids < vocab ? ids : vocab};
+    sampler s = {
+        .e = e,
+        .tokenizer = tokenizer,
+        .options = options,
+        .row = row,
+        .vocab = ids < vocab ? ids : vocab,
+        .brings_weights = {.context = e, .fetch = hy_weights_fetch, .await = hy_weights_await}};
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
                "the model's vocabulary of %d tokens cannot represent all bytes", vocab);

@@ -86,17 +86,15 @@ typedef enum hy_op_kind {
     HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D)  sinks?
                             dsinks (H)?+ */
     /* As above for the next T tokens of sequences with cached keys and values: k and v of the rows
-     * are written to the cache from position attr.heads.first on, and each row sees the cache up to
-     * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T.
-     *
-     * With `first` and `blocks` (both or none) the cache is a pool of blocks of X rows, a power of
-     * two that divides HY_KEY_RANGE: sequence b begins at position first[b], and its position p is
-     * row p mod X of block blocks[b][p / X]. Only blocks of positions that are seen are read. A
-     * sequence with first < 0 is idle: nothing of it is written to the cache, and its rows of out
-     * are undefined. Sums over keys are made for ranges of HY_KEY_RANGE positions, from multiples of
-     * it, and then joined in order: so a sequence has the same bits whatever the others are. */
-    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)* or (blocks,X,2K D)*
-                               out (B T,H D)  sinks (H)?  first (B) i32?  blocks (B,W) i32? */
+     * are written to the cache, sequence b from position first[b] on, and each row sees the cache up
+     * to itself. A row of the cache holds its k heads, then its v heads. The cache is a pool of
+     * blocks of X rows, a power of two that divides HY_KEY_RANGE: position p of sequence b is row
+     * p mod X of block blocks[b][p / X]. Only blocks of positions that are seen are read. A sequence
+     * with first < 0 is idle: nothing of it is written to the cache, and its rows of out are
+     * undefined. Sums over keys are made for ranges of HY_KEY_RANGE positions, from multiples of it,
+     * and then joined in order: so a sequence has the same bits whatever the others are. */
+    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (blocks,X,2K D)*  out (B T,H D)  sinks (H)?
+                               first (B) i32  blocks (B,W) i32 */
 
     /* The activation function is attr.act.kind: by default gelu in its tanh form here, and silu for
      * the gate of swiglu. */
@@ -366,14 +364,13 @@ enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 
 #define HY_OP_TENSORS 9
 
-/* Positions whose keys a cached attention with blocks sums before it joins them. */
+/* Positions whose keys cached attention sums before it joins them. */
 #define HY_KEY_RANGE 256
 
 /* rope, attention, head norm: the layout of a row of qkv */
 typedef struct hy_heads_attr {
     int32_t batch, seq, heads, kv_heads, head_dim;
     int32_t window;    /* attention: tokens that are visible, including itself; 0: all before */
-    int32_t first;     /* cached attention: position of the first row of a sequence */
     float scale;       /* attention: factor of q k, usually 1/sqrt(D) */
     float eps;         /* head norm */
     bool inverse;      /* rope: rotate back */

@@ -98,7 +98,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
                                 {IN("qkv", "RP", REAL), INOUT("cache", "*", REAL),
                                  OUT("out", "RQ", REAL), IN_OPT("sinks", "H", REAL),
-                                 IN_OPT("first", "B", I32), IN_OPT("blocks", "BY", I32)}},
+                                 IN("first", "B", I32), IN("blocks", "BY", I32)}},
     [HY_OP_GELU] = {"gelu",
                     {IN("x", "NF", REAL), OUT("y", "NF", REAL), OUT_OPT("largest", "1", F32)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
@@ -498,19 +498,6 @@ static hy_status check_loss(const hy_op_call *call) {
     return check_softcap(call, call->attr.loss.softcap);
 }
 
-/* A cache in blocks. */
-static hy_status check_blocks(const hy_op_call *call, const hy_tensor *first,
-                              const hy_tensor *blocks, const hy_tensor *cache, int64_t width) {
-    HY_FAIL_IF(!first->data || !blocks->data, HY_ERR_INPUT,
-               "cached attention: %s is missing; a cache in blocks needs first and blocks",
-               first->data ? "blocks" : "first");
-    int64_t rows = cache->shape[1];
-    bool divides = rows > 0 && rows <= HY_KEY_RANGE && HY_KEY_RANGE % rows == 0;
-    if (cache->ndim == 3 && divides && cache->shape[2] == width) return HY_OK;
-    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(blocks, a divisor of %d, %lld)",
-                       HY_KEY_RANGE, (long long)width);
-}
-
 static hy_status check_sample(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     int64_t V = hy_tensor_width(&t[HY_SAMPLE_LOGITS]), vocab = call->attr.sample.vocab;
@@ -538,20 +525,13 @@ static hy_status check_sample(const hy_op_call *call) {
 
 static hy_status check_cache(const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
-    const int64_t *shape = call->t[HY_ATTENTION_CACHED_CACHE].shape;
-    int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, end = (int64_t)a->first + a->seq;
+    const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
+    int64_t width = 2 * (int64_t)a->kv_heads * a->head_dim, rows = cache->shape[1];
     HY_TRY(check_softcap(call, a->softcap));
-    const hy_tensor *first = &call->t[HY_ATTENTION_CACHED_FIRST],
-                    *blocks = &call->t[HY_ATTENTION_CACHED_BLOCKS],
-                    *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
-    if (first->data || blocks->data) return check_blocks(call, first, blocks, cache, width);
-    HY_FAIL_IF(a->first < 0, HY_ERR_INPUT, "cached attention: first is %d, expected 0 or more",
-               a->first);
-    if (call->t[HY_ATTENTION_CACHED_CACHE].ndim == 3 && shape[0] == a->batch && shape[1] >= end &&
-        shape[2] == width)
-        return HY_OK;
-    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(%d, at least %lld, %lld)", a->batch,
-                       (long long)end, (long long)width);
+    bool divides = rows > 0 && rows <= HY_KEY_RANGE && HY_KEY_RANGE % rows == 0;
+    if (cache->ndim == 3 && divides && cache->shape[2] == width) return HY_OK;
+    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(blocks, a divisor of %d, %lld)",
+                       HY_KEY_RANGE, (long long)width);
 }
 
 static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
@@ -746,11 +726,10 @@ hy_status hy_op_check_fp8(const hy_op_call *call, const char *card, int capabili
 
 /* ---- accounting ------------------------------------------------------------------------------ */
 
-/* The first position of the rows of cached attention. With a cache in blocks only the device knows
- * it: the last one that the table has room for. */
+/* The first position of the rows of cached attention. Only the device knows it: the last one that
+ * the table has room for. */
 static int64_t cached_first(const hy_op_call *call) {
     const hy_tensor *blocks = &call->t[HY_ATTENTION_CACHED_BLOCKS];
-    if (!blocks->data) return call->attr.heads.first;
     int64_t room = hy_tensor_width(blocks) * call->t[HY_ATTENTION_CACHED_CACHE].shape[1];
     return room > call->attr.heads.seq ? room - call->attr.heads.seq : 0;
 }

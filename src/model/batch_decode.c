@@ -221,7 +221,8 @@ static hy_batch_input pass_input(const hy_batch_decoder *d, hy_decoder_part toke
                             .frozen = d->frozen,
                             .tokens = (const int32_t *)(void *)d->parts[tokens],
                             .rope = (float *)(void *)d->parts[HY_DECODER_ROPE],
-                            .rope_rows = d->options.context};
+                            .rope_rows = d->options.context,
+                            .hook = d->options.hook};
 }
 
 static hy_frame pass_frame(const hy_batch_decoder *d, hy_batch_plan *plan,
@@ -254,20 +255,26 @@ static bool is_chunk_start(const hy_batch_decoder *d, int32_t position) {
     return at == position;
 }
 
-static hy_status check_chunk(const hy_batch_decoder *d, const int32_t *tokens, int32_t first,
-                             int32_t count) {
-    const hy_batch_decoder_options *o = &d->options;
+static hy_status check_tokens(const hy_batch_decoder *d, const int32_t *tokens, int32_t first,
+                              int32_t count) {
     int32_t vocab = d->model->shape.vocab;
-    HY_FAIL_IF(!is_chunk_start(d, first) || count < 1 || count > hy_chunk_length(first, o->chunk) ||
-                   count > o->context - first,
-               HY_ERR_INTERNAL,
-               "a chunk of %d tokens at position %d; chunks have up to %d, the context %d", count,
-               first, o->chunk, o->context);
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(tokens[i] < 0 || tokens[i] >= vocab, HY_ERR_INPUT,
                    "token %d is %d, expected 0 to %d", first + i, tokens[i], vocab - 1);
     }
     return HY_OK;
+}
+
+static hy_status check_chunk(const hy_batch_decoder *d, const int32_t *tokens, int32_t first,
+                             int32_t count) {
+    const hy_batch_decoder_options *o = &d->options;
+    int32_t most = o->goes_back ? o->chunk : hy_chunk_length(first, o->chunk);
+    bool begins_there = o->goes_back ? first >= 0 : is_chunk_start(d, first);
+    HY_FAIL_IF(!begins_there || count < 1 || count > most || count > o->context - first,
+               HY_ERR_INTERNAL,
+               "a chunk of %d tokens at position %d; chunks have up to %d, the context %d", count,
+               first, o->chunk, o->context);
+    return check_tokens(d, tokens, first, count);
 }
 
 static hy_status give_chunk(hy_batch_decoder *d, int32_t slot, const int32_t *tokens, int32_t first,
@@ -390,6 +397,16 @@ static hy_status run_step_fast(hy_batch_decoder *d, const hy_batch_input *in, in
     if (!was_run) return run_step(d, in, all);
     if (!d->graphs[graph]) HY_TRY(capture_step(d, in, all, &d->graphs[graph]));
     return d->backend->replay(d->stream, d->graphs[graph]);
+}
+
+hy_status hy_batch_decoder_give(hy_batch_decoder *d, int32_t slot, int32_t token) {
+    hy_decoder_input *in;
+    HY_TRY(check_slot(d, slot));
+    HY_TRY(check_tokens(d, &token, 0, 1));
+    HY_TRY(next_input(d, &in));
+    in->first[0] = token;
+    HY_TRY(copy_words(d, HY_DECODER_NEXT, slot, in->first, 1, sizeof token));
+    return end_input(d, in);
 }
 
 hy_status hy_batch_decoder_step(hy_batch_decoder *d, int32_t rows, const int32_t *first,

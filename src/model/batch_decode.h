@@ -24,15 +24,20 @@
 #define HY_STREAMS_MOST 1024
 
 typedef struct hy_batch_decoder_options {
-    int32_t streams;    /* slots */
-    int32_t context;    /* most tokens of a sequence; at most the model's context */
-    int32_t chunk;      /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
-    int32_t top;        /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
-    int64_t tokens;     /* positions in the pool, of all sequences; 0: streams x context */
-    bool has_seen;      /* repetition penalties are possible */
-    hy_dtype dtype;     /* activations, weights and cache */
-    bool is_unprepared; /* nothing is timed: no device memory is allocated for that */
-    uint64_t budget;    /* device bytes at hand; 0: all */
+    int32_t streams; /* slots */
+    int32_t context; /* most tokens of a sequence; at most the model's context */
+    int32_t chunk;   /* the longest; 0: default; multiple of HY_KEY_RANGE, or at least context */
+    int32_t top;     /* log-probabilities of so many likeliest tokens are given; 0 to 20 */
+    int64_t tokens;  /* positions in the pool, of all sequences; 0: streams x context */
+    int32_t vocab;   /* tokens below this id are chosen; 0: all of the model */
+    /* Sequences may go back to any earlier position: chunks begin anywhere, and layers with a window
+     * keep all positions. What follows then has the bits of other chunks. */
+    bool goes_back;
+    bool has_seen;            /* repetition penalties are possible */
+    hy_dtype dtype;           /* activations, weights and cache */
+    bool is_unprepared;       /* nothing is timed: no device memory is allocated for that */
+    uint64_t budget;          /* device bytes at hand; 0: all */
+    const hy_unit_hook *hook; /* the owner's: weights from other ranks; NULL: none */
 } hy_batch_decoder_options;
 
 /* Tokens of the chunk that begins at a position; `most`: options.chunk. Chunks begin at 0, 256,
@@ -66,8 +71,9 @@ typedef struct hy_batch_decoder hy_batch_decoder;
 /* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_batch_decoder_create(hy_model *model, hy_backend *backend,
                                   const hy_batch_decoder_options *options, hy_batch_decoder **out);
-void hy_batch_decoder_destroy(hy_batch_decoder *decoder);         /* before its backend */
-uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder); /* of device memory */
+void hy_batch_decoder_destroy(hy_batch_decoder *decoder);               /* before its backend */
+uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *decoder);       /* of device memory */
+uint64_t hy_batch_decoder_cache_bytes(const hy_batch_decoder *decoder); /* of the pool */
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *decoder);
 int32_t hy_batch_decoder_kinds(const hy_batch_decoder *decoder, const hy_cache_kind **kinds);
 
@@ -93,7 +99,8 @@ hy_status hy_batch_decoder_copy_block(hy_batch_decoder *decoder, int32_t kind, i
 
 /* Enqueues prompt tokens of a slot, at positions [first, first + count): a chunk begins at first,
  * and count is at most its length. With sampling, the next token is chosen from the logits of the
- * last, and stays on the device as the slot's next token; NULL: not. */
+ * last, and stays on the device as the slot's next token; NULL: not. With goes_back `first` is any
+ * position and count at most options.chunk. */
 hy_status hy_batch_decoder_chunk(hy_batch_decoder *decoder, int32_t slot, const int32_t *tokens,
                                  int32_t first, int32_t count, const hy_sampling *sampling);
 /* After a chunk, and scores of it: chooses from the logits of its last token, for its slot or another
@@ -105,6 +112,8 @@ hy_status hy_batch_decoder_choose(hy_batch_decoder *decoder, int32_t slot,
  * tokens[i]. */
 hy_status hy_batch_decoder_score(hy_batch_decoder *decoder, int32_t row, const int32_t *tokens,
                                  int32_t count);
+/* Another next token for a slot than the one that was chosen. */
+hy_status hy_batch_decoder_give(hy_batch_decoder *decoder, int32_t slot, int32_t token);
 /* Enqueues a step: slots [0, rows) take their next token, at position first[slot], and choose
  * another by sampling[slot]; first -1: the slot is idle. */
 hy_status hy_batch_decoder_step(hy_batch_decoder *decoder, int32_t rows, const int32_t *first,

@@ -44,7 +44,7 @@ static void size_kind(const hy_batch_decoder *d, hy_cache_kind *k) {
     const hy_batch_decoder_options *o = &d->options;
     int64_t all = blocks_for(o->tokens), streams = o->streams;
     k->most = d->table_width;
-    if (k->window > 0) {
+    if (k->window > 0 && !o->goes_back) {
         int32_t in_turn = blocks_for((int64_t)k->window + o->chunk) + 1;
         if (in_turn < k->most) k->most = in_turn;
         all += streams; /* the last block of a sequence may hold a single position */
@@ -148,7 +148,7 @@ hy_op_call hy_decoder_sample_call(const hy_batch_decoder *d, int32_t slot, int32
     bool is_scoring = tokens == HY_DECODER_SCORED;
     hy_op_call call = {
         .kind = HY_OP_SAMPLE,
-        .attr.sample = {.vocab = s->vocab,
+        .attr.sample = {.vocab = d->options.vocab,
                         .factor =
                             s->more.logit_divisor > 0 ? (float)(1 / s->more.logit_divisor) : 1,
                         .softcap = (float)s->more.logit_softcap},
@@ -308,6 +308,7 @@ static hy_status complete_options(hy_batch_decoder_options *o, const hy_shape *s
     HY_FAIL_IF(o->chunk < o->context && o->chunk % HY_KEY_RANGE != 0, HY_ERR_INPUT,
                "prompt chunks of %d tokens are not supported; accepted: multiples of %d", o->chunk,
                HY_KEY_RANGE);
+    if (o->vocab < 1 || o->vocab > s->vocab) o->vocab = s->vocab;
     if (o->tokens < 1) o->tokens = (int64_t)o->streams * o->context;
     HY_FAIL_IF(o->tokens < o->context, HY_ERR_INPUT,
                "a cache of %lld tokens is too small for a sequence of %d", (long long)o->tokens,
@@ -364,6 +365,12 @@ void hy_batch_decoder_destroy(hy_batch_decoder *d) {
 }
 
 uint64_t hy_batch_decoder_bytes(const hy_batch_decoder *d) { return d->bytes; }
+
+uint64_t hy_batch_decoder_cache_bytes(const hy_batch_decoder *d) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < d->kind_count; i++) bytes += d->kinds[i].bytes;
+    return bytes;
+}
 
 const hy_batch_decoder_options *hy_batch_decoder_facts(const hy_batch_decoder *d) {
     return &d->options;

@@ -52,12 +52,12 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     return t;
 }
 
-/* The rows of a rope table from the first position on. */
+/* The rows of a rope table. */
 static hy_tensor bind_rope(const hy_frame *f, const hy_batch_input *in, int table) {
     const hy_shape *shape = &f->plan->model->shape;
     int64_t seq = f->plan->size.seq, rotary = hy_shape_rotary(shape);
     int64_t rows = in->rope_rows > 0 ? in->rope_rows : seq;
-    return (hy_tensor){.data = (float *)in->rope + (table * rows + in->rope_first) * rotary,
+    return (hy_tensor){.data = (float *)in->rope + table * rows * rotary,
                        .shape = {seq, rotary / 2, 2},
                        .ndim = 3,
                        .dtype = HY_F32};
@@ -91,9 +91,7 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_QUERY:
     default: {
         hy_tensor tables = bind_rope(f, in, hy_shape_rope_count(&f->plan->model->shape));
-        int64_t rows_behind =
-            (int64_t)in->rope_first * (hy_shape_rotary(&f->plan->model->shape) - 1);
-        return hy_tensor_1d((float *)tables.data - rows_behind, HY_F32, size->seq);
+        return hy_tensor_1d(tables.data, HY_F32, size->seq);
     }
     }
 }

@@ -29,9 +29,8 @@ static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
            a->fp8 == b->fp8 && a->seen == b->seen && a->dropout_seed == b->dropout_seed &&
            a->largest == b->largest && a->grads == b->grads && a->tokens == b->tokens &&
            a->targets == b->targets && a->doc_starts == b->doc_starts && a->rope == b->rope &&
-           a->rope_rows == b->rope_rows && a->rope_first == b->rope_first &&
-           a->losses == b->losses && a->loss_scale == b->loss_scale &&
-           a->accumulate == b->accumulate;
+           a->rope_rows == b->rope_rows && a->losses == b->losses &&
+           a->loss_scale == b->loss_scale && a->accumulate == b->accumulate;
 }
 
 /* The entry of this input; a new one if it has none. */

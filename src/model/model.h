@@ -117,10 +117,9 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only; of trained parameters */
     const int32_t *tokens; /* (B,T), of all slices */
     const int32_t *targets;
-    const int32_t *doc_starts; /* or NULL */
-    const float *rope;         /* hy_shape_rope_tables, NULL without rope */
-    /* The length that the tables were made for (0: T), and the position of the first row. */
-    int32_t rope_rows, rope_first;
+    const int32_t *doc_starts;   /* or NULL */
+    const float *rope;           /* hy_shape_rope_tables, NULL without rope */
+    int32_t rope_rows;           /* the length that the tables were made for; 0: T */
     float *losses;               /* (B,T): each token's loss */
     float *largest;              /* (units, HY_LINEARS): for passes in fp8 */
     const int32_t *dropout_seed; /* (2), one per micro-batch; NULL without dropout */

@@ -1,7 +1,6 @@
 /* shape.c: checks and completes a shape. See shape.h. */
 #include "model/shape.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -109,10 +108,4 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     size_t letters = s->sliding_window ? strlen(s->sliding_layers) : 0;
     bool is_full = letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
     return is_full ? 0 : s->sliding_window;
-}
-
-float hy_shape_logit(const hy_shape *s, float logit) {
-    double cap = s->more.logit_softcap, divisor = s->more.logit_divisor;
-    if (divisor > 0) logit = (float)(logit / divisor);
-    return cap > 0 ? (float)(cap * tanh(logit / cap)) : logit;
 }

@@ -174,9 +174,6 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
-/* The logit behind scale and cap. */
-float hy_shape_logit(const hy_shape *shape, float logit);
-
 /* The parts that exist in such a shape. Those of one module have one adapter: q, k and v of GPT-2,
  * gate and up of Phi-3. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {

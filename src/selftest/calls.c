@@ -25,8 +25,7 @@ enum {
     D = 64,
     P = (H + 2 * K) * D,
     Q = H * D,
-    ROOM = 400, /* rows of the cache per sequence; OLD of them are filled before */
-    OLD = 300,
+    ROOM = 400,      /* positions of tables */
     BLOCK_ROWS = 16, /* a cache in blocks: enough for sequences that begin at 17 and 57 */
     BLOCKS_EACH = 8,
     MOST_LIKELY = 5,
@@ -66,13 +65,12 @@ typedef struct call_row {
     hy_op_attr attr;
 } call_row;
 
-#define HEADS(from)                                                                                \
+#define HEADS                                                                                      \
     .heads = {.batch = B,                                                                          \
               .seq = T,                                                                            \
               .heads = H,                                                                          \
               .kv_heads = K,                                                                       \
               .head_dim = D,                                                                       \
-              .first = from,                                                                       \
               .scale = 0.125f,                                                                     \
               .eps = 1e-6f}
 
@@ -94,12 +92,11 @@ static const call_row rows[] = {
     CALL(NORM, "anNQ awQ - a0NQ - f0N f01", .norm = {.eps = 1e-5f, .is_rms = true}),
     CALL(NORM_BWD, "anNC anNC awC fnN fpN anNC a0NC fnC fnC", .accumulate = true,
          .norm.eps = 1e-5f),
-    CALL(HEAD_NORM, "anNP awD awD a0NP f0NM", HEADS(0)),
-    CALL(HEAD_NORM_BWD, "anNP anNP awD awD fpNM a0NP fnD fnD", .accumulate = true, HEADS(0)),
-    CALL(ROPE, "anNP fcTh2", HEADS(0)),
-    CALL(ATTENTION, "anNP isN a0NQ f0L", HEADS(0)),
-    CALL(ATTENTION_BWD, "anNQ anNP isN a0NQ f0L a0NP", HEADS(0)),
-    CALL(ATTENTION_CACHED, "anNP anBRW a0NQ", HEADS(OLD)),
+    CALL(HEAD_NORM, "anNP awD awD a0NP f0NM", HEADS),
+    CALL(HEAD_NORM_BWD, "anNP anNP awD awD fpNM a0NP fnD fnD", .accumulate = true, HEADS),
+    CALL(ROPE, "anNP fcTh2", HEADS),
+    CALL(ATTENTION, "anNP isN a0NQ f0L", HEADS),
+    CALL(ATTENTION_BWD, "anNQ anNP isN a0NQ f0L a0NP", HEADS),
     CALL(GELU, "anNC a0NC f01", 0),
     CALL(GELU_BWD, "anNC anNC a0NC f01", 0),
     CALL(SWIGLU, "anNG a0NF f01", 0),
@@ -175,8 +172,8 @@ static const call_row rows[] = {
          .matmul = {.trans_b = true, .alpha = 0.25f, .is_batch_invariant = true}),
     CALL(MATMUL, "anNQ kuFQ a0NF - anNF",
          .matmul = {.trans_b = true, .alpha = 0.25f, .is_batch_invariant = true}),
-    CALL(ROPE, "anNP fcRh2 - ifB", HEADS(0)),
-    CALL(ATTENTION_CACHED, "anNP anpkW a0NQ - ifB ibBe", HEADS(0)),
+    CALL(ROPE, "anNP fcRh2 - ifB", HEADS),
+    CALL(ATTENTION_CACHED, "anNP anpkW a0NQ - ifB ibBe", HEADS),
     CALL(EMBED, "itN anVC anRC a0NC - ifB", .embed.seq = T),
     CALL(SAMPLE, "anNV uoNo i0N f0N i0Nl f0Nl itNs", .sample = {.vocab = VOCAB, .softcap = 30}),
     CALL(MATMUL, "anNC enFC a0NF", .matmul = {.trans_b = true, .alpha = 0.25f}),

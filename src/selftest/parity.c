@@ -139,8 +139,6 @@ static bool is_beyond(const hy_device_facts *facts, const hy_op_call *call) {
 
 static const char *added_to_name(const hy_op_call *call) {
     if (call->kind == HY_OP_MATMUL && call->attr.matmul.is_batch_invariant) return ", invariant";
-    if (call->kind == HY_OP_ATTENTION_CACHED && call->t[HY_ATTENTION_CACHED_BLOCKS].data)
-        return ", blocks";
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (call->t[i].dtype == HY_I8) return ", int8 weights";
         if (call->t[i].dtype == HY_NF4)

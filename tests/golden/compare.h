@@ -68,7 +68,7 @@ static inline double logits_distance(trial *t) {
         must(batch_logits(t->plan, &input, first, count));
         float *piece = from_device(g, t->plan->logits, (size_t)(count * vocab) * sizeof(float));
         for (int64_t i = 0; i < count * vocab; i++) {
-            ours[first * vocab + i] = hy_shape_logit(&g->model->shape, piece[i]);
+            ours[first * vocab + i] = shaped_logit(&g->model->shape, piece[i]);
         }
         free(piece);
     }

@@ -9,7 +9,6 @@
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
 #include "model/batch_decode.h"
-#include "model/decode.h"
 
 enum { GREEDY = 40 };
 
@@ -139,45 +138,6 @@ static inline double gradients_far(const golden *g, const char *folder,
     return far;
 }
 
-static inline int32_t best_of(const float *logits, int32_t vocab) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < vocab; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
-static inline void take_greedy(golden *g, hy_decoder *decoder) {
-    int32_t prompt = int_of(g, "prompt"), vocab = g->model->shape.vocab, next;
-    int32_t *tokens = bytes_of(g, entry_of(g, "tokens"));
-    int32_t *expected = bytes_of(g, entry_of(g, "greedy"));
-    float *logits = malloc((size_t)vocab * sizeof *logits);
-    ck_assert_uint_eq(entry_of(g, "greedy")->bytes, GREEDY * sizeof *expected);
-    must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, tokens, prompt, logits));
-    for (int i = 0; i < GREEDY; i++) {
-        next = best_of(logits, vocab);
-        ck_assert_msg(next == expected[i], "%s: token %d is %d, transformers has %d", g->name, i,
-                      next, expected[i]);
-        must(hy_decoder_take(decoder, g->stream, &g->weights, NULL, &next, 1, logits));
-    }
-    free(tokens);
-    free(expected);
-    free(logits);
-}
-
-static inline void check_greedy(golden *g) {
-    hy_decoder *decoder;
-    void *memory;
-    hy_decoder_options options = {.context = int_of(g, "prompt") + GREEDY, .dtype = HY_F32};
-    must(hy_decoder_create(g->model, g->backend, &options, &decoder));
-    must(g->backend->alloc(g->backend, HY_DEVICE, decoder->bytes, &memory));
-    spoil(g, memory, decoder->bytes);
-    must(hy_decoder_place(decoder, g->stream, memory));
-    take_greedy(g, decoder);
-    hy_decoder_destroy(decoder);
-    g->backend->release(g->backend, HY_DEVICE, memory, 0);
-}
-
 enum { BATCH = 3 };
 
 /* Blocks of slots 0 and 2; slot 1 stays idle. */
@@ -195,7 +155,7 @@ static inline void seat_batch(hy_batch_decoder *decoder, int32_t slot) {
 }
 
 /* The second sequence begins when the first has ten tokens. */
-static inline void take_greedy_batch(golden *g, hy_batch_decoder *decoder) {
+static inline void take_greedy(golden *g, hy_batch_decoder *decoder) {
     int32_t prompt = int_of(g, "prompt"), at[BATCH] = {0, -1, -10}, first[BATCH];
     int32_t *tokens = bytes_of(g, entry_of(g, "tokens"));
     int32_t *expected = bytes_of(g, entry_of(g, "greedy"));
@@ -227,8 +187,7 @@ static inline void take_greedy_batch(golden *g, hy_batch_decoder *decoder) {
     free(expected);
 }
 
-/* As above, by the decoder for many sequences. */
-static inline void check_greedy_batch(golden *g) {
+static inline void check_greedy(golden *g) {
     hy_batch_decoder *decoder;
     void *memory;
     hy_batch_decoder_options options = {
@@ -238,7 +197,7 @@ static inline void check_greedy_batch(golden *g) {
     must(g->backend->alloc(g->backend, HY_DEVICE, bytes, &memory));
     spoil(g, memory, bytes);
     must(hy_batch_decoder_place(decoder, g->stream, memory, &g->weights, NULL));
-    take_greedy_batch(g, decoder);
+    take_greedy(g, decoder);
     must(g->backend->stream_sync(g->stream));
     hy_batch_decoder_destroy(decoder);
     g->backend->release(g->backend, HY_DEVICE, memory, 0);

@@ -65,15 +65,3 @@ static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t
     for (int64_t r = 0; r < rows; r++) first = hy_min64(first, hy_first_key(a, b, i + r));
     return first;
 }
-
-/* ---- a cache --------------------------------------------------------------------------------- */
-
-/* Writes the keys and values of a row of qkv to a row of the cache (attention.c). */
-void hy_cache_put(const hy_op_call *call, int64_t row, int64_t cache_row);
-
-/* Cached attention with a cache in blocks (attention_blocks.c). */
-static inline bool hy_cache_has_blocks(const hy_op_call *call) {
-    return hy_tensor_is_given(&call->t[HY_ATTENTION_CACHED_BLOCKS]);
-}
-hy_status hy_cpu_attention_blocks(const hy_cpu_run *run);
-size_t hy_cpu_attention_blocks_workspace(const hy_op_call *call, int threads);

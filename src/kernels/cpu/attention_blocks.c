@@ -1,8 +1,9 @@
 /* attention_blocks.c: attention of new tokens with a cache in blocks, for sequences at positions of
  * their own.
  *
- * A task is a few new rows of a sequence and all query heads that share a key head, as the rows of
- * one small matrix (attention.c). It goes through the keys in ranges of HY_KEY_RANGE positions,
+ * The keys and values of all new rows are first written to the cache. A task is a few new rows of a
+ * sequence and all query heads that share a key head, as the rows of one small matrix: so keys and
+ * values are read, and converted if they are narrow, once for the whole group. It goes through the keys in ranges of HY_KEY_RANGE positions,
  * from multiples of it; fp32 keys and values are used where they lie in their blocks. A range is
  * summed by itself, and then joined with the earlier ones (online softmax). Scores and weighted
  * sums have one order (dots.h), so a row has the same bits whatever the other rows and sequences
@@ -164,6 +165,26 @@ static void attend(const hy_op_call *call, const blocked *c, const tile *t) {
     }
 }
 
+/* Writes the keys and values of a row of qkv to a row of the cache. */
+static void put_row(const hy_op_call *call, int64_t row, int64_t cache_row) {
+    const hy_tensor *qkv = &call->t[HY_ATTENTION_CACHED_QKV],
+                    *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
+    int64_t width = hy_tensor_width(cache), to = cache_row * width;
+    int64_t from =
+        row * hy_tensor_width(qkv) + (int64_t)call->attr.heads.heads * call->attr.heads.head_dim;
+    float buffer[HY_CPU_RUN];
+    if (qkv->dtype == cache->dtype) {
+        memcpy(hy_element(cache, to), hy_element(qkv, from),
+               (size_t)width * hy_dtype_size(cache->dtype));
+        return;
+    }
+    for (int64_t at = 0; at < width; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, width - at);
+        const float *values = hy_read(qkv, from + at, n, buffer);
+        hy_cpu_narrow(cache->dtype, values, hy_element(cache, to + at), n);
+    }
+}
+
 /* ---- the op ---------------------------------------------------------------------------------- */
 
 static tile take_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
@@ -184,7 +205,7 @@ static tile take_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
     };
 }
 
-size_t hy_cpu_attention_blocks_workspace(const hy_op_call *call, int threads) {
+size_t hy_cpu_attention_cached_workspace(const hy_op_call *call, int threads) {
     hy_cpu_workspace workspace = {0};
     take_tile(call, &workspace);
     return workspace.used * (size_t)threads;
@@ -195,7 +216,7 @@ static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
     blocked c = blocked_of(run->call);
     int64_t b = row / c.heads.T;
     if (c.first[b] < 0) return;
-    hy_cache_put(run->call, row, cache_row(&c, b, c.first[b] + row % c.heads.T));
+    put_row(run->call, row, cache_row(&c, b, c.first[b] + row % c.heads.T));
 }
 
 /* Packs the queries of the tile; new row r is row `row + r` of qkv. */
@@ -222,7 +243,7 @@ static void blocks_task(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t pairs = c.heads.B * c.heads.K, tiles = hy_ceil_div(c.heads.T, c.tile_rows);
     int64_t b = task % pairs / c.heads.K, D = c.heads.D, many = c.group * D;
     if (c.first[b] < 0) return;
-    size_t share = hy_cpu_attention_blocks_workspace(call, 1);
+    size_t share = hy_cpu_attention_cached_workspace(call, 1);
     hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
     tile t = take_tile(call, &workspace);
     int64_t first = (tiles - 1 - task / pairs) * c.tile_rows;
@@ -262,7 +283,7 @@ static hy_status check_table(const hy_op_call *call) {
     return HY_OK;
 }
 
-hy_status hy_cpu_attention_blocks(const hy_cpu_run *run) {
+hy_status hy_cpu_attention_cached(const hy_cpu_run *run) {
     HY_TRY(check_table(run->call));
     blocked c = blocked_of(run->call);
     hy_cpu_for_each(run, c.heads.B * c.heads.T, append_task);

@@ -74,7 +74,7 @@ hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);
 
-/* Cached attention with `first` and `blocks` (attention_blocks.cu). */
+/* Cached attention (attention_blocks.cu). */
 hy_status hy_attention_blocks(const hy_cuda_run *run);
 size_t hy_attention_blocks_workspace(const hy_op_call *call);
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/matmul.cuh"
 
@@ -27,7 +28,10 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_ATTENTION_BWD:
         return {hy_cuda_attention_bwd, hy_cuda_attention_bwd_workspace, hy_cuda_attention_supports};
     case HY_OP_ATTENTION_CACHED:
-        return {hy_cuda_attention_cached, hy_cuda_attention_cached_workspace,
+        return {hy_attention_blocks,
+                [](const hy_cuda *, const hy_op_call *call) {
+                    return hy_attention_blocks_workspace(call);
+                },
                 hy_cuda_attention_supports};
     case HY_OP_GELU: return {hy_cuda_gelu, NULL, NULL};
     case HY_OP_GELU_BWD: return {hy_cuda_gelu_bwd, NULL, NULL};
